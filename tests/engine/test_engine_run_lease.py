@@ -111,6 +111,23 @@ def test_a_claim_of_the_same_or_lower_rank_does_not(issue: int, num_delivered: i
     assert answer_claim(scenario.state, other) == Drop("another worker has it")
 
 
+def test_the_answer_to_a_claim_says_how_often_the_command_was_given_back_whoever_did() -> None:
+    scenario = ordered_twice()
+    first = run_of(scenario)
+    say(scenario, first, 0)
+    assert say(scenario, first, 1, StepClaimed("no memory")) == "next"
+    assert say(scenario, first, 1, StepClaimed("no memory")) == "duplicate"
+    for issue, num_delivered, times in ((1, 2, 1), (2, 1, 2)):
+        run = run_of(scenario, issue, num_delivered, "y")
+        claim(scenario, run)
+        answer = answer_claim(scenario.state, run)
+        assert isinstance(answer, Go)
+        assert answer.returned == times
+        say(scenario, run, 1, StepClaimed("no memory"))
+    assert say(scenario, first, 2, StepClaimed("too late")) == "stale"
+    assert list(scenario.state.returned.values()) == [3]
+
+
 def test_any_other_fact_of_a_higher_rank_is_stale_without_a_claim() -> None:
     scenario = ordered_twice()
     say(scenario, run_of(scenario), 0)

@@ -158,6 +158,25 @@ async def test_a_queue_that_nats_cannot_read_is_named_with_what_to_do(stage: Ope
     assert "streams/COMMANDS/obs/<consumer>" in str(found.mend)
 
 
+async def test_a_worker_that_cannot_begin_tasks_is_named_and_wrong_where_commands_wait_for_it(
+    stage: OperationsStage,
+) -> None:
+    unfit = WorkerPresence("ill", "gpu", 1, 0, stage.clock.now_ms(), [], "1", unfit="no space left")
+
+    async def answer(_subject: str, _body: bytes, reply: str) -> None:
+        stage.broker.bus.send(reply, codec.encode(unfit))
+
+    await stage.broker.bus.listen(f"{subjects.ASK_WORKERS}.gpu", answer)
+    await stage.broker.command_queue.add_pool("gpu")
+    found = (await examined(ports_of(stage)))["pools"]
+    assert (found.verdict, found.says) == ("warning", "worker ill takes no commands: no space left")
+
+    source = playbook("gpu", [{"step": "far", "tool": work("done", 1.0), "spec": {"pool": "gpu"}}])
+    await stage.executions.start(Start(playbook=source), BY)
+    await stage.clock.sleep(1)
+    assert (await examined(ports_of(stage)))["pools"].verdict == "wrong"
+
+
 async def test_a_worker_that_cannot_confine_its_tasks_is_named_with_its_level(stage: OperationsStage) -> None:
     weak = WorkerPresence("weak", "default", 1, 0, stage.clock.now_ms(), [], "1", confinement="landlock")
 

@@ -110,6 +110,33 @@ def test_a_command_in_a_full_pool_waits_for_a_slot() -> None:
     assert waits.commands == list(scenario.execution.assignments)
 
 
+@pytest.mark.parametrize("others", [[], [WORKER]], ids=["none is fit", "another is fit"])
+def test_a_command_in_a_pool_whose_workers_cannot_begin_tasks_says_why(others: list[WorkerDocument]) -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    found = reasons(scenario, workers=[replace(WORKER, name="unfit", unfit="no space left"), *others])
+    assert ("worker_unfit" in found, "queued" in found) == (not others, bool(others))
+    if not others:
+        assert found["worker_unfit"].sentence == (
+            "Step `work`: 1 command in the queue of pool `default`, but its worker cannot begin tasks: no space left."
+        )
+
+
+def test_a_command_that_was_given_back_says_by_whom_and_why_until_another_worker_has_it() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    run = scenario.take("work")
+    run.begin()
+    run.give_back("worker-7: no space left")
+    found = reasons(scenario)["worker_unfit"]
+    assert found.sentence == (
+        "Step `work` could not begin at worker worker-7: no space left; "
+        "its command waits for a worker of pool `default`."
+    )
+    scenario.claim(scenario.take("work"))
+    assert "worker_unfit" not in reasons(scenario)
+
+
 def test_a_command_that_was_issued_again_says_so() -> None:
     scenario = Scenario(STEP)
     scenario.start()

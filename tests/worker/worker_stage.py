@@ -267,7 +267,7 @@ class Stage:
             report = codec.decode_reported(body)
             assert isinstance(report, Report)
             claim = codec.decode_fact(bytes(report.events[0]))
-            if isinstance(claim, StepClaimed):
+            if isinstance(claim, StepClaimed) and not claim.returned:
                 self.claims.append((report, claim))
                 given = answer(report)
                 if given is not None:

@@ -178,7 +178,7 @@ def _children(one: WorkerDocument) -> str:
 
 
 WORKER_COLUMNS: Final = columns_of(
-    *("name", "pool", "slots", "busy", "since", "version", "draining", "confinement"),
+    *("name", "pool", "slots", "busy", "since", "version", "draining", "confinement", "unfit"),
     children=_children,
     kinds=lambda one: " ".join(one.kinds),
 )
@@ -194,6 +194,9 @@ def list_workers() -> None:
 
     CHILDREN says how many child processes of a tool kind are busy, of how many, and how many tasks wait for one: a
     worker can have more slots than Python processes (NOETL_PYTHON_CHILDREN).
+
+    UNFIT says why a worker could not begin a task, as without memory, descriptors or disk space: it takes no commands
+    until a self-test passes.
     """
 
 

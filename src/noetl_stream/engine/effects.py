@@ -396,6 +396,7 @@ def build_continuation(state: Execution, assignment: Assignment) -> Go:
         answers=assignment.answers,
         waits=assignment.waits,
         slots=[path_key(slot.path) for _, slot in state.slots_in(run.step_run_id, assignment.path) if slot.is_held],
+        returned=state.returned.get(assignment.command_id, 0),
     )
 
 

@@ -235,7 +235,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
     ``ctx_notice`` what is still to be reported of a task's patch. ``requests`` are the client requests taken so far.
-    ``stored_bytes`` are those of the objects that its workers have stored and named.
+    ``stored_bytes`` are those of the objects that its workers have stored and named. ``returned`` counts how often
+    workers gave a command back, since they could not begin a task of it.
 
     Waiting: ``resting`` are branches at a ``next``, by step run; ``suspensions`` are suspended commands, ``children``
     the executions they wait for, ``orphaned`` the outcomes of children that nothing waited for at that moment;
@@ -319,6 +320,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     shared_keys: tuple[str, ...] = ()
     caller_keys: tuple[str, ...] = ()
     keys: KeyScope = ALL_SHARED
+    returned: dict[str, int] = {}
 
     @property
     def ended(self) -> bool:

@@ -200,6 +200,7 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", ta
     began; ``ctx`` and ``vars`` are the step run's own so far. Of the iterations that waited, ``answers`` holds those
     that may continue (``None``: a delay has ended, or a slot is given; else the outcome of the task they waited in),
     ``waits`` those still waiting. ``slots`` are the pipelines whose next attempt has the slot of its limit.
+    ``returned`` counts how often workers gave the command back, since they could not begin a task of it.
     """
 
     next_number: int = 1
@@ -210,6 +211,7 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", ta
     answers: dict[str, Outcome | None] = {}
     waits: dict[str, Wait] = {}
     slots: list[str] = []
+    returned: int = 0
 
 
 def path_key(path: Path) -> str:
@@ -393,6 +395,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     held longest, up to a fixed number. ``children`` are those of tool kinds with a bound of their own. ``held_bytes``
     is the size of all that it holds. ``at_ms`` is when it answered, by its own clock; 0 from a worker that does not
     say it. ``confinement`` is the level of its tasks' confinement; empty from a worker that does not say it.
+    ``unfit`` is why it takes no commands until a self-test passes; empty if it takes them.
     """
 
     name: str
@@ -408,6 +411,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     at_ms: int = 0
     children: dict[str, ChildUse] = {}
     confinement: str = ""
+    unfit: str = ""
 
 
 GrantsUse = Literal["", "unset", "everything", "restricted", "file"]

@@ -51,6 +51,8 @@ class WorkerStatus:
             yield "it drains: it finishes what it runs, and takes no more"
         elif not worker.opened.is_set():
             yield f"it is starting: no server has made the queue of pool {worker.pool!r} yet, or NATS does not answer"
+        elif worker.unfit:
+            yield f"it takes no commands until a self-test passes: {worker.unfit}"
         elif not self._is_connected():
             yield "it has lost the connection to NATS"
         elif worker.silent_s > CONTACT_LOST_AFTER_S:

@@ -35,6 +35,7 @@ from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.command.unreadable import UnreadableCommands
 from noetl_stream.worker.counts import WorkerCounts
 from noetl_stream.worker.dependencies import Dependencies
+from noetl_stream.worker.fitness import Fitness
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.secrets.keychain import FindStored, Keychain
@@ -131,7 +132,8 @@ class Worker:
         self._subscriptions: list[Subscription] = []
         self._since_ms = clock.now_ms()
         self._closed = False
-        self._unfit: WorkerUnfit | None = None
+        self._fitness = Fitness(tools, clock)
+        self._broken: WorkerUnfit | None = None
 
     async def run(self) -> None:
         """Runs the worker until :meth:`drain` has completed. Another error raised here is a defect in this project.
@@ -148,6 +150,7 @@ class Worker:
                     self._background("watch contact", self._liveness.watch(self._lose_contact)),
                     self._background("flush", self._flusher.run()),
                     self._background("logs", self.logs.run()),
+                    self._background("self-tests", self._fitness.run(puller.resume)),
                 )
                 for task in await first_done(working, self._draining.wait()):
                     task.result()
@@ -155,8 +158,8 @@ class Worker:
                 await self._finish(source, puller)
         finally:
             await self.close()
-        if self._unfit is not None:
-            raise NotReady(str(self._unfit), hint="restart the worker")
+        if self._broken is not None:
+            raise NotReady(str(self._broken), hint="restart the worker")
 
     @property
     def counts(self) -> WorkerCounts:
@@ -184,6 +187,11 @@ class Worker:
     @property
     def reports_retrying(self) -> int:
         return self._channel.retrying
+
+    @property
+    def unfit(self) -> str:
+        """Why the worker takes no commands until a self-test passes; empty if it takes them."""
+        return self._fitness.why_not
 
     @property
     def renews_leases(self) -> bool:
@@ -280,6 +288,7 @@ class Worker:
                 if isinstance(tool, Bounded)
             },
             confinement=self._confinement,
+            unfit=self.unfit,
         )
         self._bus.send(reply, codec.encode(presence))
 
@@ -350,15 +359,23 @@ class Worker:
         except Exception:
             log.exception("command %s is returned to the queue: this worker has a defect", run.run.command_id)
             disposal = "return_later"
-        if run.unfit is not None and run.unfit.for_good:
-            self._unfit = run.unfit
-            self.drain()
+        if run.unfit is not None:
+            await self._note_unfit(*run.unfit)
         if disposal == "done":
             self.counts.commands["done"] += 1
             run.delivery.ack()
         else:
             self.counts.commands["returned"] += 1
             run.delivery.nak(limits.RETURN_DELAY_S if disposal == "return_later" else 0.0)
+
+    async def _note_unfit(self, kind: str, unfit: WorkerUnfit) -> None:
+        """Takes no more commands, so that another worker gets the one that could not begin here."""
+        if unfit.for_good:
+            self._broken = unfit
+            self.drain()
+        elif self._puller is not None:
+            self._fitness.note(kind, str(unfit))
+            await self._puller.pause()
 
     def _remove_run(self, task: asyncio.Task[None]) -> None:
         del self._runs[task]
@@ -387,7 +404,7 @@ class Puller:
         self._refill = max(1, slots // _REFILLS_A_ROUND)
         self._running = 0
         self._credit = 0
-        self._stopped = self._ended = False
+        self._stopped = self._ended = self._paused = False
 
     async def run(self) -> None:
         """Fetches commands until cancelled."""
@@ -405,6 +422,15 @@ class Puller:
         self._running -= 1
         self.top_up()
 
+    async def pause(self) -> None:
+        """Takes back what was requested, and requests nothing until :meth:`resume`. What comes all the same starts."""
+        self._paused, self._credit = True, 0
+        await self._source.pause()
+
+    def resume(self) -> None:
+        self._paused = False
+        self.top_up()
+
     def stop(self) -> None:
         """Stops asking for commands. Commands that still arrive are returned at once, but redelivered ones are started:
         NATS may send them here repeatedly, until they have come too often (PROTOCOL §3 *Limit of deliveries*).
@@ -419,6 +445,6 @@ class Puller:
         """Requests more commands if slots are free, unless a report is being retried (PROTOCOL §3 *Order*)."""
         free = self._slots - self._running - self._credit
         is_due = free > 0 and (self._credit == 0 or free >= self._refill)
-        if is_due and not self._stopped and not self._channel.retrying:
+        if is_due and not self._stopped and not self._paused and not self._channel.retrying:
             self._credit += free
             self._source.request(free)

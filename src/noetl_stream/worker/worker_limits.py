@@ -41,8 +41,15 @@ SCHEMAS_KEPT: Final = 256
 RETURN_DELAY_S: Final = 5.0
 """The delay before a command that this worker cannot run is delivered again."""
 
-UNFIT_DELIVERIES: Final = 3
-"""The delivery of a command from which a task that its worker cannot begin fails, rather than going back."""
+MAX_RETURNS: Final = 2
+"""How often a command goes back because a task of it could not begin; the next time, the task fails."""
+
+FIRST_TEST_S: Final = RETURN_DELAY_S + 1.0
+LONGEST_TEST_S: Final = 60.0
+"""The waits before self-tests of an unfit worker: at first long enough for another one to take what it returned."""
+
+TEST_S: Final = 30.0
+"""How long a self-test may take."""
 
 FLUSH_INTERVAL_S: Final = 0.05
 """How long events of a run may wait to be reported (DESIGN §1)."""

@@ -89,6 +89,9 @@ class MemoryCommandSource:
     def held_bytes(self) -> int:
         return sum(map(len, self.waiting))
 
+    async def pause(self) -> None:
+        self.credit = 0
+
     async def finish(self) -> None:
         self._queue.forget_source(self)
 

@@ -151,7 +151,14 @@ def _on_progress(state: Execution, assignment: Assignment, fact: events.Fact) ->
 
 
 def _on_claimed(state: Execution, assignment: Assignment, fact: events.StepClaimed) -> Execution:
-    return drop_assignment(state, assignment) if assignment.cancelling else with_assignment(state, assignment)
+    if assignment.cancelling:
+        return drop_assignment(state, assignment)
+    state = with_assignment(state, assignment)
+    if not fact.returned:
+        return state
+    alive = {command_id: count for command_id, count in state.returned.items() if command_id in state.assignments}
+    times = alive.get(assignment.command_id, 0) + 1
+    return replace(state, returned={**alive, assignment.command_id: times})
 
 
 def _on_began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:

@@ -10,9 +10,15 @@ from noetl_stream.model.status import RunStatus
 
 
 class StepClaimed(Fact, frozen=True, tag="step.claimed"):
-    """A worker asks whether it may run a command that another copy may be running (PROTOCOL §3 *Claim*)."""
+    """A worker asks whether it may run a command that another copy may be running (PROTOCOL §3 *Claim*).
+
+    With ``returned`` it asks for nothing, but gives the command back: why it could not begin a task (PROTOCOL §3 *Give
+    back*). It is no fact of its own, since servers of version 0.3 read this one.
+    """
 
     kind: ClassVar = Kind("step")
+
+    returned: str = ""
 
 
 class StepStarted(Fact, frozen=True, tag="step.started"):

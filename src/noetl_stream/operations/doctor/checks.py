@@ -289,6 +289,13 @@ async def pools(read: Readings) -> Finding:
             f"commands wait where all workers drain: {named(draining)}",
             "; ".join(f"noetl-stream worker --pool {pool}" for pool in draining),
         )
+    unfit = [worker for worker in workers if worker.unfit]
+    if unfit:
+        fit = {worker.pool for worker in workers if not (worker.unfit or worker.draining)}
+        unserved_pools = [pool.pool for pool in queued if pool.queued and pool.pool not in fit]
+        found = "; ".join(f"worker {worker.name} takes no commands: {worker.unfit}" for worker in unfit)
+        mend = "give it processes, memory, open files (ulimit -n) or space for TMPDIR: it tests itself again and again"
+        return wrong(found, mend) if unserved_pools else warning(found, mend)
     waiting = sum(pool.queued for pool in queued)
     return ok(f"{counted(workers, 'worker')} in {counted(queued, 'pool')}; {counted(waiting, 'command')} waiting")
 

@@ -25,7 +25,9 @@ LONG_EVENTS: Final = 2_000
 
 
 class Command(msgspec.Struct):
-    """A command. Times are ms since the epoch; ``next_ms`` is that of its next attempt, 0 unless it waits for it."""
+    """A command. Times are ms since the epoch; ``next_ms`` is that of its next attempt, 0 unless it waits for it.
+    ``returned`` is why its last worker gave it back; empty if that runs it.
+    """
 
     scheduled_ms: int
     worker: str = ""
@@ -35,6 +37,7 @@ class Command(msgspec.Struct):
     attempt: int = 1
     task_ms: int = 0
     next_ms: int = 0
+    returned: str = ""
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -96,6 +99,7 @@ class JournalHistory(JournalReader[str]):
             if run is not None:
                 command = self._command(recorded)
                 command.num_delivered = max(command.num_delivered, run.num_delivered)
+                command.returned = fact.returned if isinstance(fact, events.StepClaimed) else ""
             self.read(recorded)
 
     def halt_requested(self, at: Recorded, fact: events.ClientRequest) -> None:

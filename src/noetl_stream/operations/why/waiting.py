@@ -7,8 +7,8 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -31,6 +31,11 @@ from noetl_stream.ports.operations.executions import (
     WaitingOnDocument,
 )
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument, SlotDocument
+
+if TYPE_CHECKING:
+    from noetl_stream.ports.operations.cluster import WorkerDocument
+
+MENDED: Final = "a worker passes its self-test, which it repeats; or another worker of the pool starts"
 
 
 def the_whole(history: JournalHistory, state: Execution, around: Environment) -> Iterator[ReasonDocument]:
@@ -367,10 +372,20 @@ def _queued(
     if busy >= slots:
         text = f"{what}; {alive}, all busy."
         return reason("slot", text, "a slot becomes free, or another worker starts", **at)
+    if unfit := _unfit(workers):
+        return reason("worker_unfit", f"{what}, but {unfit}.", MENDED, **at)
     issues = max(one.issue for one in waiting)
     again = f"; issued {issues} times, since its queue lost it" if issues > 1 else ""
     text = f"{what}, about to be taken by one of {alive} ({busy} busy){again}."
     return reason("queued", text, "a worker takes it", **at)
+
+
+def _unfit(workers: Sequence[WorkerDocument]) -> str:
+    """Says that no worker of the pool can begin tasks; empty if one can, or there is none."""
+    if not workers or any(not worker.unfit for worker in workers):
+        return ""
+    whose = "its worker cannot" if len(workers) == 1 else f"none of its {len(workers)} workers can"
+    return f"{whose} begin tasks: {workers[0].unfit}"
 
 
 def _running(
@@ -396,6 +411,11 @@ def _running(
     if assignment.cancelling:
         text = f"{where} was told to stop ({assignment.cancelling}) and has not answered yet."
         return reason("stopping", text, f"worker {command.worker} ends it, or the grace period is over", **at)
+    if command.returned:
+        pool = plan.steps[step].pool if plan is not None and step in plan.steps else "default"
+        unfit = _unfit(around.workers_of(pool))
+        text = f"{where} could not begin at worker {command.returned}; its command waits for a worker of pool `{pool}`"
+        return reason("worker_unfit", f"{text}, but {unfit}." if unfit else f"{text}.", MENDED, **at)
     if command.worker and all(worker.name != command.worker for worker in around.workers):
         text = f"{where} was run by worker {command.worker}, which no longer answers: it is gone, or too busy."
         text += times if delivered > 1 else ""

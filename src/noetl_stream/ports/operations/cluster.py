@@ -40,7 +40,8 @@ class ChildUseDocument(Document, frozen=True):
 
 class WorkerDocument(Document, frozen=True):
     """A worker that is alive. ``running`` has those of its commands that it has held longest; ``children`` are the
-    child processes by kind, of kinds that have a bound of their own.
+    child processes by kind, of kinds that have a bound of their own. ``unfit`` is why it could not begin a task; it
+    takes no commands until a self-test passes.
     """
 
     name: str
@@ -54,6 +55,7 @@ class WorkerDocument(Document, frozen=True):
     running: list[RunningCommandDocument]
     children: dict[str, ChildUseDocument] = msgspec.field(default_factory=dict)
     confinement: str = ""
+    unfit: str = ""
 
 
 class PoolDocument(Document, frozen=True):

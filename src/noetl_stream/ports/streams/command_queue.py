@@ -78,6 +78,11 @@ class CommandSource(Protocol):
     def held_bytes(self) -> int:
         """The size of the deliveries that are neither acknowledged nor returned."""
 
+    async def pause(self) -> None:
+        """Takes back what was requested, and ends when nothing more can come on it. What has come and what comes
+        meanwhile is taken by :meth:`next`; the next request resumes.
+        """
+
     async def finish(self) -> None:
         """Requests nothing more, and ends when nothing more can come on earlier requests. What has come and what comes
         meanwhile is taken by :meth:`next`, and can be renewed and answered afterwards.

@@ -318,7 +318,7 @@ class Fold:
         run, number, has_taken = report.run, report.first, False
         identity = report_id(run, report.number)
         for index, fact in enumerate(facts):
-            if isinstance(fact, StepClaimed):
+            if isinstance(fact, StepClaimed) and not fact.returned:
                 pool = self._capabilities.pool_of(report) or ""
                 self.tick.claims.append((claim_answer(pool, run), message.execution_id, run))
             before = cached.state if cached is not None else None

@@ -26,7 +26,7 @@ from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, W
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, ValueNeeded, render
-from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write, beginning
 from noetl_stream.tools.inputs import validated
 from noetl_stream.tools.size_knobs import bounded_knobs
 from noetl_stream.worker.asker import Asker
@@ -54,7 +54,7 @@ class Attempts:
         results: RunResults,
         asker: Asker,
         why_stopped: Callable[[], str],
-        give_back: Callable[[WorkerUnfit], None],
+        give_back: Callable[[str, WorkerUnfit], None],
         *,
         trace: RunTrace | None = None,
     ) -> None:
@@ -204,7 +204,7 @@ class Attempts:
             fresh = await self._inputs(action, secrets)
             return await _run_tool(tool, self._tool_call(tool, action, fresh, secrets, write), current)
         except WorkerUnfit as unfit:
-            self._give_back(unfit)
+            self._give_back(action.task.kind, unfit)
             await asyncio.get_running_loop().create_future()  # until it is cancelled
             raise
 
@@ -404,7 +404,8 @@ async def _run_tool(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> T
         WorkerUnfit: the task has not begun.
     """
     try:
-        result = await tool.run(call)
+        with beginning("begin the task"):
+            result = await tool.run(call)
     except (ToolFailure, WorkerUnfit):
         _check_not_cancelled(current)
         raise

@@ -31,7 +31,7 @@ from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.spans import trace_of_run
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.waiting import done_within, persist
-from noetl_stream.worker.worker_limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S, UNFIT_DELIVERIES
+from noetl_stream.worker.worker_limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, MAX_RETURNS, PLAN_TRIES, UNCLAIMED_S
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class CommandRun:
 
     Attributes:
         task: The asyncio task of this run; interrupting the run cancels it.
-        unfit: Why this worker could not begin a task of it.
+        unfit: The kind of the last task that this worker could not begin, and why.
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class CommandRun:
         self._runner: Runner | None = None
         self._attempts: Attempts | None = None
         self.task: asyncio.Task[None] | None = None
-        self.unfit: WorkerUnfit | None = None
+        self.unfit: tuple[str, WorkerUnfit] | None = None
+        self._returned = 0
 
     @property
     def summary(self) -> RunningCommand:
@@ -161,7 +162,10 @@ class CommandRun:
     def _end_interrupted(self) -> Disposal:
         """Reports or discards an interrupted run, whose work has ended."""
         if self._why == "relinquished":
-            return "return_now" if self.unfit is None else "return_later"
+            if self.unfit is None:
+                return "return_now"
+            self._reporter.add(StepClaimed(self._reason))
+            return "return_later"
         if self._why == "cancelled":
             self._report_failure("cancelled", f"the run was cancelled: {self._reason}")
         else:
@@ -181,7 +185,8 @@ class CommandRun:
             self._why, self._reason = "cancelled", stop.reason
         if self._why is not None:
             return self._end_interrupted()
-        if self.delivery.num_delivered > command.limits.max_deliveries:
+        self._returned = go.returned
+        if self.delivery.num_delivered - go.returned > command.limits.max_deliveries:
             message = f"delivered {self.delivery.num_delivered} times without ending (limits.max_deliveries)"
             self._report_failure("lease_exhausted", message)
             return "done"
@@ -266,19 +271,18 @@ class CommandRun:
         """Returns why tasks of the run are stopped; empty if it is not interrupted."""
         return "" if self._why is None else _STOPPED[self._why].format(self._reason)
 
-    def _give_back(self, unfit: WorkerUnfit) -> None:
-        """Returns the command to the queue, since this worker cannot begin a task of it.
+    def _give_back(self, kind: str, unfit: WorkerUnfit) -> None:
+        """Returns the command to the queue, since this worker cannot begin a task of this kind.
 
         Raises:
             ToolFailure: The command was returned too often.
         """
-        self.unfit = unfit
-        delivered = self.delivery.num_delivered
-        if delivered >= UNFIT_DELIVERIES:
-            message = f"no worker could begin it, the last of {delivered} deliveries: {unfit}"
+        self.unfit = kind, unfit
+        if self._returned >= MAX_RETURNS:
+            message = f"workers could not begin it {self._returned + 1} times, the last time: {unfit}"
             raise ToolFailure.of("worker_unfit", message, retryable=True)
         log.error("command %s is returned to the queue: %s", self._command.command_id, unfit)
-        self.interrupt("relinquished")
+        self.interrupt("relinquished", f"{self._dependencies.worker}: {unfit}")
 
     def _report_failure(self, kind: str, message: str) -> None:
         failure: Fact = end_of(self._command, self._command.path, ErrorInfo(kind, message))

@@ -207,6 +207,23 @@ class CommandQueueConformance:
         await one.close()
         await other.close()
 
+    async def test_a_paused_source_gets_nothing_until_it_asks_again(self, queue: CommandQueue) -> None:
+        paused, other = await source_of(queue, "default"), await source_of(queue, "default")
+        await issue(queue, command("c0"))
+        (held,) = await take(paused, 1)
+        paused.request(20)
+        await paused.pause()
+        await issue(queue, *(command(f"c{n}") for n in range(1, 5)))
+        for delivery in await take(other, 4):
+            delivery.ack()
+        held.in_progress()
+        held.ack()
+        await expect_present(queue, set())
+        await issue(queue, command("c5"))
+        await expect_one(queue, paused)
+        await paused.close()
+        await other.close()
+
     async def test_a_source_that_closes_returns_what_it_has_not_given_out(self, queue: CommandQueue) -> None:
         """Others get it at once, not when its lease expires, even what was under way."""
         closing, other = await source_of(queue, "default"), await source_of(queue, "default")

@@ -84,6 +84,10 @@ class ScriptedRun:
         """Asks whether it may run; :meth:`answered` takes the answer."""
         self._sink(RecordedFact(StepClaimed(), self.run, 0))
 
+    def give_back(self, why: str) -> None:
+        """Reports that a task could not begin, and that its command goes back to the queue."""
+        self._sink(RecordedFact(StepClaimed(why), self.run, self._next_number))
+
     def answered(self, answer: Go | Drop) -> None:
         """Continues from the progress in the answer, or drops the command."""
         if isinstance(answer, Drop):

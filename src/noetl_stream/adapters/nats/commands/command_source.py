@@ -142,6 +142,8 @@ class NatsCommandSource:
 
     def request(self, count: int) -> None:
         self._owed += count
+        if self._pull is None:
+            self._restart()
         if self._requests is not None:
             self._requests.look_again()
         self._ask_soon()
@@ -162,8 +164,21 @@ class NatsCommandSource:
             await self._arrived.wait()
         return self._ready.popleft()
 
+    async def pause(self) -> None:
+        self._owed = 0
+        await self._requests_end()
+        if self._pull is not None:  # else it restarts, and requests nothing
+            self._pull = self._requests = None
+            await self._unsubscribe()
+            if self._owed:
+                self._restart()
+
     async def finish(self) -> None:
         await self._end_asking()
+        await self._requests_end()
+        await self._unsubscribe()
+
+    async def _requests_end(self) -> None:
         pull = self._pull
         if pull is not None and self._connection.may_miss_its_end:
             # JetStream cannot be told that a request ends, and would lose what it sends to a closed inbox.
@@ -172,7 +187,6 @@ class NatsCommandSource:
                     while self._pull is not None and self._credit > 0:
                         self._arrived.clear()
                         await self._arrived.wait()
-        await self._unsubscribe()
 
     async def close(self) -> None:
         self._closing = True
