@@ -30,6 +30,7 @@ from noetl_stream.ports.operations.executions import AcceptedDocument, Execution
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.access import MemoryRights, MemoryTokens
@@ -89,10 +90,10 @@ class OperationsStage:
         for name in workers:
             self.begin_worker(name)
 
-    def begin_worker(self, name: str) -> asyncio.Task[None]:
-        """Starts a worker; cancelling its task kills it."""
+    def begin_worker(self, name: str, work: Tool | None = None) -> asyncio.Task[None]:
+        """Starts a worker; cancelling its task kills it. ``work`` is its tool of that kind."""
         host = self._host(name)
-        tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
+        tools = {"work": work or WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
         self._running.append(asyncio.create_task(run_worker(host, tools, slots=8)))
         return self._running[-1]
 
