@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Final
 
 MAX_BACKOFF_S: Final = 30.0
@@ -24,6 +25,11 @@ def backoff_s(first_s: float, tries: int, longest_s: float = MAX_BACKOFF_S) -> f
         tries: How many retries there were.
     """
     return min(first_s * 2.0 ** min(tries, 16), longest_s) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+
+
+def pauses(first_s: float, longest_s: float = MAX_BACKOFF_S) -> Iterator[float]:
+    """Yields the waits before one retry after the other, in seconds and without end: see :func:`backoff_s`."""
+    return (backoff_s(first_s, tries, longest_s) for tries in count())
 
 
 class RetryBudget:

@@ -93,7 +93,7 @@ async def test_the_lease_of_what_was_returned_is_not_renewed(stage: Stage) -> No
     plan = stage.plan(TWO_TASKS)
     await stage.issue(stage.command(plan, "runs"))
     await stage.issue(stage.command(plan, "given-back", digest="unknown"))
-    await stage.advance(2.0, step_s=1.0)
+    await stage.advance(4.0, step_s=1.0)
     queue = stage.broker.command_queue
     free_at_s = queue.free_at_s("given-back")
     for _ in range(2):
@@ -143,7 +143,8 @@ async def test_a_finished_task_is_still_reported_after_contact_was_lost(stage: S
     assert stage.puppet.cancelled == ["second"]
     stage.broker.start()
     await stage.advance(2.0, step_s=0.5)
-    assert stage.names[:4] == ["step.started", "task.started", "task.processed", "task.started"]
+    reported = [name for name in stage.names if name != "step.claimed"]  # of the copy that is delivered again
+    assert reported[:4] == ["step.started", "task.started", "task.processed", "task.started"]
     assert await stage.queued() == {"command-1"}
 
 

@@ -111,7 +111,7 @@ async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: P
     await stage.advance(10.0, step_s=1.0)
     assert not waiting.done()
     await Server(stage, NOOP).start()
-    await stage.advance(4.0, step_s=1.0)
+    await stage.advance(12.0, step_s=1.0)
     assert (await waiting).digest == digest_of(NOOP)
 
 

@@ -138,7 +138,7 @@ async def test_the_result_of_a_large_loop_is_gathered_by_a_server_when_it_is_rea
     await stage.start()
     await stage.issue(stage.command(stage.plan(READS_STEP), steps={"other": other}))
     for _ in range(in_vain):
-        await stage.advance(1.0)
+        await stage.advance(2.5)
     assert stage.puppet.calls[0].inputs["value"] == 2
 
 

@@ -116,7 +116,7 @@ async def test_a_stop_while_the_plan_is_asked_for_cancels_the_run(stage: Stage, 
     stage.plans.plans |= known if is_known else {}
     stage.plans.gate.set()
     await stage.settle()
-    await stage.advance(3.0, step_s=1.0)
+    await stage.advance(4.0, step_s=1.0)
     assert stage.puppet.calls == []
     (failed,) = stage.facts
     assert isinstance(failed, StepFailed) and failed.error.kind == "cancelled"
@@ -130,7 +130,7 @@ async def test_a_stop_while_a_claim_waits_for_its_answer_cancels_what_is_granted
     await stage.issue(stage.command(stage.plan(ONE_ACT), issue=2))
     await stage.stop_commands("command-1")
     assert stage.names == ["step.claimed"]
-    await stage.advance(2.0)
+    await stage.advance(2.5)
     assert stage.puppet.calls == []
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and failed.error.kind == "cancelled"
@@ -142,7 +142,7 @@ async def test_a_stop_before_a_claim_is_refused_leaves_no_event(stage: Stage) ->
     await stage.start()
     await stage.issue(stage.command(stage.plan(ONE_ACT), issue=2))
     await stage.stop_commands("command-1")
-    await stage.advance(2.0)
+    await stage.advance(2.5)
     assert set(stage.names) == {"step.claimed"}
     assert await stage.queued() == set()
 

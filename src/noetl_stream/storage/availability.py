@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from noetl_stream.errors import LoginRefused, NotReady, Unreachable
 from noetl_stream.ports.clock import Clock
+from noetl_stream.retries import pauses
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -27,7 +28,7 @@ async def until_reached(
     Raises:
         LoginRefused, NotReady: Somebody has to act: the password, the database, the schema, the streams.
     """
-    pause_s, said = FIRST_PAUSE_S, ""
+    said, seconds = "", pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
     while True:
         try:
             value = await action()
@@ -42,5 +43,4 @@ async def until_reached(
             if said:
                 log.info("no longer waiting: what did not answer does")
             return value
-        await clock.sleep(pause_s)
-        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        await clock.sleep(next(seconds))

@@ -12,10 +12,14 @@ from noetl_stream.concurrency import first_done
 from noetl_stream.errors import OutcomeUnknown, Unreachable
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.retries import pauses
 from noetl_stream.worker.worker_limits import FIRST_PAUSE_S, LONGEST_ANSWER_S, LONGEST_PAUSE_S, SERVER_ANSWER_S
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
+
+WARN_TRIES: Final = 6
+"""How many tries fail until a log says so, about a second and a half after the first."""
 
 
 async def done_within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:
@@ -28,25 +32,25 @@ async def persist(
 ) -> Value:
     """Returns the value of ``action``, retried until the server at the other end answers.
 
-    Calls ``failed`` with each error. Logs nothing while the server may be starting: a warning comes once the pauses
-    have grown to the longest.
+    Calls ``failed`` with each error. Logs nothing while the server may be starting: a warning comes with the
+    :data:`WARN_TRIES`-th.
     """
-    pause_s, has_warned = FIRST_PAUSE_S, False
+    waits = pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+    tries = 0
     while True:
         try:
             value = await action()
         except (OutcomeUnknown, Unreachable) as error:
             if failed is not None:
                 failed(error)
-            if pause_s == LONGEST_PAUSE_S and not has_warned:
+            tries += 1
+            if tries == WARN_TRIES:
                 log.warning("%s: %s; will retry until it succeeds", what, error)
-                has_warned = True
         else:
-            if has_warned:
+            if tries >= WARN_TRIES:
                 log.info("%s: succeeded", what)
             return value
-        await clock.sleep(pause_s)
-        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+        await clock.sleep(next(waits))
 
 
 UNAVAILABLE: Final = b"null"
@@ -55,7 +59,7 @@ UNAVAILABLE: Final = b"null"
 
 async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> bytes:
     """Returns any server's answer to a question, asked again with ever longer waits, since it may be slow."""
-    patience_s = SERVER_ANSWER_S
+    patience_s, waits = SERVER_ANSWER_S, pauses(LONGEST_PAUSE_S, SERVER_ANSWER_S)
     while True:
         asked = partial(bus.ask, subject, question, patience_s)
         body = await persist(clock, f"ask {subject}", asked)
@@ -63,4 +67,4 @@ async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> by
             return body
         log.info("no server answers %s, will retry", subject)
         patience_s = min(2 * patience_s, LONGEST_ANSWER_S)
-        await clock.sleep(LONGEST_PAUSE_S)
+        await clock.sleep(next(waits))

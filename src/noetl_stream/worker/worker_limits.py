@@ -23,11 +23,13 @@ UNCLAIMED_S: Final = ACK_WAIT_S / RENEWALS_PER_LEASE
 """The wait for its playbook after which a copy is claimed before it begins: its lease may have ended meanwhile."""
 
 CLAIM_ANSWER_S: Final = 2.0
-"""How long a claim waits for its answer before it is repeated."""
+"""How long a claim waits for its answer before it is repeated the first time; then twice as long each time."""
 
 SERVER_ANSWER_S: Final = 2.0
 LONGEST_ANSWER_S: Final = 16.0
-"""How long the answer to a question is awaited: at first, and after a few unanswered attempts."""
+"""How long the answer to a question is awaited: at first, and after a few unanswered attempts. A claim waits no longer
+either.
+"""
 
 PLAN_TRIES: Final = 3
 """How often a playbook that no server knows is requested before the command is returned."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -27,6 +28,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.problems import PROBLEMS, TYPE_PREFIX
 from noetl_stream.ports.operations.verbs import API
+from noetl_stream.retries import pauses
 
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
@@ -35,8 +37,8 @@ CONNECT_S: Final = 5.0
 ANSWER_S: Final = 60.0
 """How long an answer may take beyond the request's own ``wait_s``: a gateway is patient for half of it."""
 
-PAUSES_S: Final = (0.1, 0.4, 1.0)
-"""Before each repetition."""
+FIRST_PAUSE_S: Final = 0.2
+REPETITIONS: Final = 3
 
 REPEATED_WITHIN_S: Final = 10.0
 """How long to repeat a request that one of the gateway's stores did not answer."""
@@ -127,18 +129,18 @@ class GatewayConnection:
             OutcomeUnknown: it may have been done: the connection broke, and a retry could do it twice.
             UsageError: what answers there is not a gateway.
         """
-        pauses, until_s = iter(PAUSES_S), self.clock.monotonic_s() + REPEATED_WITHIN_S
+        waits, until_s = islice(pauses(FIRST_PAUSE_S), REPETITIONS), self.clock.monotonic_s() + REPEATED_WITHIN_S
         while True:
             try:
                 async with self._answer(asked, ANSWER_S + asked.wait_s) as response:
                     return await _document(response, kind)
             except Unreachable:  # a store of the gateway: it fails over, maybe
-                pause_s = next(pauses, None) if self.clock.monotonic_s() < until_s else None
+                pause_s = next(waits, None) if self.clock.monotonic_s() < until_s else None
                 if pause_s is None or not asked.is_repeatable:
                     raise
                 await self.clock.sleep(pause_s)
             except _Broken as broken:
-                pause_s = next(pauses, None)
+                pause_s = next(waits, None)
                 if pause_s is None or (broken.sent and not asked.is_repeatable):
                     raise self._error(broken, asked) from None
                 await self.clock.sleep(pause_s)

@@ -15,6 +15,7 @@ from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent
+from noetl_stream.retries import pauses
 
 SILENCE_S: Final = 45.0
 """A gateway sends something three times as often."""
@@ -23,6 +24,7 @@ PATIENCE_S: Final = 60.0
 """How long a broken connection is retried."""
 
 RETRY_S: Final = 2.0
+LONGEST_RETRY_S: Final = 15.0
 
 
 class Frame(NamedTuple):
@@ -142,9 +144,9 @@ class _Stream:
             text = f"the connection to {self._connection.url} broke before the first event"
             raise Unreachable(text, hint="events may have been missed: start again")
         clock = self._connection.clock
-        until_s = clock.monotonic_s() + PATIENCE_S
+        until_s, waits = clock.monotonic_s() + PATIENCE_S, pauses(self._retry_s, LONGEST_RETRY_S)
         while True:
-            await clock.sleep(self._retry_s)
+            await clock.sleep(next(waits))
             try:
                 return await self._connect()
             except (Unreachable, TooBusy):

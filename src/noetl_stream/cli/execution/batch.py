@@ -26,7 +26,7 @@ from noetl_stream.cli.base.output import say
 from noetl_stream.cli.base.process import new_id
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.execution.bulk import patiently
-from noetl_stream.cli.execution.follow import PATIENCE_S, RETRY_S, WAIT_S
+from noetl_stream.cli.execution.follow import LONGEST_RETRY_S, PATIENCE_S, RETRY_S, WAIT_S
 from noetl_stream.cli.execution.workload import Batch, warn_of_digits
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import (
@@ -47,6 +47,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import RequestIds, Start
+from noetl_stream.retries import pauses
 
 MOST_ROW_BYTES: Final = 1 << 20
 PROGRESS_LINES: Final = 20
@@ -164,15 +165,15 @@ class BatchRun:
 
 async def _lasting(act: Callable[[], Awaitable[Answer]]) -> Answer:
     """Tries again while the servers are away, for a time, and while a gateway is busy."""
-    away_s = 0.0
+    away_s, waits = 0.0, pauses(RETRY_S, LONGEST_RETRY_S)
     while True:
         try:
             return await patiently(act)
         except Unreachable:
             if away_s >= PATIENCE_S:
                 raise
-            await asyncio.sleep(RETRY_S)
-            away_s += RETRY_S
+            await asyncio.sleep(pause_s := next(waits))
+            away_s += pause_s
 
 
 class _Output:

@@ -24,6 +24,7 @@ from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ListedExecutionDocument
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkItemDocument, BulkOrder
+from noetl_stream.retries import backoff_s
 
 AT_A_TIME: Final = 100
 """Executions of one bulk call: its outcomes are printed together."""
@@ -191,11 +192,13 @@ async def _act_in_bulk(verb: BulkAction, bulk: Bulk, session: Session, ids: list
 
 async def patiently(act: Callable[[], Awaitable[Answer]]) -> Answer:
     """Asks again while a gateway is busy."""
+    tries = 0
     while True:
         try:
             return await act()
         except TooBusy as busy:
-            await asyncio.sleep(busy.retry_after_s)
+            await asyncio.sleep(backoff_s(busy.retry_after_s, tries))
+            tries += 1
 
 
 def _print(verb: BulkAction, result: Any, output: str) -> None:

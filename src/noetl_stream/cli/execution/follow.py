@@ -23,6 +23,7 @@ from noetl_stream.concurrency import result_until, set_within
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import ExecutionDocument
+from noetl_stream.retries import pauses
 
 WAIT_S: Final = 30.0
 """How long to wait at a time before checking that a server runs."""
@@ -36,6 +37,7 @@ PATIENCE_S: Final = 60.0
 """How long NATS and Postgres may be unreachable, at least."""
 
 RETRY_S: Final = 0.2
+LONGEST_RETRY_S: Final = 5.0
 
 
 class Following(msgspec.Struct, frozen=True, gc=False):
@@ -177,21 +179,21 @@ async def followed(session: Session, execution_id: str, view: ProgressView) -> E
 async def _show_events(
     session: Session, execution_id: str, view: ProgressView, moved: asyncio.Event
 ) -> ExecutionDocument:
-    last, away_s = 0, 0.0
+    last, away_s, waits = 0, 0.0, pauses(RETRY_S, LONGEST_RETRY_S)
     while True:
         try:
             async for some in await session.operations.feed.execution(execution_id, last):
                 moved.set()
                 for event in some:
                     view.event(event)
-                last, away_s = int(some[-1].id), 0.0
+                last, away_s, waits = int(some[-1].id), 0.0, pauses(RETRY_S, LONGEST_RETRY_S)
             return await session.operations.executions.get(execution_id)
         except Unreachable as error:  # continues at `last` as soon as they are back
             if away_s >= PATIENCE_S:
                 raise
             view.unreachable(f"{error.message}; trying again for {PATIENCE_S:.0f} s")
-            await asyncio.sleep(RETRY_S)
-            away_s += RETRY_S
+            await asyncio.sleep(pause_s := next(waits))
+            away_s += pause_s
 
 
 async def _show_why(session: Session, execution_id: str, view: ProgressView, moved: asyncio.Event) -> None:

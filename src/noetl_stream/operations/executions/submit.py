@@ -24,12 +24,16 @@ from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.protocol import subjects
 from noetl_stream.protocol.signed_requests import RequestSigner
+from noetl_stream.retries import pauses
 
 ANSWER_WAIT_S: Final = 2.0
 """How long an answer is awaited, whether it is pushed or requested."""
 
-PUSH_WAITS_S: Final = (0.05, ANSWER_WAIT_S)
-"""How long a pushed answer is awaited before it is looked up: briefly at first, since it may exist already."""
+LONGEST_ANSWER_WAIT_S: Final = 15.0
+"""How long an answer is awaited at most until the request is published again."""
+
+PUSH_WAIT_S: Final = 0.05
+"""How long a pushed answer is awaited before it is looked up the first time, since it may exist already."""
 
 PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
@@ -211,9 +215,10 @@ async def _answer_to(
 
     subscription = await bus.listen(subjects.answered(execution_id, request_id), take)
     try:
+        waits = pauses(ANSWER_WAIT_S, LONGEST_ANSWER_WAIT_S)
         while True:
             is_stored = await requests.stored(request)
-            for wait_s in PUSH_WAITS_S if is_stored else PUSH_WAITS_S[:1]:
+            for wait_s in (PUSH_WAIT_S, next(waits)) if is_stored else (PUSH_WAIT_S,):
                 if await first_done([pushed], clock.sleep(wait_s)):
                     answer: dict[str, Any] = codec.decode_json(pushed.result())
                     return answer

@@ -21,6 +21,7 @@ from noetl_stream.playbook.trigger.matching import describe_message
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.dead_letters import storable_text
 from noetl_stream.ports.streams.trigger_streams import ReadMessage, StreamConsumer, StreamWanted, TriggerStreams
+from noetl_stream.retries import pauses
 from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -250,7 +251,7 @@ class StreamReader:
                 self._all_folded.set()
 
     async def _run(self) -> None:
-        pause_s = RETRY_S
+        waits = pauses(RETRY_S, MOST_RETRY_S)
         while True:
             began_s = self._clock.monotonic_s()
             try:
@@ -262,9 +263,9 @@ class StreamReader:
             except Exception as error:  # nobody else is held up by a defect that one message brings out
                 log.exception("reading the stream of trigger %s", self._state.path)
                 await self._say(f"a defect: {error!r}")
-            lasted = self._clock.monotonic_s() - began_s > MOST_RETRY_S
-            pause_s = RETRY_S if lasted else min(2 * pause_s, MOST_RETRY_S)
-            await self._clock.sleep(pause_s)
+            if self._clock.monotonic_s() - began_s > MOST_RETRY_S:
+                waits = pauses(RETRY_S, MOST_RETRY_S)
+            await self._clock.sleep(next(waits))
 
     async def _say(self, trouble: str) -> None:
         if trouble != self._said:

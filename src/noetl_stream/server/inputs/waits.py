@@ -39,6 +39,7 @@ from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.stores.store import Store, TimerRow
 from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, read_object
 from noetl_stream.ports.streams.event_log import EventLog
+from noetl_stream.retries import pauses
 from noetl_stream.server.journal_records import behind_events
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, PlanCache
@@ -320,9 +321,10 @@ class Waits:
         return await read_object(self._blobs, reference)
 
     async def _until_reached(self, what: str, read: Callable[[], Awaitable[_Value]]) -> _Value:
+        waits = pauses(LOAD_AGAIN_S)
         while True:
             try:
                 return await read()
             except Unreachable as error:
                 log.warning("cannot read %s, will retry: %s", what, error)
-                await self._clock.sleep(LOAD_AGAIN_S)
+                await self._clock.sleep(next(waits))

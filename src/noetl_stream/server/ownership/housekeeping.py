@@ -11,11 +11,15 @@ from noetl_stream.errors import Fenced, NewerFormat, NoetlError, OutcomeUnknown,
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.stores.store import PartitionLease
+from noetl_stream.retries import pauses
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.own_inputs import Reconciler
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recovery import Recovery
 from noetl_stream.server.ticks.commit import Committer
+
+LONGEST_RETRY_S: Final = 2.0
+"""How long a server waits at most until it reads its partitions again: others wait for it."""
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +162,7 @@ class PartitionAssignment:
         self, restore: Callable[[], Awaitable[None]], is_stopping: Callable[[], bool]
     ) -> None:
         """Retries ``restore`` while a store is away or leases are lost meanwhile. Each reason is logged once."""
-        reason = ""
+        reason, waits = "", pauses(self._parts.times.retry_s, LONGEST_RETRY_S)
         self._leases.is_restoring = True
         while not is_stopping():
             try:
@@ -174,7 +178,7 @@ class PartitionAssignment:
                 if str(error) != reason:
                     reason = str(error)
                     log.warning("stores unreachable or missing, will retry: %s", reason)
-                await self._clock.sleep(self._parts.times.retry_s)
+                await self._clock.sleep(next(waits))
 
     async def release_all(self) -> None:
         """Releases all leases, so that other servers need not wait for them to expire."""

@@ -21,6 +21,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.ports.streams.command_queue import Delivery
 from noetl_stream.protocol.subjects import claim_answer
+from noetl_stream.retries import pauses
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import KindMissing, PlanUnknown, PlanUnusable
@@ -31,7 +32,14 @@ from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.spans import trace_of_run
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.waiting import done_within, persist
-from noetl_stream.worker.worker_limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, MAX_RETURNS, PLAN_TRIES, UNCLAIMED_S
+from noetl_stream.worker.worker_limits import (
+    CLAIM_ANSWER_S,
+    LONGEST_ANSWER_S,
+    LONGEST_PAUSE_S,
+    MAX_RETURNS,
+    PLAN_TRIES,
+    UNCLAIMED_S,
+)
 
 log = logging.getLogger(__name__)
 
@@ -222,6 +230,7 @@ class CommandRun:
         """Loads the plan; also returns how long that took, in seconds."""
         clock = self._dependencies.clock
         began_s = clock.monotonic_s()
+        waits = pauses(LONGEST_PAUSE_S)
         for tried in range(1, PLAN_TRIES + 1):
             try:
                 plan = await self._dependencies.plans.load(self._command.digest, self._asker)
@@ -230,7 +239,7 @@ class CommandRun:
                 if tried == PLAN_TRIES:
                     raise
                 log.warning("%s; asking again", error)
-            await clock.sleep(LONGEST_PAUSE_S)
+            await clock.sleep(next(waits))
         return plan, clock.monotonic_s() - began_s
 
     def _check_usable(self, plan: Plan) -> None:
@@ -318,9 +327,10 @@ async def _claim(bus: Bus, clock: Clock, pool: str, reporter: Reporter) -> Claim
 
     subscription = await persist(clock, f"listen on {subject}", lambda: bus.listen(subject, on_answer))
     try:
+        waits = pauses(CLAIM_ANSWER_S, LONGEST_ANSWER_S)
         while True:
             await reporter.publish_claim(StepClaimed())
-            if await done_within(clock, CLAIM_ANSWER_S, answer):
+            if await done_within(clock, next(waits), answer):
                 return answer.result()
             log.info("claim of %s: no answer yet, asking again", run.command_id)
     finally:

@@ -8,6 +8,7 @@ faults, in which everything must end correctly. The same seed always yields the 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -139,6 +140,7 @@ def forget_calm_ends() -> None:
 
 
 async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
+    random.seed(story.seed)  # the jitter of retries is drawn from it
     times = ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0)
     states = TIGHT if story.seed % 3 == 0 else StateBounds()
     world = SimulatedWorld(

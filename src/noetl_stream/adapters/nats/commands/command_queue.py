@@ -52,6 +52,7 @@ from noetl_stream.protocol.subjects import (
     commands_of,
     place_in_queue,
 )
+from noetl_stream.retries import pauses
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class NatsCommandQueue(OutboxPort):
 
     async def _ensure_consumer(self, pool: str, priority: int) -> bool:
         """Returns whether commands of the pool may have this priority; waits without limit for the answer."""
-        place = pool, priority
+        place, waits = (pool, priority), pauses(LOOKUP_AGAIN_AFTER_S)
         while place not in self._has_consumer:
             try:
                 if not await make_consumer_of_priority(self._connection, pool, priority, self._ack_wait_s):
@@ -121,7 +122,7 @@ class NatsCommandQueue(OutboxPort):
                 return False  # the subject of the command is refused
             except NoetlError as error:
                 log.warning("pool %s has no queue for priority %d yet: %s", pool, priority, error)
-                await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)
+                await asyncio.sleep(next(waits))
         return True
 
     def _issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
@@ -336,11 +337,12 @@ class _Issue(HeldBatch[set[int]]):
         return super().on_refused(sent, error)
 
     async def _look_up(self, sent: PendingPublish, ack: PublishAck) -> None:
+        waits = pauses(LOOKUP_AGAIN_AFTER_S)
         while not self.all_acknowledged.done():
             try:
                 stored = await stored_message(self._connection, COMMANDS, {"last_by_subj": sent.subject})
             except NoetlError:
-                await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)
+                await asyncio.sleep(next(waits))
                 continue
             if stored is not None:
                 super().on_acknowledged(sent, ack)

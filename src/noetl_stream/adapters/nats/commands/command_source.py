@@ -28,12 +28,15 @@ from noetl_stream.adapters.nats.pull import SHORT_EXPIRES_S, Pull, counted_bytes
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
 from noetl_stream.protocol.subjects import COMMANDS, NEW_PRIORITY
+from noetl_stream.retries import pauses
 
 log = logging.getLogger(__name__)
 
 ACK_WAIT_S = 30.0
 HEARTBEAT_S = 5.0
 RESTART_WAIT_S = 0.5
+MAX_RESTART_WAIT_S = 4.0
+"""How long a source, or the connection of its leases, waits at most until it is opened again: a lease is short."""
 
 OPEN_AGAIN_AFTER_S = 1.0
 
@@ -361,7 +364,7 @@ class NatsCommandSource:
         self._restarting = self._loop.create_task(self._start_until_done())
 
     async def _start_until_done(self) -> None:
-        last_error = ""
+        last_error, waits = "", pauses(RESTART_WAIT_S, MAX_RESTART_WAIT_S)
         while True:
             line = self._connection.line
             try:
@@ -373,7 +376,7 @@ class NatsCommandSource:
                 if str(error) != last_error:
                     last_error = str(error)
                     log.warning("pool %s cannot take commands, will retry: %s", self._pool, error)
-                await asyncio.sleep(RESTART_WAIT_S)
+                await asyncio.sleep(next(waits))
 
 
 class LeaseConnection:
@@ -426,13 +429,15 @@ class LeaseConnection:
         wake = asyncio.Event()
         with self._guard:
             self._loop, self._wake = asyncio.get_running_loop(), wake
+        waits = pauses(OPEN_AGAIN_AFTER_S, MAX_RESTART_WAIT_S)
         while not self._closed:
             try:
                 connection = await self._connection.sibling(self._name)
             except NoetlError as error:
                 log.warning("cannot renew leases from a separate thread yet: %s", error)
-                await asyncio.sleep(OPEN_AGAIN_AFTER_S)
+                await asyncio.sleep(next(waits))
                 continue
+            waits = pauses(OPEN_AGAIN_AFTER_S, MAX_RESTART_WAIT_S)
             try:
                 await self._send_all(connection, wake)
             finally:

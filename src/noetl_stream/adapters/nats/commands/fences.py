@@ -22,12 +22,14 @@ from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, QueueFence
 from noetl_stream.protocol import subjects
+from noetl_stream.retries import backoff_s
 
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTED_OF: Final = f"{_EXPECTED}-Subject"
 _ROLL_UP: Final = {"Nats-Rollup": "sub"}
 
 ASK_AGAIN_AFTER_S: Final = 0.005
+MAX_ASK_AGAIN_AFTER_S: Final = 0.2
 """How soon a command that JetStream could not check is sent again."""
 
 _NO_FENCE: Final = QueueFence(0, "")
@@ -110,9 +112,11 @@ class Turns:
         elif line.first != sent.subject:
             line.waiting.append(sent)
             return
+        line.tries = line.tries + 1 if line.first else 0
         line.first = sent.subject
         line.waiting.appendleft(sent)
-        self._outbox.loop.call_later(ASK_AGAIN_AFTER_S, self._send_next, fence, line)
+        pause_s = backoff_s(ASK_AGAIN_AFTER_S, line.tries, MAX_ASK_AGAIN_AFTER_S)
+        self._outbox.loop.call_later(pause_s, self._send_next, fence, line)
 
     def send_next(self, sent: PendingPublish) -> None:
         """Sends the next command after one was stored, or refused for good."""
@@ -127,13 +131,17 @@ class Turns:
             del self._lines[fence]
             return
         sent = line.waiting.popleft()
-        line.first = sent.subject
+        if line.first != sent.subject:
+            line.first, line.tries = sent.subject, -1
         self._outbox.put(sent.subject, sent.body, sent.headers, sent.owners[0])
 
 
 class _Line:
-    """The waiting commands of one partition. ``first`` is the subject of the one whose turn it is."""
+    """The waiting commands of one partition. ``first`` is the subject of the one whose turn it is, ``tries`` how often
+    that was refused before the last time.
+    """
 
     def __init__(self) -> None:
         self.first = ""
+        self.tries = 0
         self.waiting: deque[PendingPublish] = deque()

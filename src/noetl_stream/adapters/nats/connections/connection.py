@@ -27,6 +27,7 @@ from noetl_stream.errors import LoginRefused, NotReady, Unreachable, UsageError
 from noetl_stream.model.secrets.urls import redact_urls, split_address
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.protocol.nats_permissions import IMPORTED_STREAMS, JETSTREAM, inbox_prefix, jetstream_prefix
+from noetl_stream.retries import RetryBudget, pauses
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,9 @@ RECONNECT_WAIT_S = 0.2
 PING_INTERVAL_S = 10
 ASK_AGAIN_S = 1.0
 LEADER_POLL_S = 0.25
+MAX_AGAIN = 100
+MAX_AGAIN_BYTES = 1 << 20
+"""How many requests may be sent again at once after a time without any, and how many bytes they may have."""
 PENDING_BYTES = 64 << 20
 PLAIN_INBOXES = "_INBOX"
 
@@ -76,6 +80,7 @@ class NatsConnection:
         self._connected = asyncio.Event()
         self._down = asyncio.Event()
         self._closing = False
+        self._again = RetryBudget(asyncio.get_running_loop().time, MAX_AGAIN, MAX_AGAIN_BYTES)
         self.line = 1
         self._error: Exception | None = None
         self._refused = asyncio.Event()
@@ -236,7 +241,7 @@ class NatsConnection:
         """
         body = msgspec.json.encode(request) if request else b""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + timeout_s
+        until_s, waits = loop.time() + timeout_s, pauses(LEADER_POLL_S, ASK_AGAIN_S)
         while True:
             message = await self._request(f"{prefix or self.jetstream}.{subject}", body, timeout_s)
             error_part = _OFF if message is None else msgspec.json.decode(message.data, type=_Answer).error
@@ -251,7 +256,7 @@ class NatsConnection:
                 is_off = error_part.err_code in JETSTREAM_OFF
                 hint = "is JetStream starting, or off for this account?" if is_off else None
                 raise ApiRefused(subject, error_part, hint=hint)
-            await asyncio.sleep(LEADER_POLL_S)
+            await asyncio.sleep(next(waits))
 
     async def direct_get(self, stream: str, wanted: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Returns the header fields of the first message that JetStream's ``DIRECT.GET`` finds; ``None`` if none.
@@ -325,17 +330,19 @@ class NatsConnection:
                 await end_tasks([answering])
 
     async def _request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
-        """Returns JetStream's answer. Asks again each second, which is harmless: nobody answers while a leader is
+        """Returns JetStream's answer. Asks again, within a budget, which is harmless: nobody answers while a leader is
         elected, and messages sent on a lost connection never arrive.
         """
         await self.wait_connected(timeout_s)
         asking: set[asyncio.Future[Msg | None]] = set()
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + timeout_s
+        until_s, waits = loop.time() + timeout_s, pauses(ASK_AGAIN_S)
+        self._again.note_first(len(body))
         try:
             while (left_s := until_s - loop.time()) > 0:
-                asking.add(asyncio.ensure_future(self.request(subject, body, left_s)))
-                wait_s = min(ASK_AGAIN_S, left_s)
+                if not asking or self._again.take(len(body)):
+                    asking.add(asyncio.ensure_future(self.request(subject, body, left_s)))
+                wait_s = min(next(waits), left_s)
                 done, asking = await asyncio.wait(asking, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 for one in done:
                     with contextlib.suppress(TimeoutError):

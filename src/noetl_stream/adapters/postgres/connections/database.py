@@ -21,6 +21,7 @@ from noetl_stream.adapters.postgres.connections.hosts import Connection, Overdue
 from noetl_stream.adapters.postgres.statements import Statement, row_of, statement
 from noetl_stream.errors import NotReady, Unreachable, UsageError
 from noetl_stream.protocol.rows import Row
+from noetl_stream.retries import pauses
 
 _Kind = TypeVar("_Kind")
 _Row = TypeVar("_Row", bound=Row)
@@ -30,6 +31,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 READ_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 5.0
 CONNECT_AGAIN_S: Final = 0.2
+MAX_CONNECT_AGAIN_S: Final = 2.0
 POOL_CONNECTIONS: Final = 4
 APPLICATION_NAME_BYTES: Final = 63
 """The bytes at which Postgres cuts application names."""
@@ -172,7 +174,7 @@ class Database:
     async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
         """Returns the rows of a statement, in its own transaction. One that writes is never sent twice."""
         arguments, loop = wanted.arguments(values), asyncio.get_running_loop()
-        until_s = loop.time() + self._patience_s
+        until_s, waits = loop.time() + self._patience_s, pauses(CONNECT_AGAIN_S, MAX_CONNECT_AGAIN_S)
         while True:
             sent = False
             try:
@@ -185,7 +187,7 @@ class Database:
                 may_be_done = sent and (was_answered(error) or not wanted.only_reads)
                 if may_be_done or loop.time() > until_s or not isinstance(found, Unreachable):
                     raise found from error
-            await asyncio.sleep(CONNECT_AGAIN_S)
+            await asyncio.sleep(next(waits))
 
     async def connect(self, settings: dict[str, str] | None = None) -> Connection:
         """Opens a connection outside the pool. Errors: as of :func:`open_connection`."""

@@ -20,6 +20,7 @@ from noetl_stream.adapters.postgres.connections.failures import DRIVER_ERRORS
 from noetl_stream.adapters.postgres.statements import fetch_on
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
+from noetl_stream.retries import pauses
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Watched: TypeAlias = "Connection | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
@@ -128,14 +129,15 @@ class OverdueStatements:
             self._looking = asyncio.get_running_loop().create_task(self._look_until_answered())
 
     async def _look_until_answered(self) -> None:
+        waits = pauses(LOOK_AGAIN_S, OVERDUE_S)
         while self._overdue:
-            pause_s = LOOK_AGAIN_S
             try:
                 await self._look()
-                if not any(self._overdue.values()):
-                    pause_s = OVERDUE_S
+                waits = pauses(LOOK_AGAIN_S, OVERDUE_S)
+                pause_s = LOOK_AGAIN_S if any(self._overdue.values()) else OVERDUE_S
             except (NoetlError, *DRIVER_ERRORS) as error:
                 log.debug("looking for overdue statements: %s", error)
+                pause_s = next(waits)
             await asyncio.sleep(pause_s)
 
     async def _look(self) -> None:
