@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -63,21 +63,23 @@ class WorkerUnfit(Exception):
         self.for_good = for_good
 
 
-OWN_TROUBLE: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
-"""The errors of a worker that is out of processes, memory, descriptors or disk space, whatever the task."""
+SHORTAGE: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+"""The errors of a worker that is out of memory or descriptors, whatever the task does."""
+OWN_TROUBLE: Final = SHORTAGE | {errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
+"""The errors of a worker that cannot start a process, or write a file of its own."""
 
 
 @contextmanager
-def beginning(what: str) -> Iterator[None]:
+def beginning(what: str, errors: Collection[int] = SHORTAGE) -> Iterator[None]:
     """Tells a worker's own trouble from errors of a task that has not begun: ``cannot <what>: <why>``.
 
     Raises:
-        WorkerUnfit: The context raised an ``OSError`` of :data:`OWN_TROUBLE`.
+        WorkerUnfit: The context raised an ``OSError`` with one of these numbers.
     """
     try:
         yield
     except OSError as error:
-        if error.errno in OWN_TROUBLE:
+        if error.errno in errors:
             raise WorkerUnfit(f"cannot {what}: {error.strerror or error}") from None
         raise
 
@@ -166,7 +168,7 @@ class Tool(Protocol):
 
         Raises:
             ToolFailure: The error outcome. Any other exception is a bug and becomes kind ``internal``.
-            WorkerUnfit: The task has not begun. An ``OSError`` of :data:`OWN_TROUBLE` counts as one.
+            WorkerUnfit: The task has not begun. An ``OSError`` of :data:`SHORTAGE` counts as one.
         """
         ...
 

@@ -21,7 +21,7 @@ from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.child_process import CapturedOutput, Heard, TreeKiller
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ANSWER_S, ExternalProgram
-from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult, Write, beginning, ignore_output
+from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, Write, beginning, ignore_output
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 
@@ -109,7 +109,7 @@ class ShellTool:
         program = _program(inputs, call)
         self._launcher.check()
         try:
-            with beginning("start a command"):
+            with beginning("start a command", OWN_TROUBLE):
                 result = await self._run(program, inputs.stdin, knobs.max_output_bytes, call.write)
         except OSError as error:
             if error.errno == errno.E2BIG:
@@ -122,7 +122,7 @@ class ShellTool:
 
     async def self_test(self) -> None:
         """See :meth:`~noetl_stream.tools.contract.SelfTested.self_test`."""
-        with beginning("start a command"):
+        with beginning("start a command", OWN_TROUBLE):
             await self._run(_NOTHING, "", 1, ignore_output)
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.ports.clock import Clock
 from noetl_stream.retries import backoff_s
-from noetl_stream.tools.contract import SelfTested, Tool, beginning
+from noetl_stream.tools.contract import OWN_TROUBLE, SelfTested, Tool, beginning
 from noetl_stream.worker.waiting import done_within
 from noetl_stream.worker.worker_limits import FIRST_TEST_S, LONGEST_TEST_S, TEST_S
 
@@ -86,7 +86,7 @@ async def _test(tool: Tool) -> None:
         for _ in range(_CONNECTIONS):
             for end in socket.socketpair():
                 closing.enter_context(end)
-    with beginning("write a temporary file"), tempfile.TemporaryFile() as file:
+    with beginning("write a temporary file", OWN_TROUBLE), tempfile.TemporaryFile() as file:
         file.write(_SCRATCH)
     if isinstance(tool, SelfTested):
         await tool.self_test()

@@ -27,7 +27,7 @@ from noetl_stream.settings.tools import (
 )
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import add_length
-from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, beginning
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, copy_databases
 from noetl_stream.tools.duckdb.copies import CopiedDatabase
 from noetl_stream.tools.duckdb.job import DuckdbJob, NewTable
@@ -159,9 +159,11 @@ class DuckdbTool:
             _check_database(inputs.database, self._folders)
         if not inputs.attach:
             return await self._run(call, inputs, knobs)
-        with tempfile.TemporaryDirectory(prefix="noetl-duckdb-") as folder:
-            copies = Path(tempfile.mkdtemp(dir=folder))
-            databases = await copy_databases(call, inputs.attach, self._pools, copies, knobs.max_attached_bytes)
+        with contextlib.ExitStack() as removing:
+            with beginning("copy the attached tables", OWN_TROUBLE):
+                folder = removing.enter_context(tempfile.TemporaryDirectory(prefix="noetl-duckdb-"))
+                copies = Path(tempfile.mkdtemp(dir=folder))
+                databases = await copy_databases(call, inputs.attach, self._pools, copies, knobs.max_attached_bytes)
             return await self._run(call, inputs, knobs, databases, copies)
 
     async def _run(

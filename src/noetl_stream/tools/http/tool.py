@@ -19,7 +19,7 @@ from noetl_stream.model.secrets.urls import strip_logins
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy
-from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, WorkerUnfit
+from noetl_stream.tools.contract import SHORTAGE, ToolCall, ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
 from noetl_stream.tools.http.address import has_user, parse_url, redirect_url, shown
 from noetl_stream.tools.http.content import BrokenBody, unpacker
@@ -284,7 +284,7 @@ def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure | WorkerU
         case aiohttp.ClientConnectorCertificateError():
             reason = f"its certificate is refused: {error.certificate_error}"
             return _failure("connection", request, reason, retryable=False)
-        case aiohttp.ClientConnectorError() if error.os_error.errno in OWN_TROUBLE:
+        case aiohttp.ClientConnectorError() if error.os_error.errno in SHORTAGE:
             return WorkerUnfit(f"cannot open a connection: {error.os_error.strerror}")
         case aiohttp.ClientConnectorError():
             number = error.os_error.errno or 0
