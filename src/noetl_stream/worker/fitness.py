@@ -7,7 +7,7 @@ import contextlib
 import logging
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from noetl_stream.concurrency import end_tasks
@@ -36,26 +36,31 @@ class Fitness:
         self._clock = clock
         self._kinds: set[str] = set()
         self._noted = asyncio.Event()
+        self._paused = asyncio.Event()
         self._fit_s = 0.0
         self._tries = 0
 
-    def note(self, kind: str, why: str) -> None:
-        """Notes that a task of this kind could not begin."""
+    async def note(self, kind: str, why: str) -> None:
+        """Notes that a task of this kind could not begin; returns when the worker takes no commands any more."""
         if not self.why_not and self._clock.monotonic_s() - self._fit_s > LONGEST_TEST_S:
             self._tries = 0
         self.why_not = why
         self._kinds.add(kind)
         self._noted.set()
+        await self._paused.wait()
 
-    async def run(self, resume: Callable[[], None]) -> None:
-        """Tests until cancelled; calls ``resume`` each time the worker is fit again."""
+    async def run(self, pause: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
+        """Tests until cancelled; calls ``pause`` when the worker is unfit, and ``resume`` when it is fit again."""
         while True:
             await self._noted.wait()
+            await pause()
+            self._paused.set()
             while self._kinds:
                 await self._clock.sleep(max(FIRST_TEST_S, backoff_s(FIRST_TEST_S, self._tries, LONGEST_TEST_S)))
                 self._tries += 1
                 await self._test_each()
             self._noted.clear()
+            self._paused.clear()
             self.why_not, self._fit_s = "", self._clock.monotonic_s()
             log.info("tasks can begin again: the worker takes commands")
             resume()

@@ -150,7 +150,7 @@ class Worker:
                     self._background("watch contact", self._liveness.watch(self._lose_contact)),
                     self._background("flush", self._flusher.run()),
                     self._background("logs", self.logs.run()),
-                    self._background("self-tests", self._fitness.run(puller.resume)),
+                    self._background("self-tests", self._fitness.run(puller.pause, puller.resume)),
                 )
                 for task in await first_done(working, self._draining.wait()):
                     task.result()
@@ -360,22 +360,18 @@ class Worker:
             log.exception("command %s is returned to the queue: this worker has a defect", run.run.command_id)
             disposal = "return_later"
         if run.unfit is not None:
-            await self._note_unfit(*run.unfit)
+            kind, unfit = run.unfit
+            if unfit.for_good:
+                self._broken = unfit
+                self.drain()
+            else:  # before the command goes back, so that another worker gets it
+                await self._fitness.note(kind, str(unfit))
         if disposal == "done":
             self.counts.commands["done"] += 1
             run.delivery.ack()
         else:
             self.counts.commands["returned"] += 1
             run.delivery.nak(limits.RETURN_DELAY_S if disposal == "return_later" else 0.0)
-
-    async def _note_unfit(self, kind: str, unfit: WorkerUnfit) -> None:
-        """Takes no more commands, so that another worker gets the one that could not begin here."""
-        if unfit.for_good:
-            self._broken = unfit
-            self.drain()
-        elif self._puller is not None:
-            self._fitness.note(kind, str(unfit))
-            await self._puller.pause()
 
     def _remove_run(self, task: asyncio.Task[None]) -> None:
         del self._runs[task]

@@ -29,7 +29,7 @@ from noetl_stream.retries import pauses
 ANSWER_WAIT_S: Final = 2.0
 """How long an answer is awaited, whether it is pushed or requested."""
 
-LONGEST_ANSWER_WAIT_S: Final = 15.0
+LONGEST_ANSWER_WAIT_S: Final = 5.0
 """How long an answer is awaited at most until the request is published again."""
 
 PUSH_WAIT_S: Final = 0.05

@@ -173,8 +173,6 @@ class NatsCommandSource:
         if self._pull is not None:  # else it restarts, and requests nothing
             self._pull = self._requests = None
             await self._unsubscribe()
-            if self._owed:
-                self._restart()
 
     async def finish(self) -> None:
         await self._end_asking()
