@@ -12,7 +12,7 @@ from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_testkit.conformance.blobs import BlobsConformance
 from noetl_testkit.conformance.bus import BusConformance
 from noetl_testkit.conformance.command_queue import CommandQueueConformance
-from noetl_testkit.conformance.event_log import EventLogConformance
+from noetl_testkit.conformance.event_log import EventLogConformance, Lose
 from noetl_testkit.conformance.task_logs import TaskLogsConformance
 from noetl_testkit.conformance.trigger_streams import STREAM, TriggerStreamsConformance
 from noetl_testkit.memory.broker import StagedBroker
@@ -27,6 +27,15 @@ def broker() -> StagedBroker:
 @pytest.fixture
 def event_log(broker: StagedBroker) -> MemoryEventLog:
     return broker.event_log
+
+
+@pytest.fixture
+def lose(broker: StagedBroker) -> Lose:
+    async def lose(execution_id: str) -> None:
+        held = broker.event_log.held_above(0)
+        broker.event_log.lose(*(one.message.sequence for one in held if one.message.execution_id == execution_id))
+
+    return lose
 
 
 @pytest.fixture

@@ -16,10 +16,11 @@ from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsCo
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
+from noetl_stream.protocol.subjects import EVENTS
 from noetl_testkit.conformance.blobs import BlobsConformance
 from noetl_testkit.conformance.bus import BusConformance
 from noetl_testkit.conformance.command_queue import CommandQueueConformance
-from noetl_testkit.conformance.event_log import EventLogConformance
+from noetl_testkit.conformance.event_log import EventLogConformance, Lose
 from noetl_testkit.conformance.task_logs import TaskLogsConformance
 from noetl_testkit.conformance.trigger_streams import TriggerStreamsConformance
 from noetl_testkit.waiting import until
@@ -31,6 +32,14 @@ async def event_log(connection: NatsConnection) -> AsyncIterator[NatsEventLog]:
     await log.verify()
     yield log
     await log.close()
+
+
+@pytest.fixture
+def lose(connection: NatsConnection) -> Lose:
+    async def purge(execution_id: str) -> None:
+        await connection.api(f"STREAM.PURGE.{EVENTS}", {"filter": f"noetl.events.*.{execution_id}.>"})
+
+    return purge
 
 
 @pytest.fixture

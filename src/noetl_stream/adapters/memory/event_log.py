@@ -9,7 +9,7 @@ from typing import NamedTuple
 from noetl_stream.adapters.memory.bus import Line, MemoryBus, MessageIds
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.ports.streams.event_log import DecidedMessage, HeldMessages, ReportedMessage
 from noetl_stream.protocol import subjects
 
 
@@ -46,9 +46,8 @@ class MemoryEventReader:
 
     @property
     def pending(self) -> int:
-        return sum(
-            one.is_input and one.message.partition in self._partitions for one in self._log.stored[self.high_water :]
-        )
+        above = self._log.held_above(self.high_water)
+        return sum(one.is_input and one.message.partition in self._partitions for one in above)
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         while True:
@@ -96,7 +95,8 @@ class MemoryEventReader:
     def _found_at(self, after: int) -> ReportedMessage | None:
         for sequence in range(max(after, self._log.trimmed) + 1, self._log.end + 1):
             stored = self._log.stored[sequence - 1]
-            if (stored.is_input or self._records) and stored.message.partition in self._partitions:
+            is_wanted = (stored.is_input or self._records) and stored.message.partition in self._partitions
+            if is_wanted and sequence not in self._log.lost:
                 return stored.message
         return None
 
@@ -118,10 +118,16 @@ class MemoryEventLog:
         """Whether open readers receive no messages, and do not notice."""
         self.trimmed = 0
         """The sequence of the last trimmed message, which :attr:`stored` still has."""
+        self.lost: set[int] = set()
+        """The sequences of lost messages, which :attr:`stored` still has."""
         line.on_lost(lambda: self.break_readers("the broker was stopped"))
 
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
-        return self._store_input(subjects.requested(execution_id), execution_id, message_id, body)
+        subject = subjects.requested(execution_id)
+        stored = self._store_input(subject, execution_id, message_id, body)
+        if stored in self.lost:
+            stored = self._store_input(subject, execution_id, f"{message_id}.{stored}", body)
+        return stored
 
     async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
         return self._store_input(subjects.reported(execution_id, pool), execution_id, message_id, body)
@@ -146,7 +152,9 @@ class MemoryEventLog:
 
         return self._line.hold(store)
 
-    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> MemoryEventReader:
+    async def open_reader(
+        self, partitions: Collection[int], after: int, records: bool = False, bodies: bool = True
+    ) -> MemoryEventReader:
         self._line.check()
         reader = MemoryEventReader(self, self._line, frozenset(partitions), after, records)
         self._readers.append(reader)
@@ -159,11 +167,15 @@ class MemoryEventLog:
 
     async def first_sequence(self) -> int:
         self._line.check()
-        return self.trimmed + 1 if self._stored else 0
+        held = self.held_above(0)
+        return held[0].message.sequence if held else self.end + bool(self.end)
+
+    async def held(self) -> HeldMessages:
+        return HeldMessages(await self.first_sequence(), self.end, len(self.held_above(0)))
 
     async def stored_bytes(self) -> int:
         self._line.check()
-        return sum(len(one.message.body) for one in self._stored[self.trimmed :])
+        return sum(len(one.message.body) for one in self.held_above(0))
 
     async def trim(self, through: int) -> None:
         self._line.check()
@@ -172,7 +184,7 @@ class MemoryEventLog:
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
         self._line.check()
         counts = dict.fromkeys(cursors, 0)
-        for message, is_input, _ in self._stored[self.trimmed :]:
+        for message, is_input, _ in self.held_above(0):
             cursor = cursors.get(message.partition)
             if is_input and cursor is not None and message.sequence > cursor:
                 counts[message.partition] += 1
@@ -180,23 +192,24 @@ class MemoryEventLog:
 
     async def last_decided(self, partition: int) -> bytes | None:
         self._line.check()
-        held = (one.message for one in reversed(self._stored[self.trimmed :]) if one.message.partition == partition)
+        held = (one.message for one in reversed(self.held_above(0)) if one.message.partition == partition)
         return next((message.body for message in held if message.subject.endswith(".decided")), None)
 
     async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
         self._line.check()
-        above = (one.message for one in self._stored[max(after, self.trimmed) :] if one.message.partition == partition)
+        above = (one.message for one in self.held_above(after) if one.message.partition == partition)
         return next(((one.sequence, one.body) for one in above if one.subject.endswith(".decided")), None)
 
     async def last_of(self, partition: int) -> int:
         self._line.check()
-        held = self._stored[self.trimmed :]
-        own = (one.message.sequence for one in reversed(held) if one.message.partition == partition)
+        held = reversed(self.held_above(0))
+        own = (one.message.sequence for one in held if one.message.partition == partition)
         return next(own, 0)
 
     async def stored_at(self, sequence: int) -> int | None:
         self._line.check()
-        return self._stored[sequence - 1].message.at_ms if self.trimmed < sequence <= self.end else None
+        is_held = self.trimmed < sequence <= self.end and sequence not in self.lost
+        return self._stored[sequence - 1].message.at_ms if is_held else None
 
     async def verify(self) -> None:
         self._line.check()
@@ -210,6 +223,11 @@ class MemoryEventLog:
     def stored(self) -> Sequence[StoredMessage]:
         """Returns all messages in order, for tests."""
         return self._stored
+
+    def held_above(self, sequence: int) -> Sequence[StoredMessage]:
+        """Returns the messages above this sequence that are neither trimmed nor lost."""
+        above = self._stored[max(sequence, self.trimmed) :]
+        return above if not self.lost else [one for one in above if one.message.sequence not in self.lost]
 
     def break_readers(self, reason: str = "the test broke it") -> None:
         """Breaks all open readers, like a reconnect."""

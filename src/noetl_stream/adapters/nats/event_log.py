@@ -34,7 +34,7 @@ from noetl_stream.adapters.nats.streams import stored_message, stream_api, strea
 from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.streams.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.ports.streams.event_log import DecidedMessage, HeldMessages, ReportedMessage
 from noetl_stream.protocol import subjects
 from noetl_stream.protocol.subjects import EVENTS
 
@@ -108,12 +108,13 @@ class NatsEventReader:
         *,
         heartbeat_s: float = HEARTBEAT_S,
         records: bool = False,
+        bodies: bool = True,
     ) -> NatsEventReader:
         reader = cls(connection, clock, partitions, after, heartbeat_s)
         connection.on_lost(reader._on_lost)
         try:
             reader._subscription = await connection.wire.subscribe(f"{reader._inbox}.*", reader._receive)
-            await reader._create_consumer(records)
+            await reader._create_consumer(records, bodies)
         except BaseException:
             await reader.close()
             raise
@@ -170,7 +171,7 @@ class NatsEventReader:
         # Not awaited: NATS deletes an inactive consumer anyway.
         self._connection.wire.send(f"{self._connection.jetstream}.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
-    async def _create_consumer(self, records: bool) -> None:
+    async def _create_consumer(self, records: bool, bodies: bool) -> None:
         filtered = self._partitions if self._is_filtered else ("*",)
         patterns = [
             subjects.partition_patterns(partition)[:1] if records else subjects.inputs(partition)
@@ -181,6 +182,7 @@ class NatsEventReader:
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self._after + 1,
             "ack_policy": "none",
+            "headers_only": not bodies,
             "filter_subjects": [pattern for of_one in patterns for pattern in of_one],
             "inactive_threshold": round(INACTIVE_S * NANOSECONDS),
             "mem_storage": True,
@@ -325,7 +327,12 @@ class NatsEventLog(OutboxPort):
 
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
         """Publishes a request. Also raises Unreachable if the stream is full or missing, with that reason."""
-        return (await self._publish(subjects.requested(execution_id), message_id, body)).seq
+        subject = subjects.requested(execution_id)
+        stored = await self._publish(subject, message_id, body)
+        # NATS knows an id for two minutes, also of a message that it has lost.
+        if stored.duplicate and await self._connection.direct_get(EVENTS, {"seq": stored.seq}) is None:
+            stored = await self._publish(subject, f"{message_id}.{stored.seq}", body)
+        return stored.seq
 
     async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
         return (await self._publish(subjects.reported(execution_id, pool), message_id, body)).seq
@@ -352,7 +359,9 @@ class NatsEventLog(OutboxPort):
             batch.put(named(one.partition, one.execution_id), one.body, one.message_id)
         return batch.seal()
 
-    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> NatsEventReader:
+    async def open_reader(
+        self, partitions: Collection[int], after: int, records: bool = False, bodies: bool = True
+    ) -> NatsEventReader:
         """Opens a reader of partitions.
 
         Raises:
@@ -360,7 +369,13 @@ class NatsEventLog(OutboxPort):
             Unreachable: no answer in time.
         """
         reader = await NatsEventReader.open(
-            self._connection, self._clock, partitions, after, heartbeat_s=self._heartbeat_s, records=records
+            self._connection,
+            self._clock,
+            partitions,
+            after,
+            heartbeat_s=self._heartbeat_s,
+            records=records,
+            bodies=bodies,
         )
         self._readers.add(reader)
         return reader
@@ -375,6 +390,10 @@ class NatsEventLog(OutboxPort):
 
     async def first_sequence(self) -> int:
         return (await stream_info(self._connection, EVENTS)).state.first_seq
+
+    async def held(self) -> HeldMessages:
+        state = (await stream_info(self._connection, EVENTS)).state
+        return HeldMessages(state.first_seq, state.last_seq, state.messages)
 
     async def stored_bytes(self) -> int:
         return (await stream_info(self._connection, EVENTS)).state.bytes

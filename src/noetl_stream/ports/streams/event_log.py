@@ -30,6 +30,14 @@ class DecidedMessage(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
+class HeldMessages(msgspec.Struct, frozen=True, gc=False):
+    """The first and last sequence of the log, and how many messages it holds."""
+
+    first: int
+    last: int
+    count: int
+
+
 class EventReader(Protocol):
     """Reads the inputs of some partitions in stream order, without gaps.
 
@@ -70,7 +78,8 @@ class EventReader(Protocol):
 
 class EventLog(Protocol):
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
-        """Stores a request; returns its sequence once it is acknowledged.
+        """Stores a request; returns its sequence once it is acknowledged. A repeated request whose message is gone is
+        stored again.
 
         Raises:
             OutcomeUnknown: no acknowledgement in time; publish again under the same ``message_id``.
@@ -91,11 +100,14 @@ class EventLog(Protocol):
     def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         """Like :meth:`publish_decided`, for checkpoint records: nobody is notified."""
 
-    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
+    async def open_reader(
+        self, partitions: Collection[int], after: int, records: bool = False, bodies: bool = True
+    ) -> EventReader:
         """A reader of the inputs of these partitions, from the first sequence above ``after``.
 
         Args:
-            records: Whether it reads their journal records too, whose subjects end in ``decided``.
+            records: Whether it reads their journal records too, whose subjects end in ``decided`` or ``checkpoint``.
+            bodies: Whether messages come with their bodies, or empty.
         """
 
     async def last_sequence(self) -> int:
@@ -119,6 +131,9 @@ class EventLog(Protocol):
         """Stored time (ms) of the message at this sequence; ``None`` if it does not exist (PROTOCOL §5)."""
 
     async def first_sequence(self) -> int: ...
+
+    async def held(self) -> HeldMessages:
+        """What the log's leader holds."""
 
     async def stored_bytes(self) -> int:
         """How much the stream holds, before compression."""

@@ -1,6 +1,6 @@
 """Conformance of :class:`~noetl_stream.ports.streams.event_log.EventLog`, as tests to inherit.
 
-A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` provides three fixtures:
+A test class inherits :class:`EventLogConformance`; the module or its ``conftest.py`` provides four fixtures:
 
 ``event_log``
     An empty, verified log.
@@ -8,22 +8,33 @@ A test class inherits :class:`EventLogConformance`; the module or its ``conftest
     A reader of all its partitions.
 ``bus``
     The bus of the same broker.
+``lose``
+    Loses the messages of an execution, as damage does.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
 from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.streams.bus import Bus
-from noetl_stream.ports.streams.event_log import DecidedMessage, EventLog, EventReader, ReportedMessage
+from noetl_stream.ports.streams.event_log import (
+    DecidedMessage,
+    EventLog,
+    EventReader,
+    HeldMessages,
+    ReportedMessage,
+)
 from noetl_testkit.conformance.bus import RecordingHandler
 from noetl_testkit.waiting import TIMEOUT_S, expect_error, until
 
 ALL = range(PARTITIONS)
+
+Lose = Callable[[str], Awaitable[None]]
 
 
 def execution_in(partition: int, number: int = 0) -> str:
@@ -258,6 +269,34 @@ class EventLogConformance:
         sequence = await event_log.publish_request(execution_in(1), "request-1", b"{}")
         assert [message.sequence for message in await read(reader, 1)] == [sequence]
         await reader.close()
+
+    async def test_a_reader_without_bodies_shows_by_the_sequences_what_is_lost(
+        self, event_log: EventLog, lose: Lose
+    ) -> None:
+        assert await event_log.held() == HeldMessages(0, 0, 0)
+        await event_log.publish_request("run-1", "request-1", b"{}")
+        await event_log.publish_request("run-2", "request-2", b"{}")
+        await event_log.publish_decided([decided("run-1", "1.1.1.a.0"), decided("run-2", "1.1.1.a.1")])
+        await event_log.publish_checkpoints([decided("run-1", "checkpoint.a")])
+        assert await event_log.held() == HeldMessages(1, 5, 5)
+        await lose("run-2")
+        assert await event_log.held() == HeldMessages(1, 5, 3)
+        reader = await event_log.open_reader(ALL, 0, records=True, bodies=False)
+        assert [message.sequence for message in await read(reader, 3)] == [1, 3, 5]
+        await reader.close()
+        await event_log.trim(5)
+        assert await event_log.held() == HeldMessages(6, 5, 0)
+
+    async def test_a_repeated_request_whose_message_is_gone_is_stored_again(
+        self, event_log: EventLog, lose: Lose
+    ) -> None:
+        await event_log.publish_request("run-1", "request-1", b"{}")
+        await event_log.publish_request("run-2", "request-2", b"{}")
+        await lose("run-1")
+        for _ in range(2):
+            assert await event_log.publish_request("run-1", "request-1", b"{}") == 3
+        assert await event_log.publish_request("run-2", "request-2", b"{}") == 2
+        assert await event_log.last_sequence() == 3
 
     async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, event_log: EventLog) -> None:
         before = await event_log.last_sequence()

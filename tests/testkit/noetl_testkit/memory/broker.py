@@ -39,7 +39,12 @@ class StagedEventLog(MemoryEventLog):
         """Loses the last messages, as after a power failure (PROTOCOL §5)."""
         del self._stored[len(self._stored) - count :]
         self.trimmed = min(self.trimmed, self.end)
+        self.lost = {sequence for sequence in self.lost if sequence <= self.end}
         self.forget_message_ids()
+
+    def lose(self, *sequences: int) -> None:
+        """Loses messages from the middle, as a damaged file of NATS does. Their message ids stay known."""
+        self.lost.update(sequences)
 
     def forget_message_ids(self) -> None:
         """Forgets message ids: one that was stored before is accepted, as JetStream may after a restart."""

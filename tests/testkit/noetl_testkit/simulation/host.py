@@ -168,9 +168,11 @@ class _HostPort:
 class _HostLog(_HostPort):
     """:class:`~noetl_stream.ports.streams.event_log.EventLog` of a host."""
 
-    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
+    async def open_reader(
+        self, partitions: Collection[int], after: int, records: bool = False, bodies: bool = True
+    ) -> EventReader:
         work = self._real.open_reader
-        reader = await self._host.around("log.open_reader", lambda: work(partitions, after, records))
+        reader = await self._host.around("log.open_reader", lambda: work(partitions, after, records, bodies))
         self._host.plugged(reader.close)
         return cast(EventReader, _HostReader(self._host, "reader", reader))
 
