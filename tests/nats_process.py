@@ -78,6 +78,13 @@ class NatsServer:
         self._process.wait()
         self._process = None
 
+    def stop(self) -> None:
+        """Ends it in order, so that it keeps its index of each stream."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait()
+        self._process = None
+
     def pause(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)

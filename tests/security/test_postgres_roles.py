@@ -117,6 +117,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "limit_slots_page": EVERYONE,
     # Deleting executions, settling dead letters.
     "begin_deleting": (SERVER, GATEWAY),
+    "add_dead_letter": (SERVER,),
+    "known_dead_letters": EVERYONE,
     "dead_letter": PEOPLE,
     "dead_letters": PEOPLE,
     "held_dead_letters": PEOPLE,
@@ -129,6 +131,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "drop_empty_months": (SERVER,),
     "events_floor": EVERYONE,
     "journal_bytes": EVERYONE,
+    "lived_between": EVERYONE,
     "living_since": EVERYONE,
     "make_months": (SERVER,),
     "months": (SERVER, READER),

@@ -424,6 +424,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     ``at_ms`` is when it answered, by its own clock; 0 from a process that does not say it. ``grants``: of a server,
     whether playbooks may use everything, and whether somebody has chosen so, or a ``file`` says what they may use;
     empty from one that does not say it.
+    ``disagreements``: of the server that compares them, some of what Postgres and EVENTS disagree on.
     """
 
     role: str
@@ -435,6 +436,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     snapshots_thrown_away: int = 0
     at_ms: int = 0
     grants: GrantsUse = ""
+    disagreements: list[str] = []
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):

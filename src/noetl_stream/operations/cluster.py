@@ -193,7 +193,10 @@ def _check_requeue(letter: DeadLetter) -> None:
             hint=f"letters larger than {MAX_LETTER_BYTES} bytes can only be discarded",
         )
     if row.source == "events" and not is_valid_id(row.execution_id):
-        raise Conflict(f"dead letter {row.id} belongs to no execution: {row.subject}")
+        raise Conflict(
+            f"dead letter {row.id} belongs to no execution: {row.subject}",
+            hint=f"it can only be discarded: `noetl-stream dead-letter discard {row.id}`",
+        )
 
 
 def _settled(letter: DeadLetter) -> Conflict:

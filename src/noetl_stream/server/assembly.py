@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Final
 
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import GrantsUse, MemoryUse
@@ -47,6 +48,9 @@ from noetl_stream.settings.grants import GrantsFile, GrantsSource
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
 from noetl_stream.telemetry.measures import Durations
 from noetl_stream.trigger.rates import DEFAULT_RATES, TriggerRates
+
+DISAGREEMENTS_SENT: Final = 10
+"""How many disagreements of its stores a server tells who asks it."""
 
 
 def _zero(*labels: str) -> Counter[str]:
@@ -243,6 +247,7 @@ class ServerParts:
             snapshots_thrown_away=self.snapshots.thrown_away,
             at_ms=self.ports.clock.now_ms(),
             grants=self._grants_use(),
+            disagreements=[] if self.ports.upkeep is None else [*self.ports.upkeep.disagreements[:DISAGREEMENTS_SENT]],
         )
 
     def _grants_use(self) -> GrantsUse:

@@ -24,6 +24,12 @@ DEAD_LETTERS: Final = Metric("counter", "noetl_server_dead_letters", "Messages s
 LETTERS_DROPPED: Final = Metric(
     "counter", "noetl_server_dead_letters_dropped", "Dead letters deleted because there were too many."
 )
+MESSAGES_LOST: Final = Metric(
+    "counter", "noetl_server_messages_lost", "Messages that EVENTS has lost, found by the gaps that they left."
+)
+DISAGREEMENTS: Final = Metric(
+    "gauge", "noetl_server_store_disagreements", "Disagreements between Postgres and EVENTS, when last compared."
+)
 OCCURRENCES: Final = Metric(
     "counter", "noetl_server_occurrences", "Entries of histories of schedules and triggers, by status.", ("status",)
 )
@@ -105,7 +111,7 @@ class ServerStatus:
             COMMITS.read(counts.commits),
             ROWS.read_each(counts.rows),
             DEAD_LETTERS.read_each(counts.dead_letters),
-            LETTERS_DROPPED.read(server.ports.upkeep.letters_dropped if server.ports.upkeep is not None else 0),
+            *self._of_upkeep(),
             OCCURRENCES.read_each(counts.occurrences),
             TRIGGER_FAULTS.read(counts.trigger_faults),
             STARTED.read(counts.started),
@@ -128,6 +134,12 @@ class ServerStatus:
             *memory_readings([server.memory_use()]),
             *(server.traces.tracing.readings() if server.traces is not None else ()),
         ]
+
+    def _of_upkeep(self) -> Iterator[Reading]:
+        if (upkeep := self._server.ports.upkeep) is not None:
+            yield LETTERS_DROPPED.read(upkeep.letters_dropped)
+            yield MESSAGES_LOST.read(upkeep.messages_lost)
+            yield DISAGREEMENTS.read(len(upkeep.disagreements))
 
     def _of_streams(self) -> Iterator[Reading]:
         if (streams := self._server.streams) is not None:

@@ -46,7 +46,9 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.answers.capabilities import Capabilities
     from noetl_stream.server.answers.credential_values import SecretsResponder
     from noetl_stream.server.assembly import ServerPorts, StateBounds
+    from noetl_stream.server.journal_records import disagreements
     from noetl_stream.server.server import Server
+    from noetl_stream.server.upkeep.holes import HoleFinder
     from noetl_stream.server.upkeep.upkeep import QueueSweeper, Trimmer, Upkeep
 
     server_keys = needed_keys(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
@@ -76,6 +78,8 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
             letters=store.dead_letters,
             sweeper=QueueSweeper(connected.queue, store),
             trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
+            holes=HoleFinder(connected.log, store, store.cursors, store.retention, store.dead_letters, connected.clock),
+            compare=partial(disagreements, connected.log, store, store.cursors),
             retention=make_retention(connected, endpoint),
         ),
         trigger_streams=connected.trigger_streams,

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from noetl_stream.adapters.postgres.aggregates import PostgresAggregates, PostgresLimits
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
@@ -322,6 +322,12 @@ class PostgresDeadLetters(DatabasePort):
     async def get(self, letter_id: str) -> DeadLetter | None:
         rows = await self._database.fetch("dead_letter", id=letter_id)
         return _letter(rows[0]) if rows else None
+
+    async def known(self, letter_ids: Sequence[str]) -> set[str]:
+        return set(await self._column("known_dead_letters", ids=letter_ids))
+
+    async def add(self, row: DeadLetterRow) -> None:
+        await self._database.fetch("add_dead_letter", **asdict(row))
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
         return bool(await self._database.fetch("requeue_dead_letter", id=letter_id, by=by, at_ms=at_ms))

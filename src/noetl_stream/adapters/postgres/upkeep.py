@@ -39,6 +39,9 @@ class PostgresRetention(DatabasePort):
     async def living_since(self, started_ms: int) -> list[LivingExecution]:
         return await self._rows(LivingExecution, "living_since", started_ms=started_ms)
 
+    async def lived_between(self, from_ms: int, to_ms: int) -> dict[str, int]:
+        return await self._pairs("lived_between", from_ms=from_ms, to_ms=to_ms)
+
     async def started_between(self, after: str, before: str, limit: int) -> list[StartedExecution]:
         return await self._rows(StartedExecution, "started_between", after=after, before=before, limit=limit)
 

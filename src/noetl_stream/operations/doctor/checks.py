@@ -10,7 +10,7 @@ from noetl_stream import __version__
 from noetl_stream.errors import NoetlError, NotReady, page
 from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed
 from noetl_stream.ports.operations.cluster import Verdict
-from noetl_stream.ports.stores.dead_letters import LetterBounds
+from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, LetterBounds
 from noetl_stream.sealing.keys import KeyRing
 
 ENSURE: Final = "noetl-stream stream ensure"
@@ -327,7 +327,8 @@ async def quarantined(read: Readings) -> Finding:
 
 async def dead_letters(read: Readings) -> Finding:
     """No message or command was given up, and none that was is dropped."""
-    found, held, most = await read.letters, await read.held_letters, LetterBounds()
+    found = [letter for letter in await read.letters if letter.row.subject != ALL_EVENTS]
+    held, most = await read.held_letters, LetterBounds()
     full = max(held.letters / most.letters, held.bytes / most.bytes)
     if full >= FULL:
         return wrong(
@@ -341,6 +342,24 @@ async def dead_letters(read: Readings) -> Finding:
             "noetl-stream dead-letter list; then requeue or discard each",
         )
     return ok("every message could be delivered")
+
+
+async def events(read: Readings) -> Finding:
+    """EVENTS has lost no message, and Postgres agrees with it."""
+    found = [line for server in (await read.servers).value for line in server.disagreements]
+    if found:
+        return wrong(
+            f"Postgres and EVENTS disagree: {found[0]}" + (f"; and {len(found) - 1} more" if found[1:] else ""),
+            "noetl-stream database verify",
+        )
+    lost = [letter.row for letter in await read.letters if letter.row.subject == ALL_EVENTS]
+    if lost:
+        return warning(
+            f"{lost[0].reason}" + (f"; and {counted(len(lost) - 1, 'other hole')}" if lost[1:] else ""),
+            "look at the disks and the log of NATS; then noetl-stream dead-letter discard "
+            + " ".join(row.id for row in lost[:NAMED]),
+        )
+    return ok("EVENTS has lost no message, and agrees with Postgres")
 
 
 async def triggers(read: Readings, now_ms: int) -> Finding:

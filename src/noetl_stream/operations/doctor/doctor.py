@@ -76,6 +76,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "stuck": checks.stuck(read),
         "quarantined": checks.quarantined(read),
         "dead-letters": checks.dead_letters(read),
+        "events": checks.events(read),
         "triggers": checks.triggers(read, ports.clock.now_ms()),
         "keys": checks.keys(read, ports.keys),
         "tokens": checks.tokens(read, ports.clock.now_ms()),

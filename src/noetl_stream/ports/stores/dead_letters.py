@@ -1,11 +1,13 @@
 """Dead letters: messages that could not be folded, commands that were given up (PROTOCOL §1 *Partition row*, §3).
 
-The tick that skips a message writes its letter, so there is exactly one. It stays when it is settled, and then says by
+The tick that skips a message writes its letter, so there is exactly one. Messages that EVENTS has lost have one
+without a body, written by who finds that (PROTOCOL §5 *Holes*). A letter stays when it is settled, and then says by
 whom, how and when; it goes with its execution, or as the oldest when there are too many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -15,6 +17,9 @@ from noetl_stream.protocol.rows import Row
 
 LetterSource = Literal["events", "inbox", "command"]
 LetterState = Literal["waiting", "requeued", "discarded"]
+
+ALL_EVENTS: Final = "noetl.events.>"
+"""The subject of a letter for messages that EVENTS has lost: whose they were is not known."""
 
 MAX_LETTER_BYTES: Final = 1024 * 1024
 """How much of a body is stored; only a complete one can be requeued."""
@@ -47,8 +52,9 @@ class DeadLetterRow(Row, frozen=True, kw_only=True):
     """A letter to be written, made :func:`storable` first.
 
     Attributes:
-        id: Its origin: source, with sequence and stored time in EVENTS, sequence in the inbox, or command and issue.
-        at_ms: When the message was stored, or the command given up.
+        id: Its origin: source, with sequence and stored time in EVENTS, sequence in the inbox, or command and issue; of
+            a loss its sequences, and the stored time of the message before them.
+        at_ms: When the message was stored, the command given up, or the loss found.
         execution_id: From the message's subject or row; not always valid.
         subject: The subject of the message.
         body: Its first :data:`MAX_LETTER_BYTES`.
@@ -103,6 +109,12 @@ class DeadLetters(Protocol):
 
     async def get(self, letter_id: str) -> DeadLetter | None:
         """A letter, settled or not."""
+
+    async def known(self, letter_ids: Sequence[str]) -> set[str]:
+        """Those of these letters that are stored, settled or not."""
+
+    async def add(self, row: DeadLetterRow) -> None:
+        """Stores a letter that no tick writes, unless it is stored."""
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
         """Settles a letter as requeued; one from the inbox is sent there again in the same transaction. ``False`` if it

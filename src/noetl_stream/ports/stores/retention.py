@@ -45,6 +45,9 @@ class RetentionStore(Protocol):
     async def living_since(self, started_ms: int) -> list[LivingExecution]:
         """Those that have not ended and started at this time or earlier, by id."""
 
+    async def lived_between(self, from_ms: int, to_ms: int) -> dict[str, int]:
+        """The partitions of the executions that lived at any time between these, by execution."""
+
     async def started_between(self, after: str, before: str, limit: int) -> list[StartedExecution]:
         """The first executions above the id ``after`` and below ``before``, by id, which begins with the time."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,23 +21,22 @@ from noetl_stream.model.ids import is_valid_id
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.cursors import Cursors
 from noetl_stream.ports.stores.dead_letters import DeadLetters, LetterBounds
-from noetl_stream.ports.stores.retention import LivingExecution, RetentionStore
-from noetl_stream.ports.stores.store import FeedStore, PartitionView, Store
+from noetl_stream.ports.stores.retention import RetentionStore
+from noetl_stream.ports.stores.store import FeedStore, Store
 from noetl_stream.ports.streams.command_queue import CommandQueue
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal_records import (
     MARGIN_MS,
-    Stamp,
     StreamExtent,
     behind_events,
-    in_full,
     lost_cursors,
-    messages_of,
     newest_before,
 )
+from noetl_stream.server.upkeep.checkpoints import write_checkpoint
 from noetl_stream.server.upkeep.expiry import Retention
+from noetl_stream.server.upkeep.holes import LOOK_S as LOOK_FOR_HOLES_S
+from noetl_stream.server.upkeep.holes import HoleFinder
 from noetl_stream.settings.retention_periods import RetentionSettings
-from noetl_stream.storage.journal import last_position
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +71,6 @@ class QueueSweeper:
             log.info("purged %d commands of executions that have ended", len(gone))
 
 
-ENTRIES_AT_ONCE: Final = 100
 KEPT_MS: Final = 2 * MARGIN_MS
 """How long messages stay after they were stored or folded: a lost tail is repaired from them, and so is a Postgres that
 is restored to an older state.
@@ -130,7 +128,8 @@ class Trimmer:
             return 0
         partitions = {view.id: view for view in await self._store.read_partitions()}  # before their journals
         for execution in living:
-            await self._keep(execution, partitions[execution.partition])
+            view = partitions[execution.partition]
+            await write_checkpoint(self._log, self._store, self._clock, execution.execution_id, view)
         if not await self._cursors.move_floor(floor, max(floor, through)):
             return 0
         await self._log.trim(through)
@@ -175,16 +174,6 @@ class Trimmer:
         self._has_told = not pays
         return pays
 
-    async def _keep(self, execution: LivingExecution, partition: PartitionView) -> None:
-        """Writes the journal of a living execution to EVENTS as a checkpoint, and waits until it is stored."""
-        execution_id, writer = execution.execution_id, self._clock.random_bytes(8).hex()
-        stamp = Stamp(partition.id, partition.tick, partition.epoch, writer, again=True)
-        after = 0
-        while rows := (await self._store.journals({execution_id: after}, ENTRIES_AT_ONCE))[execution_id]:
-            parts = (part for row in rows for part in in_full(row))
-            await self._log.publish_checkpoints(list(messages_of(execution_id, parts, partition.last_seq, stamp)))
-            after = last_position(execution_id, rows[-1])
-
 
 TICKS_AT_ONCE: Final = 5_000
 """How many ticks of the feed one transaction trims, to keep it short."""
@@ -195,6 +184,7 @@ TRIM_FEED_S: Final = 600.0
 TRIM_LETTERS_S: Final = 30.0
 TRIM_EVENTS_S: Final = 30.0
 SWEEP_S: Final = 300.0
+COMPARE_S: Final = 60.0
 MAKE_MONTHS_S: Final = 6 * 3_600.0
 DELETE_OLD_S: Final = 3_600.0
 """How often old executions are deleted, in seconds; above, the intervals of the other jobs."""
@@ -208,6 +198,7 @@ class Upkeep:
 
     Attributes:
         letters_dropped: Dead letters above their bounds.
+        disagreements: What Postgres and EVENTS disagreed on when this server last compared them, a line each.
     """
 
     def __init__(
@@ -219,6 +210,8 @@ class Upkeep:
         retention: Retention | None = None,
         letters: DeadLetters | None = None,
         sweeper: QueueSweeper | None = None,
+        holes: HoleFinder | None = None,
+        compare: Callable[[], Awaitable[list[str]]] | None = None,
         trim_events_s: float = TRIM_EVENTS_S,
     ) -> None:
         self._trim_events_s = trim_events_s
@@ -228,6 +221,9 @@ class Upkeep:
         self._retention = retention
         self._letters = letters
         self._sweeper = sweeper
+        self._holes = holes
+        self._compare = compare
+        self.disagreements: Sequence[str] = ()
         self.letters_dropped = 0
 
     async def run(self, feed_keep_s: float, is_mine: Callable[[], bool]) -> None:
@@ -247,6 +243,12 @@ class Upkeep:
                 group.create_task(self._repeat(trim, TRIM_LETTERS_S, "trim the dead letters", is_mine))
             if self._sweeper is not None:
                 group.create_task(self._repeat(self._sweeper.sweep, SWEEP_S, "sweep the queue", is_mine))
+            if self._holes is not None:
+                look = self._holes.look
+                group.create_task(self._repeat(look, LOOK_FOR_HOLES_S, "look for lost messages", is_mine))
+            if self._compare is not None:
+                compare = partial(self._note_disagreements, self._compare, is_mine)
+                group.create_task(self._repeat(compare, COMPARE_S, "compare Postgres and EVENTS"))
             if self._retention is not None:
                 make, delete = self._retention.make_months, self._retention.delete_old
                 group.create_task(self._repeat(make, MAKE_MONTHS_S, "make tables for the next months", is_mine))
@@ -264,6 +266,20 @@ class Upkeep:
             dropped += count
         if dropped:
             log.warning("dropped the %d oldest dead letters: above their bounds", dropped)
+
+    @property
+    def messages_lost(self) -> int:
+        """How many messages of EVENTS this server has found to be lost."""
+        return self._holes.lost if self._holes is not None else 0
+
+    async def _note_disagreements(
+        self, compare: Callable[[], Awaitable[list[str]]], is_mine: Callable[[], bool]
+    ) -> None:
+        found = await compare() if is_mine() else []
+        for line in found:
+            if line not in self.disagreements:
+                log.error("Postgres and EVENTS disagree: %s", line)
+        self.disagreements = found
 
     async def _repeat(
         self,

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import Fenced, JournalConflict
 from noetl_stream.ports.stores.dead_letters import (
+    ALL_EVENTS,
     MAX_LETTER_BYTES,
     MAX_LETTER_CHARACTERS,
     DeadLetter,
@@ -156,3 +157,14 @@ class DeadLetterConformance:
         assert await letters.requeue("inbox-7", "alice", 5_000)
         (item,) = await store.inbox([0], 10)
         assert item == InboxItem(item.seq, 0, "run-1", '{"word":"ä"}'.encode())
+
+    async def test_a_letter_that_no_tick_writes_is_stored_once(self, letters: DeadLetters) -> None:
+        hole = replace(letter("hole-1-2-5", reason="lost", body=b""), execution_id="", subject=ALL_EVENTS)
+        assert await letters.known(["hole-1-2-5", "hole-9-9-5"]) == set()
+        for _ in range(2):
+            await letters.add(hole)
+        assert await letters.known(["hole-1-2-5", "hole-9-9-5"]) == {"hole-1-2-5"}
+        assert [one.row for one in await letters.page(10, None)] == [hole]
+        assert await letters.discard("hole-1-2-5", "alice", 5_000)
+        await letters.add(hole)
+        assert await ids_of(letters) == []

@@ -73,6 +73,12 @@ class MemoryRetention:
             for row in living
         ]
 
+    async def lived_between(self, from_ms: int, to_ms: int) -> dict[str, int]:
+        rows = [row for _, row in sorted(self._store.tables.executions.items()) if row.started_ms <= to_ms]
+        return {
+            row.execution_id: row.partition for row in rows if row.finished_ms is None or row.finished_ms >= from_ms
+        }
+
     async def started_between(self, after: str, before: str, limit: int) -> list[StartedExecution]:
         found = [
             StartedExecution(row.execution_id, row.path, row.status, row.finished_ms)

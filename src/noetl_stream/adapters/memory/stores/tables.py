@@ -234,6 +234,13 @@ class MemoryDeadLetters:
     async def get(self, letter_id: str) -> DeadLetter | None:
         return self.letters.get(letter_id)
 
+    async def known(self, letter_ids: Sequence[str]) -> set[str]:
+        return self.letters.keys() & set(letter_ids)
+
+    async def add(self, row: DeadLetterRow) -> None:
+        if row.id not in self.letters:
+            self.write(row)
+
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
         letter = self._waiting(letter_id)
         if letter is None:

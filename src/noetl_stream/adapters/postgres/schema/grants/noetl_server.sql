@@ -37,6 +37,8 @@ grant select, insert, update (granted_ms, yields, body), delete on noetl.limit_s
 -- Whether who has registered a schedule may still start what it starts.
 grant select (name, role, paths, expires_ms, revoked_ms) on noetl.api_token to noetl_server;
 grant insert on noetl.execution_term, noetl.dead_letter, noetl.stale_report to noetl_server;
+-- Which lost messages have their letter already.
+grant select (id) on noetl.dead_letter to noetl_server;
 
 -- Locking a row that is trimmed needs the right to update one of its columns.
 grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;

@@ -1,0 +1,3 @@
+select id
+from noetl.dead_letter
+where id = any(:ids::text[])
