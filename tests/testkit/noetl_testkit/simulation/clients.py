@@ -80,7 +80,7 @@ class SimulatedClients:
         letters = self._store.dead_letters
         for letter in reversed(await letters.page(1_000, None)):
             whole = await letters.get(letter.row.id)
-            if whole is not None and whole.row.source == "events":
+            if whole is not None and whole.row.source == "events" and whole.row.execution_id:
                 again = self._broker.event_log.publish_again
                 await again(whole.row.execution_id, f"requeue-{whole.row.id}", whole.row.body)
             await letters.requeue(letter.row.id, "operator", self._clock.now_ms())

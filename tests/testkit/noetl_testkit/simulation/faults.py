@@ -34,11 +34,15 @@ STEADY = frozenset({
 })  # fmt: skip
 """Kinds that lose no publication: no command may be issued twice because of them."""
 
-TOUCHING = (
+DRAWN = (
     "worker killed", "worker frozen", "leases end", "queue restored", "command lost", "tail lost", "folded tail lost",
     "postgres put back",
 )  # fmt: skip
+TOUCHING = (*DRAWN, "middle lost")
 """Kinds that may make a running step run again."""
+
+HOLED = (7, 12)
+"""Which seeds, modulo 16, lose messages from the middle."""
 
 POISONED = {5: "poison kills", 10: "poison refused"}
 """Which seeds, modulo 16, have an execution that cannot be folded."""
@@ -62,13 +66,15 @@ def kinds_of(seed: int) -> tuple[str, ...]:
     random = Random(f"kinds {seed}")
     chosen = random.sample(HARMLESS, random.randint(2, 5))
     if seed % 2:
-        chosen += random.sample(TOUCHING, random.randint(1, 2))
+        chosen += random.sample(DRAWN, random.randint(1, 2))
+    if seed % 16 in HOLED:
+        chosen.append("middle lost")
     if seed % 16 in POISONED:
         chosen.append(POISONED[seed % 16])
     if "answers lost" in chosen and "leases end" not in chosen:  # workers ask when they get a command again
         chosen.append("leases end")
     if "postgres put back" in chosen:  # each store is rebuilt from the other: both at once are lost
-        chosen = [kind for kind in chosen if not kind.endswith("tail lost")]
+        chosen = [kind for kind in chosen if not kind.endswith(("tail lost", "middle lost"))]
     return tuple(chosen)
 
 
@@ -231,6 +237,7 @@ class FaultPlan(FaultInjector):
             "queue restored": lambda: self._touching(broker.stop, queue.forget_deliveries, broker.restart),
             "command lost": self._lose_command,
             "postgres put back": lambda: self._touching(lambda: world.put_postgres_back(self.random.uniform(0.2, 4))),
+            "middle lost": lambda: self._touching(lambda: world.lose_middle(self.random)),
             "tail lost": lambda: self._touching(lambda: world.lose_tail(self.random.uniform(0.5, 5), folded=0)),
             "folded tail lost": lambda: self._touching(
                 lambda: world.lose_tail(self.random.uniform(0.5, 5), folded=self.random.randint(1, 60))

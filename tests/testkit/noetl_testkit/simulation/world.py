@@ -19,6 +19,7 @@ from noetl_stream.model.messages import Report
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.server.assembly import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
+from noetl_stream.server.upkeep.holes import HoleFinder
 from noetl_stream.server.upkeep.upkeep import QueueSweeper, Trimmer, Upkeep
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.tools.contract import Tool
@@ -132,7 +133,8 @@ class SimulatedWorld:
         settings = RetentionSettings(events_max_bytes=EVENTS_BYTES)
         trimmer = Trimmer(host.log, store, store.cursors, retention, self.clock, settings, kept_ms=KEPT_MS)
         sweeper = QueueSweeper(host.queue, host.store)
-        return Upkeep(host.clock, trimmer=trimmer, sweeper=sweeper, trim_events_s=TRIM_S)
+        holes = HoleFinder(self.broker.event_log, store, store.cursors, retention, store.dead_letters, self.clock)
+        return Upkeep(host.clock, trimmer=trimmer, sweeper=sweeper, holes=holes, trim_events_s=TRIM_S)
 
     def replace(self, host: SimulatedHost, after_s: float) -> None:
         """Starts another host of the same role after ``after_s`` seconds."""
@@ -150,6 +152,15 @@ class SimulatedWorld:
         were; then starts as many.
         """
         self._begin(self._lose_tail(after_s, folded))
+
+    def lose_middle(self, random: Random) -> None:
+        """Loses some messages one after the other, read or not."""
+        log = self.broker.event_log
+        if held := log.held_above(0):
+            first = random.choice(held).message.sequence
+            lost = range(first, min(first + random.randint(1, 15), log.end + 1))
+            self.touched |= {report.command_id for report in self.reports(first - 1)}
+            log.lose(*lost)
 
     def put_postgres_back(self, ticks_s: float) -> None:
         """After ``ticks_s`` seconds all servers die, and Postgres is as it is now."""
