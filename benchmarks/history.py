@@ -32,7 +32,6 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.operations.executions.prepare import PlaybookChecker
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.ports.operations.reading.events import EventFilter
@@ -40,6 +39,7 @@ from noetl_stream.ports.operations.reading.timelines import IterationRange, Time
 from noetl_stream.ports.stores.store import EntryRow, PlaybookRow, SnapshotRow
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import Snapshots
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_testkit.scenario.scenario import Scenario, installed_kinds
 from states import ENTRIES_A_TICK, HEAD, Filling, entries_of, row_of
 

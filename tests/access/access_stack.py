@@ -23,7 +23,6 @@ from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.selections import DirectSelections
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.feed.live import LiveFeed
@@ -39,6 +38,7 @@ from noetl_stream.ports.stores.identities import Authenticator
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.storage.grants import RegisteredGrants
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
 from noetl_testkit.keys import SIGNER

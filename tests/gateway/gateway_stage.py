@@ -28,7 +28,6 @@ from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.selections import DirectSelections
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.feed.live import LiveFeed
@@ -51,6 +50,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
 from noetl_stream.storage.grants import RegisteredGrants
 from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.python.tool import PythonTool

@@ -28,6 +28,7 @@ FIXED_MODULES = tuple(
         "server.ticks.publications",
         "server.answers.credential_values",
         "operations.executions.redacted",
+        "storage.used_secrets",
         "ports.stores.credentials",
     )
 )

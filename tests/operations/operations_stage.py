@@ -19,7 +19,6 @@ from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.operations.starters.base import RegisteredStarters, StarterPorts
@@ -30,6 +29,7 @@ from noetl_stream.ports.operations.executions import AcceptedDocument, Execution
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER

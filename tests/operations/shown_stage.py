@@ -9,13 +9,14 @@ from operations_stage import BY, OperationsStage
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.model.json import codec
 from noetl_stream.operations.cluster import DirectCluster
-from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
+from noetl_stream.operations.executions.redacted import Redacted
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, Start, StepRunRange
 from noetl_stream.ports.operations.reading.events import EventFilter
 from noetl_stream.ports.operations.reading.timelines import TimeRange
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_testkit.memory.journals import MemoryFeed
 from noetl_testkit.simulation.work import playbook, work
 

@@ -12,7 +12,6 @@ from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import NotFound, Unreachable, UsageError
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested, SignalReceived
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.views import index as indexes
 from noetl_stream.operations.views import timeline as timelines
 from noetl_stream.operations.views.direct import DirectViews
@@ -24,6 +23,7 @@ from noetl_stream.ports.operations.reading.timelines import (
     TimelineRowDocument,
     TimeRange,
 )
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_testkit.simulation.work import playbook, then, work
 
 HELD = {"wait": {"timeout_s": 600}, "rules": [{"when": "{{ ctx.go is defined }}", "then": {"allow": True}}]}

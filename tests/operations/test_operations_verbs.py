@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import NotFound, Unreachable
-from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
+from noetl_stream.operations.executions.redacted import Redacted
 from noetl_stream.operations.executions.replica import ACTED_ON_MS, AWAY_MS, Replicated
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import Access
@@ -24,6 +24,7 @@ from noetl_stream.ports.operations.selections import Selections
 from noetl_stream.ports.operations.starters.schedules import Schedules
 from noetl_stream.ports.operations.starters.triggers import Triggers
 from noetl_stream.ports.operations.verbs import is_verb, verb, verb_of
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_stream.wiring.operations import DirectOperations
 
 PORTS = (

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.operations.credentials import DirectCredentials
-from noetl_stream.operations.executions.redacted import Redacted, UsedSecrets
+from noetl_stream.operations.executions.redacted import Redacted
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_testkit.memory.journals import MemoryFeed
 
 SECRET = "hunter2 hunter2"

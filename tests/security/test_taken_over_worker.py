@@ -52,7 +52,6 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
 from noetl_stream.operations.credentials import DirectCredentials
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.ports.stores.credentials import MAX_VALUES_GIVEN
 from noetl_stream.ports.streams.blobs import checksum_of, read_object
 from noetl_stream.ports.streams.command_queue import Delivery
@@ -65,6 +64,7 @@ from noetl_stream.sealing.signing import Signer
 from noetl_stream.server.answers.credential_values import MAX_HIDDEN_A_MINUTE, SecretsResponder
 from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE, SAMPLE_S
 from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_testkit.keys import CAPABILITIES, SIGNER
 from noetl_testkit.memory.access import MemoryAudit
 from noetl_testkit.simulation.work import playbook, work

@@ -13,7 +13,6 @@ from noetl_stream.errors import PayloadRefused, Unreachable
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretQuestion, ShownCommand, hidden_as
 from noetl_stream.operations.credentials import DirectCredentials
-from noetl_stream.operations.executions.redacted import MAX_TEXTS_GIVEN, UsedSecrets
 from noetl_stream.ports.stores.credentials import MAX_VALUES_GIVEN, SealedValue
 from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal
@@ -24,6 +23,7 @@ from noetl_stream.server.answers.credential_values import (
     MINUTE_S,
     SecretsResponder,
 )
+from noetl_stream.storage.used_secrets import MAX_TEXTS_GIVEN, UsedSecrets
 from noetl_testkit.memory.access import MemoryAudit
 
 KEYS = KeyRing(read_key(new_key(), "a test"))

@@ -13,7 +13,6 @@ from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import JournalRecord
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.streams.event_log import DecidedMessage
 from noetl_stream.server.journal_records import disagreements, reconcile_cursors
@@ -21,6 +20,7 @@ from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.ownership.recorded import RecordedPartition, read_partition
 from noetl_stream.server.upkeep.upkeep import KEPT_MS, TRIM_EVENTS_S, Trimmer, Upkeep
 from noetl_stream.settings.retention_periods import RetentionSettings
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_testkit.memory.journals import MemoryFeed, MemoryRetention
 
 LIVING = "execution-living"

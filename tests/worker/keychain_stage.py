@@ -12,12 +12,12 @@ from noetl_stream.model.json.codec import decode_hide_question, decode_json, dec
 from noetl_stream.model.messages import HideAnswer, SecretAnswer
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.credentials import DirectCredentials
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.protocol.subjects import ASK_HIDE, ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.answers.responder import answer_handler
 from noetl_stream.settings.egress import egress_rules
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool

@@ -16,7 +16,6 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WorkerPresence
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.limits import limit_page, limit_with_slots
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.presence import workers_of
@@ -39,6 +38,7 @@ from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.ports.streams.command_queue import CommandQueue, QueuedPool
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.protocol import subjects
+from noetl_stream.storage.used_secrets import UsedSecrets
 
 OLDEST_S: Final = 0.5
 """How long a server may take to say how long commands have waited."""

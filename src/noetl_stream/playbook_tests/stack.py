@@ -29,7 +29,6 @@ from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.operations.waiting_on import awaited
@@ -44,6 +43,7 @@ from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.assembly import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.worker import Worker

@@ -16,7 +16,6 @@ from noetl_stream.wiring.stores import OperatorPorts
 if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.adapters.postgres.store import PostgresStore
     from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker
-    from noetl_stream.operations.executions.redacted import UsedSecrets
     from noetl_stream.operations.recording import OnRecord
     from noetl_stream.operations.starters.base import StarterPorts
     from noetl_stream.operations.starters.schedules import DirectSchedules
@@ -34,6 +33,7 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.ports.operations.reading.views import Views
     from noetl_stream.ports.operations.selections import Selections
     from noetl_stream.settings.grants import GrantsSource
+    from noetl_stream.storage.used_secrets import UsedSecrets
     from noetl_stream.tools.registry import ToolClass
 
 
@@ -245,7 +245,7 @@ class DirectOperations:
 
     @cached_property
     def _secrets(self) -> UsedSecrets:
-        from noetl_stream.operations.executions.redacted import UsedSecrets
+        from noetl_stream.storage.used_secrets import UsedSecrets
 
         return UsedSecrets(self._connected.store.credentials, self._keys)
 

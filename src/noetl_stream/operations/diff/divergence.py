@@ -23,7 +23,6 @@ from noetl_stream.operations.diff.course import KINDS, Course, CourseRun
 from noetl_stream.operations.diff.parts import Parts, Targets, differences, parts_of
 from noetl_stream.operations.diff.sentences import Subject, Told, sentence
 from noetl_stream.operations.executions.reading.states import AscendingStates
-from noetl_stream.operations.executions.redacted import Shown, hidden
 from noetl_stream.operations.views.state import state_document
 from noetl_stream.operations.waiting_on import GUARD_OPERATIONS, guard_document
 from noetl_stream.playbook.plan import Plan
@@ -31,6 +30,7 @@ from noetl_stream.ports.operations.executions import GuardDocument
 from noetl_stream.ports.operations.reading.diffs import VALUES_SHOWN, DivergenceDocument, DivergenceSideDocument
 from noetl_stream.ports.operations.reading.views import PlacedTokenDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.storage.used_secrets import Shown, hidden
 from noetl_stream.template import Budget, Scope
 from noetl_stream.template.runtime.scope import outcome_view
 

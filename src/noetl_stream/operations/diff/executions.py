@@ -20,7 +20,6 @@ from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.documents import listed_document
 from noetl_stream.operations.executions.reading.known import known_plan, known_row
 from noetl_stream.operations.executions.reading.states import state_at
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.paging import cursor_of, read_cursor
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.documents import document_from
@@ -38,6 +37,7 @@ from noetl_stream.ports.operations.reading.diffs import (
     ValueDifferencesDocument,
 )
 from noetl_stream.ports.stores.store import ExecutionRow, Store
+from noetl_stream.storage.used_secrets import UsedSecrets
 
 ENTRIES_AT_ONCE: Final = 200
 

@@ -18,7 +18,6 @@ import msgspec
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.operations.executions.reading.documents import RunWorkers
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.feed.sources import (
     EverythingSource,
     ExecutionSource,
@@ -36,6 +35,7 @@ from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent
 from noetl_stream.ports.stores.store import FeedStore, Store
 from noetl_stream.ports.streams.bus import Bus, Subscription
 from noetl_stream.protocol import subjects
+from noetl_stream.storage.used_secrets import UsedSecrets
 
 MAX_EVENTS: Final = 4_096
 MAX_CHARS: Final = 8 * 1024 * 1024

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from noetl_stream.errors import NotFound
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.known import known_plan, known_row
-from noetl_stream.operations.executions.redacted import UsedSecrets
 from noetl_stream.operations.paging import page_size, read_cursor
 from noetl_stream.operations.views.events import EventPages
 from noetl_stream.ports.stores.store import Store
+from noetl_stream.storage.used_secrets import UsedSecrets
 
 if TYPE_CHECKING:
     from noetl_stream.operations.diff.executions import ExecutionDiffs

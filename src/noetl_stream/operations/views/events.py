@@ -13,10 +13,10 @@ from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.ids import step_run_of
 from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.reading.documents import RunWorkers, event_documents
-from noetl_stream.operations.executions.redacted import UsedSecrets, hidden
 from noetl_stream.ports.operations.reading.events import EVENT_FIELDS, EventFilter, EventPage, ListedEventDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import EVENTS_AT_ONCE
+from noetl_stream.storage.used_secrets import UsedSecrets, hidden
 
 if TYPE_CHECKING:  # most lists need no index
     from noetl_stream.operations.views.index import ExecutionIndex

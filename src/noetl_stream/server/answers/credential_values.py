@@ -25,6 +25,7 @@ from noetl_stream.sealing.handover import HandoverKey, Sealed, seal
 from noetl_stream.sealing.keys import KEY_HINT, KeyRing, SealedEnvelope, decrypt, encrypt
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.storage.refusal_audit import Refusal, RefusalAudit
+from noetl_stream.storage.used_secrets import UsedSecrets
 
 MAX_HIDDEN_BYTES: Final = 128 * 1024
 """The most bytes of one hidden value, as JSON."""
@@ -118,6 +119,7 @@ class SecretsResponder:
 
     Attributes:
         refusals: A sample of the refused questions, for the audit.
+        used: What executions were given.
 
     Args:
         keys: The keys that encrypt credentials; ``None`` if this server has no key.
@@ -140,6 +142,7 @@ class SecretsResponder:
         self._offered = offered or {}
         self._hidden = HiddenValues(credentials, clock, keys)
         self.refusals = RefusalAudit(audit, clock)
+        self.used = UsedSecrets(credentials, keys)
 
     async def answer(self, question: SecretQuestion, pool: str) -> SecretAnswer:
         """Returns the sealed credential, or why it is refused.

@@ -6,18 +6,22 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
+from msgspec.structs import asdict
+
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault_text
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop
+from noetl_stream.model.search_terms import error_terms
 from noetl_stream.ports.stores.dead_letters import storable
-from noetl_stream.ports.stores.store import PartitionAdvance, Tick, TimerKey
+from noetl_stream.ports.stores.store import PartitionAdvance, TermRow, Tick, TimerKey
 from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.protocol import subjects
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.ticks.tick import PendingTick
+from noetl_stream.storage.used_secrets import hidden
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +40,7 @@ class Committer:
         self._clock = parts.ports.clock
         self._counts = parts.counts
         self._traces = parts.traces
+        self._used = None if parts.ports.secrets is None else parts.ports.secrets.used
         self.ticks = 0
 
     async def commit(self, tick: PendingTick, partitions: Collection[int] = ()) -> None:
@@ -71,6 +76,7 @@ class Committer:
 
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
         """Commits a tick without publishing anything. As for :meth:`commit`."""
+        terms = await self._shown_terms(tick)
         self._publications.settle()
         fenced = tick.partitions.union(partitions)
         moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in fenced}
@@ -91,7 +97,7 @@ class Committer:
             inbox=tick.inbox,
             inbox_folded=tick.inbox_folded,
             object_uses=tick.object_uses,
-            terms=tick.terms,
+            terms=terms,
             dead_letters=[storable(letter) for letter in tick.dead_letters],
             stale_reports=tick.stale_reports,
             snapshots=self._executions.snapshots_due(one.state for one in tick.touched.values()),
@@ -114,6 +120,19 @@ class Committer:
         self._ownership.record_commit(advances, bool(tick.segments))
         self.ticks += bool(tick.segments)
         return advances
+
+    async def _shown_terms(self, tick: PendingTick) -> Sequence[TermRow]:
+        """Returns the search terms of a tick without the words that errors do not show: no search finds these."""
+        if self._used is None or not tick.terms:
+            return tick.terms
+        outcomes = {row.execution_id: tick.touched[row.execution_id].state.outcome for row in tick.terms}
+        errors = {id: one.error for id, one in outcomes.items() if one is not None and one.error is not None}
+        hidden_terms: dict[str, set[str]] = {}
+        for execution_id, redactor in (await self._used.redactors(errors)).items():
+            error = errors[execution_id]
+            shown = await asyncio.to_thread(hidden, redactor, error)
+            hidden_terms[execution_id] = error_terms(asdict(error)) - error_terms(asdict(shown))
+        return [row for row in tick.terms if row.term not in hidden_terms.get(row.execution_id, ())]
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""
