@@ -84,6 +84,10 @@ class Unreachable(NoetlError):
     """NATS or Postgres does not answer, or refuses the connection."""
 
 
+class QueryTooLong(NoetlError):
+    """A query was ended: it took the database longer than the request that it was for allows."""
+
+
 class LoginRefused(Unreachable):
     """The login or target is refused: wrong password, unknown database. Waiting does not help."""
 

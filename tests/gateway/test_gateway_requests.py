@@ -12,7 +12,7 @@ from gateway_stage import GatewayStage
 from msgspec.structs import replace
 from openapi_checks import Described
 
-from noetl_stream.errors import NoetlError, OutcomeUnknown, StreamLost, TooBusy, Unreachable
+from noetl_stream.errors import NoetlError, OutcomeUnknown, QueryTooLong, StreamLost, TooBusy, Unreachable
 from noetl_stream.gateway.http.problems import KINDS, problem_of
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import (
@@ -178,6 +178,7 @@ async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
     [
         (Unreachable("postgres is away"), 503, "unreachable"),
         (OutcomeUnknown("no acknowledgement"), 503, "outcome-unknown"),
+        (QueryTooLong("a query took Postgres 30 s"), 504, "query-too-long"),
         (StreamLost("EVENTS has lost its tail"), 500, "internal"),
         (KeyError("secret detail"), 500, "internal"),
     ],

@@ -15,13 +15,22 @@ from yarl import URL
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import TooBusy
-from noetl_stream.gateway.http.budgets import AT_ONCE_S, HEAVY_AT_ONCE, HEAVY_S, MeteredThreads, ProcessorBudgets
+from noetl_stream.gateway.http.budgets import (
+    AT_ONCE_S,
+    HEAVY_AT_ONCE,
+    HEAVY_S,
+    QUERY_TIME_AT_ONCE_S,
+    MeteredThreads,
+    ProcessorBudgets,
+    QueryBudgets,
+)
 from noetl_stream.gateway.http.pressure import HeldBytes
 from noetl_stream.gateway.http.serving import PIECE_BYTES
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
+from noetl_stream.ports.stores.charged_queries import ChargedQueries, charged_queries
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import GatewayLimits
 
@@ -201,6 +210,48 @@ async def test_work_that_is_charged_can_be_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert cleaned == [True]
+
+
+# Time of Postgres
+
+
+async def test_a_caller_whose_queries_took_their_part_of_postgres_waits_until_it_has_some_again() -> None:
+    clock = ManualClock()
+    budgets = QueryBudgets(clock, 30)
+
+    async def query(seconds: float) -> ChargedQueries:
+        queries = charged_queries()
+        queries.spent_s += seconds
+        return queries
+
+    queries = await budgets.charged(ANN, query(QUERY_TIME_AT_ONCE_S))
+    assert (queries.longest_s, queries.ended) == (30, True)
+    with pytest.raises(TooBusy, match="queries for token:ann took Postgres too much time") as refused:
+        budgets.admit(ANN)
+    assert refused.value.retry_after_s == pytest.approx(1.0)
+    for _ in range(1_000):
+        await budgets.charged(BOB, query(HEAVY_S * 0.9))
+        budgets.admit(BOB)
+    clock.advance(1)
+    budgets.admit(ANN)
+
+
+async def test_two_requests_of_a_caller_share_its_turns_and_what_they_leave_behind_is_nobodys() -> None:
+    budgets, left = QueryBudgets(ManualClock(), 30), asyncio.Event()
+
+    async def asking() -> tuple[ChargedQueries, asyncio.Task[ChargedQueries]]:
+        async def behind() -> ChargedQueries:
+            await left.wait()
+            return charged_queries()
+
+        await asyncio.sleep(0)
+        return charged_queries(), asyncio.create_task(behind())
+
+    both = (budgets.charged(of, asking()) for of in (ANN, ANN, BOB))
+    (one, behind), (two, _), (other, _) = await asyncio.gather(*both)
+    assert one.turn is two.turn and one.turn is not other.turn
+    left.set()
+    assert (await behind).longest_s is None
 
 
 async def test_reads_of_a_caller_over_its_budget_are_refused_and_its_interventions_are_not() -> None:

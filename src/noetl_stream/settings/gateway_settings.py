@@ -42,6 +42,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, gc=False):
     max_large_bodies: int = 64
     max_checks: int = 16
     max_caller_processor_percent: int = 50
+    max_query_s: int = 30
     max_connections: int = 4000
     max_connections_per_address: int = 1000
     max_behind: int = 100_000

@@ -1,4 +1,4 @@
-"""What answers cost, charged to the caller who asked: time of the processor, and turns at what takes long.
+"""What answers cost, charged to the caller who asked: time of the processor and of Postgres, turns at what takes long.
 
 Law: a caller that asks for more than its part waits for itself or is refused, and nobody else waits for it.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 import types
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, ParamSpec, TypeVar
@@ -19,6 +19,7 @@ from noetl_stream.concurrency import result_until
 from noetl_stream.errors import TooBusy
 from noetl_stream.gateway.http.leaky_buckets import LeakyBuckets
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.charged_queries import CHARGED, ChargedQueries
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import GATEWAY_PREFIX
 
@@ -33,6 +34,12 @@ AT_ONCE_S: Final = 10.0
 
 HEAVY_AT_ONCE: Final = 2
 """How many answers that may be long are made for one caller at a time."""
+
+QUERIES_AT_ONCE: Final = 2
+"""How many connections to Postgres the queries of one caller hold: half of a gateway's."""
+
+QUERY_TIME_AT_ONCE_S: Final = 30.0
+"""How much time of Postgres a caller may use in a row; after that, the time of one connection."""
 
 LEAST_PERCENT: Final = 1
 
@@ -168,18 +175,57 @@ class CallerTurns:
         Raises:
             TooBusy: it has gone before its turn.
         """
-        turns = self._of_caller.setdefault(principal, _Turns(asyncio.Semaphore(self._at_once)))
-        turns.users += 1
-        try:
-            if not await result_until(turns.free.acquire(), leaving.wait()):
+        with self.of(principal) as free:
+            if not await result_until(free.acquire(), leaving.wait()):
                 raise TooBusy(f"{principal} did not wait for its turn", 1.0)
             self.under_way += 1
             try:
                 yield
             finally:
                 self.under_way -= 1
-                turns.free.release()
+                free.release()
+
+    @contextmanager
+    def of(self, principal: str) -> Iterator[asyncio.Semaphore]:
+        """The turns of a caller, for the block."""
+        turns = self._of_caller.setdefault(principal, _Turns(asyncio.Semaphore(self._at_once)))
+        turns.users += 1
+        try:
+            yield turns.free
         finally:
             turns.users -= 1
             if not turns.users:
                 del self._of_caller[principal]
+
+
+class QueryBudgets:
+    """A part of Postgres for each caller: queries a few at a time, each bounded, and their time.
+
+    Args:
+        longest_s: How long a query that only reads may take, s.
+    """
+
+    def __init__(self, clock: Clock, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._spent = LeakyBuckets(clock, QUERY_TIME_AT_ONCE_S, 1.0)
+        self._turns = CallerTurns(QUERIES_AT_ONCE)
+
+    def admit(self, caller: Caller) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` while the caller has used up its part."""
+        wait_s = self._spent.full_for_s(caller.principal)
+        if wait_s:
+            hint = "ask less often, or for less; cancel, pause and patch are still accepted"
+            raise TooBusy(f"queries for {caller.principal} took Postgres too much time", wait_s, hint=hint)
+
+    async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of ``work``, whose queries are charged to the caller. Raises what it raises."""
+        with self._turns.of(caller.principal) as turn:
+            queries = ChargedQueries(turn, self._longest_s)
+            token = CHARGED.set(queries)
+            try:
+                return await work
+            finally:
+                CHARGED.reset(token)
+                queries.ended = True
+                if queries.spent_s >= HEAVY_S:
+                    self._spent.add(caller.principal, queries.spent_s)

@@ -30,7 +30,7 @@ HEADERS: Final[dict[str, dict[str, Any]]] = {
     "Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}},
 }
 
-OF_ANY: Final = ("invalid-request", "internal", "unreachable")
+OF_ANY: Final = ("invalid-request", "internal", "unreachable", "query-too-long")
 OF_KNOWN: Final = ("unauthenticated", "forbidden", "too-busy", "not-ready", "invalid", "payload-refused")
 OF_BODIES: Final = ("too-large", "unsupported-media-type")
 

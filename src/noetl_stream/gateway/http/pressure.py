@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from noetl_stream.errors import NoetlError, TooBusy
-from noetl_stream.gateway.http.budgets import CallerTurns, ProcessorBudgets
+from noetl_stream.gateway.http.budgets import CallerTurns, ProcessorBudgets, QueryBudgets
 from noetl_stream.gateway.http.leaky_buckets import LeakyBuckets
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.metrics import BEHIND, CHECKS, IN_FLIGHT, LARGE_BODIES, STREAMS, WAITS, Metrics
@@ -24,6 +24,8 @@ from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import GATEWAY_PREFIX, GatewayLimits
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 POLL_S: Final = 1.0
 REST: Final = 20.0
@@ -165,6 +167,7 @@ class Pressure:
         held: What all of them hold in memory.
         turns: At answers that may be long, for each caller.
         processor: The part of the processor that each caller may take.
+        queries: The part of Postgres, likewise.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
         partitions: The same by partition; empty before the first poll.
     """
@@ -181,6 +184,7 @@ class Pressure:
         self.held = HeldBytes(limits.max_held_bytes)
         self.turns = CallerTurns()
         self.processor = ProcessorBudgets(clock, limits.max_caller_processor_percent)
+        self.queries = QueryBudgets(clock, limits.max_query_s)
         self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
         self._events = LeakyBuckets(clock, EVENTS_AT_ONCE, EVENTS_PER_S)
         self.behind = 0
@@ -199,6 +203,15 @@ class Pressure:
             if wait_s:
                 raise TooBusy(f"{caller.principal} signs in and out too often", wait_s, hint="keep the session")
             self._viewer_changes.add(caller.principal)
+
+    def admit_read(self, caller: Caller) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` while answers to the caller have cost too much."""
+        self.processor.admit(caller)
+        self.queries.admit(caller)
+
+    async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result]) -> Result:
+        """The result of ``work``, whose cost is charged to the caller. Raises what it raises."""
+        return await self.processor.charged(caller, self.queries.charged(caller, work))
 
     def admit_work(self) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` while the servers are too far behind for more work."""

@@ -149,7 +149,7 @@ class Serving:
         if route.changes:
             self.pressure.admit_change(caller)
         elif caller.principal:
-            self.pressure.processor.admit(caller)
+            self.pressure.admit_read(caller)
         address = address_group(client_of(request))
         who = caller if caller.principal else replace(caller, principal=address)  # nobody in particular, but from there
         size = most_bytes(route.body, request, self.limits)
@@ -177,9 +177,9 @@ class Serving:
         if route.streams or not caller.principal:
             return await perform()
         if not route.heavy:
-            return await self.pressure.processor.charged(caller, perform())
+            return await self.pressure.charged(caller, perform())
         async with self.pressure.turns.taken(caller.principal, _connection(request).ending):
-            return await self.pressure.processor.charged(caller, perform())
+            return await self.pressure.charged(caller, perform())
 
     async def _performed(
         self, route: AnyRoute, read: _Read, request: web.Request, caller: Caller

@@ -18,6 +18,7 @@ from noetl_stream.errors import (
     OutcomeUnknown,
     PayloadRefused,
     PlaybookRefused,
+    QueryTooLong,
     TooBusy,
     Unauthenticated,
     Unreachable,
@@ -123,6 +124,13 @@ PROBLEMS: Final = (
         OutcomeUnknown,
         "The outcome is unknown",
         "A store did not answer in time. Ask again, with the same Idempotency-Key if you sent one.",
+    ),
+    ProblemKind(
+        "query-too-long",
+        504,
+        QueryTooLong,
+        "A query took too long",
+        "Postgres did not find the answer within NOETL_GATEWAY_MAX_QUERY_S. Ask for less: the hint says how.",
     ),
     ProblemKind(
         "payload-refused",

@@ -432,6 +432,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_max_large_bodies: int = _gateway_limit("max_large_bodies")
     gateway_max_checks: int = _gateway_limit("max_checks")
     gateway_max_caller_processor_percent: int = _gateway_limit("max_caller_processor_percent")
+    gateway_max_query_s: int = _gateway_limit("max_query_s", 1, 3600)
     gateway_max_connections: int = _gateway_limit("max_connections")
     gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")
     gateway_max_behind: int = _gateway_limit("max_behind")

@@ -19,7 +19,8 @@ from noetl_stream.adapters.postgres.connections.failures import (
 )
 from noetl_stream.adapters.postgres.connections.hosts import Connection, OverdueStatements, connect, host_names
 from noetl_stream.adapters.postgres.statements import Statement, row_of, statement
-from noetl_stream.errors import NotReady, Unreachable, UsageError
+from noetl_stream.errors import NotReady, QueryTooLong, Unreachable, UsageError
+from noetl_stream.ports.stores.charged_queries import charged_queries
 from noetl_stream.protocol.rows import Row
 from noetl_stream.retries import pauses
 
@@ -172,17 +173,24 @@ class Database:
         return await self.fetch_statement(statement(query), values)
 
     async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
-        """Returns the rows of a statement, in its own transaction. One that writes is never sent twice."""
-        arguments, loop = wanted.arguments(values), asyncio.get_running_loop()
+        """Returns the rows of a statement, in its own transaction. One that writes is never sent twice.
+
+        Raises:
+            QueryTooLong: it only reads, and took longer than the request that it is for allows.
+        """
+        arguments, loop, charged = wanted.arguments(values), asyncio.get_running_loop(), charged_queries()
+        longest_s = charged.longest_s if wanted.only_reads else None
         until_s, waits = loop.time() + self._patience_s, pauses(CONNECT_AGAIN_S, MAX_CONNECT_AGAIN_S)
         while True:
             sent = False
             try:
-                async with self._pool.acquire() as connection:
+                async with charged.turn, self._pool.acquire() as connection:
                     sent = True
-                    with self.overdue.watching(connection):
-                        return await connection.fetch(wanted.text, *arguments)
+                    with charged.measured(), self.overdue.watching(connection):
+                        return await connection.fetch(wanted.text, *arguments, timeout=longest_s)
             except DRIVER_ERRORS as error:
+                if sent and longest_s is not None and isinstance(error, TimeoutError):
+                    raise _too_long(longest_s) from None
                 found = translate_error(error, self.address)
                 may_be_done = sent and (was_answered(error) or not wanted.only_reads)
                 if may_be_done or loop.time() > until_s or not isinstance(found, Unreachable):
@@ -226,6 +234,11 @@ class DatabasePort:
     async def _rows_by_name(self, kind: type[_Row], query: str, /, **values: Any) -> list[_Row]:
         """Returns the rows of a named query, which may have other columns, too."""
         return [row_of(kind, row) for row in await self._database.fetch(query, **values)]
+
+
+def _too_long(longest_s: float) -> QueryTooLong:
+    hint = "ask for less: name a path, a status or times, or a smaller limit"
+    return QueryTooLong(f"a query for this answer took Postgres {longest_s:g} s, and was ended", hint=hint)
 
 
 def _session(application_name: str) -> dict[str, str]:

@@ -1,0 +1,46 @@
+"""The queries of a request: each is bounded, and the time of all is charged to the caller, who has a few at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+
+@dataclass(slots=True)
+class ChargedQueries:
+    """The queries of one request.
+
+    Attributes:
+        turn: Held for a query, and while it waits for a connection.
+        longest_s: How long a query that only reads may take, s; ``None``: as long as any statement.
+        spent_s: How long all queries took, s, without waiting for turns and connections.
+        ended: Whether the request has: what goes on behind it is charged to nobody.
+    """
+
+    turn: AbstractAsyncContextManager[Any]
+    longest_s: float | None
+    spent_s: float = 0.0
+    ended: bool = False
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Adds the time of the block."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            yield
+        finally:
+            self.spent_s += loop.time() - began_s
+
+
+CHARGED: Final[ContextVar[ChargedQueries | None]] = ContextVar("charged_queries", default=None)
+
+
+def charged_queries() -> ChargedQueries:
+    """The queries of the request that this is called in; outside of one, those that are neither bounded nor charged."""
+    found = CHARGED.get()
+    return ChargedQueries(nullcontext(), None) if found is None or found.ended else found
