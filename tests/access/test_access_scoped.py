@@ -69,6 +69,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "get": lambda operations, one: operations.executions.get(one),
     "wait": lambda operations, one: operations.executions.wait(one, 0),
     "result": lambda operations, one: operations.executions.result(one),
+    "result_pieces": lambda operations, one: operations.executions.result_pieces(one),
     "steps": lambda operations, one: operations.executions.steps(one),
     "runs": lambda operations, one: operations.executions.runs(one, StepRunRange()),
     "run_result": lambda operations, one: operations.executions.run_result(one, "s"),

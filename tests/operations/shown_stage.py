@@ -82,4 +82,5 @@ class Showing:
             await self.views.diff(await self.other(), execution_id, "all", 100, None),
         ]
         followed = [event.json async for batch in await self.feed.execution(execution_id, 0) for event in batch]
-        return " ".join([codec.encode(shown).decode(), *followed])
+        pieces = [piece.decode() async for piece in await one.result_pieces(execution_id)]
+        return " ".join([codec.encode(shown).decode(), *followed, *pieces])

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import ClientSession, TCPConnector
+from aiohttp import ClientPayloadError, ClientSession, TCPConnector
 from gateway_playbooks import HELD
 from gateway_stage import AS_ADMIN, GatewayStage
 from yarl import URL
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.errors import TooBusy
+from noetl_stream.errors import NotFound, TooBusy
 from noetl_stream.gateway.http.budgets import (
     AT_ONCE_S,
     HEAVY_AT_ONCE,
@@ -51,6 +51,10 @@ class Processor:
         self.used_s += seconds
 
 
+async def in_one_piece(document: ResultDocument) -> AsyncIterator[bytes]:
+    yield codec.encode(document)
+
+
 @asynccontextmanager
 async def opened(stage: GatewayStage) -> AsyncIterator[dict[str, dict[str, str]]]:
     """A gateway with tokens of two viewers and an operator, and a client that has no bound of its own."""
@@ -67,13 +71,13 @@ async def opened(stage: GatewayStage) -> AsyncIterator[dict[str, dict[str, str]]
 async def test_long_answers_to_one_caller_are_made_a_few_at_a_time_and_others_do_not_wait_for_them() -> None:
     stage, release, asked = GatewayStage(GatewayLimits(), signed_in=False), asyncio.Event(), 0
 
-    async def slow(execution_id: str) -> ResultDocument:
+    async def slow(execution_id: str) -> AsyncIterator[bytes]:
         nonlocal asked
         asked += 1
         await release.wait()
-        return ResultDocument(execution_id, "completed", execution_id, None)
+        return in_one_piece(ResultDocument(execution_id, "completed", execution_id, None))
 
-    stage.replace(result=slow)
+    stage.replace(result_pieces=slow)
     async with opened(stage) as tokens:
         pressure = stage.gateway.pressure
 
@@ -106,10 +110,10 @@ async def test_a_long_answer_is_held_by_its_reader_until_it_is_read() -> None:
     stage = GatewayStage(GatewayLimits())
     value = "x" * 32 * PIECE_BYTES
 
-    async def large(execution_id: str) -> ResultDocument:
-        return ResultDocument(execution_id, "completed", value, None)
+    async def large(execution_id: str) -> AsyncIterator[bytes]:
+        return in_one_piece(ResultDocument(execution_id, "completed", value, None))
 
-    stage.replace(result=large)
+    stage.replace(result_pieces=large)
     async with opened(stage):
         pressure, url = stage.gateway.pressure, URL(stage.url)
         with socket.socket() as idle:
@@ -128,6 +132,33 @@ async def test_a_long_answer_is_held_by_its_reader_until_it_is_read() -> None:
             assert answer.headers["Content-Length"] == str(len(body))
         async with stage.client.get(RESULT, headers={**AS_ADMIN, "Accept-Encoding": "gzip"}) as answer:
             assert (await answer.read(), answer.headers["Content-Encoding"]) == (body, "gzip")
+
+
+async def test_of_an_answer_in_pieces_the_reader_holds_one_and_a_part_is_never_taken_for_the_whole() -> None:
+    stage, held = GatewayStage(GatewayLimits()), list[int]()
+
+    async def pieces(execution_id: str) -> AsyncIterator[bytes]:
+        async def some() -> AsyncIterator[bytes]:
+            yield b'"'
+            for _ in range(32):
+                held.append(stage.gateway.pressure.held.now)
+                yield b"x" * PIECE_BYTES
+            if execution_id == "lost":
+                raise NotFound("its object is lost")
+            yield b'"'
+
+        return some()
+
+    stage.replace(result_pieces=pieces)
+    async with opened(stage):
+        for encoding in ("identity", "gzip"):
+            async with stage.client.get(RESULT, headers={**AS_ADMIN, "Accept-Encoding": encoding}) as answer:
+                assert await answer.json() == "x" * 32 * PIECE_BYTES
+        assert max(held) <= PIECE_BYTES
+        with pytest.raises(ClientPayloadError):
+            async with stage.client.get(RESULT.replace("/x/", "/lost/"), headers=AS_ADMIN) as answer:
+                await answer.read()
+        assert stage.gateway.pressure.held.now == 0
 
 
 def test_a_caller_holds_its_share_of_the_memory_and_no_more() -> None:
@@ -257,11 +288,11 @@ async def test_two_requests_of_a_caller_share_its_turns_and_what_they_leave_behi
 async def test_reads_of_a_caller_over_its_budget_are_refused_and_its_interventions_are_not() -> None:
     stage, processor = GatewayStage(GatewayLimits(), signed_in=False), Processor()
 
-    async def costly(execution_id: str) -> ResultDocument:
+    async def costly(execution_id: str) -> AsyncIterator[bytes]:
         processor.work(2 * AT_ONCE_S)
-        return ResultDocument(execution_id, "completed", 1, None)
+        return in_one_piece(ResultDocument(execution_id, "completed", 1, None))
 
-    stage.replace(result=costly)
+    stage.replace(result_pieces=costly)
     async with opened(stage) as tokens:
         stage.gateway.pressure.processor = ProcessorBudgets(ManualClock(), 50, processor)
         async with stage.client.post("/api/v1/executions", json={"playbook": HELD}, headers=AS_ADMIN) as answer:

@@ -40,6 +40,7 @@ from noetl_stream.gateway.http.pressure import EVENTS_AT_ONCE, EVENTS_PER_S, Hel
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.resources.executions import StartRequest
+from noetl_stream.model.json import codec
 from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
@@ -417,10 +418,13 @@ async def test_connections_of_a_trusted_proxy_are_of_many() -> None:
 async def test_a_reader_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = GatewayStage(GatewayLimits())
 
-    async def large(execution_id: str) -> ResultDocument:
-        return ResultDocument(execution_id, "completed", "x" * 32 * 1024 * 1024, None)
+    async def large(execution_id: str) -> AsyncIterator[bytes]:
+        async def pieces() -> AsyncIterator[bytes]:
+            yield codec.encode(ResultDocument(execution_id, "completed", "x" * 32 * 1024 * 1024, None))
 
-    stage.replace(result=large)
+        return pieces()
+
+    stage.replace(result_pieces=large)
     async with stage.open():
         url = URL(stage.url)
         with socket.socket() as idle:

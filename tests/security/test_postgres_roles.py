@@ -79,6 +79,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     # Reading executions.
     "answered": EVERYONE,
     "count_terms": PEOPLE,
+    "entries_at": EVERYONE,
     "events_named": EVERYONE,
     "executions": EVERYONE,
     "feed": EVERYONE,

@@ -217,6 +217,10 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
         values = {"execution_id": execution_id, "step_run_id": step_run_id, "after": after, "limit": limit}
         return [StoredEntry(*row) for row in await self._database.fetch("iteration_results", **values)]
 
+    async def entries_at(self, execution_id: str, positions: Collection[int]) -> list[StoredEntry]:
+        values = {"execution_id": execution_id, "positions": list(positions)}
+        return [StoredEntry(*row) for row in await self._database.fetch("entries_at", **values)]
+
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         return await self._rows(InboxItem, "inbox", partition_ids=list(partitions), limit=limit)
 

@@ -34,7 +34,7 @@ CHECKS: Final = frozenset({"checkPlaybook"})
 
 HEAVY: Final = frozenset(
     {
-        *("listSteps", "getCtx"),
+        *("listSteps", "getCtx", "getResult"),
         *(
             verb_of(asked).operation
             for noun in PORTS

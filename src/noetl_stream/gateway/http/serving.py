@@ -27,7 +27,7 @@ from noetl_stream.gateway.http.inner import GatewayDoor
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
 from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, problem_of
-from noetl_stream.gateway.http.routes import AnyRoute, Call, Reply
+from noetl_stream.gateway.http.routes import JSON, AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import header_text
@@ -230,6 +230,8 @@ class Serving:
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
     async def _written(self, request: web.Request, reply: Reply) -> web.StreamResponse:
+        if isinstance(reply.body, AsyncIterator) and reply.media == JSON:
+            reply = reply._replace(body=await _whole_if_short(reply.body))
         if not isinstance(reply.body, AsyncIterator):
             answer = await kept_answer(reply)
             if len(answer.body) > PIECE_BYTES:
@@ -238,6 +240,8 @@ class Serving:
             compress(written, len(answer.body), request)
             return written
         response = web.StreamResponse(status=reply.status, headers={**reply.headers, CONTENT_TYPE: reply.media})
+        if reply.media == JSON:
+            compress(response, COMPRESSED_BYTES, request)
         await response.prepare(request)
         async with aclosing(reply.body) as chunks:  # type: ignore[type-var]
             try:
@@ -248,6 +252,8 @@ class Serving:
                 await response.write_eof()
             except NoetlError as error:
                 log.warning("a stream of %s ended: %s", request.path, error)
+                if reply.media == JSON:  # its reader must not take a part for the whole
+                    _connection(request).end("broken-off")
             except ConnectionError:
                 log.debug("a reader of %s is gone", request.path)
         return response
@@ -297,6 +303,22 @@ async def kept_answer(reply: Reply) -> KeptAnswer:
     assert not isinstance(reply.body, AsyncIterator)
     body = reply.body if isinstance(reply.body, bytes) else await encoded(reply.body)
     return KeptAnswer(reply.status, {**headers, CONTENT_TYPE: reply.media}, body)
+
+
+async def _whole_if_short(pieces: AsyncIterator[bytes]) -> bytes | AsyncIterator[bytes]:
+    """A document in one piece as bytes, a longer one as it was. What fails until then is answered with a problem."""
+    first, second = await anext(pieces), await anext(pieces, None)
+    if second is None:
+        return first
+
+    async def every() -> AsyncIterator[bytes]:
+        async with aclosing(pieces):  # type: ignore[type-var]
+            yield first
+            yield second
+            async for piece in pieces:
+                yield piece
+
+    return every()
 
 
 def _without(body: bytes, route: AnyRoute) -> bytes:

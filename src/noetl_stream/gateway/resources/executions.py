@@ -28,6 +28,7 @@ from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     Executions,
+    ResultDocument,
     Start,
     StepRunRange,
     StepRunsDocument,
@@ -129,7 +130,20 @@ async def get(call: Call[ExecutionQuery, None]) -> ExecutionDocument:
     return await waited(call, call.parameters.execution_id, call.parameters.wait)
 
 
-routes.append(route_of("executions", Executions.result))
+@routes(
+    *address_of(Executions.result),
+    "getResult",
+    "viewer",
+    {200: Answer("OK", ResultDocument)},
+    refuses=("conflict",),
+    heavy=True,
+)
+async def result(call: Call[ExecutionAt, None]) -> Reply:
+    """Get the result of an ended execution, whole.
+
+    A result kept by reference is loaded unless it is very large.
+    """
+    return Reply(await call.operations.executions.result_pieces(call.parameters.execution_id))
 
 
 class StepRunsOf(ExecutionAt):

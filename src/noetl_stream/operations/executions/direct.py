@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import digits_lost_text
 from noetl_stream.model.messages import FORMAT, Request
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
 from noetl_stream.operations.executions.reading.documents import (
@@ -226,6 +227,11 @@ class DirectExecutions:
         row = await self._ended(execution_id)
         result = await loaded_result(row, self._store, self._ports.blobs)
         return ResultDocument(execution_id, row.status, result, error_of(row))
+
+    async def result_pieces(self, execution_id: str, redactor: Redactor | None = None) -> AsyncIterator[bytes]:
+        from noetl_stream.operations.executions.reading.result_pieces import result_pieces  # for gateways alone
+
+        return result_pieces(await self._ended(execution_id), self._store, self._ports.blobs, redactor)
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         row = await self._row(execution_id)

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 Shown = TypeVar("Shown")
 
 
+REDACTOR: Final = "redactor"
+"""The parameter of verbs that hide secrets themselves."""
+
 LOOKED_AT: Final = 5_000
 """How many executions are looked at for a page of those that show what was searched for; then the page is short."""
 
@@ -42,11 +45,13 @@ class Redacted(Verbs):
         self._secrets = secrets
 
     async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
-        answer = await getattr(self._verbs, verb.name)(*args, **options)
-        if not verb.secrets:
-            return answer
         given = verb.arguments(args, options)
         about = [given[name] for name in EXECUTIONS if name in given]
+        if REDACTOR in verb.parameters:
+            options[REDACTOR] = (await self._secrets.redactors(about)).get(about[0])
+        answer = await getattr(self._verbs, verb.name)(*args, **options)
+        if REDACTOR in verb.parameters or not verb.secrets:
+            return answer
         if not about and isinstance(answer, DocumentPage):
             return replace(answer, items=await self._secrets.hide_each(answer.items))
         about.append(getattr(answer, "execution_id", None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import Meta
 from noetl_stream.model.envelope import EventDocument, Time
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
@@ -464,11 +465,22 @@ class Executions(Protocol):
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         """:meth:`get`, as soon as it has ended or the time is over."""
 
-    @verb("GET", "/executions/{execution_id}/result", "getResult", refuses=("conflict",), heavy=True)
-    async def result(self, execution_id: ExecutionId) -> ResultDocument:
-        """Get the result of an ended execution, whole.
+    @verb("GET", "/executions/{execution_id}/result")
+    async def result(self, execution_id: str) -> ResultDocument:
+        """The result of an ended execution, whole. One that is kept by reference is loaded unless it is very large.
 
-        A result kept by reference is loaded unless it is very large.
+        Raises:
+            Conflict: it has not ended.
+        """
+
+    @verb("GET", "/executions/{execution_id}/result")
+    async def result_pieces(
+        self, execution_id: str, redactor: Annotated[Redactor | None, Inner] = None
+    ) -> AsyncIterator[bytes]:
+        """The JSON of :meth:`result` in pieces, of which a few are in memory at a time.
+
+        Args:
+            redactor: Of the values that it was given; ``None``: none.
 
         Raises:
             Conflict: it has not ended.

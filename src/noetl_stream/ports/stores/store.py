@@ -491,6 +491,9 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def iteration_results(self, execution_id: str, step_run_id: str, after: int, limit: int) -> list[StoredEntry]:
         """The entries behind a position that may say what came of a step run's iterations, in order (LANGUAGE §6)."""
 
+    async def entries_at(self, execution_id: str, positions: Collection[int]) -> list[StoredEntry]:
+        """The entries whose first events are at these positions, in order; those that do not exist are left out."""
+
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
         """This execution's results that others use, by key and user; they must not be deleted with it."""
 

@@ -147,6 +147,13 @@ class ReadingConformance:
         assert [entry.position for entry in await store.iteration_results("a", "s", 0, 9)] == [1, 2, 3, 4, 5]
         assert [entry.position for entry in await store.iteration_results("a", "s", 2, 2)] == [3, 4]
 
+    async def test_entries_are_read_by_their_positions(self, store: Store) -> None:
+        events = [entry_row("a", position, "task.processed", step_run_id="s") for position in range(1, 5)]
+        await committed(store, entries=[*events, entry_row("b", 2, "task.processed", step_run_id="s")])
+        every = await store.iteration_results("a", "s", 0, 9)
+        assert await store.entries_at("a", [4, 2, 7]) == [every[1], every[3]]
+        assert await store.entries_at("a", []) == await store.entries_at("c", [2]) == []
+
     async def test_an_entry_reads_as_its_facts_and_then_its_decisions(self, store: Store) -> None:
         started, processed, enqueued = (FACTS[name] for name in ("step.started", "task.processed", "token.enqueued"))
         entry = mixed_entry("a", 1)

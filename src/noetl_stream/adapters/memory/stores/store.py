@@ -285,6 +285,9 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         about = (one for one in found if one.step_run_id == step_run_id or named in (one.decisions or b""))
         return list(islice(about, limit))
 
+    async def entries_at(self, execution_id: str, positions: Collection[int]) -> list[StoredEntry]:
+        return [entry for entry in self._entries(execution_id) if entry.position in positions]
+
     def _entries(self, execution_id: str, after: int = 0, whole: bool = False) -> Iterator[StoredEntry]:
         """Yields entries from that of the first event after this position; ``whole``: from the first fully after it."""
         rows = self.tables.journals.get(execution_id, {})
