@@ -55,14 +55,16 @@ async def test_statements_that_write_and_those_of_nobody_are_not_ended(database:
     assert [row["ended"] for row in found] == [False, False, False]
 
 
-async def test_slow_queries_of_one_caller_leave_connections_to_others(database: Database) -> None:
-    with charged(600.0):
-        slow: list[asyncio.Task[Any]] = [
-            asyncio.create_task(database.fetch_statement(SLEEP, {"seconds": 600.0}))
-            for _ in range(2 * POOL_CONNECTIONS)
-        ]
+@pytest.mark.parametrize(("callers", "is_charged"), [(1, True), (1, False), (2, False)])
+async def test_slow_queries_leave_a_connection_to_another_caller_and_one_to_probes(
+    database: Database, callers: int, is_charged: bool
+) -> None:
+    with charged(600.0, callers * QUERIES_AT_ONCE):
+        queries = (database.fetch_statement(SLEEP, {"seconds": 30.0}) for _ in range(2 * POOL_CONNECTIONS))
+        slow: list[asyncio.Task[Any]] = [asyncio.create_task(query) for query in queries]
     try:
-        with charged(600.0):
+        with charged(600.0) as quick:
+            quick.ended = not is_charged
             for _ in range(9):
                 await database.fetch_statement(NOW, {})
         assert not any(task.done() for task in slow)

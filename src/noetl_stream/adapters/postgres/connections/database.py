@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qs, urlsplit
@@ -34,6 +34,8 @@ CLOSE_TIMEOUT_S: Final = 5.0
 CONNECT_AGAIN_S: Final = 0.2
 MAX_CONNECT_AGAIN_S: Final = 2.0
 POOL_CONNECTIONS: Final = 4
+"""The last is kept for what no caller has asked for: whether Postgres answers must not depend on requests."""
+
 APPLICATION_NAME_BYTES: Final = 63
 """The bytes at which Postgres cuts application names."""
 
@@ -140,6 +142,7 @@ class Database:
         self._dsn = dsn
         self._pool = pool
         self._patience_s = patience_s
+        self._for_requests = asyncio.Semaphore(POOL_CONNECTIONS - 1)
 
     @classmethod
     async def open(cls, dsn: str, name: str, *, patience_s: float = 0.0) -> Database:
@@ -180,11 +183,12 @@ class Database:
         """
         arguments, loop, charged = wanted.arguments(values), asyncio.get_running_loop(), charged_queries()
         longest_s = charged.longest_s if wanted.only_reads else None
+        room = self._for_requests if charged.longest_s is not None else nullcontext()
         until_s, waits = loop.time() + self._patience_s, pauses(CONNECT_AGAIN_S, MAX_CONNECT_AGAIN_S)
         while True:
             sent = False
             try:
-                async with charged.turn, self._pool.acquire() as connection:
+                async with charged.turn, room, self._pool.acquire() as connection:
                     sent = True
                     with charged.measured(), self.overdue.watching(connection):
                         return await connection.fetch(wanted.text, *arguments, timeout=longest_s)
