@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { asTemplatesSee, concerns, isOpenToAll, sourceFacts } from './source'
+import { asTemplatesSee, concerns, isOpenToAll, sourceFacts, STATUSES } from './source'
 
 const hook = { source: 'webhook', on: { webhook: { form: 'github', credential: 'hub' } }, address: '/api/v1/hooks/a' } as const
 const ends = {
@@ -7,6 +7,10 @@ const ends = {
   on: { execution: { path: 'shop/*', labels: { team: 'red', tier: 1 }, status: ['failed', 'cancelled'] } },
   address: null,
 } as const
+
+test('events can be chosen by each status, those that are held back by a rate too', () => {
+  expect(STATUSES).toEqual(['waiting', 'started', 'ignored', 'repeated'])
+})
 
 test('a webhook is on its address, and says how its senders are known', () => {
   expect(concerns(hook)).toBe('/api/v1/hooks/a')
