@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET
+from msgspec.structs import replace
 from operations_stage import OperationsStage
 from shown_stage import SECRET, Showing
 
@@ -16,6 +17,7 @@ from noetl_stream.operations.views import events as event_pages
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.ports.operations.reading.events import EVENT_FIELDS, EventFilter, EventPage
+from noetl_stream.storage.journal import FIRST_READ
 from noetl_testkit.simulation.work import playbook, then, work
 
 TWO = playbook(
@@ -86,6 +88,36 @@ async def test_a_position_far_beyond_the_end_reads_no_more_than_the_end(
     found = await page(stage, ended, 2, before=2**31 - 1, fields=["position"])
     assert positions(found) == [ended.position - 1, ended.position]
     assert reads == [(ended.position - 2, 2)]
+
+
+@pytest.mark.parametrize("chosen", [{"after": 0}, {"before": 2**31 - 1}, {"names": ["task.processed"]}])
+async def test_of_large_events_few_are_read_at_once(
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, Any]
+) -> None:
+    loop = {"in": "{{ range(150) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
+    ended = await stage.run(playbook("large", [{"step": "each", "loop": loop, "tool": work("x" * 40_000)}]))
+    reads: list[int] = []
+    for name in ("journal", "events_named"):
+        read = getattr(stage.store, name)
+
+        async def counted(*given: Any, read: Any = read) -> Any:
+            found = await read(*given)
+            reads.append(sum(len(event.data) for event in found))
+            return found
+
+        monkeypatch.setattr(stage.store, name, counted)
+    forwards = "before" not in chosen
+    listed, following = list[Any](), EventFilter(**chosen)
+    while True:
+        found = await stage.views.events(ended.execution_id, following, 1000)
+        listed = [*listed, *positions(found)] if forwards else [*positions(found), *listed]
+        at = found.next if forwards else found.previous
+        if at is None:
+            break
+        following = replace(following, **({"after": at} if forwards else {"before": at}))
+    assert sum(reads) > 5_000_000
+    assert max(reads) <= 2 * FIRST_READ * 41_000
+    assert listed == sorted(set(listed)) and len(listed) >= 150
 
 
 async def test_both_ends_bound_a_range(stage: OperationsStage, ended: ExecutionDocument) -> None:

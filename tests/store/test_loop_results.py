@@ -19,10 +19,11 @@ from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopIteration
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.ports.stores.store import EntryRow, StoredEntry
-from noetl_stream.storage.loop_results import ENTRIES_AT_ONCE, FIRST_ENTRIES, PIECE_BYTES, LoopResult, gather_iterations
+from noetl_stream.storage.journal import FIRST_READ, MOST_READ
+from noetl_stream.storage.loop_results import PIECE_BYTES, LoopResult, gather_iterations
 from noetl_testkit.conformance.store_rows import execution_row, following, taken, tick_of
 
-COUNT = 5 * ENTRIES_AT_ONCE + 7
+COUNT = 5 * MOST_READ + 7
 FAILED = 3
 
 
@@ -84,7 +85,7 @@ async def test_a_loop_of_many_iterations_is_gathered_in_pieces_and_in_order() ->
     store = await stored(COUNT)
     data = await gather_iterations(store, MemoryBroker(ManualClock()).blobs, "a", "run")
     assert data == codec.encode(result_of(COUNT))
-    assert (store.pieces[0], max(store.pieces), sum(store.pieces)) == (FIRST_ENTRIES, ENTRIES_AT_ONCE, COUNT + 2)
+    assert (store.pieces[0], max(store.pieces), sum(store.pieces)) == (FIRST_READ, MOST_READ, COUNT + 2)
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1_000, 1_000_000])
@@ -94,7 +95,7 @@ async def test_results_that_are_not_kept_are_read_again_in_order(kept_bytes: int
     pieces = [piece async for piece in loop.pieces()]
     assert b"".join(pieces) == codec.encode(result_of(COUNT))
     assert loop.size == len(b"".join(pieces)) - len("[null]") - (COUNT - 1)
-    assert max(store.pieces) == ENTRIES_AT_ONCE
+    assert max(store.pieces) == MOST_READ
 
 
 async def test_no_more_of_a_long_result_is_in_memory_than_a_few_pieces() -> None:
@@ -114,7 +115,7 @@ async def test_no_more_of_a_long_result_is_in_memory_than_a_few_pieces() -> None
     assert loop.size > 30_000_000
     most = PIECE_BYTES + 100_000
     assert max(sizes) <= most
-    assert max(store.sizes) <= FIRST_ENTRIES * 41_000
+    assert max(store.sizes) <= FIRST_READ * 41_000
     assert peak < 6 * PIECE_BYTES
 
 

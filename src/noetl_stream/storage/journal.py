@@ -17,6 +17,21 @@ EVENTS_AT_ONCE: Final = 500
 """How many events of a long journal are read at once, so that it does not block others."""
 
 
+FIRST_READ: Final = 50
+"""How many events are read at first, where their size is not known."""
+
+MOST_READ: Final = 200
+"""How many are read at most: even if each is as large as it may be, these are some 13 MB."""
+
+READ_BYTES: Final = 512 * 1024
+"""About how many bytes of a journal are read at once."""
+
+
+def next_count(count: int, size: int) -> int:
+    """How many entries or events to read next, when the last ``count`` had ``size`` bytes: others may be larger."""
+    return max(1, min(MOST_READ, 2 * count, count * READ_BYTES // max(1, size)))
+
+
 async def pieces(store: Store, execution_id: str, after: int = 0) -> AsyncIterator[list[StoredEvent]]:
     """The journal above a position, at most :data:`EVENTS_AT_ONCE` events at a time, yielding in between."""
     while piece := await store.journal(execution_id, after, EVENTS_AT_ONCE):

@@ -19,14 +19,10 @@ from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopIteration
 from noetl_stream.model.outcome import Payload
 from noetl_stream.ports.stores.store import Store, StoredEntry
 from noetl_stream.ports.streams.blobs import Blobs, read_object
-from noetl_stream.storage.journal import facts_about
+from noetl_stream.storage.journal import FIRST_READ, READ_BYTES, facts_about, next_count
 
-ENTRIES_AT_ONCE: Final = 500
-FIRST_ENTRIES: Final = 16
-"""How many entries are read before their size is known."""
-
-PIECE_BYTES: Final = 512 * 1024
-"""About how many bytes of entries are read at once, and of the result are joined; a larger one is a piece by itself."""
+PIECE_BYTES: Final = READ_BYTES
+"""About how many bytes of the result are joined; a larger one is a piece by itself."""
 
 REFERENCE_BYTES: Final = 512
 """The memory that a reference to a result takes."""
@@ -95,11 +91,11 @@ class LoopResult:
             BlobMissing: the journal has no such loop.
         """
         loop = cls(store, blobs, execution_id, step_run_id, kept_bytes)
-        after, limit = 0, FIRST_ENTRIES
+        after, limit = 0, FIRST_READ
         while entries := await store.iteration_results(execution_id, step_run_id, after, limit):
             size = _size_of(entries)
             await beside(partial(loop._learn, entries), size)
-            after, limit = entries[-1].position, _next_limit(len(entries), size)
+            after, limit = entries[-1].position, next_count(len(entries), size)
         if () not in loop._counts:
             raise BlobMissing(f"the journal of execution {execution_id} has no loop of step run {step_run_id}")
         return loop
@@ -113,10 +109,10 @@ class LoopResult:
         Raises:
             BlobMissing: a result of its iterations is lost.
         """
-        parts, limit = self._parts(()), FIRST_ENTRIES
+        parts, limit = self._parts(()), FIRST_READ
         while batch := list(islice(parts, limit)):
             found, size = await self._read_places([part for part in batch if isinstance(part, _Place)])
-            limit = _next_limit(len(batch), size)
+            limit = next_count(len(batch), size)
             for group in _groups(found[part] if isinstance(part, _Place) else part for part in batch):
                 yield await self._joined(group, shown)
 
@@ -226,8 +222,3 @@ def _groups(parts: Iterator[bytes | Payload]) -> Iterator[list[bytes | Payload]]
 
 def _size_of(entries: Sequence[StoredEntry]) -> int:
     return sum(len(entry.data) + len(entry.decisions or b"") for entry in entries)
-
-
-def _next_limit(count: int, size: int) -> int:
-    """How many to read next, when this many had this size."""
-    return max(1, min(ENTRIES_AT_ONCE, count * PIECE_BYTES // max(1, size)))

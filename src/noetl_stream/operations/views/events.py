@@ -12,10 +12,10 @@ from noetl_stream.concurrency import MANY_BYTES
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.ids import step_run_of
 from noetl_stream.model.json import codec
-from noetl_stream.operations.executions.reading.documents import RunWorkers, event_documents
+from noetl_stream.operations.executions.reading.documents import RunWorkers, event_documents, size_of
 from noetl_stream.ports.operations.reading.events import EVENT_FIELDS, EventFilter, EventPage, ListedEventDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
-from noetl_stream.storage.journal import EVENTS_AT_ONCE
+from noetl_stream.storage.journal import FIRST_READ, next_count
 from noetl_stream.storage.used_secrets import UsedSecrets, hidden
 
 if TYPE_CHECKING:  # most lists need no index
@@ -78,13 +78,14 @@ class EventPages:
         self, execution_id: str, chosen: EventFilter, limit: int, backwards: bool
     ) -> AsyncIterator[Sequence[StoredEvent]]:
         """The events that may be chosen, some at a time; each piece by position."""
-        after, before = chosen.after, chosen.before or 0
+        after, before, most = chosen.after, chosen.before or 0, FIRST_READ
         while backwards and before > 1:
-            first = max(0, before - 1 - min(EVENTS_AT_ONCE, limit))
-            yield await self._store.journal(execution_id, first, before - 1 - first)
-            before = first + 1
+            first = max(0, before - 1 - min(most, limit))
+            piece = await self._store.journal(execution_id, first, before - 1 - first)
+            yield piece
+            most, before = next_count(len(piece), size_of(piece)), first + 1
         while not backwards:
-            size = limit if chosen == EventFilter(chosen.after, fields=chosen.fields) else EVENTS_AT_ONCE
+            size = min(most, limit) if chosen == EventFilter(chosen.after, fields=chosen.fields) else most
             if chosen.names:
                 piece = await self._store.events_named(execution_id, chosen.names, after, size)
             else:
@@ -93,7 +94,7 @@ class EventPages:
                 yield piece
             if len(piece) < size:
                 return
-            after = piece[-1].position
+            most, after = next_count(len(piece), size_of(piece)), piece[-1].position
 
 
 def _page(found: list[ListedEventDocument], backwards: bool, last: int | None) -> EventPage:
