@@ -278,9 +278,11 @@ async def test_two_requests_of_a_caller_share_its_turns_and_what_they_leave_behi
         await asyncio.sleep(0)
         return charged_queries(), asyncio.create_task(behind())
 
-    both = (budgets.charged(of, asking()) for of in (ANN, ANN, BOB))
-    (one, behind), (two, _), (other, _) = await asyncio.gather(*both)
-    assert one.turn is two.turn and one.turn is not other.turn
+    reads = [budgets.charged(of, asking()) for of in (ANN, ANN, BOB)]
+    found = await asyncio.gather(*reads, budgets.charged(ANN, asking(), changes=True))
+    (one, behind), (two, _), (other, _), (change, _) = found
+    assert one.turn is two.turn
+    assert len({one.turn, other.turn, change.turn}) == 3, "a change waits for no read"
     left.set()
     assert (await behind).longest_s is None
 

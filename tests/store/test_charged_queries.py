@@ -55,7 +55,7 @@ async def test_statements_that_write_and_those_of_nobody_are_not_ended(database:
     assert [row["ended"] for row in found] == [False, False, False]
 
 
-@pytest.mark.parametrize(("callers", "is_charged"), [(1, True), (1, False), (2, False)])
+@pytest.mark.parametrize(("callers", "is_charged"), [(1, True), (2, True), (3, False)])
 async def test_slow_queries_leave_a_connection_to_another_caller_and_one_to_probes(
     database: Database, callers: int, is_charged: bool
 ) -> None:

@@ -36,7 +36,7 @@ HEAVY_AT_ONCE: Final = 2
 """How many answers that may be long are made for one caller at a time."""
 
 QUERIES_AT_ONCE: Final = 2
-"""How many connections to Postgres the queries of one caller hold: half of a gateway's."""
+"""How many connections to Postgres the reads of one caller hold, and how many its changes: these wait for no read."""
 
 QUERY_TIME_AT_ONCE_S: Final = 30.0
 """How much time of Postgres a caller may use in a row; after that, the time of one connection."""
@@ -208,7 +208,7 @@ class QueryBudgets:
     def __init__(self, clock: Clock, longest_s: float) -> None:
         self._longest_s = longest_s
         self._spent = LeakyBuckets(clock, QUERY_TIME_AT_ONCE_S, 1.0)
-        self._turns = CallerTurns(QUERIES_AT_ONCE)
+        self._reading, self._changing = CallerTurns(QUERIES_AT_ONCE), CallerTurns(QUERIES_AT_ONCE)
 
     def admit(self, caller: Caller) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` while the caller has used up its part."""
@@ -217,9 +217,13 @@ class QueryBudgets:
             hint = "ask less often, or for less; cancel, pause and patch are still accepted"
             raise TooBusy(f"queries for {caller.principal} took Postgres too much time", wait_s, hint=hint)
 
-    async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of ``work``, whose queries are charged to the caller. Raises what it raises."""
-        with self._turns.of(caller.principal) as turn:
+    async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result], *, changes: bool = False) -> Result:
+        """The result of ``work``, whose queries are charged to the caller. Raises what it raises.
+
+        Args:
+            changes: Whether it may change something.
+        """
+        with (self._changing if changes else self._reading).of(caller.principal) as turn:
             queries = ChargedQueries(turn, self._longest_s)
             token = CHARGED.set(queries)
             try:

@@ -209,9 +209,13 @@ class Pressure:
         self.processor.admit(caller)
         self.queries.admit(caller)
 
-    async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of ``work``, whose cost is charged to the caller. Raises what it raises."""
-        return await self.processor.charged(caller, self.queries.charged(caller, work))
+    async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result], *, changes: bool) -> Result:
+        """The result of ``work``, whose cost is charged to the caller. Raises what it raises.
+
+        Args:
+            changes: Whether it may change something.
+        """
+        return await self.processor.charged(caller, self.queries.charged(caller, work, changes=changes))
 
     def admit_work(self) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` while the servers are too far behind for more work."""

@@ -177,9 +177,9 @@ class Serving:
         if route.streams or not caller.principal:
             return await perform()
         if not route.heavy:
-            return await self.pressure.charged(caller, perform())
+            return await self.pressure.charged(caller, perform(), changes=route.changes)
         async with self.pressure.turns.taken(caller.principal, _connection(request).ending):
-            return await self.pressure.charged(caller, perform())
+            return await self.pressure.charged(caller, perform(), changes=route.changes)
 
     async def _performed(
         self, route: AnyRoute, read: _Read, request: web.Request, caller: Caller

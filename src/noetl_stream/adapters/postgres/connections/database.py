@@ -33,7 +33,7 @@ READ_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 5.0
 CONNECT_AGAIN_S: Final = 0.2
 MAX_CONNECT_AGAIN_S: Final = 2.0
-POOL_CONNECTIONS: Final = 4
+POOL_CONNECTIONS: Final = 6
 """The last is kept for what no caller has asked for: whether Postgres answers must not depend on requests."""
 
 APPLICATION_NAME_BYTES: Final = 63
