@@ -53,7 +53,10 @@ main()
 
 
 @pytest.mark.skipif(not filters_calls(), reason="this kernel filters no system calls")
-@pytest.mark.parametrize(("variable", "value"), [("NOETL_CHILD_CONFINEMENT", "full"), ("NOETL_CHILD_NETWORK", "none")])
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("NOETL_CHILD_CONFINEMENT", "full"), ("NOETL_CHILD_NETWORK", "none"), ("NOETL_CHILD_NETWORK", "proxy")],
+)
 def test_a_worker_does_not_start_below_the_confinement_that_the_operator_wants(variable: str, value: str) -> None:
     command = [sys.executable, "-c", WITHOUT_NAMESPACES, "worker"]
     given = environment(**{variable: value})

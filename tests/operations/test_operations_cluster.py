@@ -62,6 +62,7 @@ async def test_a_worker_is_seen_with_what_it_runs(stage: OperationsStage) -> Non
         "pool": "default",
         "slots": 8,
         "confinement": "",
+        "network": "",
         "unfit": "",
         "busy": 1,
         "kinds": ["noop", "work"],

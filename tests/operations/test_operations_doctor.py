@@ -177,15 +177,30 @@ async def test_a_worker_that_cannot_begin_tasks_is_named_and_wrong_where_command
     assert (await examined(ports_of(stage)))["pools"].verdict == "wrong"
 
 
-async def test_a_worker_that_cannot_confine_its_tasks_is_named_with_its_level(stage: OperationsStage) -> None:
-    weak = WorkerPresence("weak", "default", 1, 0, stage.clock.now_ms(), [], "1", confinement="landlock")
+async def add_worker(stage: OperationsStage, name: str, confinement: str, network: str = "") -> None:
+    """Adds a worker that says this of its tasks."""
+    since_ms = stage.clock.now_ms()
+    it = WorkerPresence(name, "default", 1, 0, since_ms, [], "1", confinement=confinement, network=network)
 
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
-        stage.broker.bus.send(reply, codec.encode(weak))
+        stage.broker.bus.send(reply, codec.encode(it))
 
     await stage.broker.bus.listen(f"{subjects.ASK_WORKERS}.default", answer)
     await stage.broker.command_queue.add_pool("default")
     await stage.clock.sleep(1)
+
+
+async def test_the_network_that_programs_of_tasks_have_is_said(stage: OperationsStage) -> None:
+    await add_worker(stage, "strong", "full", "proxy")
+
+    found = (await examined(ports_of(stage)))["confinement"]
+
+    assert (found.verdict, found.says) == ("ok", "tasks are fully confined; their network: proxy")
+    assert [worker.network for worker in await stage.cluster.workers() if worker.name == "strong"] == ["proxy"]
+
+
+async def test_a_worker_that_cannot_confine_its_tasks_is_named_with_its_level(stage: OperationsStage) -> None:
+    await add_worker(stage, "weak", "landlock")
 
     found = (await examined(ports_of(stage)))["confinement"]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.egress import egress_rules
 from noetl_stream.testing.calls import tool_call
 from noetl_stream.tools.children.linux import hide_process, refuse_new_privileges
 from noetl_stream.tools.children.measures import confinement_of
@@ -22,6 +23,8 @@ from noetl_stream.tools.children.mounts import bind, keep_mounts_private
 from noetl_stream.tools.children.namespaces import MOUNTS, enter
 from noetl_stream.tools.children.seccomp import refuse_calls
 from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.egress import Egress
+from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 from noetl_stream.tools.python.tool import PythonTool
 
 NOBODY = 65_534
@@ -45,7 +48,7 @@ def become(mode: str) -> None:
 
 
 async def answers(settings: ChildSettings, codes: list[str], arguments: dict[str, Any], team: str | None) -> list[Any]:
-    tool = PythonTool(settings)
+    tool = PythonTool(settings, proxy=EgressProxy(Egress(egress_rules("loopback"))))
     given = {**arguments, "worker": os.getpid(), "user": os.geteuid()}
     found: list[Any] = []
     for number, code in enumerate(codes):

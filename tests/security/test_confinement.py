@@ -205,23 +205,34 @@ def test_what_a_task_leaves_ends_before_the_next_one(mode: str, folder: str) -> 
     assert asked["answers"] == [None, ""]
 
 
-ITSELF_OR_ANOTHER = """
-import socket
+WHO_IS_REACHED = """
+import http.client, socket
 with socket.create_server(("127.0.0.1", 0)) as own:
     socket.create_connection(own.getsockname()).close()
+reached = []
 try:
-    socket.create_connection(("127.0.0.1", port), 5).close()
-except OSError as error:
-    return repr(error)
-return "reached"
+    socket.create_connection(("127.0.0.1", port), 60).close()
+    reached.append("directly")
+except OSError:
+    pass
+try:
+    proxy = http.client.HTTPConnection("127.0.0.1", 3128, timeout=60)
+    proxy.set_tunnel("127.0.0.1", port)
+    proxy.connect()
+    reached.append("by proxy")
+except OSError:
+    pass
+return reached
 """
 
 
-@pytest.mark.parametrize("network", ["host", "none"])
-def test_a_task_without_a_network_reaches_itself_alone(mode: str, folder: str, network: str) -> None:
+@pytest.mark.parametrize(("network", "reached"), [("host", ["directly"]), ("none", []), ("proxy", ["by proxy"])])
+def test_a_task_reaches_the_network_as_its_operator_says(
+    mode: str, folder: str, network: str, reached: list[str]
+) -> None:
     if mode == "container":
         pytest.skip("the network cannot be taken away")
     with socket.create_server(("127.0.0.1", 0)) as service:
-        code = f"port = {service.getsockname()[1]}\n{ITSELF_OR_ANOTHER}"
+        code = f"port = {service.getsockname()[1]}\n{WHO_IS_REACHED}"
         asked = asked_of(mode, [code], folder, network=network)
-    assert ("reached" in asked["answers"][0]) == (network == "host"), asked["answers"]
+    assert asked["answers"] == [reached]

@@ -178,7 +178,7 @@ def _children(one: WorkerDocument) -> str:
 
 
 WORKER_COLUMNS: Final = columns_of(
-    *("name", "pool", "slots", "busy", "since", "version", "draining", "confinement", "unfit"),
+    *("name", "pool", "slots", "busy", "since", "version", "draining", "confinement", "network", "unfit"),
     children=_children,
     kinds=lambda one: " ".join(one.kinds),
 )
@@ -190,7 +190,8 @@ def list_workers() -> None:
     """List the running workers and their load.
 
     CONFINEMENT says how far tasks are confined: full, landlock or none. On the machine of a worker,
-    `noetl-stream worker --isolation` says what is missing.
+    `noetl-stream worker --isolation` says what is missing. NETWORK says what their programs have of it: the host's, a
+    proxy, or none.
 
     CHILDREN says how many child processes of a tool kind are busy, of how many, and how many tasks wait for one: a
     worker can have more slots than Python processes (NOETL_PYTHON_CHILDREN).

@@ -16,13 +16,13 @@ ChildUser = Literal["own", "worker"]
 Confinement = Literal["none", "landlock", "full"]
 """How far children are confined: ``landlock``: to named files; ``full``: to files, processes and memory of their own.
 """
-ChildNetwork = Literal["host", "none"]
+ChildNetwork = Literal["host", "proxy", "none"]
 
 ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "execution", "task")
 CHILD_USERS: Final[tuple[ChildUser, ...]] = ("own", "worker")
 CONFINEMENTS: Final[tuple[Confinement, ...]] = ("none", "landlock", "full")
 """The levels of confinement, the weakest first."""
-CHILD_NETWORKS: Final[tuple[ChildNetwork, ...]] = ("host", "none")
+CHILD_NETWORKS: Final[tuple[ChildNetwork, ...]] = ("host", "proxy", "none")
 
 PYTHON_CHILDREN_VARIABLE: Final = "NOETL_PYTHON_CHILDREN"
 DEFAULT_PYTHON_CHILDREN: Final = max(4, os.cpu_count() or 1)
@@ -41,6 +41,7 @@ class ChildSettings(msgspec.Struct, frozen=True):
         python_children: Processes of `python` tasks at the same time; further tasks wait.
         confinement: The least confinement of children with which a worker starts.
         network: ``host``: children use the machine's network. ``none``: only a loopback interface of their own.
+            ``proxy``: that, and a proxy there which lets them reach what tasks may connect to.
     """
 
     isolation: Isolation = "shared"

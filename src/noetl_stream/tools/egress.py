@@ -8,8 +8,9 @@ of sockets, postgres and nats get literal addresses.
 Where a proxy makes the connection, the one to the proxy is checked, and its target as far as this machine can see it;
 the rest is for the proxy to refuse.
 
-``python`` and ``shell`` are programs and are not guarded: an operator gives workers of such pools a network of their
-own, or switches the kinds off.
+``python`` and ``shell`` are programs, which are guarded where their network leads by a proxy of the worker (see
+:mod:`~noetl_stream.tools.proxy.egress_proxy`). Else an operator gives workers of such pools a network of their own, or
+switches the kinds off.
 """
 
 from __future__ import annotations

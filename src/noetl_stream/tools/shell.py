@@ -24,6 +24,7 @@ from noetl_stream.tools.children.messages import ANSWER_S, ExternalProgram
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, Write, beginning, ignore_output
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
+from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
@@ -82,19 +83,26 @@ class ShellTool:
 
     Args:
         settings: The settings of commands. Default: those of :class:`ChildSettings`.
+        proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`.
     """
 
     spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs)
 
-    def __init__(self, settings: ChildSettings | None = None, *, answer_s: float = ANSWER_S) -> None:
-        self._launcher = Launcher(settings or ChildSettings(), answer_s=answer_s)
+    def __init__(
+        self,
+        settings: ChildSettings | None = None,
+        *,
+        proxy: EgressProxy | None = None,
+        answer_s: float = ANSWER_S,
+    ) -> None:
+        self._launcher = Launcher(settings or ChildSettings(), proxy=proxy, answer_s=answer_s)
         self._trees = TreeKiller()
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> ShellTool:
         """Makes the tool with the operator's settings."""
-        return cls(settings.children)
+        return cls(settings.children, proxy=EgressProxy.configured(settings))
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{exit_code, stdout, stderr}``, with ``…_dropped_bytes`` for output that was truncated.

@@ -172,6 +172,7 @@ def make_worker(
         max_result_bytes=endpoint.tools.max_result_bytes,
         grace_s=drain_s,
         confinement=confinement,
+        network=endpoint.tools.children.network,
         tracing=open_tracing(endpoint.traces, WORKER, name),
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))

@@ -90,6 +90,7 @@ class Worker:
         ack_wait_s: float = limits.ACK_WAIT_S,
         tracing: Tracing | None = None,
         confinement: str = "",
+        network: str = "",
     ) -> None:
         self.pool = pool
         self.slots = slots
@@ -120,6 +121,7 @@ class Worker:
         )
         self.tracing = tracing
         self._confinement = confinement
+        self._network = network
         self._loop = asyncio.get_running_loop()
         self.opened = asyncio.Event()
         self._draining = asyncio.Event()
@@ -288,6 +290,7 @@ class Worker:
                 if isinstance(tool, Bounded)
             },
             confinement=self._confinement,
+            network=self._network,
             unfit=self.unfit,
         )
         self._bus.send(reply, codec.encode(presence))

@@ -1444,6 +1444,7 @@ export interface Worker {
   running: RunningCommand[]
   children?: Record<string, ChildUse>
   confinement?: string
+  network?: string
   unfit?: string
 }
 

@@ -261,7 +261,9 @@ async def confinement(read: Readings) -> Finding:
             f"tasks of {counted(weak, 'worker')} are not fully confined: {named(weak)}",
             f"`noetl-stream worker --isolation` there says why: {page('explanation/worker')}",
         )
-    return ok("tasks are fully confined" if workers else "no worker is running")
+    networks = sorted({worker.network for worker in workers} - {""})
+    theirs = f"; their network: {', '.join(networks)}" if networks else ""
+    return ok(f"tasks are fully confined{theirs}" if workers else "no worker is running")
 
 
 async def pools(read: Readings) -> Finding:

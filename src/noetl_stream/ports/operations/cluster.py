@@ -55,6 +55,7 @@ class WorkerDocument(Document, frozen=True):
     running: list[RunningCommandDocument]
     children: dict[str, ChildUseDocument] = msgspec.field(default_factory=dict)
     confinement: str = ""
+    network: str = ""
     unfit: str = ""
 
 

@@ -141,7 +141,7 @@ def fork_child(settings: ChildSettings, apart: Apart | None) -> int:
     """
     if apart is None:
         return os.fork()
-    return fork_into(PROCESSES | MOUNTS | IPC | (NETWORK if settings.network == "none" else 0))
+    return fork_into(PROCESSES | MOUNTS | IPC | (0 if settings.network == "host" else NETWORK))
 
 
 def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None) -> bool:
@@ -177,7 +177,7 @@ def _leave_system(settings: ChildSettings, home: ChildHome, apart: Apart) -> boo
     """Leaves the files and the user of the system. Returns whether the child sees no other processes."""
     processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if settings.network == "none":
+        if settings.network != "host":
             start_loopback()
         sees_own_processes = step_onto(apart.stage, settings.memory_bytes, home.path)
         os.chdir(home.path)

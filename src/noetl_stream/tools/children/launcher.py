@@ -24,6 +24,7 @@ from itertools import count
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.child_process import kill_group, kill_trees
@@ -48,14 +49,22 @@ from noetl_stream.tools.children.messages import (
     take_frames,
 )
 from noetl_stream.tools.children.mounts import remove_folder
+from noetl_stream.tools.children.namespaces import PROXY_PORT
 from noetl_stream.tools.children.own_limits import LimitsLowered, OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList
 from noetl_stream.tools.contract import WorkerUnfit
+from noetl_stream.tools.proxy.egress_proxy import ChildProxy, EgressProxy
 
 log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 """The environment of every child, with ``HOME`` and ``TMPDIR``, its own folder."""
+_PROXY_URL: Final = f"http://127.0.0.1:{PROXY_PORT}"
+_PROXY_VARIABLES: Final = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _PROXY_URL) | {
+    "NO_PROXY": "localhost,127.0.0.1,::1"  # the child itself
+}
+PROXY_ENVIRONMENT: Final = _PROXY_VARIABLES | {name.lower(): value for name, value in _PROXY_VARIABLES.items()}
+"""What children with a proxy have in addition; programs differ in which names they read."""
 _READ_BYTES: Final = 64 * 1024
 _TRIES: Final = 2
 """How many zygotes, one after the other, get an order that none has begun."""
@@ -95,6 +104,7 @@ class Launcher:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
         server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
         preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
+        proxy: What serves the proxies of children. Without it, ``proxy`` for a network gives them none.
         silent_s: How long this process may be silent before children are killed: if it is frozen, their commands belong
             to other workers by then.
         answer_s: How long a zygote that must answer may be silent before it is replaced.
@@ -107,13 +117,17 @@ class Launcher:
         *,
         server: str | None = None,
         preload: Sequence[str] = (),
+        proxy: EgressProxy | None = None,
         silent_s: float = SILENT_S,
         answer_s: float = ANSWER_S,
     ) -> None:
         self._limits = OwnLimits()
         self._answer_s = answer_s
+        if settings.network == "proxy" and proxy is None:
+            settings = replace(settings, network="none")
+        self._proxy = proxy if settings.network == "proxy" else None
         self._setup = Setup(settings, server, tuple(preload), silent_s)
-        self._environment = environment
+        self._environment = environment if self._proxy is None else {**PROXY_ENVIRONMENT, **environment}
         self._zygote: _Zygote | None = None
         self._ending: set[asyncio.Task[Any]] = set()
 
@@ -145,7 +159,8 @@ class Launcher:
         raise WorkerUnfit(f"the process that starts children ended or stopped answering {_TRIES} times")
 
     async def _start_child(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
-        child = self._living_zygote().start(descriptors, program)
+        zygote = self._living_zygote()
+        child = zygote.start(descriptors, program, self._proxy.open() if self._proxy is not None else None)
         try:
             await asyncio.shield(child.started)
         except asyncio.CancelledError:
@@ -185,7 +200,7 @@ class ChildProcess:
         exit_code: Negative for a signal, as in :mod:`subprocess`.
     """
 
-    def __init__(self, zygote: _Zygote, number: int, slot: int, home: str) -> None:
+    def __init__(self, zygote: _Zygote, number: int, slot: int, home: str, proxy: ChildProxy | None) -> None:
         loop = asyncio.get_running_loop()
         self.started: asyncio.Future[None] = loop.create_future()
         self.exit_code: asyncio.Future[int] = loop.create_future()
@@ -193,6 +208,7 @@ class ChildProcess:
         self.number = number
         self.slot = slot
         self.home = home
+        self._proxy = proxy
         self._zygote = zygote
         self._children: ChildrenList | None = None
 
@@ -213,10 +229,16 @@ class ChildProcess:
         exit_code = await asyncio.shield(self.exit_code)
         if self._children is not None:
             self._children.close()
+        self.close_proxy()
         self._zygote.release(self)
         with contextlib.suppress(OSError):  # descriptors are used up; the folder goes with those of the zygote
             await asyncio.to_thread(remove_folder, self.home)
         return exit_code
+
+    def close_proxy(self) -> None:
+        """Ends the connections that the child has by its proxy."""
+        if self._proxy is not None:
+            self._proxy.close()
 
     def _own_children(self) -> list[int]:
         if self._children is None:
@@ -258,13 +280,22 @@ class _Zygote:
         beat = (pulse, setup.silent_s / PULSES, self._over)
         threading.Thread(target=_beat, args=beat, name="pulse", daemon=True).start()
 
-    def start(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
+    def start(
+        self, descriptors: Sequence[int], program: ExternalProgram | None, proxy: ChildProxy | None
+    ) -> ChildProcess:
         """Orders the zygote to start a child. The descriptors may be closed afterwards."""
-        passed = _copies(descriptors)
+        try:
+            passed = _copies(descriptors if proxy is None else [*descriptors, proxy.child_end.fileno()])
+        except OSError:
+            if proxy is not None:
+                proxy.close()
+            raise
+        if proxy is not None:
+            proxy.child_end.close()
         number = next(self._numbers)
         slot = _slots.take()
         self._taken_slots.add(slot)
-        child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)))  # noqa: PTH118
+        child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)), proxy)  # noqa: PTH118
         self._children[number] = child
         self.expect_answer(StartChild(number, slot, child.home, program), passed)
         return child
@@ -356,6 +387,7 @@ class _Zygote:
         elif event.error:
             del self._children[event.number]
             self._give_back([child.slot])
+            child.close_proxy()
             child.started.set_exception(OSError(event.error, os.strerror(event.error)))
         else:
             child.process_id = event.process_id
@@ -373,6 +405,7 @@ class _Zygote:
         children, self._children = self._children, {}
         for child in children.values():
             if not child.process_id:
+                child.close_proxy()
                 child.started.set_exception(ZygoteEnded("the process that starts children ended or stopped answering"))
             elif not child.exit_code.done():
                 kill_group(child.process_id)

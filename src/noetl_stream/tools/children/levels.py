@@ -51,7 +51,7 @@ def confinement_level(separation: Separation) -> Confinement:
 
 def least_level(settings: ChildSettings) -> Confinement:
     """Returns the level below which no child may run."""
-    return "full" if settings.network == "none" else settings.confinement
+    return settings.confinement if settings.network == "host" else "full"
 
 
 def reaches(level: Confinement, least: Confinement) -> bool:

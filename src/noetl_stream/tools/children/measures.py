@@ -63,7 +63,7 @@ def require_confinement(settings: ChildSettings) -> None:
     level, measures = confinement_of(settings)
     missing = "; ".join(f"{one.name}: {one.note}" for one in measures if not one.holds)
     if not reaches(level, least_level(settings)):
-        ordered = "NOETL_CHILD_NETWORK=none"
+        ordered = f"NOETL_CHILD_NETWORK={settings.network}"
         if settings.network == "host":
             ordered = f"NOETL_CHILD_CONFINEMENT={settings.confinement}"
         message = f"{ordered} needs level {least_level(settings)}, but tasks can be confined to level {level} here"
@@ -94,7 +94,8 @@ def _measures(settings: ChildSettings, separation: Separation) -> Iterator[Measu
         f"memory {settings.memory_bytes:,} bytes, CPU {settings.cpu_s:,} s, {settings.files:,} files, no core dumps"
     )
     yield Measure("processes", True, _REUSE[settings.isolation])
-    yield Measure("environment", True, "PATH, LANG, HOME, TMPDIR; no descriptors of the worker")
+    by_proxy = ", HTTP_PROXY and its kin" if settings.network == "proxy" else ""
+    yield Measure("environment", True, f"PATH, LANG, HOME, TMPDIR{by_proxy}; no descriptors of the worker")
     yield user
     yield Measure("files", apart or version > 0, f"{files}; may write: {paths}" if apart or version else landlock)
     yield Measure("memory of others", is_linux, "the worker's /proc is closed" if is_linux else "only Linux")
@@ -125,7 +126,9 @@ def _or_missing(name: str, holds: bool, note: str, otherwise: str) -> Measure:
 def _network(settings: ChildSettings, apart: bool) -> Measure:
     if settings.network == "host":
         return Measure("network", True, "the machine's (NOETL_CHILD_NETWORK=host)")
-    return _or_missing("network", apart, "none (NOETL_CHILD_NETWORK=none)", "the machine's: it cannot be taken away")
+    rest = "a proxy that checks addresses" if settings.network == "proxy" else "none"
+    held = f"{rest} (NOETL_CHILD_NETWORK={settings.network})"
+    return _or_missing("network", apart, held, "the machine's: it cannot be taken away")
 
 
 def _own_user(settings: ChildSettings, separation: Separation) -> Measure:

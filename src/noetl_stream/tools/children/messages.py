@@ -56,7 +56,8 @@ class StartChild(msgspec.Struct, frozen=True, tag=True):
     """Orders a child with this ``number`` and ``home`` as its folder.
 
     With a program, the descriptors sent along are its input, output and errors, and a pipe for the number of the system
-    error if it cannot be executed. Without one, they are the channel that the child serves, and its output.
+    error if it cannot be executed. Without one, they are the channel that the child serves, and its output. If children
+    have a proxy, the last one more is the socket by which the child sends the one that listens for it.
     """
 
     number: int

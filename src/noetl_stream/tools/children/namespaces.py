@@ -24,6 +24,9 @@ _GET_THREAD_ID_ADDRESS: Final = 40
 _INTERFACE_FLAGS: Final = struct.Struct("16sh22x")
 _SET_INTERFACE_FLAGS: Final = 0x8914
 _INTERFACE_IS_UP: Final = 1
+PROXY_PORT: Final = 3128
+"""The port of the proxy in each network namespace that has one."""
+_MOST_WAITING: Final = 128
 
 
 def fork_into(namespaces: int) -> int:
@@ -111,3 +114,17 @@ def start_loopback() -> None:
     """Starts the loopback interface of this network namespace: programs talk to themselves by it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, _SET_INTERFACE_FLAGS, _INTERFACE_FLAGS.pack(b"lo", _INTERFACE_IS_UP))
+
+
+def send_listener(channel: int) -> None:
+    """Starts the loopback interface of this network namespace, and sends a socket that listens on :data:`PROXY_PORT`.
+
+    Args:
+        channel: The descriptor of the socket to send it by, which is closed then.
+    """
+    start_loopback()
+    with (
+        socket.socket(fileno=channel) as sending,
+        socket.create_server(("127.0.0.1", PROXY_PORT), backlog=_MOST_WAITING) as listener,
+    ):
+        socket.send_fds(sending, [b"."], [listener.fileno()])

@@ -55,6 +55,7 @@ from noetl_stream.tools.children.messages import (
     take_frames,
 )
 from noetl_stream.tools.children.mounts import remove_folder
+from noetl_stream.tools.children.namespaces import send_listener
 from noetl_stream.tools.children.own_limits import OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import clear_stage
@@ -62,6 +63,8 @@ from noetl_stream.tools.children.view import clear_stage
 _CHANNEL_AND_OUTPUT: Final = 2
 _STANDARD_AND_ERRORS: Final = 4
 """How many descriptors come with the order of a child, without a program and with one."""
+_LISTENER: Final = 1
+"""How many more come if the child has a proxy."""
 _READ_BYTES: Final = 64 * 1024
 _KILLING_ROUNDS: Final = 1_000
 """How many rounds of killing follow at the zygote's end, since killed processes may have started others."""
@@ -169,6 +172,7 @@ class Zygote:
             self._send(Pong())
         elif isinstance(order, StartChild):
             number = _CHANNEL_AND_OUTPUT if order.program is None else _STANDARD_AND_ERRORS
+            number += _LISTENER if self._settings.network == "proxy" else 0
             descriptors = [self._descriptors.popleft() for _ in range(number)]
             try:
                 self._send(self._start(order, descriptors))
@@ -194,6 +198,9 @@ class Zygote:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
             adopt_orphans()
+            if self._settings.network == "proxy":
+                *descriptors, listener = descriptors
+                send_listener(listener)
             if program is not None:
                 self._execute(program, home, descriptors)
             channel, output = descriptors
@@ -280,7 +287,7 @@ class Zygote:
 
     def _receive(self) -> bool:
         """Receives messages, with descriptors. Returns whether the channel is open."""
-        data, descriptors, _, _ = socket.recv_fds(self._channel, _READ_BYTES, _STANDARD_AND_ERRORS)
+        data, descriptors, _, _ = socket.recv_fds(self._channel, _READ_BYTES, _STANDARD_AND_ERRORS + _LISTENER)
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         self._descriptors += descriptors

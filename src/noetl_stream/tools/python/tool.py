@@ -21,6 +21,7 @@ from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.places import WAITING
+from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 from noetl_stream.tools.python import child
 from noetl_stream.tools.python.code_compiler import NOT_ASYNC, file_of, lacks_async_main, syntax_error, unbound_names
 from noetl_stream.tools.python.pool import ChildPool
@@ -125,6 +126,7 @@ class PythonTool:
             worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
         max_children: Child processes at the same time; further runs wait. Default: as ``settings`` say.
         preload: See :class:`Launcher`.
+        proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`; it holds for children too.
     """
 
@@ -146,19 +148,22 @@ class PythonTool:
         environment: Mapping[str, str] = ENVIRONMENT,
         max_children: int | None = None,
         preload: Sequence[str] = (),
+        proxy: EgressProxy | None = None,
         answer_s: float = ANSWER_S,
     ) -> None:
         settings = settings or ChildSettings()
         max_children = max_children or settings.python_children
         self._isolation = settings.isolation
         preload = (*child.PRELOADED, *preload)
-        launcher = Launcher(settings, environment, server=child.__name__, preload=preload, answer_s=answer_s)
+        launcher = Launcher(
+            settings, environment, server=child.__name__, preload=preload, proxy=proxy, answer_s=answer_s
+        )
         self._pool = ChildPool(launcher, max_children=max_children, answer_s=answer_s)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
         """Makes the tool with the operator's settings."""
-        return cls(settings.children)
+        return cls(settings.children, proxy=EgressProxy.configured(settings))
 
     def readings(self) -> Sequence[Reading]:
         """Returns the metrics of the tool: see :class:`~noetl_stream.telemetry.measures.Measured`."""
