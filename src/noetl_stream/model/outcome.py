@@ -89,6 +89,7 @@ ERROR_KINDS: dict[str, str] = {
     "output_too_large": "a response exceeds its limit; the message has the limit and what sets it",
     "credential": "a credential is missing or unusable",
     "crashed": "the child process that ran the code died",
+    "memory": "processes of the task were killed, since they used all the memory that the operator allows",
     "exit_status": "the command ended with an exit status other than 0",
     "not_found": "what the task names does not exist on the remote end",
     "conflict": "it was changed by someone else since it was read",

@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.child_process import CapturedOutput, Heard, TreeKiller
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ANSWER_S, ExternalProgram
@@ -96,7 +97,9 @@ class ShellTool:
         proxy: EgressProxy | None = None,
         answer_s: float = ANSWER_S,
     ) -> None:
-        self._launcher = Launcher(settings or ChildSettings(), proxy=proxy, answer_s=answer_s)
+        settings = settings or ChildSettings()
+        self._memory_bytes = settings.memory_bytes
+        self._launcher = Launcher(settings, proxy=proxy, answer_s=answer_s)
         self._trees = TreeKiller()
 
     @classmethod
@@ -108,8 +111,8 @@ class ShellTool:
         """Returns ``{exit_code, stdout, stderr}``, with ``…_dropped_bytes`` for output that was truncated.
 
         Raises:
-            ToolFailure: ``exit_status`` (not 0; keeps the result), ``invalid_input`` (also a missing program),
-                ``result_not_json``.
+            ToolFailure: ``exit_status`` (not 0) and ``memory``, which keep the result, ``result_not_json``,
+                ``invalid_input`` (also a missing program).
             WorkerUnfit: The system is out of resources.
         """
         inputs = validated(ShellInputs, call.inputs)
@@ -144,6 +147,7 @@ class ShellTool:
 
         Raises:
             OSError: The program could not be executed.
+            ToolFailure: ``memory``, ``result_not_json``.
         """
         with (
             _standard_input(text) as stdin,
@@ -157,6 +161,7 @@ class ShellTool:
                 pipe.writing_end.close()
             try:
                 exit_code = await asyncio.shield(process.exit_code)
+                lacked_memory = exit_code != 0 and process.lacked_memory()
             finally:
                 if not process.exit_code.done():
                     await self._trees.kill(process.process_id)
@@ -166,7 +171,10 @@ class ShellTool:
             not_executed = error.output.take()[0]
             if not_executed:
                 raise OSError(int(not_executed), os.strerror(int(not_executed)))
-            return _result(exit_code, stdout.output.take(), stderr.output.take())
+            result = _result(exit_code, stdout.output.take(), stderr.output.take())
+            if lacked_memory:
+                raise ToolFailure.of("memory", memory_words(self._memory_bytes), result=result)
+            return result
 
 
 def _program(inputs: ShellInputs, call: ToolCall) -> ExternalProgram:

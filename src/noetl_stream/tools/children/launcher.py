@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.cgroups import Cgroup, Cgroups, own_cgroups
 from noetl_stream.tools.child_process import kill_group, kill_trees
 from noetl_stream.tools.children.confinement import CHILD_USERS, stage_of
 from noetl_stream.tools.children.messages import (
@@ -66,6 +68,7 @@ _PROXY_VARIABLES: Final = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY
 PROXY_ENVIRONMENT: Final = _PROXY_VARIABLES | {name.lower(): value for name, value in _PROXY_VARIABLES.items()}
 """What children with a proxy have in addition; programs differ in which names they read."""
 _READ_BYTES: Final = 64 * 1024
+_EMPTYING_S: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 _TRIES: Final = 2
 """How many zygotes, one after the other, get an order that none has begun."""
 
@@ -170,7 +173,8 @@ class Launcher:
 
     def _living_zygote(self) -> _Zygote:
         if self._zygote is None or self._zygote.has_ended:
-            self._zygote = _Zygote(self._setup, self._environment, self._answer_s)
+            setup = replace(self._setup, cgroups=own_cgroups().folders)
+            self._zygote = _Zygote(setup, self._environment, self._answer_s)
         return self._zygote
 
     async def close(self) -> None:
@@ -198,9 +202,12 @@ class ChildProcess:
     Attributes:
         started: Ends when the child has started, or with ``OSError`` or :class:`ZygoteEnded`.
         exit_code: Negative for a signal, as in :mod:`subprocess`.
+        group: Its control group.
     """
 
-    def __init__(self, zygote: _Zygote, number: int, slot: int, home: str, proxy: ChildProxy | None) -> None:
+    def __init__(
+        self, zygote: _Zygote, number: int, slot: int, home: str, group: Cgroup, proxy: ChildProxy | None
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.started: asyncio.Future[None] = loop.create_future()
         self.exit_code: asyncio.Future[int] = loop.create_future()
@@ -208,6 +215,8 @@ class ChildProcess:
         self.number = number
         self.slot = slot
         self.home = home
+        self.group = group
+        self._killed = 0
         self._proxy = proxy
         self._zygote = zygote
         self._children: ChildrenList | None = None
@@ -234,6 +243,11 @@ class ChildProcess:
         with contextlib.suppress(OSError):  # descriptors are used up; the folder goes with those of the zygote
             await asyncio.to_thread(remove_folder, self.home)
         return exit_code
+
+    def lacked_memory(self) -> bool:
+        """Returns whether processes of the child were killed since the last call, as they used all their memory."""
+        before, self._killed = self._killed, self.group.killed_for_memory()
+        return self._killed > before
 
     def close_proxy(self) -> None:
         """Ends the connections that the child has by its proxy."""
@@ -262,6 +276,7 @@ class _Zygote:
                 self._process = _start_zygote(theirs, self._homes, environment)
             failing.pop_all()
         loop = asyncio.get_running_loop()
+        self._cgroups = Cgroups(setup.cgroups)
         self.has_ended = False
         self._received = bytearray()
         self._unsent: deque[tuple[bytes, Sequence[int]]] = deque()
@@ -295,7 +310,8 @@ class _Zygote:
         number = next(self._numbers)
         slot = _slots.take()
         self._taken_slots.add(slot)
-        child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)), proxy)  # noqa: PTH118
+        home, group = os.path.join(self._homes, str(number)), self._cgroups.of_child(self._process.pid, number)  # noqa: PTH118
+        child = ChildProcess(self, number, slot, home, group, proxy)
         self._children[number] = child
         self.expect_answer(StartChild(number, slot, child.home, program), passed)
         return child
@@ -410,7 +426,7 @@ class _Zygote:
             elif not child.exit_code.done():
                 kill_group(child.process_id)
                 child.exit_code.set_result(ZYGOTE_DIED)
-        cleaning = loop.run_in_executor(None, self._clean)
+        cleaning = loop.run_in_executor(None, self._clean, [child.group for child in children.values()])
         cleaning.add_done_callback(self._on_cleaned)
 
     def _on_cleaned(self, cleaning: asyncio.Future[int]) -> None:
@@ -423,9 +439,14 @@ class _Zygote:
             self._taken_slots.remove(slot)
             _slots.give_back(slot)
 
-    def _clean(self) -> int:
-        """Waits until the zygote has ended; returns its exit code."""
+    def _clean(self, groups: Sequence[Cgroup]) -> int:
+        """Waits until the zygote has ended, and removes what it has left; returns its exit code."""
         exit_code = self._process.wait()
+        for pause_s in _EMPTYING_S:
+            groups = [group for group in groups if not group.remove()]
+            if not groups:
+                break
+            time.sleep(pause_s)  # its children end with it, but not at once
         with contextlib.suppress(OSError):
             os.rmdir(stage_of(self._homes))  # noqa: PTH106  # only a zygote, which has it for itself, sees what is there
         remove_folder(self._homes)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from noetl_stream.errors import UsageError, page
 from noetl_stream.settings.children import ChildSettings, Confinement
+from noetl_stream.tools.cgroups import own_cgroups
 from noetl_stream.tools.children.confinement import CHILD_USERS, CHILD_USERS_FROM, closed_to, user_of
 from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
 from noetl_stream.tools.children.levels import Separation, confinement_level, least_level, reaches, try_separation
@@ -112,9 +113,12 @@ def _measures(settings: ChildSettings, separation: Separation) -> Iterator[Measu
     yield _or_missing(
         "shared memory", apart, f"{settings.memory_bytes:,} bytes, in /tmp and /dev/shm of its own", "without a limit"
     )
-    has_limit = (user_of(0, settings) is not None and not separation.closed) or (
-        apart and os.geteuid() != 0
-    )  # root has no limit
+    groups = own_cgroups()
+    together = f"{settings.memory_bytes:,} bytes of all its processes, with /tmp and /dev/shm, in a control group"
+    has_group = bool(groups.folders)
+    yield _or_missing("memory together", has_group, together, f"each process alone: {groups.why_not}")
+    has_user = user_of(0, settings) is not None and not separation.closed
+    has_limit = has_group or has_user or (apart and os.geteuid() != 0)  # root has no limit
     yield _or_missing("limit of processes", has_limit, f"{settings.processes:,}", "needs a user of its own")
     yield _network(settings, apart)
 

@@ -35,13 +35,14 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
 
     ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run; its ``prepare()`` is
     called before, in the zygote. ``preload`` are modules that the zygote imports for them. Children are killed
-    ``silent_s`` after the last pulse.
+    ``silent_s`` after the last pulse. ``cgroups`` are the folders in which each gets a control group.
     """
 
     settings: ChildSettings
     server: str | None
     preload: tuple[str, ...] = ()
     silent_s: float = SILENT_S
+    cgroups: tuple[str, ...] = ()
 
 
 class ExternalProgram(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.cgroups import Cgroup, Cgroups
 from noetl_stream.tools.children.confinement import (
     Apart,
     ChildHome,
@@ -101,6 +102,8 @@ class Zygote:
         self._descriptors: deque[int] = deque()
         self._process_ids: dict[int, int] = {}
         self._ended: set[int] = set()
+        self._groups: dict[int, Cgroup] = {}
+        self._left: list[Cgroup] = []
         self._leaving: list[int] = []
         self._children = ChildrenList(os.getpid())
         while (setup := next(self._orders(), None)) is None:
@@ -110,6 +113,7 @@ class Zygote:
         self._pulse = self._descriptors.popleft()
         self._silent_s = setup.silent_s
         self._settings = setup.settings
+        self._cgroups = Cgroups(setup.cgroups)
         server = None if setup.server is None else import_module(setup.server)
         for module in setup.preload:
             with contextlib.suppress(Exception):  # the child that imports it will say why it cannot
@@ -158,7 +162,10 @@ class Zygote:
                 self._report_ended()
             if self._channel.fileno() in ready:
                 is_open = self._receive()
-        return self._kill_all()
+        is_alone = self._kill_all()
+        for group in (*self._groups.values(), *self._left):
+            group.remove()
+        return is_alone
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, ReleaseChild):
@@ -167,6 +174,7 @@ class Zygote:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process_id, 0)
             self._leaving.append(order.slot)
+            self._left.append(self._groups.pop(order.number))
             self._clear_up()
         elif isinstance(order, Ping):
             self._send(Pong())
@@ -183,17 +191,24 @@ class Zygote:
     def _start(self, order: StartChild, descriptors: Sequence[int]) -> Started:
         has_user = self._has_users if order.program is not None else self._python_has_own_user
         home = home_of(order.home, order.slot, self._settings, has_user=has_user)
+        group = self._cgroups.of_child(os.getpid(), order.number)
         try:
+            group.make(self._settings.memory_bytes, self._settings.processes)
             process_id = fork_child(self._settings, self._apart)
         except OSError as error:
+            group.remove()
             return Started(order.number, error=error.errno or 0)
         if process_id == 0:
-            self._become_child(order.program, home, descriptors)
+            self._become_child(order.program, home, group, descriptors)
         self._process_ids[order.number] = process_id
+        self._groups[order.number] = group
         return Started(order.number, process_id)
 
-    def _become_child(self, program: ExternalProgram | None, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
+    def _become_child(
+        self, program: ExternalProgram | None, home: ChildHome, group: Cgroup, descriptors: Sequence[int]
+    ) -> NoReturn:
         try:
+            group.join()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
@@ -256,6 +271,7 @@ class Zygote:
         if self._kill_strangers() and self._leaving:
             self._send(Vacated(self._leaving))
             self._leaving = []
+        self._left = [group for group in self._left if not group.remove()]
 
     def _kill_all(self) -> bool:
         """Kills every child, and then the orphans this makes. Returns whether no process is left."""

@@ -35,15 +35,26 @@ class ChildDied(Exception):
         errors: The output of faulthandler, and perhaps of others.
         others: How many other jobs the process ran.
         reason: Why it was killed, if it was.
+        lacked_memory: Whether it or one that it had started used all the memory of the child.
     """
 
-    def __init__(self, exit_code: int, output: str, errors: str, *, others: int = 0, reason: str = "") -> None:
+    def __init__(
+        self,
+        exit_code: int,
+        output: str,
+        errors: str,
+        *,
+        others: int = 0,
+        reason: str = "",
+        lacked_memory: bool = False,
+    ) -> None:
         super().__init__(f"exit code {exit_code}")
         self.exit_code = exit_code
         self.output = output
         self.errors = errors
         self.others = others
         self.reason = reason
+        self.lacked_memory = lacked_memory
 
 
 class NotBegun(Exception):
@@ -152,7 +163,7 @@ class Child:
             connection.close()
         self.is_running = False
         if answer is None:
-            raise ChildDied(exit_code, output, output)
+            raise ChildDied(exit_code, output, output, lacked_memory=self.process.lacked_memory())
         return PythonAnswer(*answer, output)
 
     def take_next(self) -> socket.socket:

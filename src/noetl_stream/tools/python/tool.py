@@ -16,6 +16,7 @@ from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettin
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
 from noetl_stream.tools.capacity import Capacity
+from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
@@ -154,6 +155,7 @@ class PythonTool:
         settings = settings or ChildSettings()
         max_children = max_children or settings.python_children
         self._isolation = settings.isolation
+        self._memory_bytes = settings.memory_bytes
         preload = (*child.PRELOADED, *preload)
         launcher = Launcher(
             settings, environment, server=child.__name__, preload=preload, proxy=proxy, answer_s=answer_s
@@ -187,7 +189,7 @@ class PythonTool:
 
         Raises:
             ToolFailure: ``exception`` and ``syntax`` (helper ``py {exception_type, traceback}``), ``result_not_json``,
-                ``result_too_large``, ``crashed`` (the process died), ``invalid_input``.
+                ``result_too_large``, ``crashed`` (the process died), ``memory``, ``invalid_input``.
         """
         inputs = validated(PythonInputs, call.inputs)
         knobs = validated(PythonKnobs, call.knobs)
@@ -208,7 +210,7 @@ class PythonTool:
         try:
             answer = await self._pool.run(job)
         except ChildDied as died:
-            raise _crash_failure(died, call) from None
+            raise _crash_failure(died, call, self._memory_bytes) from None
         failed = answer.error
         if failed is None:
             return ToolResult(answer.result, output=answer.output)
@@ -279,7 +281,7 @@ def _plain(value: Any) -> Any:
 _encoder: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
-def _crash_failure(died: ChildDied, call: ToolCall) -> ToolFailure:
+def _crash_failure(died: ChildDied, call: ToolCall, memory_bytes: int) -> ToolFailure:
     how = f"exit code {died.exit_code}"
     if died.exit_code < 0:
         how = f"signal {_signal_name(-died.exit_code)}"
@@ -297,6 +299,9 @@ def _crash_failure(died: ChildDied, call: ToolCall) -> ToolFailure:
         message += f" on line {at_line[1]}"
     if died.exit_code == -signal.SIGXCPU:
         message += "; it used more CPU time than the operator allows (NOETL_CHILD_CPU_S)"
+    if died.lacked_memory:
+        message = f"{message}: {memory_words(memory_bytes)}"
+        return ToolFailure.of("memory", message, retryable=died.others > 0, output=died.output)
     if died.exit_code >= 0:
         message += "; end the code with return, not with os._exit()"
     # SIGKILL mostly means out of memory, so a retry may succeed.

@@ -1,0 +1,156 @@
+"""Control groups of Linux (``cgroups(7)``): what all processes of a child use together, with its files in memory.
+
+A group of version 2 must be delegated to the worker, which then lives in a group of its own beside those of children: a
+group that hands its controllers on has no processes itself. Groups of version 1 belong to root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from functools import cache
+from itertools import product
+from typing import Final, NamedTuple
+
+_MOUNTED: Final = "/sys/fs/cgroup"
+_OF_WORKER: Final = "noetl-worker"
+_CHILD: Final = re.compile(r"noetl-([0-9]+)-[0-9]+")
+_FIRST_VERSION: Final = ("memory", "pids")
+"""The controllers of version 1 that are used, each in a tree of its own."""
+_TRIAL_BYTES: Final = 2**20
+_NEEDED: Final = frozenset({"memory", "pids"})
+_USED: Final = _NEEDED | {"cpu", "io"}
+"""Groups share processors and disks alike, however many processes each has."""
+
+
+class Cgroup(NamedTuple):
+    """The group of one child: its folder in each tree, the first for memory. Without a folder, nothing happens."""
+
+    folders: tuple[str, ...]
+
+    def make(self, memory_bytes: int, processes: int) -> None:
+        """Makes the group with these bounds.
+
+        Raises:
+            OSError: The kernel refuses it.
+        """
+        bounds = {
+            "memory.max": memory_bytes,
+            "memory.swap.max": 0,
+            "memory.limit_in_bytes": memory_bytes,
+            "memory.memsw.limit_in_bytes": memory_bytes,
+            "pids.max": processes,
+        }
+        for folder in self.folders:
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+            for file, value in bounds.items():
+                with contextlib.suppress(FileNotFoundError):  # each version and tree has some of them
+                    _write(f"{folder}/{file}", str(value))
+
+    def join(self) -> None:
+        """Moves this process into the group, and with it those that it will start.
+
+        Raises:
+            OSError: The kernel refuses it.
+        """
+        for folder in self.folders:
+            _write(f"{folder}/cgroup.procs", "0")
+
+    def remove(self) -> bool:
+        """Removes the group. Returns whether nothing of it is left: it has to be empty."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # noqa: PTH106
+        return not any(map(os.path.exists, self.folders))
+
+    def killed_for_memory(self) -> int:
+        """Returns how many of its processes the kernel has killed since its memory was used up."""
+        for folder, file in product(self.folders[:1], ("memory.events", "memory.oom_control")):
+            with contextlib.suppress(OSError):
+                counts = dict(line.split() for line in _read(f"{folder}/{file}").splitlines())
+                return int(counts["oom_kill"])
+        return 0
+
+
+class Cgroups(NamedTuple):
+    """Where groups of children can be made: a folder for each tree, the first for memory; or why they cannot."""
+
+    folders: tuple[str, ...] = ()
+    why_not: str = ""
+
+    def of_child(self, starter: int, number: int) -> Cgroup:
+        """Returns the group of a child, by the process id of what starts it and its number there."""
+        return Cgroup(tuple(f"{folder}/noetl-{starter}-{number}" for folder in self.folders))
+
+
+def memory_words(memory_bytes: int) -> str:
+    """Returns why processes of a task were killed whose group has used all its memory."""
+    allowed = f"{memory_bytes:,} bytes, with what is in /tmp and /dev/shm"
+    return f"its processes used all the memory that the operator allows: {allowed} (NOETL_CHILD_MEMORY_BYTES)"
+
+
+@cache
+def own_cgroups() -> Cgroups:
+    """Returns where this process can make groups of children, by trying. With version 2, it moves aside for it."""
+    try:
+        lines = _read("/proc/self/cgroup").split()
+        paths = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+        if all(name in paths for name in _FIRST_VERSION):
+            places = Cgroups(tuple(f"{_MOUNTED}/{name}{paths[name]}".rstrip("/") for name in _FIRST_VERSION))
+        else:
+            places = Cgroups((delegated_folder(f"{_MOUNTED}{paths['']}".rstrip("/")),))
+        trial = places.of_child(os.getpid(), 0)
+        trial.make(_TRIAL_BYTES, 1)
+        trial.remove()
+    except (OSError, KeyError, ValueError) as error:
+        return Cgroups(why_not=getattr(error, "strerror", None) or str(error))
+    remove_orphans(places)
+    return places
+
+
+def remove_orphans(places: Cgroups) -> None:
+    """Removes empty groups whose makers were killed, and could not."""
+    for folder in places.folders:
+        for found in filter(None, map(_CHILD.fullmatch, os.listdir(folder))):  # noqa: PTH208
+            if not os.path.exists(f"/proc/{found[1]}"):  # noqa: PTH110
+                Cgroup((f"{folder}/{found[0]}",)).remove()
+
+
+def delegated_folder(folder: str) -> str:
+    """Prepares the folder of this process's group of version 2 for groups of children beside its own.
+
+    Raises:
+        OSError: The group was not delegated to this process alone.
+    """
+    if os.path.basename(folder) == _OF_WORKER:  # noqa: PTH119  # it has moved before, or was started by one that has
+        return os.path.dirname(folder)  # noqa: PTH120
+    if not os.path.exists(f"{folder}/cgroup.events"):  # noqa: PTH110
+        raise OSError("no control group of its own")
+    there = set(_read(f"{folder}/cgroup.controllers").split())
+    if not there >= _NEEDED:
+        raise OSError("its control group has no controllers of memory and processes")
+    own = Cgroup((f"{folder}/{_OF_WORKER}",))
+    os.makedirs(own.folders[0], exist_ok=True)  # noqa: PTH103
+    try:
+        own.join()
+        _write(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(there & _USED)))
+    except OSError:
+        with contextlib.suppress(OSError):  # as when other programs are in it, such as a shell
+            _write(f"{folder}/cgroup.procs", "0")
+        own.remove()
+        raise
+    return folder
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="ascii") as file:  # noqa: PTH123
+        return file.read()
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
