@@ -394,9 +394,9 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kinds`` are its tool kinds. A ``draining`` worker takes no new commands. ``running`` names the commands it has
     held longest, up to a fixed number. ``children`` are those of tool kinds with a bound of their own. ``held_bytes``
     is the size of all that it holds. ``at_ms`` is when it answered, by its own clock; 0 from a worker that does not
-    say it. ``confinement`` is the level of its tasks' confinement, and ``network`` what their programs have of it; empty
-    from a worker that does not say it. ``unfit`` is why it takes no commands until a self-test passes; empty if it takes
-    them.
+    say it. ``confinement`` is the level of its tasks' confinement, and ``network`` what their programs have of it;
+    empty from a worker that does not say it. ``unfit`` is why it takes no commands until a self-test passes; empty if
+    it takes them.
     """
 
     name: str
