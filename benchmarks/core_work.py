@@ -25,7 +25,7 @@ from noetl_stream.model.events import ExecutionRequested, Fact
 from noetl_stream.model.events.composite import whole_run
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.json import codec
-from noetl_stream.model.messages import Report, Request, StepCommand
+from noetl_stream.model.messages import NamespaceShare, Report, Request, StepCommand
 from noetl_stream.model.outcome import Meta, Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
@@ -101,7 +101,7 @@ class CoreServer:
 
     def tick(self, messages: Sequence[ReportedMessage]) -> Written:
         """Folds these in one tick."""
-        fold = Fold(self._executions, CAPABILITIES, Formats(), self._ends)
+        fold = Fold(self._executions, CAPABILITIES, Formats(), self._ends, NamespaceShare)
         bodies = [(message, body) for message in messages if (body := fold.decode(message)) is not None]
         for message, body in bodies:
             if isinstance(body, Request):

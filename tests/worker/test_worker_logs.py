@@ -13,14 +13,20 @@ from worker_stage import EXECUTION, Endless, Stage
 
 from measured import samples_of
 from noetl_stream.model.json import codec
+from noetl_stream.model.messages import NamespaceShare
 from noetl_stream.model.task_log import LogLine, LogStream
+from noetl_stream.protocol.subjects import LogOwner, named_in_logs
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.status_report import WorkerStatus
 from noetl_stream.worker.task_logs import lines
+from noetl_stream.worker.task_logs.budgets import REFILLED_S
 from noetl_stream.worker.task_logs.lines import TimedText
 from noetl_stream.worker.task_logs.step_log import LINE_BYTES
 from noetl_stream.worker.worker import Worker
+from noetl_testkit.conformance.task_logs import everything
+
+SHARE_BYTES = 128 * 1024
 
 ONE = """
 - step: start
@@ -76,9 +82,9 @@ class Writing:
         return "done"
 
 
-async def lines_of(stage: Stage) -> list[LogLine]:
-    stored = await stage.broker.task_logs.read(EXECUTION, 0)
-    return [line for batch in stored for line in codec.decode_log_batch(batch.body).lines]
+async def lines_of(stage: Stage, execution_id: str = EXECUTION) -> list[LogLine]:
+    stored = await everything(stage.broker.task_logs, execution_id)
+    return [line for body in stored for line in codec.decode_log_batch(body).lines]
 
 
 async def texts(stage: Stage, *streams: LogStream) -> list[str]:
@@ -87,10 +93,17 @@ async def texts(stage: Stage, *streams: LogStream) -> list[str]:
 
 async def run(stage: Stage, steps: str, act: Any, **changes: Any) -> Worker:
     """Runs a step whose task ``act`` does this, as far as it comes by itself."""
-    stage.puppet.acts["act"] = act
     worker = await stage.start(**changes)
-    await stage.issue(stage.command(stage.plan(steps)))
+    await run_as(stage, "", act, steps)
     return worker
+
+
+async def run_as(stage: Stage, namespace: str, act: Any, steps: str = ONE) -> None:
+    """The same on a worker that runs, for a namespace; each has an execution of its own."""
+    stage.puppet.acts["act"] = act
+    share = NamespaceShare(namespace, log_bytes=SHARE_BYTES if namespace else 0)
+    ids = {"command_id": f"command-{namespace}", "execution_id": f"of-{namespace}"} if namespace else {}
+    await stage.issue(stage.command(stage.plan(steps), share=share, **ids))
 
 
 async def test_a_line_is_there_while_its_task_runs(stage: Stage) -> None:
@@ -286,6 +299,53 @@ async def test_logs_that_are_not_taken_hold_up_no_report_and_are_bounded(stage: 
     assert stage.names[-1] == "step.done"
     assert stuck.bytes <= limits.MAX_LOGS_IN_FLIGHT_BYTES + 65_536
     assert worker.logs.lines_dropped > 100_000
+
+
+async def test_what_a_namespace_holds_leaves_room_for_the_lines_of_others(stage: Stage) -> None:
+    stuck = Stuck()
+    worker = await run(stage, ONE, Writing(*[b"0123456789\n" * 5_000] * 40), task_logs=stuck)
+    dropped = worker.logs.lines_dropped
+    assert dropped > 100_000
+    await run_as(stage, "quiet", Writing(b"mine\n"))
+    assert worker.logs.lines_dropped == dropped
+
+
+async def test_a_namespace_writes_its_share_of_logs_and_others_write_on(stage: Stage) -> None:
+    worker = await stage.start()
+    await run_as(stage, "loud", Writing(*[b"loud\n" * 1_000] * 100))
+    loud = await lines_of(stage, "of-loud")
+    assert SHARE_BYTES // 4 < sum(len(codec.encode(line)) for line in loud) <= SHARE_BYTES
+    assert worker.logs.lines_dropped > 90_000
+    await run_as(stage, "quiet", Writing(b"mine\n"))
+    assert [line.text for line in await lines_of(stage, "of-quiet")] == ["started", "mine", "ok after 0.000 s"]
+
+
+async def test_what_the_worker_says_of_a_task_is_there_after_a_flood(stage: Stage) -> None:
+    await stage.start()
+    await run_as(stage, "loud", Writing(*[b"loud\n" * 1_000] * 100))
+    assert [line.text for line in await lines_of(stage, "of-loud")][-1].startswith("ok after")
+
+
+async def test_a_namespace_may_write_again_as_time_passes(stage: Stage) -> None:
+    worker = await stage.start()
+    await run_as(stage, "loud", Writing(*[b"loud\n" * 1_000] * 100))
+    before = len(await lines_of(stage, "of-loud"))
+    await stage.advance(REFILLED_S)
+    said = [line.text for line in await lines_of(stage, "of-loud") if line.text.endswith("lines dropped")]
+    assert sum(int(text.split()[0].replace(",", "")) for text in said) == worker.logs.lines_dropped
+    plan = stage.plan(ONE)
+    share = NamespaceShare("loud", log_bytes=SHARE_BYTES)
+    await stage.issue(stage.command(plan, "command-2", execution_id="of-loud", share=share))
+    await stage.advance(limits.LOG_INTERVAL_S)
+    assert len(await lines_of(stage, "of-loud")) > before + 500
+
+
+async def test_subjects_name_the_namespace(stage: Stage) -> None:
+    await stage.start()
+    await run_as(stage, "team-a", Writing(b"one\n"))
+    await run_as(stage, "", Writing(b"one\n"))
+    sizes = await stage.broker.task_logs.sizes(0)
+    assert {size.owner for size in sizes} == {LogOwner("default", named_in_logs("team-a")), LogOwner("default", "")}
 
 
 async def test_lines_that_are_not_stored_are_counted(stage: Stage) -> None:

@@ -219,6 +219,16 @@ def path_key(path: Path) -> str:
     return ".".join(map(str, path))
 
 
+class NamespaceShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What all executions of a namespace together may take of what namespaces share.
+
+    ``log_bytes``: what its tasks may write into LOGS in a minute, through one worker; 0: any number.
+    """
+
+    namespace: str = ""
+    log_bytes: int = 0
+
+
 class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     """An order to a worker: run this step's pipeline once, or for each item of a local loop; or page items out.
 
@@ -232,7 +242,8 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     ``schemas`` are the digests, by address, of the schemas in the catalog that its tasks name.
     ``principal`` is who started the execution, or the outermost one around it; ``caller_span`` is the caller's.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
-    ``stored_bytes`` are those of the objects that the execution's workers have stored so far.
+    ``stored_bytes`` are those of the objects that the execution's workers have stored so far; ``share`` is what its
+    namespace may take, from a server that knows namespaces.
     ``priority`` is the execution's. ``held_keys`` are those whose slots its tasks share, if any of them has a limit.
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
@@ -272,6 +283,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = DEFAULT_PRIORITY
     held_keys: list[str] = []
     stored_bytes: int = 0
+    share: NamespaceShare = NamespaceShare()
     format: int = OLDEST_FORMAT
 
 

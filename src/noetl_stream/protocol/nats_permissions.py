@@ -140,7 +140,11 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     ),
     # What tasks write: workers publish it, gateways read it, servers delete it with its execution.
     SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),
-    _api(f"STREAM.INFO.{LOGS}", GATEWAY),
+    # Servers also count it by namespace, and trim it.
+    _api(f"STREAM.INFO.{LOGS}", GATEWAY, SERVER),
+    _api(f"CONSUMER.CREATE.{LOGS}.*", SERVER),
+    _api(f"CONSUMER.MSG.NEXT.{LOGS}.*", SERVER),
+    _api(f"CONSUMER.DELETE.{LOGS}.*", SERVER),
     _api(f"DIRECT.GET.{LOGS}", GATEWAY, streamed=True),
     _api(f"STREAM.PURGE.{LOGS}", SERVER),
     # How much of the disk the streams may take, for `doctor`.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 
 import msgspec
 
-from noetl_stream.model.ids import RunId, check_id, partition_of
+from noetl_stream.model.ids import RunId, check_id, derive, partition_of
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 
 EVENTS: Final = "EVENTS"
@@ -247,9 +247,40 @@ def command_patterns(execution_id: str, command_id: str) -> list[str]:
     return [f"noetl.commands.*.*.{command}", f"noetl.commands.*.{command}"]
 
 
-def task_logs(pool: str, execution_id: str, step_run_id: str) -> str:
-    """The subject of what the tasks of a step run write."""
-    return f"noetl.logs.{pool}.{execution_id}.{step_run_id}"
+class LogOwner(NamedTuple):
+    """Whose lines a message of LOGS has: a namespace, as its subject names it, in a pool. Release 0.3 named none."""
+
+    pool: str
+    namespace: str
+
+
+_NAMESPACE: Final = "ns-"
+
+
+@lru_cache(maxsize=1024)
+def named_in_logs(namespace: str) -> str:
+    """What names a namespace in the subjects of LOGS: it is any text."""
+    return _NAMESPACE + derive(namespace)
+
+
+def task_logs(pool: str, execution_id: str, named: str) -> str:
+    """The subject of what tasks of an execution write.
+
+    Args:
+        named: Its namespace, by :func:`named_in_logs`; the step run, in a command that does not say it.
+    """
+    return f"noetl.logs.{pool}.{execution_id}.{named}"
+
+
+def log_owner(subject: str) -> LogOwner:
+    """The owner of a message with a subject of :func:`task_logs`."""
+    _, _, pool, _, named = subject.split(".")
+    return LogOwner(pool, named if named.startswith(_NAMESPACE) else "")
+
+
+def task_logs_owned_by(owner: LogOwner) -> str:
+    """The pattern of the messages of an owner; without a namespace, of its pool."""
+    return f"noetl.logs.{owner.pool}.*.{owner.namespace or '*'}"
 
 
 def task_logs_of(execution_id: str) -> str:

@@ -40,6 +40,7 @@ from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.fold import Fold
+from noetl_stream.server.ticks.namespace_shares import NamespaceShares
 from noetl_stream.server.ticks.namespace_turns import NamespaceTurns
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.traces import ServerTraces
@@ -217,6 +218,7 @@ class ServerParts:
             ports.store, self.snapshots, self._cursor_of, self.waits.track, states.max_bytes
         )
         self.turns = NamespaceTurns(self.executions.state)
+        self.shares = NamespaceShares(ports.task_logs, ports.clock, self.namespace_of)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
         self.inbox = Inbox(ports.store, ports.bus, self._owns, self.reader.nudge)
@@ -229,7 +231,7 @@ class ServerParts:
 
     def new_fold(self) -> Fold:
         """Returns an empty fold of the executions in memory."""
-        return Fold(self.executions, self.ports.capabilities, self.formats, self.ends)
+        return Fold(self.executions, self.ports.capabilities, self.formats, self.ends, self.shares.of)
 
     def memory_use(self) -> MemoryUse:
         """Returns how much memory the bounded parts of the server use."""

@@ -123,6 +123,7 @@ class Server(ServerParts):
         if self.ports.upkeep is not None:
             upkeep = self.ports.upkeep.run(self.times.feed_keep_s, lambda: self.ownership.get(UPKEEP) is not None)
             self.lasting["upkeep of the stores"] = asyncio.ensure_future(upkeep)
+        self.lasting["shares of namespaces"] = asyncio.ensure_future(self.shares.run())
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:
             self.lasting["audit of refusals"] = asyncio.ensure_future(refusals.record_left_out())

@@ -49,6 +49,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.journal_records import disagreements
     from noetl_stream.server.server import Server
     from noetl_stream.server.upkeep.holes import HoleFinder
+    from noetl_stream.server.upkeep.log_shares import LogTrimmer
     from noetl_stream.server.upkeep.upkeep import QueueSweeper, Trimmer, Upkeep
 
     server_keys = needed_keys(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
@@ -77,6 +78,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
             feed=store.feed,
             letters=store.dead_letters,
             sweeper=QueueSweeper(connected.queue, store),
+            log_trimmer=LogTrimmer(connected.task_logs),
             trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
             holes=HoleFinder(connected.log, store, store.cursors, store.retention, store.dead_letters, connected.clock),
             compare=partial(disagreements, connected.log, store, store.cursors),

@@ -15,7 +15,8 @@ from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.errors import BlobMissing, Unreachable
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES, StoredBatch
+from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES, BatchSize, LogsExtent, StoredBatch
+from noetl_stream.protocol.subjects import LogOwner, log_owner
 
 READ_BATCHES: Final = 64
 
@@ -79,6 +80,7 @@ class MemoryTaskLogs:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._stored: list[tuple[str, StoredBatch]] = []
+        self.max_bytes: int | None = None
         self._last = 0
 
     def publish(self, subject: str, message_id: str, body: bytes, done: Callable[[str], None]) -> None:
@@ -90,16 +92,38 @@ class MemoryTaskLogs:
         if len(body) > MAX_LOG_MESSAGE_BYTES:
             done("message size exceeds maximum allowed")
             return
-        _, _, pool, execution_id, _ = subject.split(".")
         self._last += 1
-        self._stored.append((execution_id, StoredBatch(self._last, pool, body)))
+        self._stored.append((subject, StoredBatch(self._last, log_owner(subject).pool, body)))
         done("")
 
     async def read(self, execution_id: str, first: int) -> list[StoredBatch]:
         self._line.check()
-        found = [batch for owner, batch in self._stored if owner == execution_id and batch.sequence >= first]
+        found = [batch for subject, batch in self._stored if _execution(subject) == execution_id]
+        found = [batch for batch in found if batch.sequence >= first]
         return found[:READ_BATCHES]
 
     async def delete(self, execution_id: str) -> None:
         self._line.check()
-        self._stored = [one for one in self._stored if one[0] != execution_id]
+        self._stored = [one for one in self._stored if _execution(one[0]) != execution_id]
+
+    async def extent(self) -> LogsExtent:
+        self._line.check()
+        first = self._stored[0][1].sequence if self._stored else self._last + 1
+        return LogsExtent(first, self._last, sum(len(batch.body) for _, batch in self._stored), self.max_bytes)
+
+    async def sizes(self, first: int) -> list[BatchSize]:
+        self._line.check()
+        found = [one for one in self._stored if one[1].sequence >= first][:READ_BATCHES]
+        return [BatchSize(batch.sequence, log_owner(subject), len(batch.body)) for subject, batch in found]
+
+    async def trim(self, owner: LogOwner, through: int) -> None:
+        self._line.check()
+        self._stored = [
+            (subject, batch)
+            for subject, batch in self._stored
+            if batch.sequence > through or owner not in (log_owner(subject), LogOwner(batch.pool, ""))
+        ]
+
+
+def _execution(subject: str) -> str:
+    return subject.split(".")[3]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
+
+from noetl_stream.protocol.subjects import LogOwner
 
 MAX_LOG_MESSAGE_BYTES = 64 * 1024
 """The largest message that LOGS takes: a batch with its headers."""
@@ -17,6 +19,23 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     sequence: int
     pool: str
     body: bytes
+
+
+class BatchSize(NamedTuple):
+    """Whose a batch is, and how many bytes it takes in the stream."""
+
+    sequence: int
+    owner: LogOwner
+    bytes: int
+
+
+class LogsExtent(msgspec.Struct, frozen=True, gc=False):
+    """The first and the last sequence of the stream, its bytes, and how many it may have; ``None``: any number."""
+
+    first: int
+    last: int
+    bytes: int
+    max_bytes: int | None
 
 
 class TaskLogs(Protocol):
@@ -39,3 +58,19 @@ class TaskLogs(Protocol):
         Raises:
             Unreachable: no answer in time.
         """
+
+    async def extent(self) -> LogsExtent:
+        """Returns how much the stream holds.
+
+        Raises:
+            StoreMissing: the stream does not exist.
+            Unreachable: no answer in time.
+        """
+
+    async def sizes(self, first: int) -> list[BatchSize]:
+        """The sizes of some of the batches from the sequence ``first`` on; none at the end. Errors: as of
+        :meth:`extent`.
+        """
+
+    async def trim(self, owner: LogOwner, through: int) -> None:
+        """Deletes the batches of an owner up to a sequence. Errors: as of :meth:`extent`."""

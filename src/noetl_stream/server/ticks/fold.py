@@ -7,7 +7,7 @@ rejected input is answered here: a request with its rejection, a worker with an 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -40,9 +40,11 @@ from noetl_stream.model.messages import (
     ClientMessage,
     Drop,
     InboxMessage,
+    NamespaceShare,
     Report,
     ReportedBody,
     Request,
+    StepCommand,
     Stop,
     UnreadableCommand,
 )
@@ -87,17 +89,31 @@ IN_NO_JOURNAL = 0
 
 
 class Fold:
-    """The fold of one tick: updates cached executions, and collects in ``tick`` the rows and messages."""
+    """The fold of one tick: updates cached executions, and collects in ``tick`` the rows and messages.
+
+    Args:
+        share_of: The share of the namespace of a playbook's path, for its commands.
+    """
 
     def __init__(
-        self, executions: ExecutionCache, capabilities: Capabilities, formats: Formats, ends: EndTriggers
+        self,
+        executions: ExecutionCache,
+        capabilities: Capabilities,
+        formats: Formats,
+        ends: EndTriggers,
+        share_of: Callable[[str], NamespaceShare],
     ) -> None:
         self._executions = executions
         self._ends = ends
         self._capabilities = capabilities
         self._formats = formats
-        self.tick = PendingTick(capabilities.encode, formats.writes)
+        self._share_of = share_of
+        self.tick = PendingTick(self._encode, formats.writes)
         self._operations = 0
+
+    def _encode(self, command: StepCommand) -> bytes:
+        path = self.tick.touched[command.execution_id].state.path
+        return self._capabilities.encode(replace(command, share=self._share_of(path)))
 
     @property
     def is_full(self) -> bool:

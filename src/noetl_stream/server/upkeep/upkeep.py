@@ -36,6 +36,7 @@ from noetl_stream.server.upkeep.checkpoints import write_checkpoint
 from noetl_stream.server.upkeep.expiry import Retention
 from noetl_stream.server.upkeep.holes import LOOK_S as LOOK_FOR_HOLES_S
 from noetl_stream.server.upkeep.holes import HoleFinder
+from noetl_stream.server.upkeep.log_shares import LogTrimmer
 from noetl_stream.settings.retention_periods import RetentionSettings
 
 log = logging.getLogger(__name__)
@@ -183,6 +184,7 @@ LETTERS_AT_ONCE: Final = 5_000
 TRIM_FEED_S: Final = 600.0
 TRIM_LETTERS_S: Final = 30.0
 TRIM_EVENTS_S: Final = 30.0
+TRIM_LOGS_S: Final = 5.0
 SWEEP_S: Final = 300.0
 COMPARE_S: Final = 60.0
 MAKE_MONTHS_S: Final = 6 * 3_600.0
@@ -212,6 +214,7 @@ class Upkeep:
         sweeper: QueueSweeper | None = None,
         holes: HoleFinder | None = None,
         compare: Callable[[], Awaitable[list[str]]] | None = None,
+        log_trimmer: LogTrimmer | None = None,
         trim_events_s: float = TRIM_EVENTS_S,
     ) -> None:
         self._trim_events_s = trim_events_s
@@ -224,6 +227,7 @@ class Upkeep:
         self._holes = holes
         self._compare = compare
         self.disagreements: Sequence[str] = ()
+        self._log_trimmer = log_trimmer
         self.letters_dropped = 0
 
     async def run(self, feed_keep_s: float, is_mine: Callable[[], bool]) -> None:
@@ -249,6 +253,8 @@ class Upkeep:
             if self._compare is not None:
                 compare = partial(self._note_disagreements, self._compare, is_mine)
                 group.create_task(self._repeat(compare, COMPARE_S, "compare Postgres and EVENTS"))
+            if self._log_trimmer is not None:
+                group.create_task(self._repeat(self._log_trimmer.trim, TRIM_LOGS_S, "trim LOGS", is_mine))
             if self._retention is not None:
                 make, delete = self._retention.make_months, self._retention.delete_old
                 group.create_task(self._repeat(make, MAKE_MONTHS_S, "make tables for the next months", is_mine))

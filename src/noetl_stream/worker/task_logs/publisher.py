@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from noetl_stream.model.messages import NamespaceShare
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.protocol import subjects
+from noetl_stream.worker.task_logs.budgets import LogBudgets
 from noetl_stream.worker.worker_limits import (
     LOG_INTERVAL_S,
     LONG_TASK_S,
@@ -24,12 +26,19 @@ WARN_AGAIN_S = 60.0
 
 
 class EncodedBatch(NamedTuple):
-    """A batch to publish. ``lines``: how many it has."""
+    """A batch to publish. ``lines``: how many it has; ``share``: that of its namespace."""
 
     execution_id: str
     step_run_id: str
+    share: NamespaceShare
     body: bytes
     lines: int
+
+    def subject(self, pool: str) -> str:
+        """The subject by which workers of a pool publish it."""
+        namespace = self.share.namespace
+        named = subjects.named_in_logs(namespace) if namespace else self.step_run_id
+        return subjects.task_logs(pool, self.execution_id, named)
 
 
 class LineHolder(Protocol):
@@ -70,7 +79,9 @@ class LogPublisher:
         self._idle = asyncio.Event()
         self._idle.set()
         self._queue: deque[EncodedBatch] = deque()
+        self._budgets = LogBudgets(clock)
         self._held_bytes = 0
+        self._held_by = Counter[str]()
         self._in_flight_bytes = 0
         self._published = 0
         self._warned_s = -WARN_AGAIN_S
@@ -90,13 +101,20 @@ class LogPublisher:
     def end(self, task: RunningTask) -> None:
         self._running.pop(task, None)
 
-    def has_room(self, size: int, *, own: bool = False) -> bool:
-        """Whether a batch of this size may be published now. A quarter of the room is for the ``own`` lines."""
-        return self._held_bytes + size <= (MAX_LOGS_HELD_BYTES if own else MAX_LOGS_HELD_BYTES * 3 // 4)
+    def has_room(self, share: NamespaceShare, size: int, *, own: bool = False) -> bool:
+        """Whether a batch of this size may be published now. A quarter of the room is for the ``own`` lines.
+
+        A namespace may hold no more than it leaves to others, and write no more than its budget.
+        """
+        room = MAX_LOGS_HELD_BYTES if own else MAX_LOGS_HELD_BYTES * 3 // 4
+        spared = 0 if own else share.log_bytes // 4
+        fits = self._held_bytes + self._held_by[share.namespace] + size <= room
+        return fits and size <= self._budgets.left(share) - spared
 
     def publish(self, batch: EncodedBatch) -> None:
         """Publishes a batch, in the order of calls."""
-        self._held_bytes += len(batch.body)
+        self._budgets.spend(batch.share, len(batch.body))
+        self._hold(batch, len(batch.body))
         self._idle.clear()
         self._queue.append(batch)
         self._send_some()
@@ -144,14 +162,19 @@ class LogPublisher:
             batch = self._queue.popleft()
             self._in_flight_bytes += len(batch.body)
             self._published += 1
-            subject = subjects.task_logs(self._pool, batch.execution_id, batch.step_run_id)
             message_id = f"{self.worker}.{self._published}"
-            self._logs.publish(subject, message_id, batch.body, partial(self._done, batch))
+            self._logs.publish(batch.subject(self._pool), message_id, batch.body, partial(self._done, batch))
+
+    def _hold(self, batch: EncodedBatch, size: int) -> None:
+        self._held_bytes += size
+        self._held_by[batch.share.namespace] += size
+        if not self._held_by[batch.share.namespace]:
+            del self._held_by[batch.share.namespace]
 
     def _done(self, batch: EncodedBatch, why_not: str) -> None:
         size = len(batch.body)
         self._in_flight_bytes -= size
-        self._held_bytes -= size
+        self._hold(batch, -size)
         if why_not:
             self.lines_dropped += batch.lines
             self._warn(why_not)

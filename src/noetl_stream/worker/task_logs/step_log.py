@@ -59,7 +59,7 @@ class StepLog:
     def add(self, line: LogLine) -> None:
         """Adds a line, to be published soon. It is dropped if the worker holds too much."""
         data = codec.encode(line)
-        if not self.publisher.has_room(self._bytes + len(data) + HEADERS_BYTES, own=line.stream == "worker"):
+        if not self.has_room(self._bytes + len(data), own=line.stream == "worker"):
             self.dropped(1)
             return
         if self._lines and self._bytes + len(data) + HEADERS_BYTES > MAX_LOG_MESSAGE_BYTES:
@@ -67,6 +67,10 @@ class StepLog:
         self._lines.append(msgspec.Raw(data))
         self._bytes += len(data) + 1
         self.publisher.flush_soon(self)
+
+    def has_room(self, size: int, *, own: bool = False) -> bool:
+        """Whether lines of this size may be published now; ``own``: of the worker itself."""
+        return self.publisher.has_room(self._command.share, size + HEADERS_BYTES, own=own)
 
     def dropped(self, lines: int) -> None:
         """Counts lines that are not kept. A line says how many, as soon as there is room."""
@@ -77,7 +81,7 @@ class StepLog:
     def flush(self) -> None:
         """Publishes the lines held as a batch."""
         if self._dropped:
-            if self.publisher.has_room(self._bytes + HEADERS_BYTES):
+            if self.has_room(self._bytes):
                 dropped, self._dropped = self._dropped, 0
                 self.say("", 1, (), f"{dropped:,} lines dropped")
             else:
@@ -88,7 +92,8 @@ class StepLog:
         command = self._command
         head = {"step": command.step, "step_run_id": command.step_run_id, "worker": self.publisher.worker}
         body = codec.encode({**head, "lines": lines})
-        self.publisher.publish(EncodedBatch(command.execution_id, command.step_run_id, body, len(lines)))
+        batch = EncodedBatch(command.execution_id, command.step_run_id, command.share, body, len(lines))
+        self.publisher.publish(batch)
 
 
 class TaskLog:
@@ -180,7 +185,7 @@ class _Output:
     def _takes(self, size: int) -> bool:
         self._bytes += size + LINE_BYTES
         waiting = self._bytes - self._passed_on  # the publisher has not seen them yet
-        return self._bytes <= MAX_TASK_LOG_BYTES and self._step.publisher.has_room(waiting + HEADERS_BYTES)
+        return self._bytes <= MAX_TASK_LOG_BYTES and self._step.has_room(waiting)
 
     def _say_if_full(self) -> None:
         if self._bytes <= MAX_TASK_LOG_BYTES or self._is_full:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 
-from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES, TaskLogs
-from noetl_stream.protocol.subjects import task_logs
+import pytest
+
+from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES, BatchSize, TaskLogs
+from noetl_stream.protocol.subjects import LogOwner, named_in_logs, task_logs
 
 
 async def stored(logs: TaskLogs, subject: str, message_id: str, body: bytes) -> str:
@@ -57,6 +59,40 @@ class TaskLogsConformance:
         assert "size" in why
         assert await everything(task_logs, "e1") == []
 
+    async def test_sizes_say_whose_the_batches_are(self, task_logs: TaskLogs) -> None:
+        assert await task_logs.sizes(0) == []
+        published = [subject_of("a", "e1"), subject_of("a", "e2", ONE), subject_of("b", "e3", ONE)]
+        for number, subject in enumerate(published):
+            assert await stored(task_logs, subject, f"w.{number}", b"x" * 1_000 * (number + 1)) == ""
+        sizes = await task_logs.sizes(0)
+        assert [one.owner for one in sizes] == [LogOwner("a", ""), LogOwner("a", ONE), LogOwner("b", ONE)]
+        assert [one.bytes // 1_000 for one in sizes] == [1, 2, 3]
+        assert await task_logs.sizes(sizes[1].sequence + 1) == sizes[2:]
+        extent = await task_logs.extent()
+        assert extent.first == sizes[0].sequence
+        assert extent.bytes == pytest.approx(sum(one.bytes for one in sizes), rel=0.1)
 
-def subject_of(pool: str, execution_id: str) -> str:
-    return task_logs(pool, execution_id, "run-1")
+    async def test_more_sizes_than_one_answer_has_are_read_one_after_the_other(self, task_logs: TaskLogs) -> None:
+        for number in range(150):
+            assert await stored(task_logs, subject_of("a", "e1"), f"w.{number}", b"x") == ""
+        found: list[BatchSize] = []
+        while sizes := await task_logs.sizes(found[-1].sequence + 1 if found else 0):
+            found += sizes
+        assert len(found) == 150
+
+    async def test_the_oldest_batches_of_a_namespace_in_a_pool_are_deleted(self, task_logs: TaskLogs) -> None:
+        subjects = [subject_of(pool, "e1", named) for pool in "ab" for named in (ONE, TWO)] * 2
+        for number, subject in enumerate(subjects):
+            assert await stored(task_logs, subject, f"w.{number}", b"%d" % number) == ""
+        sizes = await task_logs.sizes(0)
+        await task_logs.trim(LogOwner("a", ONE), sizes[3].sequence)
+        assert await everything(task_logs, "e1") == [b"1", b"2", b"3", b"4", b"5", b"6", b"7"]
+        await task_logs.trim(LogOwner("b", ""), sizes[6].sequence)
+        assert await everything(task_logs, "e1") == [b"1", b"4", b"5", b"7"]
+
+
+ONE, TWO = named_in_logs("team_a"), named_in_logs("team/b")
+
+
+def subject_of(pool: str, execution_id: str, named: str = "run-1") -> str:
+    return task_logs(pool, execution_id, named)
