@@ -103,13 +103,19 @@ async def test_a_system_that_works_has_nothing_to_mend(stage: OperationsStage) -
 
 
 class Answering(NamedTuple):
-    """A bus on which a server for each of these answers that its grants are so."""
+    """A bus on which servers answer this."""
 
-    grants: tuple[GrantsUse, ...]
+    uses: tuple[MemoryUse, ...]
 
     async def ask_all(self, subject: str, data: bytes, wait_s: float) -> list[bytes]:
-        uses = [MemoryUse("server", f"server-{one}", {}, grants=one) for one in self.grants]
-        return [codec.encode(use) for use in uses] if subject == subjects.ASK_MEMORY else []
+        return [codec.encode(use) for use in self.uses] if subject == subjects.ASK_MEMORY else []
+
+
+async def said_of(stage: OperationsStage, check: str, *uses: Mapping[str, Any]) -> CheckDocument:
+    """What a check says when a server for each of these answers it."""
+    answers = tuple(MemoryUse("server", f"server-{number}", {}, **use) for number, use in enumerate(uses))
+    bus = cast(Any, Answering(answers))
+    return (await examined(ports_of(stage)._replace(bus=bus)))[check]
 
 
 @pytest.mark.parametrize(
@@ -125,9 +131,27 @@ class Answering(NamedTuple):
 async def test_grants_that_nobody_has_chosen_or_some_servers_lack_are_warned_of(
     stage: OperationsStage, grants: tuple[GrantsUse, ...], verdict: str, says: str
 ) -> None:
-    found = (await examined(ports_of(stage)._replace(bus=cast(Any, Answering(grants)))))["grants"]
+    found = await said_of(stage, "grants", *({"grants": one} for one in grants))
 
     assert (found.verdict, says in found.says) == (verdict, True)
+
+
+@pytest.mark.parametrize(
+    ("most", "stored", "verdict", "says"),
+    [
+        (0, {}, "ok", "namespaces have no bound in the object store"),
+        (1000, {}, "ok", "no namespace has 80% of the 1e+03 B that it may have in the object store"),
+        (1000, {"team_a": 810, "team_b": 900}, "warning", "for 2 namespaces: team_b 90%, team_a 81%"),
+        (1000, {"team_a": 990}, "wrong", "for 1 namespace: team_a 99%"),
+    ],
+)
+async def test_a_namespace_with_little_room_in_the_object_store_is_named(
+    stage: OperationsStage, most: int, stored: dict[str, int], verdict: str, says: str
+) -> None:
+    found = await said_of(stage, "namespaces", {"stored": stored, "max_stored_bytes": most})
+
+    assert found.verdict == verdict
+    assert found.says.endswith(says)
 
 
 async def test_every_check_has_its_row_in_the_reference(stage: OperationsStage) -> None:

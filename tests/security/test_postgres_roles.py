@@ -106,6 +106,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "snapshots": EVERYONE,
     "stuck": EVERYONE,
     "living_by_status": EVERYONE,
+    "stored_by_path": EVERYONE,
     "timers": EVERYONE,
     "timers_in": EVERYONE,
     # Aggregates.

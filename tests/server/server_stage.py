@@ -89,6 +89,7 @@ class Stage:
         self.states = StateBounds()
         self.tracing: Tracing | None = None
         self.open_streams: tuple[str, ...] = ()
+        self.max_stored_bytes: int | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -121,6 +122,7 @@ class Stage:
             formats=Formats(reads),
             tracing=self.tracing,
             open_streams=self.open_streams,
+            max_stored_bytes=self.max_stored_bytes,
         )
 
     async def server(self, *, reads: int = AGGREGATES_FORMAT, **times: float) -> Server:

@@ -104,11 +104,11 @@ class RealStack:
                 finally:
                     await follower.close()
 
-    async def ended(self, connected: Connected, execution_id: str) -> ExecutionRow:
+    async def ended(self, connected: Connected, execution_id: str, status: str = "completed") -> ExecutionRow:
         async with asyncio.timeout(TIMEOUT_S):
             while (row := await connected.store.execution(execution_id)) is None or row.finished_ms is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-            assert row.status == "completed", row
+            assert row.status == status, row
             return row
 
     async def agree(self) -> None:

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -30,6 +30,7 @@ from noetl_stream.backup.reader import BackupReader, find_backups
 from noetl_stream.backup.restore import problems_of, restore_backup
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreachable, UsageError
 from noetl_stream.hosting import maintenance
+from noetl_stream.ports.backup import TableShape
 from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.retention import Month
 from noetl_stream.protocol.subjects import RESULTS
@@ -280,6 +281,23 @@ class BreakingBlobs:
 
 OLDER = "0035_partition_behind"
 CHANGED_SINCE = {"audit", "audit_answer", "audit_chain", "grant_revision"}
+WIDER_SINCE = "execution"
+"""The table that has one more column, its last."""
+
+
+def narrow(backup: BackupReader, tables: Sequence[TableShape]) -> list[TableShape]:
+    """These tables as they were, whose rows the backup then has."""
+    lines = backup.lines
+
+    async def narrow_lines(table: TableShape) -> AsyncIterator[bytes]:
+        rows = b"".join([piece async for piece in lines(table)])
+        if table.name == WIDER_SINCE:
+            rows = b"".join(row.rpartition(b"\t")[0] + b"\n" for row in rows.splitlines())
+        yield rows
+
+    backup.lines = narrow_lines  # type: ignore[method-assign]
+    kept = [table for table in tables if table.name not in CHANGED_SINCE]
+    return [replace(one, columns=one.columns[:-1]) if one.name == WIDER_SINCE else one for one in kept]
 
 
 async def test_a_backup_of_an_older_schema_is_restored_and_migrated(other: RealStack, backup: BackupReader) -> None:
@@ -287,7 +305,7 @@ async def test_a_backup_of_an_older_schema_is_restored_and_migrated(other: RealS
     shape = replace(
         backup.manifest.database,
         migrations=[one for one in backup.manifest.database.migrations if one[0] <= OLDER],
-        tables=[table for table in backup.manifest.database.tables if table.name not in CHANGED_SINCE],
+        tables=narrow(backup, backup.manifest.database.tables),
         months=[before],
     )
     counts = {name: count for name, count in backup.manifest.rows.items() if name not in CHANGED_SINCE}

@@ -117,7 +117,7 @@ async def test_every_journal_gives_the_state_that_was_shown(histories: list[Hist
         state = replay(row.execution_id, journal)
         assert state is not None
         again = execution_row(state, row.partition, row.started_ms, row.updated_ms, plan.labels)
-        assert plain(again) == plain(row)
+        assert plain(replace(again, stored_bytes=row.stored_bytes)) == plain(row)  # these releases had no such column
 
 
 def plain(row: ExecutionRow) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from worker_stage import Stage
 
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.messages import NamespaceShare
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
@@ -71,6 +73,51 @@ async def test_another_execution_has_a_bound_of_its_own(stage: Stage) -> None:
     other = msgspec.structs.replace(command, command_id="command-2", execution_id="execution-2")
     await stage.issue(other)
     assert [error is None for error in outcomes(stage)] == [True, True, False] * 2
+
+
+SHARE = NamespaceShare("team_a", at_ms=1, stored_bytes=100_000, max_stored_bytes=250_000)
+
+
+async def test_executions_of_a_namespace_share_a_bound(stage: Stage) -> None:
+    await start(stage)
+    plan = stage.plan(THREE)
+    await stage.issue(stage.command(plan, share=SHARE))
+    await stage.issue(stage.command(plan, "command-2", execution_id="execution-2", share=SHARE))
+    fits, beyond, *others = outcomes(stage)
+    assert fits is None and beyond is not None and None not in others
+    assert (beyond.kind, beyond.retryable) == ("limit_exceeded", False)
+    assert beyond.message == (
+        "the result cannot be stored: 100,002 bytes are too much beside the 200,002 of all executions of the namespace "
+        "team_a, which may store 250,000 (NOETL_NAMESPACE_MAX_STORED_BYTES); deleting executions makes room"
+    )
+
+
+async def test_another_namespace_has_a_bound_of_its_own(stage: Stage) -> None:
+    await start(stage)
+    plan = stage.plan(THREE)
+    await stage.issue(stage.command(plan, share=SHARE))
+    other = replace(SHARE, namespace="team_b", stored_bytes=0)
+    await stage.issue(stage.command(plan, "command-2", execution_id="execution-2", share=other))
+    assert [error is None for error in outcomes(stage)] == [True, False, False, True, True, False]
+
+
+async def test_room_that_servers_see_again_is_used(stage: Stage) -> None:
+    await start(stage)
+    plan = stage.plan(THREE)
+    for number, (at_ms, stored) in enumerate([(2, 250_000), (1, 0), (3, 0)]):
+        share = replace(SHARE, at_ms=at_ms, stored_bytes=stored)
+        ids = {"command_id": f"command-{number}", "execution_id": f"execution-{number}"}
+        await stage.issue(stage.command(plan, share=share, **ids))
+    assert [error is None for error in outcomes(stage)] == [False] * 6 + [True, True, False]
+
+
+async def test_a_bound_that_the_operator_takes_back_no_longer_holds(stage: Stage) -> None:
+    await start(stage)
+    plan = stage.plan(THREE)
+    await stage.issue(stage.command(plan, share=replace(SHARE, stored_bytes=250_000)))
+    ids = {"command_id": "command-2", "execution_id": "execution-2"}
+    await stage.issue(stage.command(plan, share=NamespaceShare("team_a"), **ids))
+    assert [error is None for error in outcomes(stage)] == [False] * 3 + [True] * 3
 
 
 async def test_small_results_need_no_room(stage: Stage) -> None:

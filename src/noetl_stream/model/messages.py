@@ -220,13 +220,17 @@ def path_key(path: Path) -> str:
 
 
 class NamespaceShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What all executions of a namespace together may take of what namespaces share.
+    """What all executions of a namespace together may take of what namespaces share, as a server knew it at ``at_ms``.
 
-    ``log_bytes``: what its tasks may write into LOGS in a minute, through one worker; 0: any number.
+    ``log_bytes``: what its tasks may write into LOGS in a minute, through one worker. ``stored_bytes`` are those that
+    its executions have in the object store, ``max_stored_bytes`` the most that they may have. A bound of 0 is none.
     """
 
     namespace: str = ""
+    at_ms: int = 0
     log_bytes: int = 0
+    stored_bytes: int = 0
+    max_stored_bytes: int = 0
 
 
 class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -439,6 +443,8 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     whether playbooks may use everything, and whether somebody has chosen so, or a ``file`` says what they may use;
     empty from one that does not say it.
     ``disagreements``: of the server that compares them, some of what Postgres and EVENTS disagree on.
+    ``stored``: of a server, what namespaces with little room have in the object store, where each may have
+    ``max_stored_bytes``; 0: any number.
     """
 
     role: str
@@ -451,6 +457,8 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     at_ms: int = 0
     grants: GrantsUse = ""
     disagreements: list[str] = []
+    stored: dict[str, int] = {}
+    max_stored_bytes: int = 0
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):

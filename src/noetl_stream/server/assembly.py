@@ -125,7 +125,8 @@ class ServerCounts:
 class ServerPorts:
     """The ports of a server. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
     everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``, every
-    schedule may start every playbook. Triggers may read ``open_streams`` and start what ``trigger_rates`` allow.
+    schedule may start every playbook. Triggers may read ``open_streams`` and start what ``trigger_rates`` allow. The
+    executions of a namespace may have ``max_stored_bytes`` in the object store; ``None``: any number.
     """
 
     log: EventLog
@@ -147,6 +148,7 @@ class ServerPorts:
     trigger_streams: TriggerStreams | None = None
     open_streams: Collection[str] = ()
     trigger_rates: TriggerRates = DEFAULT_RATES
+    max_stored_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,9 @@ class ServerParts:
             ports.store, self.snapshots, self._cursor_of, self.waits.track, states.max_bytes
         )
         self.turns = NamespaceTurns(self.executions.state)
-        self.shares = NamespaceShares(ports.task_logs, ports.clock, self.namespace_of)
+        self.shares = NamespaceShares(
+            ports.store, ports.task_logs, ports.clock, self.namespace_of, ports.max_stored_bytes
+        )
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
         self.inbox = Inbox(ports.store, ports.bus, self._owns, self.reader.nudge)
@@ -250,6 +254,8 @@ class ServerParts:
             at_ms=self.ports.clock.now_ms(),
             grants=self._grants_use(),
             disagreements=[] if self.ports.upkeep is None else [*self.ports.upkeep.disagreements[:DISAGREEMENTS_SENT]],
+            stored=self.shares.nearly_full(),
+            max_stored_bytes=self.shares.max_stored_bytes or 0,
         )
 
     def _grants_use(self) -> GrantsUse:

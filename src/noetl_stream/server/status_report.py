@@ -56,6 +56,9 @@ STATES: Final = Metric("gauge", "noetl_server_states", "Executions whose state i
 EVICTED: Final = Metric("counter", "noetl_server_states_evicted", "States evicted from memory.")
 SNAPSHOTS: Final = Metric("counter", "noetl_server_snapshots_written", "Snapshots written.")
 THROWN_AWAY: Final = Metric("counter", "noetl_server_snapshots_thrown_away", "Snapshots that could not be used.")
+NEARLY_FULL: Final = Metric(
+    "gauge", "noetl_server_namespaces_nearly_full", "Namespaces that may store little more in the object store."
+)
 TIMERS: Final = Metric("gauge", "noetl_server_timers", "Timers that this server will fire.")
 ROUND_TRIP: Final = Metric(
     "gauge", "noetl_server_round_trip_seconds", "The median of the last round trips, by store.", ("store",)
@@ -129,6 +132,7 @@ class ServerStatus:
             SNAPSHOTS.read(server.snapshots.written),
             THROWN_AWAY.read(server.snapshots.thrown_away),
             TIMERS.read(len(server.waits)),
+            NEARLY_FULL.read(len(server.shares.nearly_full())),
             ROUND_TRIP.read_each(server.leases.round_trips.medians_s),
             *self._of_streams(),
             *memory_readings([server.memory_use()]),

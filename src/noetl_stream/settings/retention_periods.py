@@ -1,4 +1,4 @@
-"""Retention: how long finished executions stay, and how much EVENTS and LOGS keep."""
+"""Retention: how long finished executions stay, and how much EVENTS, LOGS and the object store keep."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ EVENTS_MAX_BYTES_VARIABLE: Final = "NOETL_EVENTS_MAX_BYTES"
 EVENTS_MAX_AGE_VARIABLE: Final = "NOETL_EVENTS_MAX_AGE"
 LOGS_MAX_BYTES_VARIABLE: Final = "NOETL_LOGS_MAX_BYTES"
 LOGS_MAX_AGE_VARIABLE: Final = "NOETL_LOGS_MAX_AGE"
+STORED_VARIABLE: Final = "NOETL_NAMESPACE_MAX_STORED_BYTES"
 DEFAULT_EVENTS_MAX_BYTES: Final = "256MiB"
 DEFAULT_EVENTS_MAX_AGE: Final = "1d"
 
@@ -70,6 +71,8 @@ class RetentionSettings(msgspec.Struct, frozen=True):
         archive: Where executions are archived before they are deleted; ``None``: they are not.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
         logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: as the stream is.
+        namespace_max_stored_bytes: What all executions of a namespace may have in the object store; ``None``: any
+            number.
         archive_keys: The keys of the archive. Servers only.
     """
 
@@ -79,6 +82,7 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     events_max_age_s: float = 86_400.0
     logs_max_bytes: int | None = None
     logs_max_age_s: float | None = None
+    namespace_max_stored_bytes: int | None = None
     archive_keys: FileKeys = FileKeys()
 
 

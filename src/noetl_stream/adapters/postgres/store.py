@@ -243,6 +243,9 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
     async def living_by_status(self) -> dict[ExecutionStatus, int]:
         return await self._pairs("living_by_status")
 
+    async def stored_by_path(self) -> dict[str, int]:
+        return await self._pairs("stored_by_path")
+
     async def stuck(self, limit: int) -> list[str]:
         return await self._column("stuck", limit=limit)
 

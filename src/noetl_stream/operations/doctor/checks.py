@@ -12,6 +12,7 @@ from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE
 from noetl_stream.ports.operations.cluster import Verdict
 from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, LetterBounds
 from noetl_stream.sealing.keys import KeyRing
+from noetl_stream.settings.retention_periods import STORED_VARIABLE
 
 ENSURE: Final = "noetl-stream stream ensure"
 NEARLY_FULL: Final = 0.8
@@ -118,6 +119,23 @@ async def storage(read: Readings) -> Finding:
         return verdict(f"little room is left in NATS: {', '.join(scarce)}", "raise the bound, or shorten the retention")
     bound = f"of {size(account.max_bytes)}" if account.max_bytes is not None else "and the account has no bound"
     return ok(f"the streams take {size(account.size_bytes)} {bound}; the disks themselves are not seen from here")
+
+
+async def namespaces(read: Readings) -> Finding:
+    """Every namespace may store more in the object store."""
+    uses = [use for use in (await read.servers).value if use.max_stored_bytes]
+    if not uses:
+        return ok("namespaces have no bound in the object store")
+    most = min(use.max_stored_bytes for use in uses)
+    stored = {name: held for use in uses for name, held in use.stored.items()}
+    if stored:
+        shares = [f"{name} {held / most:.0%}" for name, held in sorted(stored.items(), key=lambda one: -one[1])]
+        verdict = wrong if max(stored.values()) >= FULL * most else warning
+        return verdict(
+            f"little room is left in the object store for {counted(stored, 'namespace')}: {named(shares)}",
+            f"delete executions, shorten the retention, or raise {STORED_VARIABLE}, which is {size(most)}",
+        )
+    return ok(f"no namespace has {NEARLY_FULL:.0%} of the {size(most)} that it may have in the object store")
 
 
 async def clocks(read: Readings) -> Finding:

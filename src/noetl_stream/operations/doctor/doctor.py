@@ -69,6 +69,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "versions": checks.versions(read),
         "servers": _unless_on_demand(read, on_demand, checks.servers(read)),
         "grants": _unless_on_demand(read, on_demand, checks.grants(read)),
+        "namespaces": _unless_on_demand(read, on_demand, checks.namespaces(read)),
         "partitions": _unless_on_demand(read, on_demand, checks.partitions(read)),
         "fold": _unless_on_demand(read, on_demand, checks.fold(read)),
         "confinement": checks.confinement(read),

@@ -78,7 +78,8 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first, or
     ``evaluation`` while templates are evaluated by another process.
     ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object, which a
-    start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns.
+    start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``stored_bytes`` are those
+    of the objects that its workers have stored.
     """
 
     written_once = frozenset({"execution_id", "trace_id", "rerun_of"})
@@ -105,6 +106,7 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     ctx_version: int = 1
     labels: Json = b"{}"
     rerun_of: str | None = None
+    stored_bytes: int = 0
 
 
 class RequestRow(Row, frozen=True, kw_only=True):
@@ -476,6 +478,9 @@ class Store(AggregateStore, LimitStore, Protocol):
 
     async def living_by_status(self) -> dict[ExecutionStatus, int]:
         """How many executions have not ended, by status; without those that no execution has."""
+
+    async def stored_by_path(self) -> dict[str, int]:
+        """The bytes that the workers of executions have stored as objects, by the path of the playbook; without 0."""
 
     async def stuck(self, limit: int) -> list[str]:
         """Executions that have not ended but wait for nothing: no command, timer, message, child, reference or pause

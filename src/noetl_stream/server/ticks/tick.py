@@ -419,6 +419,7 @@ def execution_row(
         ctx_version=state.ctx_version,
         labels=codec.encode(dict(labels)) if labels else EMPTY,
         rerun_of=state.rerun_of or None,
+        stored_bytes=state.stored_bytes,
     )
 
 

@@ -87,6 +87,7 @@ from noetl_stream.settings.retention_periods import (
     LOGS_MAX_AGE_VARIABLE,
     LOGS_MAX_BYTES_VARIABLE,
     RETENTION_VARIABLE,
+    STORED_VARIABLE,
     RetentionRule,
     RetentionSettings,
     read_archive,
@@ -144,12 +145,7 @@ from noetl_stream.settings.tools import (
     read_proxy,
     read_size,
 )
-from noetl_stream.trigger.rates import (
-    MOST_PER_MINUTE,
-    NAMESPACE_RATE_VARIABLE,
-    TRIGGER_RATE_VARIABLE,
-    TriggerRates,
-)
+from noetl_stream.trigger.rates import MOST_PER_MINUTE, NAMESPACE_RATE_VARIABLE, TRIGGER_RATE_VARIABLE, TriggerRates
 from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
 LogFormat = Literal["text", "json"]
@@ -303,7 +299,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         grants_file: The file of what playbooks may use, by path; ``None``: there is no file.
         grants_default: What playbooks may use that no grant covers; ``None``: everything, or nothing with grants.
         backup_keys: The keys of backups; to them, the embedded stack adds its own.
-        retention_rules, archive, archive_keys, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
+        retention_rules, archive, archive_keys, events_max_bytes, …, namespace_max_stored_bytes: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
         trigger_rate, namespace_trigger_rate: Use :attr:`trigger_rates`.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
@@ -374,6 +370,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", stream_size(None))
     logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", stream_age(None))
+    namespace_max_stored_bytes: int | None = setting(STORED_VARIABLE, "none", stream_size(None))
     trigger_streams: tuple[str, ...] = setting(STREAMS_VARIABLE, "none", read_trigger_streams)
     trigger_rate: int = setting(TRIGGER_RATE_VARIABLE, str(MOST_PER_MINUTE), number(MOST_PER_MINUTE, MOST_PER_MINUTE))
     namespace_trigger_rate: int = setting(

@@ -456,6 +456,16 @@ class WaitingConformance:
         await committed(store, executions=executions)
         assert await store.living_by_status() == {"running": 2, "paused": 1}
 
+    async def test_stored_bytes_are_added_up_by_path(self, store: Store) -> None:
+        executions = [
+            execution_row("first", path="team/a", stored_bytes=100, status="completed", finished_ms=1),
+            execution_row("second", path="team/a", stored_bytes=20),
+            execution_row("third", path="team/b", stored_bytes=3),
+            execution_row("fourth", path="team/c"),
+        ]
+        await committed(store, executions=executions)
+        assert await store.stored_by_path() == {"team/a": 120, "team/b": 3}
+
     async def test_the_time_is_in_milliseconds_and_advances(self, store: Store) -> None:
         assert 0 <= await store.now_ms() <= await store.now_ms()
 

@@ -48,6 +48,7 @@ def server_on(
     tracing: Tracing | None = None,
     rights: Rights | None = None,
     open_streams: Collection[str] = (),
+    max_stored_bytes: int | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -69,6 +70,7 @@ def server_on(
         tracing=tracing,
         trigger_streams=host.trigger_streams,
         open_streams=open_streams,
+        max_stored_bytes=max_stored_bytes,
     )
     return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 

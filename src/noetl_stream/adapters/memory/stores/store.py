@@ -375,6 +375,12 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
     async def living_by_status(self) -> dict[ExecutionStatus, int]:
         return Counter(row.status for row in self.tables.executions.values() if row.finished_ms is None)
 
+    async def stored_by_path(self) -> dict[str, int]:
+        found = Counter[str]()
+        for row in self.tables.executions.values():
+            found[row.path] += row.stored_bytes
+        return +found
+
     async def stuck(self, limit: int) -> list[str]:
         timers = {execution_id for execution_id, _ in self.tables.timers}
         receivers = {row.execution_id for row in self.tables.inbox.values()}
