@@ -174,12 +174,14 @@ class Stage:
             await follower.close()
         return submission.execution_id
 
-    async def request(self, execution_id: str, request_id: str, source: str, *, known: bool = True) -> bytes:
+    async def request(
+        self, execution_id: str, request_id: str, source: str, *, known: bool = True, path: str = "tests/server"
+    ) -> bytes:
         """Publishes a request. Returns its bytes."""
         digest = digest_of(source)
         if known:
             await self.blobs.put(subjects.playbook_key(digest), source.encode())
-        request = Request(execution_id, request_id, ExecutionRequested(request_id, digest, "tests/server"))
+        request = Request(execution_id, request_id, ExecutionRequested(request_id, digest, path))
         await self.requests.publish(request)
         return SIGNER.encode(request)
 

@@ -32,7 +32,7 @@ from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.inputs.inbox import CatchingUp, Inbox
-from noetl_stream.server.inputs.reader import PartitionReader
+from noetl_stream.server.inputs.reader import BATCH_MESSAGES, PartitionReader
 from noetl_stream.server.inputs.waits import Originals, Waits
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import PlanCache
@@ -174,14 +174,16 @@ class ServerTimes:
 
 @dataclass(frozen=True, slots=True)
 class StateBounds:
-    """Bounds on the states in memory.
+    """Bounds on the states in memory, and on what is folded into them at once.
 
     ``max_bytes``: how much memory the states of living executions may take; evicted ones are loaded again when an input
-    of theirs comes. ``snapshot_every``: how many facts a journal grows by between two snapshots.
+    of theirs comes. ``snapshot_every``: how many facts a journal grows by between two snapshots. ``at_once``: how many
+    messages of EVENTS a turn of the loop folds at most.
     """
 
     max_bytes: int = DEFAULT_STATE_BYTES
     snapshot_every: int = SNAPSHOT_EVERY
+    at_once: int = BATCH_MESSAGES
 
 
 class ServerParts:
@@ -201,6 +203,7 @@ class ServerParts:
         self.ports = ports
         self.plans = plans
         self.times = times
+        self.states = states
         self.counts = ServerCounts()
         self.reader = PartitionReader(ports.log, ports.clock)
         originals = Originals(ports.store, ports.log, plans)

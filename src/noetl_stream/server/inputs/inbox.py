@@ -24,6 +24,10 @@ from noetl_stream.server.journal_records import behind_events
 MOST_AT_ONCE = 500
 """How many inbox messages one tick folds."""
 
+CROWD: Final = 4 * MOST_AT_ONCE
+CROWD_BYTES: Final = 8 * 1024 * 1024
+"""How many are read while more wait than one tick folds, and about how large they may be: some may be others'."""
+
 
 class Inbox:
     """Fetches inbox messages. ``nudge`` is called when one has arrived for partitions that ``owns`` accepts."""
@@ -35,6 +39,7 @@ class Inbox:
         self._nudge = nudge
         self._subscription: Subscription | None = None
         self._expected = True
+        self._limit = MOST_AT_ONCE
 
     async def open(self) -> None:
         """Subscribes to notices of new inbox messages."""
@@ -53,8 +58,12 @@ class Inbox:
         if not (self._expected and partitions):
             return []
         self._expected = False  # before the query: a nudge during it counts for the next
-        items = await self._store.inbox(partitions, MOST_AT_ONCE)
-        self._expected = self._expected or len(items) == MOST_AT_ONCE
+        items = await self._store.inbox(partitions, self._limit)
+        self._expected = self._expected or len(items) >= MOST_AT_ONCE
+        self._limit = MOST_AT_ONCE
+        if len(items) >= MOST_AT_ONCE:
+            size = sum(len(item.body) for item in items)
+            self._limit = min(CROWD, max(MOST_AT_ONCE, CROWD_BYTES * len(items) // max(1, size)))
         return items
 
     def notify(self, rows: Iterable[InboxRow]) -> None:

@@ -15,6 +15,8 @@ from noetl_stream.model.status import ENDED
 from noetl_stream.ports.stores.store import InboxItem
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
+from noetl_stream.server.inputs.fair_order import FairOrder
+from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
@@ -30,15 +32,21 @@ class InboxMessages(InputSource[InboxItem]):
         super().__init__(parts, committer)
         self._executions = parts.executions
         self._starter = ExecutionStarter(parts)
+        self._order = FairOrder[InboxItem](parts.executions.state, parts.namespace_of)
 
     async def take(self) -> Sequence[InboxItem]:
+        """Returns the messages that a turn folds; what it leaves is read again."""
         parts = self._parts
-        items = await parts.inbox.take(parts.ownership.ids)
+        items: Sequence[InboxItem] = await parts.inbox.take(parts.ownership.ids)
         if await parts.catching_up.look(item.execution_id for item in items):
             parts.inbox.expect_messages()
             items = await parts.inbox.take(parts.ownership.ids)
         parts.catching_up.note_read(items)
-        return parts.aggregates.in_order(items)
+        items = parts.aggregates.in_order(items)
+        if len(items) < MOST_AT_ONCE:
+            return items
+        parts.reader.nudge()
+        return self._order.sort(items)[:MOST_AT_ONCE]
 
     async def fold(self, inputs: Sequence[InboxItem]) -> Sequence[InboxItem]:
         rest: Sequence[InboxItem] = ()

@@ -19,6 +19,7 @@ from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
+from noetl_stream.server.inputs.fair_order import FairOrder
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.memory.execution_cache import LOADED_AT_ONCE, CachedExecution, ExecutionCache
 from noetl_stream.server.ticks.commit import Committer
@@ -26,6 +27,9 @@ from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
 from noetl_stream.server.ticks.tick import PendingTick, message_letter, refused_answer
 
 Bodies = Sequence[tuple[ReportedMessage, ReportedBody]]
+
+COSTLY_AT_ONCE: Final = 64
+"""How many messages a turn takes after one that filled a tick: more of them are probably as costly to fold."""
 
 
 def without_messages(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
@@ -157,16 +161,24 @@ class Messages(InputSource[ReportedMessage]):
         self._executions = parts.executions
         self._store = parts.ports.store
         self._starter = ExecutionStarter(parts)
+        self._order = FairOrder[ReportedMessage](parts.executions.state, parts.namespace_of)
+        self._is_costly = False
+        self._waiting: dict[int, int] = {}
+        """The partitions of messages that are not folded yet, by sequence; empty while all are folded in order."""
 
     async def take(self) -> Sequence[ReportedMessage]:
-        """Returns the messages that have arrived and are not folded yet; waits for one until a timer is due."""
+        """Returns the messages that a turn folds of those that have arrived; waits for one until a timer is due."""
         parts = self._parts
         wait_s = parts.waits.next_in_s(parts.times.housekeeping_s)
         arrived = await parts.reader.take(parts.timers.next_in_s(parts.waits.now_ms(), wait_s))
         own = [message for message in arrived if self._is_next(message)]
-        count = self._loaded_at_once(own) if self._executions.evicted_count else len(own)
-        parts.reader.restore(own[count:])
-        return own[:count]
+        most = COSTLY_AT_ONCE if self._is_costly else parts.states.at_once
+        ordered = self._order.sort(own) if self._is_costly or len(own) > most else own
+        self._is_costly = False
+        self._waiting = {} if ordered is own else {message.sequence: message.partition for message in own}
+        count = min(most, self._loaded_at_once(ordered) if self._executions.evicted_count else len(own))
+        parts.reader.restore(ordered[count:])
+        return ordered[:count]
 
     async def fold(self, inputs: Sequence[ReportedMessage]) -> Sequence[ReportedMessage]:
         try:
@@ -185,9 +197,12 @@ class Messages(InputSource[ReportedMessage]):
                 body.execution_id, Rejection("quarantined", f"the request cannot be stored: {reason}")
             )
             fold.tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
-        fold.tick.moved[one.partition] = (one.sequence, one.at_ms)
+        fold.tick.moved = self._moved([one])
+        self._waiting.pop(one.sequence, None)
 
     def restore(self, inputs: Sequence[ReportedMessage]) -> None:
+        """Makes the next turn fold few of the messages that wait: one of these has filled a tick."""
+        self._is_costly = True
         self._parts.reader.restore(inputs)
 
     def execution_of(self, one: ReportedMessage) -> str:
@@ -232,9 +247,29 @@ class Messages(InputSource[ReportedMessage]):
         await reject_unanswered(bodies, signed, self._executions, self._store, fold.tick)
         if fold.tick.dead_letters:
             await reject_unreadable(own, self._store, fold.tick)
-        fold.tick.moved = {message.partition: (message.sequence, message.at_ms) for message in own}
+        fold.tick.moved = self._moved(own)
         await self.commit(fold)
+        for message in own if self._waiting else ():
+            del self._waiting[message.sequence]
         return rest
+
+    def _moved(self, folded: Sequence[ReportedMessage]) -> dict[int, tuple[int, int]]:
+        """Returns the cursors of partitions after a tick: before the first message that waits (PROTOCOL §2 *Turns of
+        namespaces*).
+        """
+        if not self._waiting:
+            return {message.partition: (message.sequence, message.at_ms) for message in folded}
+        done = {message.sequence for message in folded}
+        first: dict[int, int] = {}
+        for sequence, partition in self._waiting.items():
+            if sequence not in done:
+                first[partition] = min(sequence, first.get(partition, sequence))
+        leases = [lease for lease in self._parts.ownership if lease.id in {message.partition for message in folded}]
+        moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in leases}
+        for message in sorted(folded, key=lambda message: message.sequence):
+            if message.sequence < first.get(message.partition, message.sequence + 1):
+                moved[message.partition] = max(moved[message.partition], (message.sequence, message.at_ms))
+        return moved
 
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold of these messages needs: executions, and the playbooks of new ones."""

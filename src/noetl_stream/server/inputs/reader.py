@@ -21,9 +21,6 @@ MAX_READERS = 4
 TAKE_BYTES = 8 * 1024 * 1024
 """The bytes at which :meth:`PartitionReader.take` ends: a fold has its messages in memory several times."""
 
-RESTORED_MESSAGES = 64
-"""How many restored messages are returned at once: more of them are probably as costly to fold."""
-
 
 class Backlog:
     """How many messages of EVENTS a server has not read, without reading them for it.
@@ -115,24 +112,22 @@ class PartitionReader:
             self._arrived.put_nowait(None)
 
     def restore(self, messages: Sequence[ReportedMessage]) -> None:
-        """Makes :meth:`take` return these messages again, before all others. They must be the last that it returned."""
-        self._restored = [*messages, *self._restored]
+        """Makes :meth:`take` return these messages again, before all others. It must have returned them last."""
+        if messages:
+            self._restored = sorted([*messages, *self._restored], key=lambda message: message.sequence)
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
-        """Returns the messages that have arrived, fewer if they are large; empty after ``timeout_s`` or earlier.
+        """Returns the restored messages and those that have arrived, fewer if they are large, each partition's in
+        order. Without any it waits, and returns none after ``timeout_s`` or earlier.
 
         Raises:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
         """
-        messages: list[ReportedMessage]
-        if self._restored:
-            messages, self._restored = self._restored[:RESTORED_MESSAGES], self._restored[RESTORED_MESSAGES:]
-            return messages
-        if self._arrived.empty():
+        messages, self._restored = self._restored, []
+        size = _size_of(messages)
+        if not messages and self._arrived.empty():
             self._set_alarm(timeout_s)
-        arrived = await self._arrived.get()
-        messages = []
-        size = 0
+        arrived = self._next(size) if messages else await self._arrived.get()
         while arrived is not None:
             if isinstance(arrived, Exception):
                 raise arrived
@@ -141,8 +136,12 @@ class PartitionReader:
             consumer.queued_bytes -= _size_of(batch)
             messages += [message for message in batch if self._consumer_of.get(message.partition) is consumer]
             size += _size_of(batch)
-            arrived = self._arrived.get_nowait() if size < TAKE_BYTES and not self._arrived.empty() else None
+            arrived = self._next(size)
         return messages
+
+    def _next(self, size: int) -> Arrived:
+        """Returns what else has arrived, if messages of ``size`` bytes leave room for it."""
+        return self._arrived.get_nowait() if size < TAKE_BYTES and not self._arrived.empty() else None
 
     def folded_through(self) -> dict[int, int]:
         """Returns, by partition, the sequence up to which all was returned; only of consumers with nothing queued.

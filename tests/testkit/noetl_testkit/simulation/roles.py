@@ -32,6 +32,13 @@ PLAYBOOKS_KEPT: Final = 512
 RENEWAL_S: Final = 10.0
 
 
+class ServerOfMany(Server):
+    """A server to which each playbook's path is a namespace, so that it passes messages over all the time."""
+
+    def namespace_of(self, path: str) -> str:
+        return path
+
+
 def server_on(
     host: SimulatedHost,
     catalog: Catalog,
@@ -49,6 +56,7 @@ def server_on(
     rights: Rights | None = None,
     open_streams: Collection[str] = (),
     max_stored_bytes: int | None = None,
+    server_type: type[Server] = Server,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -72,7 +80,7 @@ def server_on(
         open_streams=open_streams,
         max_stored_bytes=max_stored_bytes,
     )
-    return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
+    return server_type(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 
 
 async def run_worker(

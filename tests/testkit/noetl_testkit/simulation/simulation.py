@@ -35,7 +35,7 @@ LONGEST_S = 3_000.0
 """How long the phase without faults lasts at most."""
 
 POLL_S = 2.0
-TIGHT = StateBounds(max_bytes=1, snapshot_every=5)
+TIGHT = StateBounds(max_bytes=1, snapshot_every=5, at_once=1)
 """In every third seed each state is evicted after each turn, and loaded from snapshots."""
 
 CHECKED_COMMITS = 0.1

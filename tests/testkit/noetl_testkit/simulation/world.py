@@ -32,7 +32,7 @@ from noetl_testkit.simulation.clients import SimulatedClients
 from noetl_testkit.simulation.clocks import WrongClocks
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.poison import Poison
-from noetl_testkit.simulation.roles import run_worker, server_on
+from noetl_testkit.simulation.roles import ServerOfMany, run_worker, server_on
 from noetl_testkit.simulation.senders import SimulatedRights, SimulatedSenders
 from noetl_testkit.simulation.stores import LateInbox, PoisonedStore
 from noetl_testkit.simulation.work import REGISTERED, Effect, WorkTool
@@ -121,6 +121,7 @@ class SimulatedWorld:
                 states=self._states,
                 upkeep=self._upkeep(host),
                 rights=self.rights,
+                server_type=Server if self._states == StateBounds() else ServerOfMany,
             )
             self._begin(self._until_it_ends(host, server.run()))
         else:

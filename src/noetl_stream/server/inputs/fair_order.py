@@ -1,0 +1,100 @@
+"""Fair turns of namespaces at the inputs of a server: who sends thousands is not folded before who sends one.
+
+Inputs that wait together are put in an order with one of each namespace, then another of each. Those of one execution
+or aggregate belong to one namespace and keep their order (PROTOCOL §2 *Turns of namespaces*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from noetl_stream.engine.state import Execution
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.json import codec
+
+MOST_KEPT: Final = 1_000
+"""Of how many namespaces it is known which had its turn last."""
+
+
+class Addressed(Protocol):
+    """An input for an execution or an aggregate, with its message."""
+
+    @property
+    def execution_id(self) -> str: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+T = TypeVar("T", bound=Addressed)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """What facts to executions, schedules and triggers, and limits say about their namespace."""
+
+    path: str = ""
+    key: str = ""
+    namespace: str = ""
+
+
+class _Telling(msgspec.Struct, frozen=True):
+    fact: _Place = _Place()
+
+
+class FairOrder(Generic[T]):
+    """Puts waiting inputs in a fair order.
+
+    Inputs whose namespace is in no message, of executions that are not in memory, have a turn together.
+
+    Args:
+        state_of: The execution with an id, if it is in memory.
+        namespace_of: The namespace of a playbook's path.
+    """
+
+    def __init__(self, state_of: Callable[[str], Execution | None], namespace_of: Callable[[str], str]) -> None:
+        self._state_of = state_of
+        self._namespace_of = namespace_of
+        self._known: dict[str, str] = {}
+        """The namespaces of what waited before, by execution."""
+        self._began: dict[str, None] = {}
+        """The namespaces that were first in an order, the one that was so longest ago first."""
+
+    def sort(self, waiting: Sequence[T]) -> Sequence[T]:
+        """Returns ``waiting`` in a fair order, which begins with the namespace that was first longest ago."""
+        queues = self._by_namespace(waiting)
+        if len(queues) <= 1:
+            return waiting
+        turns = {namespace: turn for turn, namespace in enumerate(self._began, start=1)}
+        names = sorted(queues, key=lambda namespace: turns.get(namespace, 0))
+        self._began.pop(names[0], None)
+        self._began[names[0]] = None
+        if len(self._began) > MOST_KEPT:
+            del self._began[next(iter(self._began))]
+        rounds = zip_longest(*(queues[namespace] for namespace in names))
+        return [one for round_ in rounds for one in round_ if one is not None]
+
+    def _by_namespace(self, waiting: Sequence[T]) -> dict[str, list[T]]:
+        known, self._known = self._known, {}
+        queues: dict[str, list[T]] = {}
+        for one in waiting:
+            namespace = self._known.get(one.execution_id)
+            if namespace is None:
+                before = known.get(one.execution_id)
+                namespace = self._known[one.execution_id] = self._find(one) if before is None else before
+            queues.setdefault(namespace, []).append(one)
+        return queues
+
+    def _find(self, one: T) -> str:
+        state = self._state_of(one.execution_id)
+        if state is not None:
+            return self._namespace_of(state.path)
+        try:
+            place = codec.decode_as(_Telling, one.body).fact
+        except PayloadRefused:
+            return ""
+        path = place.path or place.key
+        return place.namespace or (self._namespace_of(path) if path else "")

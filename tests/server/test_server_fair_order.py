@@ -1,0 +1,166 @@
+"""Namespaces have turns at the inputs of a server: a crowd of one is not folded before one message of another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from server_stage import ONE_STEP, Stage
+from waiting_stage import Dies
+
+from noetl_stream.model.events import CtxPatched, ExecutionRequested, Parent
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
+from noetl_stream.model.messages import FORMAT, InboxMessage, Request
+from noetl_stream.model.rights import namespace_of
+from noetl_stream.ports.stores.store import InboxRow
+from noetl_stream.server.assembly import StateBounds
+from noetl_stream.server.inputs.fair_order import FairOrder
+from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
+from noetl_testkit.conformance.catalog import registered
+from noetl_testkit.simulation.work import CALLED, CALLED_PATH
+
+MANY = 120
+AT_ONCE = 8
+
+
+class Sent(NamedTuple):
+    execution_id: str
+    body: bytes = b"{}"
+
+
+def started(execution_id: str, path: str) -> Sent:
+    fact = ExecutionRequested("request", "digest", path)
+    return Sent(execution_id, codec.encode(Request(execution_id, "request", fact)))
+
+
+def fair_order() -> FairOrder[Sent]:
+    return FairOrder(lambda _: None, namespace_of)
+
+
+def ids_of(sent: Sequence[Sent]) -> str:
+    return " ".join(one.execution_id for one in sent)
+
+
+def test_inputs_of_namespaces_alternate_and_those_of_each_keep_their_order() -> None:
+    loud = [started(f"l{n}", "loud/x") for n in range(4)]
+    waiting = [*loud, started("q1", "quiet/x"), Sent("q1"), started("o1", "other/x")]
+    assert ids_of(fair_order().sort(waiting)) == "l0 q1 o1 l1 q1 l2 l3"
+
+
+def test_the_namespace_that_was_first_longest_ago_is_first() -> None:
+    order = fair_order()
+    waiting = [started("a1", "a/x"), started("b1", "b/x"), started("c1", "c/x")]
+    assert [ids_of(order.sort(waiting)) for _ in range(4)] == ["a1 b1 c1", "b1 c1 a1", "c1 a1 b1", "a1 b1 c1"]
+
+
+def test_inputs_of_one_namespace_stay_as_they_are() -> None:
+    waiting = [started(f"l{n}", f"loud/{n}") for n in range(4)]
+    assert fair_order().sort(waiting) is waiting
+
+
+def test_inputs_whose_namespace_nobody_knows_have_one_turn_together() -> None:
+    waiting = [Sent("x1", b"no JSON"), Sent("x2"), started("a1", "a/x")]
+    assert ids_of(fair_order().sort(waiting)) == "x1 a1 x2"
+
+
+async def flood(stage: Stage) -> list[str]:
+    """Requests to start many executions of a namespace."""
+    ids = [f"loud-{number:03}" for number in range(MANY)]
+    for one in ids:
+        await stage.request(one, f"request-{one}", ONE_STEP, path="loud/work")
+    return ids
+
+
+async def begun_before(stage: Stage, last: str) -> list[str]:
+    """The executions that have begun before this one, in order."""
+    rows = stage.tables.executions
+    await stage.until(lambda: last in rows)
+    ids = list(rows)
+    return ids[: ids.index(last)]
+
+
+async def test_one_request_is_not_folded_after_the_hundreds_of_another_namespace_before_it(stage: Stage) -> None:
+    stage.states = StateBounds(at_once=AT_ONCE)
+    loud = await flood(stage)
+    await stage.request("quiet", "request-quiet", ONE_STEP, path="quiet/work")
+    stage.start_server()
+    assert len(await begun_before(stage, "quiet")) <= AT_ONCE
+    stage.start_worker(64)
+    assert [(await stage.ended(one)).status for one in [*loud, "quiet"]] == ["completed"] * (MANY + 1)
+
+
+async def test_a_namespace_alone_is_folded_in_the_order_of_arrival(stage: Stage) -> None:
+    stage.states = StateBounds(at_once=AT_ONCE)
+    loud = await flood(stage)
+    stage.start_server()
+    assert [*await begun_before(stage, loud[-1]), loud[-1]] == loud
+
+
+async def test_a_cursor_stops_before_the_first_message_that_waits_and_the_next_owner_folds_it(stage: Stage) -> None:
+    stage.states = StateBounds(at_once=AT_ONCE)
+    loud = await flood(stage)
+    quiet = [f"quiet-{number}" for number in range(AT_ONCE)]
+    for one in quiet:
+        await stage.request(one, f"request-{one}", ONE_STEP, path="quiet/work")
+    host = stage.host("server", Dies("store.commit.done", 5))
+    stage.start_server(host)
+    await stage.until(lambda: not host.alive)
+    rows = stage.tables.executions
+    assert set(quiet) < set(rows) and not set(loud) < set(rows)
+    waiting = [(partition_of(one), sequence) for sequence, one in enumerate(loud, start=1) if one not in rows]
+    first = dict(reversed(waiting))
+    cursors = {view.id: view.last_seq for view in await stage.store.real.read_partitions()}
+    assert not [id for id, sequence in first.items() if cursors[id] >= sequence]
+    await stage.server()
+    stage.start_worker(64)
+    assert [(await stage.ended(one)).status for one in [*loud, *quiet]] == ["completed"] * (MANY + AT_ONCE)
+    assert set(stage.effects.values()) == {1}
+
+
+async def test_messages_of_one_execution_keep_their_order_while_others_pass(stage: Stage) -> None:
+    stage.states = StateBounds(at_once=AT_ONCE)
+    patches = 3 * AT_ONCE
+    loud = await flood(stage)
+    for one in (loud[0], "quiet"):
+        if one == "quiet":
+            await stage.request(one, "request-quiet", ONE_STEP, path="quiet/work")
+        for number in range(patches):
+            fact = CtxPatched(f"patch-{number}", patch={"n": number})
+            await stage.requests.publish(Request(one, f"patch-{number}", fact))
+    stage.start_server()
+    for one in (loud[0], "quiet"):
+        await stage.until(lambda one=one: (one, f"patch-{patches - 1}") in stage.tables.requests)  # type: ignore[misc]
+        patched = [fact.patch["n"] for fact in await stage.facts(one) if isinstance(fact, CtxPatched)]
+        assert patched == list(range(patches))
+
+
+async def test_ticks_that_costly_requests_of_one_namespace_fill_let_others_have_their_turn(stage: Stage) -> None:
+    await stage.request("loud", "request-loud", ONE_STEP, path="loud/work")
+    for number in range(8):
+        fact = CtxPatched(f"patch-{number}", patch={f"k{number}": "", "big": "x" * 900_000})
+        await stage.requests.publish(Request("loud", fact.request_id, fact))
+    await stage.request("quiet", "request-quiet", ONE_STEP, path="quiet/work")
+    ticks: list[set[str]] = []
+    stage.store.before_commit = lambda tick: ticks.append({row.execution_id for row in tick.executions})
+    stage.start_server()
+    await stage.until(lambda: ("loud", "patch-7") in stage.tables.requests)
+    ticks = [ids for ids in ticks if ids]
+    assert "quiet" in ticks[1] and len(ticks) == 3
+
+
+async def test_a_message_of_the_inbox_does_not_wait_for_the_hundreds_of_another_namespace(stage: Stage) -> None:
+    crowd = 3 * MOST_AT_ONCE
+    called = await registered(stage.catalog, CALLED, CALLED_PATH)
+    loud = [f"child-{number:04}" for number in range(crowd)]
+    for one in [*loud, "quiet"]:
+        path = "quiet/child" if one == "quiet" else "loud/child"
+        fact = ExecutionRequested(one, called.digest, path, parent=Parent("nobody", "run", "command"))
+        body = codec.encode(InboxMessage(one, fact, FORMAT))
+        stage.tables.inbox_sent += 1
+        stage.tables.inbox[stage.tables.inbox_sent] = InboxRow(
+            id=f"sent-{one}", partition=partition_of(one), execution_id=one, body=body
+        )
+    stage.start_server()
+    assert len(await begun_before(stage, "quiet")) < crowd
+    await stage.until(lambda: len(stage.tables.executions) == crowd + 1)
