@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from openapi_checks import Described
 
 from noetl_stream.errors import NoetlError, OutcomeUnknown, QueryTooLong, StreamLost, TooBusy, Unreachable
+from noetl_stream.gateway.http.pressure import LIGHT_AT_ONCE
 from noetl_stream.gateway.http.problems import KINDS, problem_of
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import (
@@ -155,7 +156,7 @@ class LaggingCluster:
 
 
 async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
-    stage = GatewayStage(GatewayLimits(max_behind=6))
+    stage = GatewayStage(GatewayLimits(max_behind=3))
     behind: Any = LaggingCluster()
     stage.operations = replace(stage.operations, cluster=behind)
     async with stage.open():
@@ -171,6 +172,17 @@ async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
         assert 'noetl_partition_lag{partition="1"} 4.0' in measured
         assert "noetl_partitions_unowned 2.0" in measured
         assert behind.looks == 1, "once a second, not once a request"
+
+
+async def test_a_flood_of_events_to_one_namespace_keeps_none_out_that_the_same_sender_has_for_another() -> None:
+    stage = GatewayStage(GatewayLimits(max_behind=5))
+    lagging: Any = LaggingCluster()
+    stage.operations = replace(stage.operations, cluster=lagging)
+    async with stage.open():
+        await stage.until(lambda: stage.gateway.pressure.behind == 7)
+        loud = [(await stage.client.post("/api/v1/hooks/loud/hook")).status for _ in range(LIGHT_AT_ONCE + 3)]
+        assert loud[0] != 429 and loud[-1] == 429
+        assert (await stage.client.post("/api/v1/hooks/quiet/hook")).status == loud[0]
 
 
 @pytest.mark.parametrize(

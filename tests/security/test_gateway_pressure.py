@@ -36,7 +36,14 @@ from noetl_stream.gateway.http.bodies import (
     validated,
 )
 from noetl_stream.gateway.http.connections import address_group
-from noetl_stream.gateway.http.pressure import EVENTS_AT_ONCE, EVENTS_PER_S, HeldBytes, Pressure
+from noetl_stream.gateway.http.pressure import (
+    EVENTS_AT_ONCE,
+    EVENTS_PER_S,
+    LIGHT_AT_ONCE,
+    LIGHT_PER_S,
+    HeldBytes,
+    Pressure,
+)
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.resources.executions import StartRequest
@@ -199,6 +206,30 @@ async def test_events_from_one_address_are_bounded_and_keep_no_other_out() -> No
     assert admitted("10.0.0.2", 1) == 1
     clock.advance(1)
     assert admitted("10.0.0.1", EVENTS_AT_ONCE) == EVENTS_PER_S
+
+
+async def test_while_servers_are_behind_the_flood_of_one_caller_is_refused_and_one_start_of_another_is_not() -> None:
+    clock = ManualClock()
+    async with closed_gateway() as stage:
+        pressure = Pressure(GatewayLimits(max_behind=100), stage.operations.cluster, clock, Metrics())
+
+    def admitted(asker: str, count: int) -> int:
+        found = 0
+        for _ in range(count):
+            with suppress(TooBusy):
+                pressure.admit_work(asker)
+                found += 1
+        return found
+
+    assert admitted("token:loud", 1000) == 1000
+    pressure.behind = 101
+    assert admitted("token:loud", 1000) == 0
+    assert admitted("token:quiet", 1) == 1
+    assert admitted("token:eager", 1000) == LIGHT_AT_ONCE
+    clock.advance(3)
+    assert admitted("token:loud", 1000) == admitted("token:eager", 1000) == 3 * LIGHT_PER_S
+    pressure.behind = 201
+    assert admitted("token:other", 1) == 0
 
 
 # One viewer holds everyone

@@ -87,7 +87,7 @@ class GatewayDoor:
 
     def _admit(self, inner: InnerCall, under_way: ExitStack) -> None:
         if inner.tool.adds_work:
-            self.pressure.admit_work()
+            self.pressure.admit_work(self.caller.principal)
         gate: Gate | None = self.pressure.waits if inner.waits else None
         if inner.tool.operation in CHECKS:
             gate = self.pressure.checks

@@ -45,6 +45,13 @@ VIEWER_CHANGES_AT_ONCE: Final = 30
 VIEWER_CHANGES_PER_S: Final = 0.5
 """How often a viewer may change something: each leaves an entry in the audit."""
 
+LIGHT_AT_ONCE: Final = 10
+LIGHT_PER_S: Final = 1.0
+"""How much new work a caller may ask for, and have it accepted while servers are too far behind for that of others."""
+
+LIGHT_BEHIND: Final = 2
+"""How many times as far servers may be behind for it."""
+
 EVENTS_AT_ONCE: Final = 1000
 EVENTS_PER_S: Final = 100.0
 """How often an address may send events to webhooks, whether they are believed or not."""
@@ -186,6 +193,7 @@ class Pressure:
         self.processor = ProcessorBudgets(clock, limits.max_caller_processor_percent)
         self.queries = QueryBudgets(clock, limits.max_query_s)
         self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
+        self._work = LeakyBuckets(clock, LIGHT_AT_ONCE, LIGHT_PER_S)
         self._events = LeakyBuckets(clock, EVENTS_AT_ONCE, EVENTS_PER_S)
         self.behind = 0
         self.partitions: Sequence[PartitionDocument] = ()
@@ -217,14 +225,21 @@ class Pressure:
         """
         return await self.processor.charged(caller, self.queries.charged(caller, work, changes=changes))
 
-    def admit_work(self) -> None:
-        """Raises :class:`~noetl_stream.errors.TooBusy` while the servers are too far behind for more work."""
-        if self.behind > self._limits.max_behind:
+    def admit_work(self, asker: str) -> None:
+        """Counts new work for its asker.
+
+        Raises:
+            TooBusy: the servers are too far behind for it; those who asked for much lately are refused first.
+        """
+        is_light = not self._work.full_for_s(asker)
+        if self.behind > self._limits.max_behind * (LIGHT_BEHIND if is_light else 1):
             raise TooBusy(
                 f"the servers are {self.behind} messages behind (NOETL_GATEWAY_MAX_BEHIND={self._limits.max_behind})",
                 BEHIND_RETRY_AFTER_S,
                 hint="try again, or start another server; cancel, pause and patch are still accepted",
             )
+        if is_light:
+            self._work.add(asker)
 
     def admit_event(self, address: str) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` if too many events come to webhooks from one address."""

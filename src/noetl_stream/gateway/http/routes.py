@@ -112,7 +112,7 @@ class Route(Generic[Given, Sent]):
     operation: The ``operationId``.
     role: The lowest that may call it; ``None``: anybody, without a token.
     refuses: Problems beside those that any route may have, by name.
-    adds_work: Whether it makes more for servers to fold: not while they are far behind.
+    adds_work: Whether it makes more for servers to fold: little of each caller while they are far behind.
     reads: It changes nothing, though it is not a GET.
     heavy: Its answer may be long, or take the processor for long: a caller gets few of them at a time.
     streams: Its answer has no end: counted as a stream, not as a request under way.

@@ -31,6 +31,7 @@ from noetl_stream.gateway.http.routes import JSON, AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import header_text
+from noetl_stream.model.rights import namespace_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
@@ -142,16 +143,16 @@ class Serving:
         if route.uncounted:
             yield
             return
+        address = address_group(client_of(request))
+        who = caller if caller.principal else replace(caller, principal=address)  # nobody in particular, but from there
         if route.adds_work:
-            self.pressure.admit_work()
+            self.pressure.admit_work(_asker(route, request, who))
         if route.by_programs:
-            self.pressure.admit_event(address_group(client_of(request)))
+            self.pressure.admit_event(address)
         if route.changes:
             self.pressure.admit_change(caller)
         elif caller.principal:
             self.pressure.admit_read(caller)
-        address = address_group(client_of(request))
-        who = caller if caller.principal else replace(caller, principal=address)  # nobody in particular, but from there
         size = most_bytes(route.body, request, self.limits)
         with self._gate(route, request).entered(who, address), self.pressure.held.reserved(size, who):
             yield
@@ -279,6 +280,13 @@ class Serving:
 def _connection(request: web.Request) -> HttpConnection:
     assert isinstance(request.protocol, HttpConnection)
     return request.protocol
+
+
+def _asker(route: AnyRoute, request: web.Request, who: Caller) -> str:
+    """Returns whose new work a request is: its caller's; of an event also the namespace's, since many send from one
+    address.
+    """
+    return f"{who.principal} {namespace_of(request.match_info['path'])}" if route.by_programs else who.principal
 
 
 def _refused_by_router(error: Exception) -> Exception:

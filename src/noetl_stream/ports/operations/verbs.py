@@ -46,7 +46,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         secrets: Whether its answer may contain secrets of executions.
         replica: Whether a replica of the database may answer, which may be behind.
         refuses: Problems beside those that any route may have, by name.
-        adds_work: Whether it makes more for servers to fold: not while they are far behind.
+        adds_work: Whether it makes more for servers to fold: little of each caller while they are far behind.
         reads: Whether it changes nothing, though it is no GET.
         heavy: Whether its answer may be long, or take the processor for long: a caller gets few of them at a time.
         document: What HTTP answers with, where the verb returns a list or an object.
