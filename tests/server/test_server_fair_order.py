@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pytest
 from server_stage import ONE_STEP, Stage
 from waiting_stage import Dies
 
@@ -17,6 +18,7 @@ from noetl_stream.ports.stores.store import InboxRow
 from noetl_stream.server.assembly import StateBounds
 from noetl_stream.server.inputs.fair_order import FairOrder
 from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
+from noetl_stream.server.inputs.messages import FEW_AT_ONCE
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.simulation.work import CALLED, CALLED_PATH
 
@@ -95,6 +97,20 @@ async def test_a_namespace_alone_is_folded_in_the_order_of_arrival(stage: Stage)
     loud = await flood(stage)
     stage.start_server()
     assert [*await begun_before(stage, loud[-1]), loud[-1]] == loud
+
+
+@pytest.mark.parametrize("other", ["quiet/work", "loud/other"])
+async def test_ticks_are_short_while_namespaces_wait_for_each_other_and_afterwards(stage: Stage, other: str) -> None:
+    ids = [f"{name}-{number}" for number in range(MANY) for name in ("one", "other")]
+    for one in ids:
+        path = "loud/work" if one.startswith("one") else other
+        await stage.request(one, f"request-{one}", ONE_STEP, path=path)
+    ticks: list[int] = []
+    stage.store.before_commit = lambda tick: ticks.append(len(tick.executions))
+    stage.start_server()
+    await stage.until(lambda: len(stage.tables.executions) == len(ids))
+    assert (max(ticks) == len(ids)) == (namespace_of(other) == "loud")
+    assert max(ticks) in (FEW_AT_ONCE, len(ids))
 
 
 async def test_a_cursor_stops_before_the_first_message_that_waits_and_the_next_owner_folds_it(stage: Stage) -> None:

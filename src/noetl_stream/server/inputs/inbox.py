@@ -24,6 +24,9 @@ from noetl_stream.server.journal_records import behind_events
 MOST_AT_ONCE = 500
 """How many inbox messages one tick folds."""
 
+FEW_AT_ONCE: Final = 128
+"""How many it folds at most while namespaces wait for each other, so that each waits for short ticks."""
+
 CROWD: Final = 4 * MOST_AT_ONCE
 CROWD_BYTES: Final = 8 * 1024 * 1024
 """How many are read while more wait than one tick folds, and about how large they may be: some may be others'."""

@@ -16,7 +16,7 @@ from noetl_stream.ports.stores.store import InboxItem
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import ExecutionStarter
 from noetl_stream.server.inputs.fair_order import FairOrder
-from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
+from noetl_stream.server.inputs.inbox import FEW_AT_ONCE, MOST_AT_ONCE
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
@@ -43,10 +43,13 @@ class InboxMessages(InputSource[InboxItem]):
             items = await parts.inbox.take(parts.ownership.ids)
         parts.catching_up.note_read(items)
         items = parts.aggregates.in_order(items)
-        if len(items) < MOST_AT_ONCE:
+        if len(items) <= FEW_AT_ONCE:
             return items
-        parts.reader.nudge()
-        return self._order.sort(items)[:MOST_AT_ONCE]
+        ordered = self._order.sort(items)
+        most = MOST_AT_ONCE if ordered is items else FEW_AT_ONCE
+        if len(items) > most:
+            self.restore(items[most:])
+        return ordered[:most]
 
     async def fold(self, inputs: Sequence[InboxItem]) -> Sequence[InboxItem]:
         rest: Sequence[InboxItem] = ()

@@ -28,8 +28,13 @@ from noetl_stream.server.ticks.tick import PendingTick, message_letter, refused_
 
 Bodies = Sequence[tuple[ReportedMessage, ReportedBody]]
 
-COSTLY_AT_ONCE: Final = 64
-"""How many messages a turn takes after one that filled a tick: more of them are probably as costly to fold."""
+FEW_AT_ONCE: Final = 64
+"""How many messages a turn takes at most while namespaces wait for each other, so that each waits for short ticks; and
+after one that filled a tick: more of them are probably as costly to fold.
+"""
+
+SHARED_TURNS: Final = 64
+"""For how many turns after namespaces have waited for each other one is taken to come again soon."""
 
 
 def without_messages(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
@@ -163,6 +168,7 @@ class Messages(InputSource[ReportedMessage]):
         self._starter = ExecutionStarter(parts)
         self._order = FairOrder[ReportedMessage](parts.executions.state, parts.namespace_of)
         self._is_costly = False
+        self._shared_turns = 0
         self._waiting: dict[int, int] = {}
         """The partitions of messages that are not folded yet, by sequence; empty while all are folded in order."""
 
@@ -172,8 +178,11 @@ class Messages(InputSource[ReportedMessage]):
         wait_s = parts.waits.next_in_s(parts.times.housekeeping_s)
         arrived = await parts.reader.take(parts.timers.next_in_s(parts.waits.now_ms(), wait_s))
         own = [message for message in arrived if self._is_next(message)]
-        most = COSTLY_AT_ONCE if self._is_costly else parts.states.at_once
-        ordered = self._order.sort(own) if self._is_costly or len(own) > most else own
+        most, few = parts.states.at_once, min(parts.states.at_once, FEW_AT_ONCE)
+        ordered = self._order.sort(own) if self._is_costly or len(own) > few else own
+        self._shared_turns = max(0, self._shared_turns - 1) if ordered is own else SHARED_TURNS
+        if self._is_costly or self._shared_turns:
+            most = few
         self._is_costly = False
         self._waiting = {} if ordered is own else {message.sequence: message.partition for message in own}
         count = min(most, self._loaded_at_once(ordered) if self._executions.evicted_count else len(own))
