@@ -156,10 +156,10 @@ class GatewayStage:
             DirectGrants(GrantsPorts(self.grants, RegisteredGrants(self.grants, None), bus, clock)),
         )
 
-    def replace(self, **verbs: Any) -> None:
-        """From now on these verbs of the executions are the test's."""
-        executions: Any = _Replaced(self.operations.executions, verbs)
-        self.operations = msgspec.structs.replace(self.operations, executions=executions)
+    def replace(self, noun: str = "executions", /, **verbs: Any) -> None:
+        """From now on these verbs of a noun are the test's."""
+        replaced = {noun: _Replaced(getattr(self.operations, noun), verbs)}
+        self.operations = msgspec.structs.replace(self.operations, **replaced)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[GatewayStage]:

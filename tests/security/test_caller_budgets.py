@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import ClientPayloadError, ClientSession, TCPConnector
@@ -14,7 +15,7 @@ from gateway_stage import AS_ADMIN, GatewayStage
 from yarl import URL
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.errors import NotFound, TooBusy
+from noetl_stream.errors import NotFound, TooBusy, UsageError
 from noetl_stream.gateway.http.budgets import (
     AT_ONCE_S,
     HEAVY_AT_ONCE,
@@ -57,9 +58,9 @@ async def in_one_piece(document: ResultDocument) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def opened(stage: GatewayStage) -> AsyncIterator[dict[str, dict[str, str]]]:
-    """A gateway with tokens of two viewers and an operator, and a client that has no bound of its own."""
+    """A gateway with tokens of two viewers, an operator and an author, and a client that has no bound of its own."""
     async with stage.open(), ClientSession(stage.url, connector=TCPConnector(limit=0)) as stage.client:
-        roles: dict[str, Role] = {"ann": "viewer", "bob": "viewer", "eve": "operator"}
+        roles: dict[str, Role] = {"ann": "viewer", "bob": "viewer", "eve": "operator", "amy": "author"}
         access = stage.operations.access
         made = {name: await access.create_token(NewToken(name, role), "test") for name, role in roles.items()}
         yield {name: {"Authorization": f"Bearer {one.secret}"} for name, one in made.items()}
@@ -101,6 +102,35 @@ async def test_long_answers_to_one_caller_are_made_a_few_at_a_time_and_others_do
         assert await asyncio.gather(other, *many[:HEAVY_AT_ONCE]) == [200] * (HEAVY_AT_ONCE + 1)
         assert asked == HEAVY_AT_ONCE + 1
         assert pressure.turns.under_way == 0
+
+
+async def test_checks_and_registrations_of_one_caller_are_made_a_few_at_a_time_at_its_cost() -> None:
+    stage, release, checked = GatewayStage(GatewayLimits(), signed_in=False), asyncio.Event(), 0
+    processor = Processor()
+
+    async def slow(*_: Any, **__: Any) -> None:
+        nonlocal checked
+        checked += 1
+        processor.work(AT_ONCE_S)
+        await release.wait()
+        raise UsageError("it is not read")
+
+    stage.replace("playbooks", check=slow, register=slow)
+    async with opened(stage) as tokens:
+        pressure = stage.gateway.pressure
+        pressure.processor = ProcessorBudgets(ManualClock(), 50, processor)
+
+        async def send(address: str) -> int:
+            headers = {**tokens["amy"], "Content-Type": "application/yaml"}
+            async with stage.client.post(f"/api/v1/playbooks{address}", data="a: b", headers=headers) as answer:
+                return answer.status
+
+        many = [asyncio.create_task(send(address)) for address in ("", "/check", "", "/check")]
+        await stage.until(lambda: pressure.checks.under_way == 4)
+        await stage.until(lambda: checked == pressure.turns.under_way == HEAVY_AT_ONCE)
+        release.set()
+        assert await asyncio.gather(*many) == [422] * 4
+        assert [await send(""), await send("/check")] == [429, 429]
 
 
 # Bytes

@@ -35,6 +35,7 @@ CHECKS: Final = frozenset({"checkPlaybook"})
 HEAVY: Final = frozenset(
     {
         *("listSteps", "getCtx", "getResult"),
+        *CHECKS,
         *(
             verb_of(asked).operation
             for noun in PORTS
@@ -43,7 +44,7 @@ HEAVY: Final = frozenset(
         ),
     }
 )
-"""Operations whose answers may be long."""
+"""Operations whose answers may be long, or take the processor for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

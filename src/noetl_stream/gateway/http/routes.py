@@ -149,6 +149,11 @@ class Route(Generic[Given, Sent]):
         return f"{self.path[:-1]}:.+}}" if self.by_programs else self.path
 
     @property
+    def checks(self) -> bool:
+        """Whether it checks a playbook, which takes the processor for long."""
+        return self.body.size == "playbook"
+
+    @property
     def tag(self) -> str:
         """The noun it belongs to."""
         return self.path.removeprefix(API).removeprefix("/api").split("/")[1].removesuffix(".json")

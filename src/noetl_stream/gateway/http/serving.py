@@ -151,7 +151,7 @@ class Serving:
             self.pressure.admit_event(address)
         if route.changes:
             self.pressure.admit_change(caller)
-        elif caller.principal:
+        if caller.principal and (route.checks or not route.changes):
             self.pressure.admit_read(caller)
         size = most_bytes(route.body, request, self.limits)
         with self._gate(route, request).entered(who, address), self.pressure.held.reserved(size, who):
@@ -160,7 +160,7 @@ class Serving:
     def _gate(self, route: AnyRoute, request: web.Request) -> Gate:
         if route.streams:
             return self.pressure.streams
-        if route.body.size == "playbook":
+        if route.checks:
             return self.pressure.checks
         if is_large(request):
             return self.pressure.large_bodies
@@ -177,7 +177,7 @@ class Serving:
         perform = partial(self._performed, route, read, request, caller)
         if route.streams or not caller.principal:
             return await perform()
-        if not route.heavy:
+        if not (route.heavy or route.checks):
             return await self.pressure.charged(caller, perform(), changes=route.changes)
         async with self.pressure.turns.taken(caller.principal, _connection(request).ending):
             return await self.pressure.charged(caller, perform(), changes=route.changes)
