@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -21,6 +23,7 @@ from noetl_stream.gateway.http.budgets import (
     HEAVY_AT_ONCE,
     HEAVY_S,
     QUERY_TIME_AT_ONCE_S,
+    SWITCH_S,
     MeteredThreads,
     ProcessorBudgets,
     QueryBudgets,
@@ -29,6 +32,8 @@ from noetl_stream.gateway.http.pressure import HeldBytes
 from noetl_stream.gateway.http.serving import PIECE_BYTES
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import Role
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.stores.charged_queries import ChargedQueries, charged_queries
@@ -131,6 +136,27 @@ async def test_checks_and_registrations_of_one_caller_are_made_a_few_at_a_time_a
         release.set()
         assert await asyncio.gather(*many) == [422] * 4
         assert [await send(""), await send("/check")] == [429, 429]
+
+
+async def test_the_text_of_a_registration_is_read_beside_the_loop() -> None:
+    steps = ", ".join(f"{{step: s{number}, tool: {{kind: noop}}}}" for number in range(300))
+    text = (
+        f"{{apiVersion: noetl.io/v2, kind: Playbook, metadata: {{name: long, path: tests/long}}, workflow: [{steps}]}}"
+    )
+    began_s = time.thread_time()
+    assert read_source(text, Problems("long")) is not None
+    reading_s, began_s = time.thread_time() - began_s, time.thread_time()
+    await GatewayStage(GatewayLimits()).operations.playbooks.register(text.encode(), "long", "amy")
+    assert time.thread_time() - began_s < reading_s / 2
+
+
+async def test_busy_threads_of_a_gateway_hand_the_interpreter_back_soon() -> None:
+    before_s = sys.getswitchinterval()
+    try:
+        async with GatewayStage(GatewayLimits()).open():
+            assert sys.getswitchinterval() == pytest.approx(SWITCH_S)
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 # Bytes

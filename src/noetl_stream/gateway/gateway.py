@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -21,7 +22,7 @@ from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http.bodies import BodyReader
-from noetl_stream.gateway.http.budgets import MeteredThreads
+from noetl_stream.gateway.http.budgets import SWITCH_S, MeteredThreads
 from noetl_stream.gateway.http.connections import HttpConnection, HttpConnections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.openapi import openapi_of
@@ -139,6 +140,7 @@ class Gateway:
             UsageError: it cannot listen there.
         """
         asyncio.get_running_loop().set_default_executor(MeteredThreads())
+        sys.setswitchinterval(SWITCH_S)
         runner = web.AppRunner(self._application, shutdown_timeout=self._drain_s)
         await runner.setup()
         assert runner.server is not None

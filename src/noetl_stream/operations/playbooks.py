@@ -127,7 +127,10 @@ class DirectPlaybooks:
         if checked.document is None or circle:
             raise refusal_of(replace(checked, diagnostics=(*circle, *checked.diagnostics)), name)
         text = source.decode()
-        wanted = entry_of(text, checked.document, registered_ms=self._clock.now_ms(), registered_by=by)
+        now_ms = self._clock.now_ms()
+        wanted = await asyncio.to_thread(  # which reads the text again
+            entry_of, text, checked.document, registered_ms=now_ms, registered_by=by
+        )
         try:
             entry = await self._catalog.register(wanted, text)
         except (VersionTaken, KindTaken) as error:

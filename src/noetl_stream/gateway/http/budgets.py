@@ -43,6 +43,9 @@ QUERY_TIME_AT_ONCE_S: Final = 30.0
 
 LEAST_PERCENT: Final = 1
 
+SWITCH_S: Final = 0.001
+"""How long a busy thread keeps the loop waiting, at each of the many steps of an answer; Python's default is 5 ms."""
+
 
 @dataclass(slots=True)
 class _SpentTime:
