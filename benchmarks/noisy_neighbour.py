@@ -1,10 +1,10 @@
-"""What one tenant's worst does to another: latencies of a plain execution and of a list, alone and beside each attack.
+"""What one tenant's worst does to another: latencies of a plain execution and of a list, alone and beside each door.
 
-    python benchmarks/noisy_neighbour.py [attack …] [--lasts 15]
+    python benchmarks/noisy_neighbour.py [--door NAME …] [--lasts 15] [--list]
 
 Two servers, two workers and a gateway of their own processes on embedded stores. The loud tenant's token is limited to
-``loud``, the quiet one's to ``quiet``. Prints for each attack the 99th percentile of both latencies beside the quiet
-tenant, as a ratio to that without any attack, and what failed for it.
+``loud``, the quiet one's to ``quiet``. Prints for each door the 99th percentile of both latencies beside the loud
+tenant, as a ratio to that alone just before, what failed for the quiet one, and how the loud one was answered.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+from urllib.parse import quote
 
 import aiohttp
 
 from bench_stack import access_to, running, until
+from neighbour_doors import DOORS, PLAIN, REFUSED, Attack, Tenant, playbook
 from noetl_stream.local.processes import listen
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import open_stack, prepare_embedded
@@ -30,115 +32,9 @@ EVERY_S: Final = 0.2
 AT_ONCE: Final = 10
 """The connections of an attack."""
 REST_S: Final = 5.0
-"""How long the stack rests between two attacks, with what is left of the first cancelled."""
-
-PLAIN: Final = [{"kind": "noop"}]
-SLEEPS: Final = [{"kind": "wait", "seconds": 30}]
-DEAR: Final = "{{ range(100000) | map('string') | join(',') | length }}"
-
-
-def playbook(path: str, tasks: Sequence[Mapping[str, Any]], **more: Any) -> str:
-    step = {"step": "only", "tool": list(tasks), **more.pop("step", {})}
-    head = {
-        "apiVersion": "noetl.io/v2",
-        "kind": "Playbook",
-        "metadata": {"name": path.rpartition("/")[2], "path": path},
-    }
-    return json.dumps({**head, **more, "workflow": [step]})
-
-
-def looped(count: int, **tool: Any) -> str:
-    loop = {
-        "in": f"{{{{ range({count}) | list }}}}",
-        "iterator": "item",
-        "spec": {"mode": "parallel", "max_in_flight": 200},
-    }
-    return playbook("loud/loop", [{"kind": "noop", "args": {"text": "x" * 200}, **tool}], step={"loop": loop})
-
-
-class Tenant:
-    """A caller of the gateway."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self.session, self.url = session, f"{url}/api/v1"
-
-    async def call(self, method: str, path: str, **more: Any) -> tuple[int, bytes]:
-        async with self.session.request(method, self.url + path, **more) as answer:
-            return answer.status, await answer.read()
-
-    async def start(self, text: str, **query: str) -> tuple[int, dict[str, Any]]:
-        status, body = await self.call("POST", "/executions", json={"playbook": text}, params=query)
-        return status, json.loads(body or b"{}")
-
-
-Attack = Callable[[Tenant], Awaitable[object]]
-
-
-def starting(text: str) -> Attack:
-    """Starts this playbook, again and again."""
-    return lambda loud: loud.start(text)
-
-
-def asking(method: str, path: str, **more: Any) -> Attack:
-    return lambda loud: loud.call(method, path, **more)
-
-
-async def reading_a_long_result(loud: Tenant) -> None:
-    _, begun = await loud.start(looped(5_000), wait="60s")
-    for _ in range(20):
-        await loud.call("GET", f"/executions/{begun['execution_id']}/result")
-
-
-async def holding_streams(loud: Tenant) -> None:
-    async with loud.session.get(f"{loud.url}/events/stream") as stream:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stream.read(), 10)
-
-
-def python(code: str) -> str:
-    return playbook("loud/python", [{"kind": "python", "code": code}])
-
-
-ATTACKS: Final[Mapping[str, Attack]] = {
-    "plain starts": starting(playbook("loud/plain", PLAIN)),
-    "starts that wait": starting(playbook("loud/sleeps", SLEEPS)),
-    "wide loops": starting(looped(2_000)),
-    "large workloads": starting(playbook("loud/large", PLAIN, workload={"text": "x" * 500_000})),
-    "dear templates": starting(playbook("loud/dear", [{"kind": "noop", "args": {"n": DEAR}}])),
-    "large results": starting(playbook("loud/result", [{"kind": "python", "code": "return 'x' * 8_000_000"}])),
-    "python that spins": starting(python("while True: pass")),
-    "python that takes memory": starting(python("x = []\nwhile True: x.append(bytearray(1 << 20))")),
-    "python that forks": starting(python("import os\nwhile True: os.fork()")),
-    "python that prints": starting(python("for n in range(200_000): print('x' * 100)")),
-    "shell that fills its disk": starting(
-        playbook("loud/disk", [{"kind": "shell", "command": "head -c 200M /dev/zero > here"}])
-    ),
-    "duckdb that cannot be interrupted": starting(
-        playbook(
-            "loud/duckdb", [{"kind": "duckdb", "command": "select length(lpad('a', 500000000, 'b'))", "timeout": 5}]
-        )
-    ),
-    "duckdb with large rows": starting(
-        playbook("loud/rows", [{"kind": "duckdb", "command": "select repeat('x', 10000000) from range(100)"}])
-    ),
-    "a key that is held": starting(
-        playbook("loud/held", SLEEPS, executor={"spec": {"policy": {"concurrency": {"key": "shared", "limit": 1}}}})
-    ),
-    "checks of large playbooks": asking(
-        "POST",
-        "/playbooks/check",
-        data=looped(10).replace("x" * 200, "y" * 900_000),
-        headers={"Content-Type": "application/json"},
-    ),
-    "lists by text": asking("GET", "/executions?error=nothing&limit=200"),
-    "groups and histograms": asking("GET", "/executions/groups?by=path"),
-    "a long result": reading_a_long_result,
-    "event streams": holding_streams,
-    "starts that are waited for": lambda loud: loud.start(playbook("loud/sleeps", SLEEPS), wait="20s"),
-    "refused bodies": asking("POST", "/executions", data=b"{" * 100_000, headers={"Content-Type": "application/json"}),
-    "unknown addresses": asking("GET", "/executions/nothing"),
-    "graphs and timelines": asking("GET", "/playbooks?limit=1000"),
-}
+"""How long the stack rests between two doors, with what is left of the first cancelled."""
+MOST_ROUNDS: Final = 100
+"""How often what is left of a door is cancelled, at most."""
 
 
 class Seen(NamedTuple):
@@ -159,7 +55,7 @@ async def observe(quiet: Tenant, lasts_s: float) -> Seen:
 
     async def execution() -> None:
         began_s = time.perf_counter()
-        status, document = await quiet.start(text, wait="30s")
+        status, document = await quiet.start(text, params={"wait": "30s"})
         if status >= 300 or document.get("status") != "completed":
             seen.failed.append(f"start {status} {document.get('status', '')}")
         seen.executions.append(time.perf_counter() - began_s)
@@ -185,8 +81,8 @@ async def observe(quiet: Tenant, lasts_s: float) -> Seen:
 async def attacked(loud: Tenant, quiet: Tenant, attack: Attack, lasts_s: float) -> Seen:
     async def again() -> None:
         while True:
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError, KeyError):
-                await attack(loud)
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError, RuntimeError):
+                await attack()
             await asyncio.sleep(0)
 
     attackers = [asyncio.create_task(again()) for _ in range(AT_ONCE)]
@@ -229,25 +125,51 @@ async def tenants(home: Path) -> AsyncIterator[tuple[Tenant, Tenant]]:
             yield await tenant("loud"), await tenant("quiet")
 
 
+async def clear_up(loud: Tenant) -> None:
+    """Removes what starts executions by itself, and cancels all executions of the loud tenant."""
+    for kind in ("triggers", "schedules"):
+        _, body = await loud.call("GET", f"/{kind}?limit=1000")
+        for one in json.loads(body)["items"]:
+            await loud.call("DELETE", f"/{kind}/{quote(one['path'], safe='')}")
+    for _ in range(MOST_ROUNDS):
+        _, body = await loud.call("POST", "/bulk/cancel", json={"path": "loud", "limit": 1_000})
+        if not json.loads(body).get("items"):
+            break
+        await asyncio.sleep(EVERY_S)
+
+
+async def measure(name: str, loud: Tenant, quiet: Tenant, lasts_s: float) -> None:
+    """Prints the row of a door."""
+    alone = await observe(quiet, lasts_s)
+    attack = await DOORS[name](loud)
+    loud.answers.clear()
+    seen = await attacked(loud, quiet, attack, lasts_s)
+    if name not in REFUSED and loud.answers and min(loud.answers) >= 300:
+        raise RuntimeError(f"nothing at the door {name!r} was accepted: {dict(loud.answers)}")
+    answers = ", ".join(f"{count} × {status}" for status, count in sorted(loud.answers.items()))
+    ratios = [p99_ms(one) / p99_ms(other) for one, other in zip(seen[:2], alone[:2], strict=True)]
+    failed = ", ".join(sorted(set(seen.failed))) or "nothing"
+    print(f"| {name} | {ratios[0]:.1f} x | {ratios[1]:.1f} x | {failed} | {answers} |", flush=True)
+    await clear_up(loud)
+    await asyncio.sleep(REST_S)
+
+
 async def main(chosen: Sequence[str], lasts_s: float) -> None:
     with tempfile.TemporaryDirectory(prefix="neighbour-") as folder:
         async with tenants(Path(folder) / "home") as (loud, quiet):
             await observe(quiet, 5.0)
-            alone = await observe(quiet, lasts_s)
-            print(f"alone: execution {p99_ms(alone.executions):.0f} ms, list {p99_ms(alone.lists):.0f} ms (p99)\n")
-            print("| attack | execution | list | failed |\n| --- | --- | --- | --- |")
-            for name in chosen or ATTACKS:
-                seen = await attacked(loud, quiet, ATTACKS[name], lasts_s)
-                ratios = [p99_ms(one) / p99_ms(other) for one, other in zip(seen[:2], alone[:2], strict=True)]
-                failed = ", ".join(sorted(set(seen.failed))) or "nothing"
-                print(f"| {name} | {ratios[0]:.1f} x | {ratios[1]:.1f} x | {failed} |", flush=True)
-                await loud.call("POST", "/bulk/cancel", json={"path": "loud"})
-                await asyncio.sleep(REST_S)
+            print("| door | execution | list | failed | answers to the loud one |\n| --- | --- | --- | --- | --- |")
+            for name in chosen:
+                await measure(name, loud, quiet, lasts_s)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("attack", nargs="*")
-    parser.add_argument("--lasts", type=float, default=15.0)
+    parser.add_argument("--door", action="append", choices=DOORS, metavar="NAME", help="one of --list; default: all")
+    parser.add_argument("--lasts", type=float, default=15.0, help="seconds, of each door and of alone before it")
+    parser.add_argument("--list", action="store_true", help="print the names of the doors")
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.attack, arguments.lasts))
+    if arguments.list:
+        print("\n".join(DOORS))
+    else:
+        asyncio.run(main(arguments.door or list(DOORS), arguments.lasts))
