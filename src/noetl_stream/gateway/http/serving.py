@@ -145,10 +145,10 @@ class Serving:
             return
         address = address_group(client_of(request))
         who = caller if caller.principal else replace(caller, principal=address)  # nobody in particular, but from there
-        if route.adds_work:
-            self.pressure.admit_work(_asker(route, request, who))
         if route.by_programs:
             self.pressure.admit_event(address)
+        if route.adds_work:
+            self.pressure.admit_work(_asker(route, request, who))
         if route.changes:
             self.pressure.admit_change(caller)
         if caller.principal and (route.checks or not route.changes):
@@ -286,7 +286,9 @@ def _asker(route: AnyRoute, request: web.Request, who: Caller) -> str:
     """Returns whose new work a request is: its caller's; of an event also the namespace's, since many send from one
     address.
     """
-    return f"{who.principal} {namespace_of(request.match_info['path'])}" if route.by_programs else who.principal
+    if not route.by_programs:
+        return who.principal
+    return f"{who.principal} {namespace_of(request.match_info['path'])[:ASKER_CHARACTERS]}"
 
 
 def _refused_by_router(error: Exception) -> Exception:
@@ -335,6 +337,9 @@ def _without(body: bytes, route: AnyRoute) -> bytes:
     document: dict[str, Any] = codec.decode_json(body)
     return codec.encode({name: value for name, value in document.items() if name not in route.unkept})
 
+
+ASKER_CHARACTERS: Final = 100
+"""How much of a namespace tells askers apart: anybody may name one, and what is remembered of each is bounded."""
 
 PIECE_BYTES: Final = 256 * 1024
 """A longer answer is written in pieces of so many bytes."""
