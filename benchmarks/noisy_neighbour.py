@@ -144,7 +144,7 @@ async def measure(name: str, loud: Tenant, quiet: Tenant, lasts_s: float) -> Non
     attack = await DOORS[name](loud)
     loud.answers.clear()
     seen = await attacked(loud, quiet, attack, lasts_s)
-    if name not in REFUSED and loud.answers and min(loud.answers) >= 300:
+    if name not in REFUSED and loud.answers and min(loud.answers) >= 300 and 429 not in loud.answers:
         raise RuntimeError(f"nothing at the door {name!r} was accepted: {dict(loud.answers)}")
     answers = ", ".join(f"{count} × {status}" for status, count in sorted(loud.answers.items()))
     ratios = [p99_ms(one) / p99_ms(other) for one, other in zip(seen[:2], alone[:2], strict=True)]
