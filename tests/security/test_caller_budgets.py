@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,8 +32,8 @@ from noetl_stream.gateway.http.pressure import HeldBytes
 from noetl_stream.gateway.http.serving import PIECE_BYTES
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import Role
-from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.operations.playbooks import entry_of
+from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.stores.charged_queries import ChargedQueries, charged_queries
@@ -138,16 +138,23 @@ async def test_checks_and_registrations_of_one_caller_are_made_a_few_at_a_time_a
         assert [await send(""), await send("/check")] == [429, 429]
 
 
+class NotingThreads(ThreadPoolExecutor):
+    """Notes what is called in them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[Any] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.called.append(fn.args[0])
+        return super().submit(fn, *args, **kwargs)
+
+
 async def test_the_text_of_a_registration_is_read_beside_the_loop() -> None:
-    steps = ", ".join(f"{{step: s{number}, tool: {{kind: noop}}}}" for number in range(300))
-    text = (
-        f"{{apiVersion: noetl.io/v2, kind: Playbook, metadata: {{name: long, path: tests/long}}, workflow: [{steps}]}}"
-    )
-    began_s = time.thread_time()
-    assert read_source(text, Problems("long")) is not None
-    reading_s, began_s = time.thread_time() - began_s, time.thread_time()
-    await GatewayStage(GatewayLimits()).operations.playbooks.register(text.encode(), "long", "amy")
-    assert time.thread_time() - began_s < reading_s / 2
+    threads = NotingThreads()
+    asyncio.get_running_loop().set_default_executor(threads)
+    await GatewayStage(GatewayLimits()).operations.playbooks.register(HELD.encode(), "held", "amy")
+    assert threads.called == [check_document, entry_of]
 
 
 async def test_busy_threads_of_a_gateway_hand_the_interpreter_back_soon() -> None:
