@@ -31,7 +31,7 @@ from noetl_stream.wiring.stores import OperatorPorts
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_testkit.keys import ACCESS_KEYS
-from noetl_testkit.memory.access import MemoryAudit
+from noetl_testkit.memory.access import MemoryAudit, MemoryGrants
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryRetention
 from noetl_testkit.memory.store import StagedStore
@@ -147,6 +147,7 @@ async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     store: Any = StagedStore(broker.clock)
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
     store.audit, store.retention, store.rights = MemoryAudit(), MemoryRetention(store), None
+    store.grants = MemoryGrants()
     ports: Any = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
     ports |= {"store": store, "clock": broker.clock, "task_logs": broker.task_logs, "diagnosis": None, "replica": None}
     ports["trigger_streams"] = broker.trigger_streams

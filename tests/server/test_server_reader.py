@@ -63,7 +63,7 @@ async def test_a_reader_that_breaks_at_once_again_and_again_is_not_opened_in_a_r
     opened: list[float] = []
     real = log.open_reader
 
-    async def open_broken(partitions: Any, after: int, records: bool = False) -> Any:
+    async def open_broken(partitions: Any, after: int, *choice: bool) -> Any:
         opened.append(stage.clock.monotonic_s())
         reader = await real(partitions, after)
         reader.break_off("it never works")
