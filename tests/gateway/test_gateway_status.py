@@ -16,7 +16,7 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.status import LIVE
 from noetl_stream.operations.views.index import MAX_INDEX_BYTES
 from noetl_stream.ports.stores.identities import Caller
-from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.ports.streams.command_queue import QueuedCommand, QueuedPool
 
 
 async def measured(gateway: Gateway) -> dict[str, float]:
@@ -104,6 +104,17 @@ async def test_what_waits_is_measured_by_priority(stage: GatewayStage) -> None:
         "noetl_pool_commands_waiting_by_priority gpu 9": 1,
         "noetl_pool_commands_waiting_by_priority gpu 5": 2,
     }
+
+
+async def test_a_pool_whose_queue_nats_cannot_read_is_measured(
+    stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pools() -> list[QueuedPool]:
+        return [QueuedPool("cpu", 0, 0, 0), QueuedPool("gpu", 0, 0, 0, unreadable="decoding error")]
+
+    monkeypatch.setattr(stage.broker.command_queue, "pools", pools)
+    seen = await measured(stage.gateway)
+    assert (seen["noetl_pool_unreadable cpu"], seen["noetl_pool_unreadable gpu"]) == (0, 1)
 
 
 async def test_what_cannot_be_found_out_is_left_out(stage: GatewayStage, monkeypatch: pytest.MonkeyPatch) -> None:

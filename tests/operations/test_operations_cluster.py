@@ -18,7 +18,7 @@ from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocume
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.stores.store import InboxRow
-from noetl_stream.ports.streams.command_queue import QueuedCommand
+from noetl_stream.ports.streams.command_queue import QueuedCommand, QueuedPool
 from noetl_stream.protocol import subjects
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.simulation.work import playbook, work
@@ -106,6 +106,14 @@ async def test_pools_join_what_waits_with_who_is_there(stage: OperationsStage) -
         PoolDocument("gpu", workers=0, slots=0, busy=0, queued=1, running=0, again=0, by_priority={"5": 1}),
         PoolDocument("spare", workers=1, slots=3, busy=0, queued=0, running=0, again=0),
     ]
+
+
+async def test_a_pool_whose_queue_nats_cannot_read_says_why(stage: OperationsStage) -> None:
+    async def pools() -> list[QueuedPool]:
+        return [QueuedPool("gpu", 0, 0, 0, unreadable="consumer pool-gpu: decoding error")]
+
+    stage.broker.command_queue.pools = pools  # type: ignore[method-assign]
+    assert [one.unreadable for one in await stage.cluster.pools()] == ["consumer pool-gpu: decoding error"]
 
 
 async def test_of_very_many_pools_those_in_which_most_commands_wait_say_since_when(stage: OperationsStage) -> None:

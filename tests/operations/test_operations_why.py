@@ -30,7 +30,7 @@ from noetl_stream.operations.waiting_on import awaited
 from noetl_stream.operations.why.answer import awaited_workers, explain
 from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.operations.why.reason import Environment
-from noetl_stream.ports.operations.cluster import RunningCommandDocument, WorkerDocument
+from noetl_stream.ports.operations.cluster import PoolDocument, RunningCommandDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import (
     AwaitedChildDocument,
     AwaitedJoinDocument,
@@ -39,6 +39,7 @@ from noetl_stream.ports.operations.executions import (
     TimerDocument,
     WaitingOnDocument,
 )
+from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
 from noetl_testkit.scenario.scenario import Scenario, parked, rerun
 
 STEP = HEAD + "workflow: [{step: work, tool: {name: act, kind: noop}}]\n"
@@ -135,6 +136,17 @@ def test_a_command_that_was_given_back_says_by_whom_and_why_until_another_worker
     )
     scenario.claim(scenario.take("work"))
     assert "worker_unfit" not in reasons(scenario)
+
+
+def test_a_command_whose_queue_nats_cannot_read_says_so_and_what_mends_it() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    why_not = "consumer pool-default: decoding error"
+    pool = PoolDocument("default", workers=1, slots=4, busy=0, queued=0, running=0, again=0, unreadable=why_not)
+    found = reasons(scenario, pools={"default": pool})
+    assert found.keys() == {"queue_unreadable"}
+    assert found["queue_unreadable"].sentence.endswith(f"but NATS gives out none of them: {why_not}.")
+    assert found["queue_unreadable"].moves == UNREADABLE_MENDED
 
 
 def test_a_command_that_was_issued_again_says_so() -> None:

@@ -41,6 +41,9 @@ BY_PRIORITY: Final = Metric(
     "Commands that wait for a worker, by the priority of their execution.",
     ("pool", "priority"),
 )
+UNREADABLE: Final = Metric(
+    "gauge", "noetl_pool_unreadable", "1 if NATS cannot read a pool's queue, and gives out no commands.", ("pool",)
+)
 EXECUTIONS: Final = Metric("gauge", "noetl_executions", "Executions that have not ended, by status.", ("status",))
 STUCK: Final = Metric(
     "gauge", "noetl_executions_stuck", "Executions that wait for nothing that could end the wait: a defect."
@@ -97,6 +100,7 @@ class GatewayStatus:
             found.append(UNOWNED.read(sum(not one.live for one in partitions)))
         of_pools = {"queued": WAITING, "running": UNDER_WAY, "workers": WORKERS, "slots": SLOTS, "busy": BUSY}
         found += [one.read_each({pool.pool: getattr(pool, name) for pool in pools}) for name, one in of_pools.items()]
+        found.append(UNREADABLE.read_each({pool.pool: int(pool.unreadable is not None) for pool in pools}))
         by_priority: dict[tuple[str, ...], int] = {
             (pool.pool, at): count for pool in pools for at, count in pool.by_priority.items()
         }

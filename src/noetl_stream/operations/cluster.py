@@ -89,6 +89,7 @@ class DirectCluster:
                     again=pool.again,
                     oldest=iso_or_none(oldest.get(name)),
                     by_priority={str(priority): count for priority, count in pool.by_priority.items()},
+                    unreadable=pool.unreadable or None,
                 )
             )
         return documents

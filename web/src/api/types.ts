@@ -931,6 +931,7 @@ export interface Pool {
   again: number
   oldest?: string | null
   by_priority?: Record<string, number>
+  unreadable?: string | null
 }
 
 export interface Pools {

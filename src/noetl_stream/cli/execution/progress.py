@@ -18,8 +18,8 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
 
-NOBODY: Final = frozenset({"no_worker", "no_server"})
-"""Kinds of reasons to wait that last until somebody starts a process."""
+NOBODY: Final = frozenset({"no_worker", "no_server", "queue_unreadable"})
+"""Kinds of reasons to wait that last until somebody acts."""
 
 
 @dataclass(slots=True)

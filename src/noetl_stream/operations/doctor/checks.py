@@ -11,6 +11,7 @@ from noetl_stream.errors import NoetlError, NotReady, page
 from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed
 from noetl_stream.ports.operations.cluster import Verdict
 from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, LetterBounds
+from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.retention_periods import STORED_VARIABLE
 
@@ -291,8 +292,7 @@ async def pools(read: Readings) -> Finding:
     if unreadable:
         return wrong(
             "; ".join(f"NATS gives out no commands of pool {pool.pool}: {pool.unreadable}" for pool in unreadable),
-            "stop NATS, move streams/COMMANDS/obs/<consumer> of its store away, and start it: the consumer is "
-            "made again, and nothing is lost with it",
+            UNREADABLE_MENDED,
         )
     there = Counter(worker.pool for worker in workers)
     taking = Counter(worker.pool for worker in workers if not worker.draining)

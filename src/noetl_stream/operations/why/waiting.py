@@ -31,6 +31,7 @@ from noetl_stream.ports.operations.executions import (
     WaitingOnDocument,
 )
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument, SlotDocument
+from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
 
 if TYPE_CHECKING:
     from noetl_stream.ports.operations.cluster import WorkerDocument
@@ -365,6 +366,9 @@ def _queued(
         "details": {"commands": len(waiting)},
         "waiting_on": WaitingOnDocument(commands=ids, pool=served),
     }
+    if queue is not None and queue.unreadable:
+        text = f"{what}, but NATS gives out none of them: {queue.unreadable}."
+        return reason("queue_unreadable", text, UNREADABLE_MENDED, **at)
     if not workers:
         text = f"{what}, but no worker of that pool is running."
         return reason("no_worker", text, f"start a worker: `noetl-stream worker --pool {pool}`", **at)

@@ -62,7 +62,8 @@ class WorkerDocument(Document, frozen=True):
 class PoolDocument(Document, frozen=True):
     """``queued`` commands wait for a worker, ``running`` ones were delivered to one, ``again`` of them more than
     once. ``oldest`` is since when the longest of the queued ones waits; null if none waits, or no server says.
-    ``by_priority`` are the queued ones, highest priority first, without those at which none waits.
+    ``by_priority`` are the queued ones, highest priority first, without those at which none waits. ``unreadable`` is
+    why NATS gives out none of its commands; null if it does.
     """
 
     pool: str
@@ -74,6 +75,7 @@ class PoolDocument(Document, frozen=True):
     again: int
     oldest: Time | None = None
     by_priority: dict[str, int] = msgspec.field(default_factory=dict)
+    unreadable: str | None = None
 
 
 class PartitionDocument(Document, frozen=True):

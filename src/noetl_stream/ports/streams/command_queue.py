@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -19,6 +19,13 @@ class QueuedCommand(msgspec.Struct, frozen=True, gc=False):
     issue: int
     body: bytes
     priority: int = DEFAULT_PRIORITY
+
+
+UNREADABLE_MENDED: Final = (
+    "stop NATS, move streams/COMMANDS/obs/<consumer> of its store away, and start it: the consumer is made again, and "
+    "nothing is lost with it"
+)
+"""What makes the commands of a pool available whose consumer the store cannot read."""
 
 
 class QueuedPool(msgspec.Struct, frozen=True):
