@@ -11,8 +11,8 @@ from nats_proxy import LossyProxy
 
 from effort import first_in_gate
 from nats_process import NatsCluster, NatsServer
+from noetl_stream.adapters.nats.api_errors import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.ids import PARTITIONS

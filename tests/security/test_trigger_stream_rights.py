@@ -15,9 +15,9 @@ from nats.aio.msg import Msg
 
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.nats.api_errors import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.connections.refusals import NotPermitted
-from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
 from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
 from noetl_stream.errors import ReaderBroken, UsageError

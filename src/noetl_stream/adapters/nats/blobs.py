@@ -15,9 +15,9 @@ from hashlib import sha256
 
 import msgspec
 
+from noetl_stream.adapters.nats.api_errors import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox, OutboxPort, publish_once
-from noetl_stream.adapters.nats.protocol import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
 from noetl_stream.adapters.nats.streams import stored_message, verify_stream
 from noetl_stream.errors import BlobMissing, OutcomeUnknown, Unreachable
 from noetl_stream.ports.clock import Clock
@@ -136,7 +136,7 @@ class NatsBlobs(OutboxPort):
                 raise
         except ApiRefused as error:
             await self._purge(_chunk_subject(name))
-            if error.err_code == CHECK_UNDER_WAY:
+            if error.err_code in CHECK_UNDER_WAY:
                 raise OutcomeUnknown(f"in a cluster, another put of {key} is not decided yet") from None
             if error.err_code != WRONG_LAST_SEQUENCE:
                 raise

@@ -18,18 +18,17 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
+from noetl_stream.adapters.nats.api_errors import COPY_UNDER_WAY, NO_STREAM, NOT_PERMITTED, rule_of
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.connections.refusals import RIGHTS_HINT
 from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import (
-    COPY_UNDER_WAY,
     NO_RESPONDERS,
-    STORE_REFUSED,
     ApiError,
     PublishAck,
     decode_publish_ack,
     parse_status,
 )
+from noetl_stream.adapters.treatments import Treatment
 from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
 from noetl_stream.retries import RetryBudget, backoff_s
 
@@ -58,9 +57,6 @@ LEADER_WAIT_S = 15.0
 """How long a single message is sent again that no stream takes: a cluster elects a leader in up to 9 s."""
 
 MESSAGE_ID = "Nats-Msg-Id"
-
-_NOT_PERMITTED = ApiError(403, 0, "this user may not publish there")
-_NO_STREAM = ApiError(503, 0, "no stream takes this subject")
 
 
 class PendingPublish:
@@ -253,7 +249,7 @@ class Outbox:
             return
         status = parse_status(headers) if headers else None
         has_no_stream = status is not None and status.code == NO_RESPONDERS
-        ack = PublishAck(error=_NO_STREAM) if has_no_stream else decode_publish_ack(body)
+        ack = PublishAck(error=NO_STREAM) if has_no_stream else decode_publish_ack(body)
         if ack.error is None:
             self._drop(number, sent)
             for owner in sent.owners:
@@ -284,7 +280,7 @@ class Outbox:
     def _on_refused(self, subject: str) -> None:
         for number, sent in list(self._waiting.items()):
             if sent.is_under_way and sent.subject.lower() == subject:
-                self._handle_refusal(number, sent, _NOT_PERMITTED)
+                self._handle_refusal(number, sent, NOT_PERMITTED)
 
     def _handle_refusal(self, number: int, sent: PendingPublish, error: ApiError) -> None:
         wanting = [owner for owner in sent.owners if owner.on_refused(sent, error)]
@@ -350,11 +346,10 @@ class SinglePublish:
             self.answer.set_result(ack)
 
     def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
-        is_under_way = error.err_code == COPY_UNDER_WAY
-        is_due_again = (error is _NO_STREAM or is_under_way) and self._loop.time() < self._until_s
+        is_due_again = rule_of(error).treatment is Treatment.AGAIN and self._loop.time() < self._until_s
         if not is_due_again:
-            refusal = ApiRefused(sent.subject, error, hint=hint_for(error))
-            self._fail(_unknown(sent, error.description) if is_under_way else refusal)
+            is_under_way = error.err_code == COPY_UNDER_WAY
+            self._fail(_unknown(sent, error.description) if is_under_way else ApiRefused(sent.subject, error))
         return is_due_again
 
     def on_overdue(self, sent: PendingPublish, reason: str) -> bool:
@@ -416,7 +411,7 @@ class HeldBatch(Generic[Result]):
     def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
         if error.description != self._last_refusal:
             self._last_refusal = error.description
-            log.warning("will retry: %s", ApiRefused(sent.subject, error, hint=hint_for(error)))
+            log.warning("will retry: %s", ApiRefused(sent.subject, error))
         return True
 
     def on_overdue(self, sent: PendingPublish, reason: str) -> bool:
@@ -427,12 +422,3 @@ class HeldBatch(Generic[Result]):
             self.all_acknowledged.set_exception(error)
             # Marked as retrieved: if no caller waits, the role is ending and asyncio need not warn.
             self.all_acknowledged.exception()
-
-
-def hint_for(error: ApiError) -> str | None:
-    """Returns a hint for a rejected publish."""
-    if error is _NOT_PERMITTED:
-        return RIGHTS_HINT
-    if error.err_code == STORE_REFUSED or "insufficient" in error.description:
-        return "the stream is full: raise its limits, or make room on the server's disk"
-    return "run `noetl-stream stream ensure`" if error.err_code == 0 else None

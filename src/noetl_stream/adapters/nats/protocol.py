@@ -94,32 +94,6 @@ class PublishAck(msgspec.Struct, frozen=True, gc=False):
     error: ApiError | None = None
 
 
-CONSUMER_NOT_FOUND = 10014
-SUBJECTS_OVERLAP = 10100
-"""The error that another consumer of a work queue takes some of these subjects."""
-
-CONSUMER_FILES_DAMAGED = 10012
-"""The error that a consumer cannot be made since files of it are left that cannot be read."""
-
-STREAM_NOT_FOUND = 10059
-MESSAGE_NOT_FOUND = 10037
-WRONG_LAST_SEQUENCE = 10071
-
-CHECK_UNDER_WAY = 10164
-"""The error that a leader cannot check a sequence while another message of it is on its way to the followers."""
-
-COPY_UNDER_WAY = 10158
-"""The error that a message with the same id is on its way to the followers, and may or may not be stored."""
-
-STORE_REFUSED = 10077
-NO_SERVERS = frozenset({10005, 10074})
-"""The errors that there are too few nats-servers for the copies of a stream, or too few with its tags."""
-
-BEING_MOVED = 10226
-JETSTREAM_OFF = frozenset({10039, 10076})
-WITHOUT_LEADER = frozenset({10008})
-"""The errors of a cluster that is electing a leader; ask again."""
-
 decode_publish_ack = msgspec.json.Decoder(PublishAck).decode
 
 

@@ -13,14 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.protocol import (
-    BEING_MOVED,
+from noetl_stream.adapters.nats.api_errors import (
     MESSAGE_NOT_FOUND,
-    NANOSECONDS,
     NO_SERVERS,
+    SETTINGS_REFUSED,
     STREAM_NOT_FOUND,
 )
+from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import NANOSECONDS
+from noetl_stream.adapters.treatments import Treatment
 from noetl_stream.errors import Conflict, NotReady, StoreMissing
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import FORMAT
@@ -424,14 +425,15 @@ async def _write(connection: NatsConnection, verb: str, config: Mapping[str, Any
     except ApiRefused as error:
         if error.err_code in NO_SERVERS:
             raise _too_few_servers(name, config, error) from error
-        if verb == "CREATE":
-            raise
-        if error.err_code == BEING_MOVED:
-            raise NotReady(f"stream {name} is being moved already", hint="run it again when it has ended") from error
-        raise NotReady(
-            f"stream {name} exists with settings that cannot be changed: {error.description}",
-            hint="it may belong to something else: use another NATS account or server",
-        ) from error
+        if verb == "UPDATE" and error.err_code == SETTINGS_REFUSED:
+            raise NotReady(
+                f"stream {name} exists with settings that cannot be changed: {error.description}",
+                hint="it may belong to something else: use another NATS account or server",
+            ) from error
+        if error.rule.treatment is Treatment.STOPS:
+            why = f"{error.rule.meaning} ({error.description})"
+            raise NotReady(f"cannot make or change stream {name}: {why}", hint=error.hint) from error
+        raise
 
 
 def _too_few_servers(name: str, config: Mapping[str, Any], error: ApiRefused) -> NotReady:
@@ -439,7 +441,7 @@ def _too_few_servers(name: str, config: Mapping[str, Any], error: ApiRefused) ->
     tagged = f" with the tags {', '.join(tags)}" if tags else ""
     return NotReady(
         f"stream {name} needs {copies} nats-servers with JetStream{tagged} in one cluster: {error.description}",
-        hint="start them, or ask for fewer replicas" + (" or other tags" if tags else ""),
+        hint=f"{error.hint}{' or other tags' if tags else ''}",
     )
 
 

@@ -8,8 +8,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from noetl_stream.adapters.nats.api_errors import rule_of
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, NatsConnection
-from noetl_stream.adapters.nats.outbox import LEADER_WAIT_S, MESSAGE_ID, Outbox, OutboxPort, PendingPublish, hint_for
+from noetl_stream.adapters.nats.outbox import LEADER_WAIT_S, MESSAGE_ID, Outbox, OutboxPort, PendingPublish
 from noetl_stream.adapters.nats.protocol import (
     END_OF_BATCH,
     NANOSECONDS,
@@ -24,6 +25,7 @@ from noetl_stream.adapters.nats.protocol import (
     parse_status,
 )
 from noetl_stream.adapters.nats.streams import stream_api, stream_info
+from noetl_stream.adapters.treatments import Treatment
 from noetl_stream.errors import NoetlError, NotReady
 from noetl_stream.ports.streams.task_logs import BatchSize, LogsExtent, StoredBatch
 from noetl_stream.protocol.subjects import LOGS, LogOwner, log_owner, task_logs_of, task_logs_owned_by
@@ -169,9 +171,9 @@ class _Publish:
         self._done("")
 
     def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
-        hint = hint_for(error)
-        why = error.description + (f"; {hint}" if hint else "")
-        if error.code == NO_RESPONDERS:  # a leader may be elected
+        rule = rule_of(error)
+        why = error.description + (f"; {rule.hint}" if rule.hint else "")
+        if rule.treatment is Treatment.AGAIN:
             return self._may_retry(why)
         self._done(why)
         return False

@@ -9,13 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from noetl_stream.adapters.nats.api_errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import (
-    CONSUMER_NOT_FOUND,
     HEARTBEAT,
     NANOSECONDS,
-    STREAM_NOT_FOUND,
     Status,
     parse_fields,
     parse_metadata,

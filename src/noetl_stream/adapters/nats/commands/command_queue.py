@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Seque
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.adapters.nats.api_errors import CHECK_UNDER_WAY, STORE_REFUSED, WRONG_LAST_SEQUENCE
 from noetl_stream.adapters.nats.commands.command_source import ACK_WAIT_S, NatsCommandSource
 from noetl_stream.adapters.nats.commands.fences import Turns, fence_headers, raise_fences
 from noetl_stream.adapters.nats.commands.pool_consumer import (
@@ -22,14 +23,7 @@ from noetl_stream.adapters.nats.commands.pool_consumer import (
 from noetl_stream.adapters.nats.commands.priority_requests import LOOK_AGAIN_S
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, OutboxPort, PendingPublish
-from noetl_stream.adapters.nats.protocol import (
-    CHECK_UNDER_WAY,
-    STORE_REFUSED,
-    WRONG_LAST_SEQUENCE,
-    ApiError,
-    PublishAck,
-    milliseconds,
-)
+from noetl_stream.adapters.nats.protocol import ApiError, PublishAck, milliseconds
 from noetl_stream.adapters.nats.streams import (
     ConsumerInfo,
     ConsumerPage,
@@ -331,7 +325,7 @@ class _Issue(HeldBatch[set[int]]):
             self._result.add(partition_of(sent.subject.split(".")[4]))
             super().on_acknowledged(sent, PublishAck())
             return False
-        if error.err_code == CHECK_UNDER_WAY:
+        if error.err_code in CHECK_UNDER_WAY:
             self._turns.send_later(sent)
             return False
         return super().on_refused(sent, error)

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
+from noetl_stream.adapters.nats.api_errors import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import Outbox, PendingPublish, PublishOwner, publish_once
-from noetl_stream.adapters.nats.protocol import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
 from noetl_stream.adapters.nats.streams import stored_message
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model.json import codec
@@ -72,7 +72,7 @@ async def _raise_fence(connection: NatsConnection, outbox: Outbox, partition: in
         except OutcomeUnknown:
             continue
         except ApiRefused as error:
-            if error.err_code not in (WRONG_LAST_SEQUENCE, CHECK_UNDER_WAY):
+            if error.err_code not in CHECK_UNDER_WAY | {WRONG_LAST_SEQUENCE}:
                 raise
 
 

@@ -17,14 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from noetl_stream.adapters.nats.api_errors import CONSUMER_NOT_FOUND, CONSUMER_UNSTORED, SUBJECTS_OVERLAP
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.protocol import (
-    CONSUMER_FILES_DAMAGED,
-    CONSUMER_NOT_FOUND,
-    NANOSECONDS,
-    SUBJECTS_OVERLAP,
-    milliseconds,
-)
+from noetl_stream.adapters.nats.protocol import NANOSECONDS, milliseconds
 from noetl_stream.adapters.nats.streams import ConsumerInfo, stream_api, stream_info
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
@@ -166,7 +161,7 @@ async def _make(connection: NatsConnection, name: str, subjects: Sequence[str], 
     try:
         await make()
     except ApiRefused as error:
-        if error.err_code != CONSUMER_FILES_DAMAGED:
+        if error.err_code not in CONSUMER_UNSTORED:
             raise
         # What it held is known elsewhere: acknowledged commands are gone from the stream, others are asked for again.
         await make(mem_storage=True)

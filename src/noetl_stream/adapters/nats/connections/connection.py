@@ -18,10 +18,12 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import FlushTimeoutError, NoRespondersError
 
+from noetl_stream.adapters.nats.api_errors import JETSTREAM_OFF, rule_of
 from noetl_stream.adapters.nats.connections.fast_path import FastWire, fast_path_fits
 from noetl_stream.adapters.nats.connections.refusals import Refusals
 from noetl_stream.adapters.nats.connections.wire import PlainWire
-from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, WITHOUT_LEADER, ApiError
+from noetl_stream.adapters.nats.protocol import NO_MESSAGES, ApiError
+from noetl_stream.adapters.treatments import Treatment
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import LoginRefused, NotReady, Unreachable, UsageError
 from noetl_stream.model.secrets.urls import redact_urls, split_address
@@ -48,10 +50,11 @@ Hook = Callable[[], None]
 
 
 class ApiRefused(Unreachable):
-    """JetStream answered a request with an error. ``err_code`` is JetStream's stable number."""
+    """JetStream answered a request with an error. ``err_code`` is JetStream's stable number, ``rule`` what is done."""
 
-    def __init__(self, subject: str, error: ApiError, hint: str | None = None) -> None:
-        super().__init__(f"NATS refused {subject}: {error.description} (error {error.err_code})", hint=hint)
+    def __init__(self, subject: str, error: ApiError) -> None:
+        self.rule = rule_of(error)
+        super().__init__(f"NATS refused {subject}: {error.description} (error {error.err_code})", hint=self.rule.hint)
         self.err_code = error.err_code
         self.description = error.description
 
@@ -250,12 +253,9 @@ class NatsConnection:
             assert error_part is not None
             if error_part.err_code in JETSTREAM_OFF and not self._offers_jetstream:
                 raise self._without_jetstream()
-            if error_part.err_code not in WITHOUT_LEADER | JETSTREAM_OFF:
-                raise ApiRefused(subject, error_part)
-            if loop.time() > until_s:
-                is_off = error_part.err_code in JETSTREAM_OFF
-                hint = "is JetStream starting, or off for this account?" if is_off else None
-                raise ApiRefused(subject, error_part, hint=hint)
+            refused = ApiRefused(subject, error_part)
+            if refused.rule.treatment is not Treatment.AGAIN or loop.time() > until_s:
+                raise refused
             await asyncio.sleep(next(waits))
 
     async def direct_get(self, stream: str, wanted: Mapping[str, Any]) -> Mapping[str, str] | None:
