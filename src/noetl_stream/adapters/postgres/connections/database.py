@@ -13,6 +13,7 @@ import asyncpg
 
 from noetl_stream.adapters.postgres.connections.failures import (
     DRIVER_ERRORS,
+    is_to_repeat,
     translate_error,
     translating,
     was_answered,
@@ -176,7 +177,8 @@ class Database:
         return await self.fetch_statement(statement(query), values)
 
     async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
-        """Returns the rows of a statement, in its own transaction. One that writes is never sent twice.
+        """Returns the rows of a statement, in its own transaction. One that writes is sent again only if Postgres says
+        that it was rolled back.
 
         Raises:
             QueryTooLong: it only reads, and took longer than the request that it is for allows.
@@ -196,7 +198,7 @@ class Database:
                 if sent and longest_s is not None and isinstance(error, TimeoutError):
                     raise _too_long(longest_s) from None
                 found = translate_error(error, self.address)
-                may_be_done = sent and (was_answered(error) or not wanted.only_reads)
+                may_be_done = sent and not is_to_repeat(error) and (was_answered(error) or not wanted.only_reads)
                 if may_be_done or loop.time() > until_s or not isinstance(found, Unreachable):
                     raise found from error
             await asyncio.sleep(next(waits))
