@@ -70,6 +70,11 @@ async def compared(stage: Stage) -> list[str]:
     return await disagreements(stage.broker.event_log, stage.store.real, stage.store.real.cursors)
 
 
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Why EVENTS was not trimmed, as the log says."""
+    return [record.message for record in caplog.records if "not trimmed yet" in record.message]
+
+
 async def test_a_stream_within_its_bounds_is_left_alone(stage: Stage) -> None:
     await run_many(stage)
     assert await (await trimmer_of(stage, max_bytes=10**9)).trim() == 0
@@ -98,7 +103,9 @@ async def test_a_stream_above_its_age_is_trimmed_to_half_of_it(stage: Stage) -> 
     assert {one.message.execution_id for one in left[1:]} == {"execution-new"}
 
 
-async def test_young_messages_stay_however_large_the_stream_is(stage: Stage) -> None:
+async def test_young_messages_stay_however_large_the_stream_is_and_a_warning_says_so_once(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     await stage.server()
     stage.start_worker()
     await stage.request("execution-1", "request-1", ONE_STEP)
@@ -106,8 +113,15 @@ async def test_young_messages_stay_however_large_the_stream_is(stage: Stage) -> 
     await stage.pass_time(5)
     trimmer = new_trimmer(stage)
     assert await trimmer.trim() == 0
+    assert told(caplog) == [], "nobody knows yet what was folded before"
     await stage.pass_time(KEPT_MS / 1000 + 1)
     assert await trimmer.trim() > 0
+    await stage.request("execution-2", "request-2", ONE_STEP)
+    await stage.ended("execution-2")
+    while await trimmer.trim():
+        pass
+    await trimmer.trim()
+    assert [text.rpartition("; ")[2] for text in told(caplog)] == ["what came or was folded in the last 120 s stays"]
 
 
 async def test_what_a_partition_has_not_folded_stays(stage: Stage) -> None:
@@ -160,13 +174,16 @@ async def test_a_postgres_from_before_all_that_is_left_goes_on_once_an_operator_
     assert (await stage.ended("execution-new")).status == "completed"
 
 
-async def test_nothing_is_trimmed_while_a_partition_has_yet_to_catch_up_with_events(stage: Stage) -> None:
+async def test_nothing_is_trimmed_while_a_partition_has_yet_to_catch_up_with_events(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     """A checkpoint of its executions would hide the records that Postgres lacks."""
     await run_many(stage)
     trimmer = await trimmer_of(stage)
     behind = stage.tables.partitions[partition_of("execution-0")]
     behind.tick, tick = 0, behind.tick
     assert await trimmer.trim() == 0
+    assert [text.rpartition("; ")[2] for text in told(caplog)] == ["Postgres has yet to catch up with it"]
     behind.tick = tick
     assert await trimmer.trim() > 0
 
@@ -219,7 +236,7 @@ async def test_nothing_is_trimmed_that_frees_less_than_twice_what_it_costs(
     written = stage.broker.event_log.end
     assert (await trimmer.trim(), await trimmer.trim()) == (0, 0)
     assert stage.broker.event_log.end == written
-    assert len([record for record in caplog.records if "not trimmed yet" in record.message]) == 1
+    assert len(told(caplog)) == 1
 
 
 async def test_the_floor_is_committed_before_anything_goes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

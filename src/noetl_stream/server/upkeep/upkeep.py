@@ -103,7 +103,7 @@ class Trimmer:
         self._retained = retained
         self._clock = clock
         self._settings = settings
-        self._has_told = False
+        self._told = ""
         self._folded: deque[tuple[float, int]] = deque()
 
     async def trim(self) -> int:
@@ -115,18 +115,22 @@ class Trimmer:
         floor = await self._cursors.floor()
         cursors = await self._cursors.all()
         folded = self._folded_long_ago(min(cursor.last_seq for cursor in cursors))
+        if not folded:
+            return 0  # it is not known yet what was folded that long ago
         if extent.last < floor or await lost_cursors(self._log, cursors, extent):
             return 0  # a different stream, or one that has lost messages: the owners of the partitions say so
         stored = await self._log.stored_bytes()
         through, at_ms = await self._removable(extent, stored, folded - 1)
         if through < max(1, extent.first):
-            return 0
+            return self._leave(stored, f"what came or was folded in the last {self._kept_ms / 1000:g} s stays")
         if await behind_events(self._log, self._store):
-            return 0  # a checkpoint of a journal that has yet to catch up would hide the records that it lacks
+            # A checkpoint of a journal that has yet to catch up would hide the records that it lacks.
+            return self._leave(stored, "Postgres has yet to catch up with it")
         living = await self._retained.living_since(at_ms + MARGIN_MS)
         freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
-        if not self._is_worthwhile(sum(execution.journal_bytes for execution in living), freed, stored):
-            return 0
+        if 2 * sum(execution.journal_bytes for execution in living) > freed:
+            return self._leave(stored, "the journals of living executions take more than half of what would go")
+        self._told = ""
         partitions = {view.id: view for view in await self._store.read_partitions()}  # before their journals
         for execution in living:
             view = partitions[execution.partition]
@@ -167,13 +171,13 @@ class Trimmer:
             return 0, 0
         return await newest_before(self._log, first, last, before_ms)
 
-    def _is_worthwhile(self, checkpoint_bytes: int, freed: int, stored: int) -> bool:
-        pays = 2 * checkpoint_bytes <= freed
-        if not pays and stored > self._settings.events_max_bytes and not self._has_told:
-            text = "EVENTS is not trimmed yet: %d bytes would go, and the journals of living executions take %d"
-            log.warning(text, freed, checkpoint_bytes)
-        self._has_told = not pays
-        return pays
+    def _leave(self, stored: int, why: str) -> int:
+        """Leaves EVENTS as it is, and says why if it exceeds its size; not again for the same reason. Returns 0."""
+        most = self._settings.events_max_bytes
+        if stored > most and why != self._told:
+            log.warning("EVENTS is not trimmed yet: it has %d bytes, %d are wanted at most; %s", stored, most, why)
+        self._told = why if stored > most else ""
+        return 0
 
 
 TICKS_AT_ONCE: Final = 5_000
