@@ -144,6 +144,35 @@ async def test_a_server_without_jetstream_is_not_ready(tmp_path: Path) -> None:
         server.end()
 
 
+async def test_jetstream_that_has_answered_is_waited_for_whatever_the_next_server_says(
+    own_nats: NatsServer, own_nats_connection: NatsConnection
+) -> None:
+    """A leaf node without JetStream of its own loses that of its hub for a while: no role must end for it."""
+    await own_nats_connection.api("STREAM.NAMES")
+    restored = asyncio.Event()
+    own_nats_connection.on_restored(restored.set)
+    own_nats.kill()
+    own_nats.conf.write_text("")
+    own_nats.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        await restored.wait()
+    with pytest.raises(Unreachable):
+        await own_nats_connection.api("STREAM.NAMES", timeout_s=0.1)
+
+
+async def test_jetstream_of_another_server_of_a_cluster_is_waited_for(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path)
+    server.conf.write_text("cluster { name: one, listen: '127.0.0.1:-1' }\n")
+    server.start()
+    try:
+        opened = await NatsConnection.open(server.url, name="test")
+        with pytest.raises(Unreachable):
+            await opened.api("STREAM.NAMES", timeout_s=0.1)
+        await opened.close()
+    finally:
+        server.end()
+
+
 ACCOUNTS = "accounts { A { %susers: [ { user: a, password: a } ] } }\nno_auth_user: a\n"
 
 

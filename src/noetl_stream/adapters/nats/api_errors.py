@@ -27,7 +27,7 @@ NO_STREAM: Final = ApiError(NO_RESPONDERS, 0, "no stream takes this subject")
 NOT_PERMITTED: Final = ApiError(403, 0, "this user may not publish there")
 
 _ENSURE: Final = "run `noetl-stream stream ensure`"
-_OFF: Final = "is JetStream starting, or off for this account?"
+_OFF: Final = "is JetStream starting, off for this account, or away with the hub of a leaf node?"
 _DISK: Final = "make room on the server's disk, or raise max_file_store in the configuration of NATS"
 _FULL: Final = "the stream is full: raise its limits, or make room on the server's disk"
 _ACCOUNT: Final = "raise the limits of its JetStream account"

@@ -82,7 +82,7 @@ class NatsConnection:
         self.jetstream = jetstream_prefix(identity) if identity else JETSTREAM
         self._connected = asyncio.Event()
         self._down = asyncio.Event()
-        self._closing = False
+        self._closing = self._has_answered = False
         self._again = RetryBudget(asyncio.get_running_loop().time, MAX_AGAIN, MAX_AGAIN_BYTES)
         self.line = 1
         self._error: Exception | None = None
@@ -158,9 +158,12 @@ class NatsConnection:
         return self.jetstream != JETSTREAM and ("cluster" in found or not found.get("jetstream"))
 
     @property
-    def _offers_jetstream(self) -> bool:
-        """Whether the server's greeting says that it has JetStream, which may be on its way."""
-        return bool(self.client._server_info.get("jetstream"))  # noqa: SLF001
+    def _may_have_jetstream(self) -> bool:
+        """Whether JetStream may be on its way: it has answered before, the server's greeting says that it has it, or
+        another server may, as in a cluster, or behind a leaf node, which has users with identities.
+        """
+        found = self.client._server_info  # noqa: SLF001
+        return self._has_answered or bool(self.identity or found.get("jetstream")) or "cluster" in found
 
     @property
     def server_version(self) -> str:
@@ -239,8 +242,8 @@ class NatsConnection:
 
         Raises:
             ApiRefused: JetStream answered with an error.
-            NotReady: the server has no JetStream, as its greeting says.
-            Unreachable: no answer in time; or JetStream, which its greeting promises, does not answer yet.
+            NotReady: the server has no JetStream, as its greeting says, and no other can have it.
+            Unreachable: no answer in time; or JetStream does not answer yet, or no longer.
         """
         body = msgspec.json.encode(request) if request else b""
         loop = asyncio.get_running_loop()
@@ -249,9 +252,10 @@ class NatsConnection:
             message = await self._request(f"{prefix or self.jetstream}.{subject}", body, timeout_s)
             error_part = _OFF if message is None else msgspec.json.decode(message.data, type=_Answer).error
             if error_part is None and message is not None:
+                self._has_answered = True
                 return message.data
             assert error_part is not None
-            if error_part.err_code in JETSTREAM_OFF and not self._offers_jetstream:
+            if error_part.err_code in JETSTREAM_OFF and not self._may_have_jetstream:
                 raise self._without_jetstream()
             refused = ApiRefused(subject, error_part)
             if refused.rule.treatment is not Treatment.AGAIN or loop.time() > until_s:
