@@ -80,7 +80,7 @@ def fed(reader: str) -> Lines:
         {"event": "signal.received", "mark": "s1"},
         {"event": "task.processed", "step": "two", "of": "two/0/1"},
         {"event": "step.done", "step": "two", "of": "two"},
-        {"event": "execution.finished"},
+        {"event": "playbook.processed"},
     ]
     at = count(1)
     return [{"what": "fed", "reader": reader, "execution": "e1", "position": next(at), **one} for one in told]
@@ -182,7 +182,10 @@ MUTATIONS: dict[str, list[tuple[str, Mutation]]] = {
         ("the feed of ann has 6 after 4", dropped(**ANN, position=5)),
         ("the feed of bob begins at 2", dropped(**BOB, position=1)),
         ("the feed of bob has 9 after 9", again({}, **BOB, position=9)),
-        ("the feed of ann goes on after the end", again({"position": 10, "event": "step.done"}, **ANN, position=9)),
+        (
+            "the feed of ann goes on after the last event",
+            again({"position": 10, "event": "step.done"}, **ANN, position=9),
+        ),
         ("two readers were fed different events of e1", changed(**BOB, position=8)(of="one")),
     ],
     "books": [
@@ -238,8 +241,28 @@ def test_a_fault_explains_a_second_effect_and_an_end_that_its_client_expects_of_
     again({"at": 60.0}, what="effect", step="two")(lines)
     lines.append({"what": "fault", "kind": "worker killed", "at": 50.0, "until": 90.0})
     assert found(lines) == []
-    (lines[-1])["at"] = 61.0
+    lines[-1]["at"] = 61.0
     assert found(lines) == ["effects: the effect i2 happened 2 times, and no fault explains it"]
+
+
+def test_an_execution_may_fail_beside_a_fault_that_its_client_knows_to_break_it() -> None:
+    lines = legal()
+    for line in lines:
+        if line.get("document", {}).get("result"):
+            line["document"].update(status="failed", result=None)
+    lines.append({"what": "fault", "kind": "objects deleted", "at": 0.5, "until": 2.0})
+    assert [text.partition(":")[0] for text in found(lines)] == ["ends"]
+    for line in lines:
+        if "expects" in line:
+            line["expects"]["unless"] = ["objects deleted"]
+    assert found(lines) == []
+
+
+def test_a_client_may_not_care_how_an_execution_ends() -> None:
+    lines = legal()
+    accepted("k2", execution_id="e9")(lines)
+    only(lines, key="k2")["expects"] = {"end": "any"}
+    assert found(lines) == []
 
 
 def test_an_answer_that_did_not_come_allows_either() -> None:
@@ -323,7 +346,7 @@ class Model:
         self._add(900, 901, {"call": -1, "client": "ann", "verb": "read", "execution": "e"}, "accepted", last)
         marks = [*self.journal, None]
         for place, mark in enumerate(marks, 1):
-            event = "execution.finished" if place == len(marks) else "a fact"
+            event = "playbook.processed" if place == len(marks) else "a fact"
             told = {"what": "fed", "reader": "r", "execution": "e", "position": place, "event": event, "mark": mark}
             self.events.append((902 + place, told))
         return [{"at": at, **line} for at, line in sorted(self.events, key=lambda one: one[0])]

@@ -83,7 +83,7 @@ class Request(NamedTuple):
     @property
     def expects(self) -> dict[str, Any]:
         """What the client of a start knows of its playbook: ``status``, ``result``, how many ``effects`` each step has,
-        and ``after`` which steps each comes.
+        ``after`` which steps each comes, ``unless`` which kinds of faults befall it; if ``end`` is ``any``, nothing.
         """
         return self.calls[0].asked["expects"] or {}
 

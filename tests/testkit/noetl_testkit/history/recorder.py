@@ -23,7 +23,7 @@ class Recorder:
         self._now_s = now_s
         self._numbers = count(1)
 
-    def note(self, what: str, at: float | None = None, **body: Any) -> None:
+    def note(self, what: str, *, at: float | None = None, **body: Any) -> None:
         """Writes a line of this kind; what is ``None`` is left out."""
         line = {"at": self._now_s() if at is None else at, "what": what, **body}
         given = {name: value for name, value in line.items() if value is not None}

@@ -4,8 +4,10 @@ an answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from io import StringIO
+from typing import Any, Final
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.store import MemoryStore
@@ -17,13 +19,16 @@ from noetl_stream.model.messages import Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_testkit.following import Submission, submit
+from noetl_testkit.history.recorder import Recorder
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.simulation.poison import Poison
 from noetl_testkit.simulation.story import Ask, Planned
-from noetl_testkit.simulation.work import SIGNAL, Job
+from noetl_testkit.simulation.work import SIGNAL, Effect, Job
 
 RETRY_S = 0.5
+TOUCHED: Final = "touched"
+"""The fault that explains to clients that an effect happened twice, or that an execution was given up."""
 
 
 class SimulatedClients:
@@ -34,9 +39,14 @@ class SimulatedClients:
         asked: Execution and id of every request that was answered.
         rejected: Of these, the requests that the fold rejected, with their bytes.
         problems: Answers that are wrong.
+        seen: What they asked and were answered, as the lines of a history.
+        history: Writes it.
     """
 
     def __init__(self, clock: ManualClock, broker: StagedBroker, store: MemoryStore) -> None:
+        self.seen = StringIO()
+        self.history = Recorder(self.seen, clock.monotonic_s)
+        self._begun: set[str] = set()
         self.accepted: dict[str, tuple[Submission, Job]] = {}
         self.refused: dict[str, tuple[Submission, Job]] = {}
         self.asked: list[tuple[str, str]] = []
@@ -119,7 +129,8 @@ class SimulatedClients:
     async def _submit(self, submission: Submission, job: Job) -> None:
         follower = await self._client.follow(submission.execution_id).open()
         try:
-            await submit(self._client, submission, follower)
+            async with self._noted_start(submission, job):
+                await submit(self._client, submission, follower)
             self.accepted[submission.execution_id] = (submission, job)
         except RequestRefused:
             self.refused[submission.execution_id] = (submission, job)
@@ -138,7 +149,8 @@ class SimulatedClients:
     async def _begin(self, request: Request) -> None:
         follower = await self._client.follow(request.execution_id).open()
         try:
-            await self._client.begin(request, follower)
+            async with self._noted_start(*self.accepted[request.execution_id]):
+                await self._client.begin(request, follower)
         except RequestRefused:
             self.refused[request.execution_id] = self.accepted.pop(request.execution_id)
         finally:
@@ -148,13 +160,45 @@ class SimulatedClients:
         """Asks; a request that is rejected comes once more, as from a client that missed the answer."""
         _, job = self.accepted.get(execution_id, (None, None))
         self.asked.append((execution_id, fact.request_id))
+        verb = "cancel" if isinstance(fact, events.CancelRequested) else type(fact).__name__
         try:
-            await ask_of(self._requests, self._broker.bus, self._clock, execution_id, fact)
+            async with self._noted(verb, key=fact.request_id, execution=execution_id) as document:
+                answer = await ask_of(self._requests, self._broker.bus, self._clock, execution_id, fact)
+                document |= {"position": answer.position, "already": answer.already}
         except RequestRefused as refused:
             self.rejected.append((execution_id, fact.request_id))
             if (job is None or job.ends == "as given") and "has ended" not in refused.message:
                 self.problems.append(f"a client was rejected: {refused}")
             self._broker.event_log.double(f"{execution_id}.{fact.request_id}")
+
+    def saw(self, effect: Effect) -> None:
+        """Notes an effect, if it is one of an execution that a client has started."""
+        if effect.execution_id in self._begun:
+            key, attempt = effect.idempotency_key, effect.attempt
+            self.history.note("effect", execution=effect.execution_id, key=key, attempt=attempt)
+
+    @asynccontextmanager
+    async def _noted_start(self, submission: Submission, job: Job) -> AsyncIterator[None]:
+        self._begun.add(submission.execution_id)
+        expects = {"status": job.status, "result": job.result} if job.ends == "as given" else {}
+        wanted = {"key": submission.request_id, "wanted": job.name, "expects": {**expects, "unless": [TOUCHED]}}
+        async with self._noted("start", **wanted) as document:
+            yield
+            document["execution_id"] = submission.execution_id
+
+    @asynccontextmanager
+    async def _noted(self, verb: str, **asked: Any) -> AsyncIterator[dict[str, Any]]:
+        """Notes a call and its answer, whose document the caller fills."""
+        call, document = self.history.asked("clients", verb, **asked), dict[str, Any]()
+        try:
+            yield document
+        except RequestRefused:
+            self.history.answered(call, "refused")
+            raise
+        except NoetlError:
+            self.history.answered(call, "unknown")
+            raise
+        self.history.answered(call, "accepted", document)
 
 
 def asked_of(execution_id: str) -> list[events.InterventionFact]:

@@ -23,6 +23,7 @@ from noetl_testkit.simulation.constructs import constructs_of
 from noetl_testkit.simulation.faults import LATEST_S, FaultPlan, kinds_of
 from noetl_testkit.simulation.happenings import happened
 from noetl_testkit.simulation.host import SimulatedHost
+from noetl_testkit.simulation.seen import seen_problems
 from noetl_testkit.simulation.story import FAULTS_S, Planned, Story, drawn
 from noetl_testkit.simulation.triggers import STARTED, trigger_problems
 from noetl_testkit.simulation.work import Job
@@ -177,6 +178,7 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     await world.clock.sleep(LATEST_S if "records late" in story.faults else POLL_S)  # until the last record is stored
     problems += await final_problems(faults)
     problems += await trigger_problems(world, story)
+    problems += await seen_problems(faults)
     length_s = world.clock.monotonic_s()
     digest, constructs = _digest(world), await constructs_of(world)
     await cancel_all_tasks()

@@ -33,12 +33,19 @@ class WorkInputs(Inputs):
 
 
 class WorkTool:
-    """Kind ``work``: counts its effect, takes its time, then returns ``value``."""
+    """Kind ``work``: counts its effect and tells who sees it, takes its time, then returns ``value``."""
 
     spec = KindSpec("work", WorkInputs, Knobs)
 
-    def __init__(self, clock: Clock, effects: Counter[Effect], awake: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        effects: Counter[Effect],
+        saw: Callable[[Effect], None],
+        awake: Callable[[], Awaitable[None]],
+    ) -> None:
         self._clock = clock
+        self._saw = saw
         self._effects = effects
         self._awake = awake
 
@@ -50,7 +57,9 @@ class WorkTool:
         """
         inputs = validated(WorkInputs, call.inputs)
         await self._awake()
-        self._effects[Effect(call.execution_id, call.step, call.idempotency_key, call.attempt)] += 1
+        effect = Effect(call.execution_id, call.step, call.idempotency_key, call.attempt)
+        self._effects[effect] += 1
+        self._saw(effect)
         await self._clock.sleep(inputs.takes_s)
         await self._awake()
         if call.attempt <= inputs.failures:

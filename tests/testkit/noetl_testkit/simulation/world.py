@@ -125,7 +125,8 @@ class SimulatedWorld:
             )
             self._begin(self._until_it_ends(host, server.run()))
         else:
-            tools: dict[str, Tool] = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
+            working = WorkTool(self.clock, self.effects, self.clients.saw, host.awake)
+            tools: dict[str, Tool] = {"work": working, "noop": NoopTool()}
             self._begin(self._until_it_ends(host, run_worker(host, tools, SLOTS)))
 
     def _upkeep(self, host: SimulatedHost) -> Upkeep:
