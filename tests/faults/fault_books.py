@@ -78,7 +78,8 @@ def _task_of(event: StoredEvent) -> tuple[str, str, int]:
 
 def effect_problems(effects: Mapping[str, Sequence[float]], job: Job, explained: Explained) -> list[str]:
     """Whether all effects happened, by the ledger, and once unless a fault explains more."""
-    found = [] if len(effects) == job.effects else [f"{len(effects)} effects, not {job.effects}"]
+    wanted = sum(job.effects.values())
+    found = [] if len(effects) == wanted else [f"{len(effects)} effects, not {wanted}"]
     found += [
         f"the effect {key} happened {len(times)} times, and no fault explains that"
         for key, times in effects.items()

@@ -229,7 +229,7 @@ class Faults:
     async def send_hostile(self, dice: Random) -> None:
         """Messages that are well signed and wrong inside, about an execution of nobody's."""
         job = JOBS["waiting"]
-        victim = await self.stack.submit(job, f"victim-{dice.getrandbits(64):x}")
+        victim = await self.stack.submit(job, f"victim-{dice.getrandbits(64):x}", is_judged=False)
         ring = key_ring(self.stack.endpoint(SERVER).access_keys, ACCESS_KEY_VARIABLE)
         assert ring is not None
         digest, address = digest_of(job.source), self.stack.embedded.address

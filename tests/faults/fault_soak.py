@@ -10,6 +10,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import linear_regression, median
 from typing import Final, NamedTuple
 
@@ -146,8 +147,12 @@ def _figure(name: str, series: Sequence[tuple[float, float]]) -> Figure:
     return Figure(name, middle, max(values), growth, max(bound.growth, bound.part * middle))
 
 
-async def soak(seed: int, minutes: float) -> tuple[Round, list[Figure]]:
-    """What became of the executions, and of what should stay flat."""
+async def soak(seed: int, minutes: float, kept: Path | None = None) -> tuple[Round, list[Figure]]:
+    """What became of the executions, and of what should stay flat.
+
+    Args:
+        kept: A file for the history.
+    """
     async with single_stack() as weather:
         weather.faults.spared = WATCHED
         kinds = [kind for kind in KINDS if weather.faults.can(kind)]
@@ -157,6 +162,7 @@ async def soak(seed: int, minutes: float) -> tuple[Round, list[Figure]]:
         await end_tasks([sampling])
         if left := await sampler.commands_left():
             done.problems.append(f"{left} commands are left in the queue")
+        done.problems.extend(await asyncio.to_thread(weather.history_problems, kept))
         return done, sampler.figures()
 
 
@@ -175,10 +181,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--history", type=Path, default=Path("build/histories/soak.jsonl"), help="what clients saw")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     began_s = time.monotonic()
-    done, figures = asyncio.run(soak(options.seed, options.minutes))
+    done, figures = asyncio.run(soak(options.seed, options.minutes, options.history))
     print(shown(figures), *done.problems, sep="\n")
     print(
         f"seed {options.seed}: {(time.monotonic() - began_s) / 60:.0f} min, {len(done.strokes)} faults, "

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from fault_client import ASK_AGAIN_S, RecordedClient, insist
 from fault_ledger import Ledger
 from fault_work import Job
 from msgspec.structs import replace
@@ -22,7 +25,6 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.local.gateway_address import ensure_token
 from noetl_stream.local.processes import listen
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.egress import ALLOW_VARIABLE
 from noetl_stream.settings.sources.environment import Settings
@@ -30,11 +32,12 @@ from noetl_stream.settings.sources.process_environment import identity_environme
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stack import StackAccess, embedded_endpoint, prepare_embedded
 from noetl_stream.wiring.stores import Connected, connect, ensure_all_streams
+from noetl_testkit.history.recorder import Recorder
 from slow_line import SlowLine
 
 IDENTITIES = {"server": SERVER, "worker": worker_identity("default"), "gateway": GATEWAY}
 RESTART_S = 0.2
-ASK_AGAIN_S = 0.2
+HISTORY = "history.jsonl"
 MENDED_WITHIN_S = 60.0
 SLOTS = 16
 REPLICAS = 3
@@ -141,14 +144,19 @@ class FaultStack:
 
     Attributes:
         connected: The client's own connections, over no line.
+        client: Asks the gateway.
+        started: The job of each execution that is to be judged.
+        history: What clients and the ledger see, in the file ``history.jsonl`` of the folder.
         nats_url: Of a cluster; empty for the embedded NATS.
     """
 
     connected: Connected
-    gateway: GatewayConnection
+    client: RecordedClient
 
-    def __init__(self, embedded: EmbeddedStack, ledger: Ledger, folder: Path, nats_url: str = "") -> None:
+    def __init__(self, embedded: EmbeddedStack, ledger: Ledger, history: Recorder, folder: Path, nats_url: str) -> None:
         self.embedded, self.ledger, self.folder, self.nats_url = embedded, ledger, folder, nats_url
+        self.history = history
+        self.started: dict[str, Job] = {}
         self.roles: dict[str, Role] = {}
 
     def endpoint(self, identity: str) -> Endpoint:
@@ -161,25 +169,20 @@ class FaultStack:
     def of_kind(self, kind: str) -> list[Role]:
         return [role for role in self.roles.values() if role.kind == kind]
 
-    async def submit(self, job: Job, key: str) -> str:
-        """Starts the job through the gateway, however often that fails; returns the execution once it is accepted."""
-        body = {"playbook": job.source, "workload": {"ledger": self.ledger.url}}
-        while True:
-            try:
-                started = await self.gateway.post(ExecutionDocument, "executions", body=body, key=key)
-            except NoetlError:
-                await asyncio.sleep(ASK_AGAIN_S)
-            else:
-                return started.execution_id
+    async def submit(self, job: Job, key: str, *, is_judged: bool = True) -> str:
+        """Starts the job through the gateway, however often that fails; returns the execution once it is accepted.
+
+        Args:
+            is_judged: Whether it must end as the job says.
+        """
+        start = partial(self.client.start, job, f"{self.ledger.url}/{key}", key, is_judged=is_judged)
+        execution_id = (await insist(start)).execution_id
+        if is_judged:
+            self.started[execution_id] = job
+        return execution_id
 
     async def cancel(self, execution_id: str, key: str) -> None:
-        while True:
-            try:
-                await self.gateway.post(AcceptedDocument, "executions", execution_id, "cancel", key=key)
-            except NoetlError:
-                await asyncio.sleep(ASK_AGAIN_S)
-            else:
-                return
+        await insist(partial(self.client.change, "cancel", execution_id, key))
 
 
 @asynccontextmanager
@@ -196,16 +199,19 @@ async def running_stack(
         embedded = await asyncio.to_thread(EmbeddedStack.join, home)
         opened.push_async_callback(asyncio.to_thread, embedded.leave)
         await prepare_embedded(StackAccess(Settings(), embedded))
-        ledger = await opened.enter_async_context(Ledger().serving())
-        stack = FaultStack(embedded, ledger, home.parent, nats_url)
+        file = opened.enter_context((home.parent / HISTORY).open("w", buffering=1))
+        history = Recorder(file, time.monotonic)
+        ledger = await opened.enter_async_context(Ledger(history).serving())
+        stack = FaultStack(embedded, ledger, history, home.parent, nats_url)
         if nats_url:
             await persist(lambda: ensure_all_streams(stack.endpoint(ADMIN), replicas=REPLICAS))
         stack.connected = await connect(stack.endpoint(GATEWAY), name="faults")
         opened.push_async_callback(stack.connected.close)
         accepting = opened.enter_context(listen(0))
         token = await ensure_token(home, stack.connected.store.tokens, SystemClock())
-        stack.gateway = GatewayConnection(f"http://127.0.0.1:{accepting.getsockname()[1]}", token, SystemClock())
-        opened.push_async_callback(stack.gateway.close)
+        gateway = GatewayConnection(f"http://127.0.0.1:{accepting.getsockname()[1]}", token, SystemClock())
+        opened.push_async_callback(gateway.close)
+        stack.client = RecordedClient(gateway, history)
         for name in (f"{kind}-{number}" for kind, count in counts.items() for number in range(1, count + 1)):
             stack.roles[name] = await _role(stack, name, program, accepting.fileno(), opened)
         running = [asyncio.create_task(role.run()) for role in stack.roles.values()]

@@ -10,24 +10,29 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
 from fault_books import problems, repeated
+from fault_client import audit, visit
 from fault_kinds import CLUSTERED, SERVER_SIDE, TOUCHING, Faults, Kind, small_disk
-from fault_stack import FaultStack, ended, persist, running_stack
-from fault_work import JOBS, Job
+from fault_stack import HISTORY, FaultStack, ended, persist, running_stack
+from fault_work import CANCELLED, JOBS, Job
 
 from homes import folder_for_home
 from nats_namespaces import DividedCluster, can_make_namespaces
 from nats_process import NatsCluster
 from noetl_stream.errors import NoetlError
+from noetl_testkit.history.check import violations
 
 COUNTS: Final = {"server": 2, "worker": 2, "gateway": 1}
 IN_FLIGHT: Final = 8
@@ -39,6 +44,8 @@ RECOVERED_WITHIN_S: Final = 40.0
 
 CALM_WITHIN_S: Final = 240.0
 DISK_GB: Final = 16
+AUDITED: Final = 500
+"""Of so many executions of a round the events are read once they have ended."""
 
 
 class Stroke(NamedTuple):
@@ -91,9 +98,8 @@ class Weather:
 
     async def round(self, strokes: Sequence[Stroke], jobs_seed: int, at_once: int) -> Round:
         """Strikes while executions run, and returns once all have ended."""
-        jobs: dict[str, Job] = {}
         calm, first = asyncio.Event(), len(self._struck)
-        feeding = [asyncio.create_task(self._feed(jobs, Random(jobs_seed + line), calm)) for line in range(IN_FLIGHT)]
+        feeding = [asyncio.create_task(self._feed(Random(jobs_seed + line), calm)) for line in range(IN_FLIGHT)]
         async with asyncio.TaskGroup() as striking:
             free = asyncio.Semaphore(at_once)
             for stroke in strokes:
@@ -104,29 +110,48 @@ class Weather:
         began_s = time.monotonic()
         async with asyncio.timeout(CALM_WITHIN_S):
             await asyncio.gather(*feeding)
+        jobs, self.stack.started = self.stack.started, {}
         left = await ended(self.stack, list(jobs), CALM_WITHIN_S)
         calm_s = time.monotonic() - began_s
         may_fail = {"large", "wide"} if self.faults.lost_objects else set()
         found = await persist(lambda: problems(self.stack, jobs, self._explains, may_fail))
+        audited = iter(enumerate(jobs))
+        await asyncio.gather(*(self._audit(audited) for _ in range(IN_FLIGHT)))
         self.faults.lost_objects = False
         effects = sum(len(times) for one in jobs for times in self.stack.ledger.effects[one].values())
         assert all(any(one in text for text in found) for one in left)
         return Round(self._struck[first:], jobs, effects, repeated(self.stack, jobs), calm_s, found)
 
-    async def _feed(self, jobs: dict[str, Job], dice: Random, calm: asyncio.Event) -> None:
+    async def _feed(self, dice: Random, calm: asyncio.Event) -> None:
         while not calm.is_set():
             self._numbers += 1
-            job = dice.choice(list(JOBS.values()))
-            execution_id = await self.stack.submit(job, f"storm-{self._numbers}")
-            jobs[execution_id] = job
+            job, key = dice.choice([*JOBS.values(), CANCELLED]), f"storm-{self._numbers}"
+            execution_id = await self.stack.submit(job, key)
+            await visit(self.stack.client, execution_id, job, key, dice.getrandbits(32))
             await ended(self.stack, [execution_id], LONGEST_S)
+
+    async def _audit(self, executions: Iterator[tuple[int, str]]) -> None:
+        for number, one in executions:
+            await persist(partial(audit, self.stack.client, one, events=number < AUDITED))
 
     async def _strike(self, stroke: Stroke) -> None:
         began_s = time.monotonic()
         try:
             await stroke.kind.act(self.faults, Random(stroke.seed), stroke.lasts_s)
         finally:
-            self._struck.append(Struck(stroke.kind, began_s, time.monotonic()))
+            ended_s = time.monotonic()
+            self._struck.append(Struck(stroke.kind, began_s, ended_s))
+            if stroke.kind.touches:
+                until_s = ended_s + RECOVERED_WITHIN_S
+                self.stack.history.note("fault", at=began_s, kind=stroke.kind.name, until=until_s)
+
+    def history_problems(self, kept: Path | None = None) -> list[str]:
+        """What no legal history explains of all that clients saw; ``kept``: where its file is copied to."""
+        history = self.stack.folder / HISTORY
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(history, kept)
+        return [str(one) for one in violations(history.read_text().splitlines())]
 
     def _explains(self, times: Sequence[float]) -> bool:
         """Whether a fault touched a worker or the stream around these times."""
@@ -206,8 +231,14 @@ ROUNDS: Final = (ALL, SERVERS, ALL, SERVERS, CLUSTER)
 """In turn, as often as there are faults left."""
 
 
-async def storm(seed: int, faults: int, per_round: int, only_round: int | None = None) -> list[Round]:
-    """Rounds of a storm, printed; those of a cluster come last."""
+async def storm(
+    seed: int, faults: int, per_round: int, only_round: int | None = None, kept: Path | None = None
+) -> list[Round]:
+    """Rounds of a storm, printed; those of a cluster come last.
+
+    Args:
+        kept: A folder for the histories.
+    """
     rounds: list[Round] = []
     counts = [min(per_round, faults - at) for at in range(0, faults, per_round)]
     planned = [(number, ROUNDS[number % len(ROUNDS)], count) for number, count in enumerate(counts)]
@@ -223,6 +254,10 @@ async def storm(seed: int, faults: int, per_round: int, only_round: int | None =
                 done = await weather.round(strokes, seed * 1_000 + number, plan.at_once)
                 rounds.append(done)
                 print(_shown(number, seed, plan.what, done), *done.problems, sep="\n  ", flush=True)
+            file = kept and kept / f"{'cluster' if of_cluster else 'single'}-{seed}.jsonl"
+            found = await asyncio.to_thread(weather.history_problems, file)
+            print(f"what clients saw: {len(found)} violations", *found, sep="\n", flush=True)
+            rounds[-1].problems.extend(found)
     return rounds
 
 
@@ -232,10 +267,13 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=300)
     parser.add_argument("--round", type=int, default=None, help="this round alone, as it was in the whole storm")
     parser.add_argument("--per-round", type=int, default=40)
+    parser.add_argument(
+        "--histories", type=Path, default=Path("build/histories"), help="where to keep what clients saw"
+    )
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     began_s = time.monotonic()
-    rounds = asyncio.run(storm(options.seed, options.faults, options.per_round, options.round))
+    rounds = asyncio.run(storm(options.seed, options.faults, options.per_round, options.round, options.histories))
     struck = Counter(one.kind.name for done in rounds for one in done.strokes)
     found = sum(len(done.problems) for done in rounds)
     for name, count in sorted(struck.items()):
