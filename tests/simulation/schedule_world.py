@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from io import StringIO
 from random import Random
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from noetl_stream.schedule.recurrence import Recurrence
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_testkit.conformance.catalog import registered
+from noetl_testkit.history.check import violations
+from noetl_testkit.history.recorder import Recorder
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.store import StagedStore
@@ -213,7 +216,22 @@ class ScheduleWorld:
                     found.append(f"{path}: occurrence {row.number} is {row.status}, and was started {times} times")
                 if row.status == "skipped" and not body.get("reason"):
                     found.append(f"{path}: occurrence {row.number} was skipped without a reason")
-        return iter([*found, *(f"{one} is in no history" for one in started)])
+        return iter([*found, *(f"{one} is in no history" for one in started), *await self._seen_problems()])
+
+    async def _seen_problems(self) -> list[str]:
+        """What no legal history explains of the intervals: what an operator reads of them, and multiples since 1970."""
+        seen, now_ms = StringIO(), self.clock.now_ms()
+        history = Recorder(seen, self.clock.monotonic_s)
+        for path, terms in self.terms.items():
+            if (every_ms := (terms.timetable.every_s or 0) * 1000) == 0:
+                continue
+            for due_ms in range((self.registered_ms[path] // every_ms + 1) * every_ms, now_ms + 1, every_ms):
+                history.note("due", source=path, of=due_ms, maybe=due_ms >= now_ms - terms.jitter_s * 1000)
+            for row in await self.history(path):
+                body, what = codec.decode_json(row.body), "skipped" if row.status == "skipped" else "started"
+                told = {"execution": row.execution_id, "reason": body.get("reason", "")}
+                history.note(what, source=path, of=body["scheduled_ms"], **told)
+        return [str(one) for one in violations(seen.getvalue().splitlines())]
 
 
 def every(minutes: int) -> Timetable:
