@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from itertools import count
-from random import Random
 from typing import Any, Final, TypeVar
 
 from fault_work import CANCELLED, SIGNAL, Job
@@ -116,12 +115,11 @@ async def insist(ask: Callable[[], Awaitable[Answer | None]]) -> Answer:
         await asyncio.sleep(ASK_AGAIN_S)
 
 
-async def visit(client: RecordedClient, execution_id: str, job: Job, key: str, seed: int) -> None:
+async def visit(client: RecordedClient, execution_id: str, job: Job, key: str, *, is_patched: bool) -> None:
     """What clients do with an execution while it runs: two patch its ``ctx`` and read, others do what its job needs."""
-    patching = [_patch_and_read(client, execution_id, f"{key}-{number}", Random(seed + number)) for number in range(2)]
     async with asyncio.TaskGroup() as group:
-        for number, one in enumerate(patching):
-            group.create_task(one, name=f"{key}-{number}")
+        for name in (f"{key}-one", f"{key}-two") if is_patched else ():
+            group.create_task(_patch_and_read(client, execution_id, name), name=name)
         if job.name == "told":
             signal = partial(client.change, "signals", execution_id, f"{key}-signal", SIGNAL)
             group.create_task(insist(signal), name=f"{key}-signal")
@@ -129,10 +127,12 @@ async def visit(client: RecordedClient, execution_id: str, job: Job, key: str, s
             group.create_task(insist(partial(client.change, "cancel", execution_id, f"{key}-cancel")))
 
 
-async def _patch_and_read(client: RecordedClient, execution_id: str, name: str, dice: Random) -> None:
-    """Whatever the answers are: a patch may be refused, or its answer be lost."""
-    for number in range(2):
-        values = dict.fromkeys(dice.sample("abc", dice.randint(1, 2)), f"{name}-{number}")
+async def _patch_and_read(client: RecordedClient, execution_id: str, name: str) -> None:
+    """Whatever the answers are: a patch may be refused, or its answer be lost. Each changes two keys, of which other
+    patches change one as well.
+    """
+    for number, keys in enumerate(("ab", "bc")):
+        values = dict.fromkeys(keys, f"{name}-{number}")
         await client.change("ctx", execution_id, f"{name}-{number}", values=values)
         await client.read(execution_id)
     with contextlib.suppress(NoetlError):

@@ -236,6 +236,12 @@ def test_every_rule_has_a_change_that_breaks_it() -> None:
     assert MUTATIONS.keys() == RULES.keys()
 
 
+def test_the_documentation_says_which_promise_each_rule_shows() -> None:
+    page = (Path(__file__).parents[2] / "docs/explanation/reliability.md").read_text()
+    rows = [line.split(" | ")[1] for line in page.splitlines() if line.startswith("| ") and line.count(" | ") == 2]
+    assert {name for name in RULES if any(f"`{name}`" in row for row in rows)} == RULES.keys()
+
+
 def test_a_fault_explains_a_second_effect_and_an_end_that_its_client_expects_of_it() -> None:
     lines = legal()
     again({"at": 60.0}, what="effect", step="two")(lines)

@@ -83,8 +83,8 @@ def end_problems(history: History) -> Found:
 
 def _is_excused(history: History, start: Request, last: Call) -> bool:
     """Whether a fault befell it that its client knows to change its end."""
-    faults = [one for one in history.of("fault") if one["kind"] in start.expects.get("unless", ())]
-    return any(fault.at <= last.lines[-1].at and fault["until"] >= start.began for fault in faults)
+    kinds = start.expects.get("unless", ())
+    return len(kinds) > 0 and any(one["kind"] in kinds for one in history.faults(start.began, last.lines[-1].at))
 
 
 def status_problems(history: History) -> Found:
@@ -229,9 +229,7 @@ def _as_expected(history: History, execution: str, start: Request) -> bool:
 
 def _repeated(history: History, effects: Sequence[Line]) -> Found:
     for (key, _), lines in grouped(((line["key"], line["attempt"]), line) for line in effects).items():
-        first, last = lines[0].at, lines[-1].at
-        explained = any(fault.at <= last and fault["until"] >= first for fault in history.of("fault"))
-        if len(lines) > 1 and not explained:
+        if len(lines) > 1 and not history.faults(lines[0].at, lines[-1].at):
             yield f"the effect {key} happened {len(lines)} times, and no fault explains it", lines
 
 

@@ -127,6 +127,10 @@ class History:
     def of(self, *kinds: str) -> list[Line]:
         return [line for kind in kinds for line in self._kinds[kind]]
 
+    def faults(self, since: float, until: float) -> list[Line]:
+        """Those that had begun by ``until``, and whose consequences had not passed at ``since``."""
+        return [line for line in self.of("fault") if line.at <= until and line["until"] >= since]
+
     @cached_property
     def calls(self) -> list[Call]:
         answers = {line["call"]: line for line in self.of("answered")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -130,7 +130,7 @@ def _revocation(random: Random) -> Sequence[TriggerAct]:
     return [TriggerAct(revoke_s, "revoke"), TriggerAct(resume_s, "resume")]
 
 
-class _Start(NamedTuple):
+class TriggerStart(NamedTuple):
     """An execution that a trigger has started."""
 
     execution_id: str
@@ -155,7 +155,7 @@ async def trigger_problems(world: SimulatedWorld, story: Story) -> list[str]:
     """What is wrong with the triggers of a story."""
     if not story.triggers:
         return []
-    starts = [one async for one in _starts(world)]
+    starts = [one async for one in trigger_starts(world)]
     problems = list(world.senders.problems)
     for path in story.triggers:
         rows = await world.store.aggregate_history(aggregate_id("starter", path), 10_000, None)
@@ -175,22 +175,23 @@ async def trigger_problems(world: SimulatedWorld, story: Story) -> list[str]:
     return problems
 
 
-async def _starts(world: SimulatedWorld) -> Any:
+async def trigger_starts(world: SimulatedWorld) -> AsyncIterator[TriggerStart]:
+    """The executions that triggers have started."""
     for execution_id, row in world.store.tables.executions.items():
         (first, *_) = await world.store.journal(execution_id, 0, 1)
         fact = codec.decode_fact(first.data)
         if isinstance(fact, ExecutionRequested) and fact.origin is not None:
             assert fact.origin.kind == TRIGGER
-            yield _Start(execution_id, fact.origin, fact.workload, row.status)
+            yield TriggerStart(execution_id, fact.origin, fact.workload, row.status)
 
 
-def _is_stranded(world: SimulatedWorld, story: Story, start: _Start) -> bool:
+def _is_stranded(world: SimulatedWorld, story: Story, start: TriggerStart) -> bool:
     """Whether the execution at whose end it started was lost with Postgres, not being in EVENTS yet (ADR 30)."""
     of = start.workload.get("of")
     return PUT_BACK in story.faults and of is not None and of not in world.store.tables.executions
 
 
-def _entry_problems(entries: Sequence[_Entry], starts: Sequence[_Start]) -> Iterator[str]:
+def _entry_problems(entries: Sequence[_Entry], starts: Sequence[TriggerStart]) -> Iterator[str]:
     """What is wrong with the history, whatever the events."""
     if [one.row.number for one in entries] != list(range(1, len(entries) + 1)):
         yield "the numbers have holes"
@@ -209,7 +210,7 @@ def _entry_problems(entries: Sequence[_Entry], starts: Sequence[_Start]) -> Iter
 
 
 def _event_problems(
-    world: SimulatedWorld, story: Story, path: str, entries: Sequence[_Entry], starts: Sequence[_Start]
+    world: SimulatedWorld, story: Story, path: str, entries: Sequence[_Entry], starts: Sequence[TriggerStart]
 ) -> Iterator[str]:
     """Whether each event that was accepted is in the history once, and has started at most one execution."""
     seen = Counter(one.number for one in entries if not one.body.get("resent"))
@@ -237,7 +238,7 @@ def _event_problems(
 
 
 def _end_problems(
-    world: SimulatedWorld, path: str, entries: Sequence[_Entry], starts: Sequence[_Start]
+    world: SimulatedWorld, path: str, entries: Sequence[_Entry], starts: Sequence[TriggerStart]
 ) -> Iterator[str]:
     """Whether the trigger was told once of each end that it waits for, if it was known then."""
     told = Counter(one.body["event"]["execution_id"] for one in entries)
