@@ -305,6 +305,8 @@ def test_what_is_no_history_is_refused_with_its_line(tmp_path: Path, capsys: pyt
         violations(["nonsense"])
     with pytest.raises(BadHistory, match="line 1: answers a call that nobody made"):
         violations(['{"at": 1, "what": "answered", "call": 1, "outcome": "unknown"}'])
+    with pytest.raises(BadHistory, match="answers a call that nobody made, or that is answered"):
+        found([*legal(), answer_of(legal(), key="p1")])
     lines = legal()
     only(lines, key="p2")["values"]["a"] = 1
     with pytest.raises(BadHistory, match="line 14: a patch writes a value of a for a second time"):

@@ -100,9 +100,8 @@ def status_problems(history: History) -> Found:
                 yield f"a client saw the execution {execution} go back", [*earlier.lines, *later.lines]
         for change in history.changes[execution]:
             for call in reads:
-                if change.ended < call.asked.at and (change.position or 0) > call.document.get(
-                    "position", float("inf")
-                ):
+                shown = call.document.get("position", float("inf"))
+                if change.ended < call.asked.at and (change.position or 0) > shown:
                     yield f"the {change.verb} {change.key} is not in a later read", [*change.lines, *call.lines]
     for call in history.calls:
         start = history.starts.get(str(call.asked["execution"]))

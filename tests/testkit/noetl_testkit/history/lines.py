@@ -133,9 +133,10 @@ class History:
 
     @cached_property
     def calls(self) -> list[Call]:
-        answers = {line["call"]: line for line in self.of("answered")}
-        if strange := answers.keys() - {line["call"] for line in self.of("asked")}:
-            raise BadHistory(f"line {answers[strange.pop()].number}: answers a call that nobody made")
+        asked, answers = {line["call"] for line in self.of("asked")}, dict[Any, Line]()
+        for line in self.of("answered"):
+            if line["call"] not in asked or answers.setdefault(line["call"], line) is not line:
+                raise BadHistory(f"line {line.number}: answers a call that nobody made, or that is answered")
         return [Call(line, answers.get(line["call"])) for line in self.of("asked")]
 
     @cached_property
