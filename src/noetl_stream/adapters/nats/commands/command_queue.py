@@ -161,6 +161,7 @@ class NatsCommandQueue(OutboxPort):
         """Lists the commands in the queue. Above 100,000 NATS answers in pages, between which the queue may change. A
         command missed that way is reissued, and its claim drops it.
         """
+        await self._mend_consumers()
         found: dict[str, str] = {}
         places: set[tuple[str, int]] = set()
         async for subject in self._subjects():
@@ -175,6 +176,26 @@ class NatsCommandQueue(OutboxPort):
                 except NoetlError as error:
                     log.warning("pool %s may have no queue for priority %d: %s", pool, priority, error)
         return found
+
+    async def _mend_consumers(self) -> None:
+        """Purges the stream up to what a consumer has delivered, if that is beyond its end: NATS has lost that end, and
+        gives its sequences again, which the consumer would pass over.
+        """
+        delivered = max([one.delivered.stream_seq async for *_, one in self._consumers()], default=0)
+        if delivered <= await self._last_sequence():
+            return
+        await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)  # the leader of a consumer may be ahead of the stream's for a moment
+        if delivered > (last := await self._last_sequence()):
+            log.error(
+                "COMMANDS ends at %d, and a consumer has delivered up to %d: NATS has lost its end. "
+                "It is purged, and what it lacks is issued again",
+                last,
+                delivered,
+            )
+            await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"seq": delivered + 1})
+
+    async def _last_sequence(self) -> int:
+        return (await stream_info(self._connection, COMMANDS)).state.last_seq
 
     async def pools(self) -> list[QueuedPool]:
         """Lists the pools' consumers. A pool that never had a worker has no consumer: the queue is scanned if it has

@@ -1,0 +1,47 @@
+"""The queue after a power loss has taken its newest messages, but not what a consumer knows of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from nats_process import NatsServer
+from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.protocol.subjects import COMMANDS
+from noetl_testkit.conformance.command_queue import command, expect_present, issue, source_of, take
+
+
+async def delivered(connection: NatsConnection) -> int:
+    """The last sequence that the consumer of the pool has delivered."""
+    answer = msgspec.json.decode(await connection.api(f"CONSUMER.INFO.{COMMANDS}.pool-default"))
+    return int(answer["delivered"]["stream_seq"])
+
+
+async def test_commands_are_delivered_although_a_consumer_is_ahead_of_its_stream(
+    own_nats: NatsServer, own_connection: NatsConnection, tmp_path: Path
+) -> None:
+    stream = tmp_path / "nats-data" / "jetstream" / "$G" / "streams" / COMMANDS
+    queue = await NatsCommandQueue.open(own_connection)
+    source = await source_of(queue, "default")
+    await issue(queue, *(command(f"c{number}") for number in range(5)))
+    for one in await take(source, 5):
+        one.ack()
+    await expect_present(queue, set())
+    own_nats.stop()
+    for block in (stream / "msgs").iterdir():
+        block.unlink()
+    (stream / "meta.sum").write_bytes(b"")  # NATS syncs neither it nor the state of a consumer
+    own_nats.start()
+    await ensure_streams(own_connection)
+    await queue.add_pool("default")
+    assert await delivered(own_connection) == 5
+
+    await issue(queue, command("later"))
+    await expect_present(queue, set())  # it is purged, which servers see as a loss
+    await issue(queue, command("again"))
+    (found,) = await take(source, 1)
+    assert found.subject.endswith(".again")
+    await source.close()
