@@ -8,12 +8,13 @@ EFFORT ?= 50
 SEEDS ?= 100000
 SEED ?= 1
 FAULTS ?= 300
+CUTS ?= 200
 MINUTES ?= 30
 
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test containers verify simulate hostile faults soak upgrade bench check docs page wheel sbom lock clean
+.PHONY: help demo test containers verify simulate hostile faults power soak upgrade bench check docs page wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -38,6 +39,9 @@ hostile: $(READY)  ## Write a million hostile messages into running servers, at 
 
 faults: $(READY)  ## Break a real stack FAULTS times by the storm of SEED, and check its books against a ledger of effects
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_storm.py --seed $(SEED) --faults $(FAULTS)
+
+power: $(READY)  ## Cut the power of real stores CUTS times under load, where root can mount file systems in files
+	PYTHONPATH=tests $(BIN)/python tests/faults/fault_power.py --seed $(SEED) --cuts $(CUTS)
 
 soak: $(READY)  ## Run mixed load with faults for MINUTES, and judge whether memory, connections and sizes stay flat
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_soak.py --seed $(SEED) --minutes $(MINUTES)

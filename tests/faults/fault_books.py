@@ -8,9 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from fault_stack import FaultStack
 from fault_work import Job
 
+from noetl_stream.concurrency import closing
+from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.store import ExecutionRow, StoredEvent
+from noetl_stream.protocol.nats_permissions import SERVER
+from noetl_stream.server.ownership.recorded import RecordedPartition, read_partition
 from noetl_stream.storage.journal import events_of
+from noetl_stream.wiring.stores import connect_to_nats
 
 Explained = Callable[[Sequence[float]], bool]
 """Whether faults explain that an effect happened at each of these times."""
@@ -34,13 +39,28 @@ async def problems(
         journals = await store.journals(dict.fromkeys(part, 0))
         for one in part:
             journal, row = list(events_of(one, journals[one])), rows.get(one)
-            if jobs[one].name in may_fail and row is not None and row.status == "failed":
+            if jobs[one].name in may_fail and row is not None and b"result_lost" in (row.error or b""):
                 continue
             wrong = [*row_problems(row, jobs[one]), *journal_problems(row, journal, jobs[one])]
             wrong += effect_problems(stack.ledger.effects.get(one, {}), jobs[one], explained)
             found += [f"{one} ({jobs[one].name}): {text}" for text in wrong]
     found += [f"{one}: waits for nothing" for one in await store.stuck(100) if one in jobs]
     return found
+
+
+async def unpublished(stack: FaultStack, jobs: Collection[str]) -> list[str]:
+    """Of these executions those whose journal `database rebuild` would not find in EVENTS to its end."""
+    rows = await stack.connected.store.executions(list(jobs))
+    held: dict[str, int] = {}
+    async with closing(await connect_to_nats(stack.endpoint(SERVER), name="faults")) as server:
+        for partition in range(PARTITIONS):
+            recorded = RecordedPartition(await read_partition(server.log, partition, 0), after_tick=0)
+            held |= {one: sum(entry.width for entry in it.entries(0)) for one, it in recorded.executions.items()}
+    return [
+        f"{one}: EVENTS holds {held.get(one, 0)} of {rows[one].position} positions"
+        for one in jobs
+        if one in rows and held.get(one, 0) < rows[one].position
+    ]
 
 
 def repeated(stack: FaultStack, jobs: Mapping[str, Job]) -> int:

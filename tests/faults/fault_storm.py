@@ -172,7 +172,7 @@ async def single_stack() -> AsyncIterator[Weather]:
         for disk in disks.values():
             opened.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=True)
         stack = await opened.enter_async_context(running_stack(home, COUNTS))
-        opened.enter_context(_watching(stack))
+        opened.enter_context(watching(stack))
         yield Weather(stack, Faults(stack, disks))
 
 
@@ -185,12 +185,12 @@ async def clustered_stack() -> AsyncIterator[Weather]:
         opened.callback(cluster.end)
         cluster.start()
         stack = await opened.enter_async_context(running_stack(folder / "home", COUNTS, nats_url=cluster.url))
-        opened.enter_context(_watching(stack))
+        opened.enter_context(watching(stack))
         yield Weather(stack, Faults(stack, {}, cluster))
 
 
 @contextlib.contextmanager
-def _watching(stack: FaultStack) -> Iterator[None]:
+def watching(stack: FaultStack) -> Iterator[None]:
     """Starts the embedded servers again when they end, as ``dev`` does."""
 
     async def watch() -> None:

@@ -160,6 +160,9 @@ class Chosen:
     def current(self) -> Grants:
         return Grants((), ("simulation/one",), "everything")
 
+    async def refresh(self) -> None:
+        """They never change."""
+
 
 @pytest.mark.parametrize(
     ("max_bytes", "expected"), [(None, 0), (MAX_BYTES, LEAST_LOG_BYTES), (1 << 30, (1 << 30) // LOGS_PART)]
