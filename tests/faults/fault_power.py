@@ -103,7 +103,7 @@ class Power(Faults):
             states = {name: await _state(admin, name) for name in (EVENTS, COMMANDS, RESULTS)}
             for name, state in states.items():
                 if state == STALLED:
-                    await persist(lambda name=name: admin.api(f"STREAM.DELETE.{name}"))
+                    await persist(lambda name=name: _delete(admin, name))
         self.lost += [f"{name} {state}" for name, state in states.items() if state]
         await persist(lambda: ensure_all_streams(self.stack.endpoint(ADMIN), replicas=replicas))
 
@@ -114,6 +114,14 @@ class Power(Faults):
             disk.cut()
         for disk in disks:
             disk.restart()
+
+
+async def _delete(admin: NatsConnection, stream: str) -> None:
+    try:
+        await admin.api(f"STREAM.DELETE.{stream}")
+    except ApiRefused as refused:  # it is gone: the answer to an attempt before came too late
+        if refused.err_code != STREAM_NOT_FOUND:
+            raise
 
 
 async def _state(admin: NatsConnection, stream: str) -> str:
@@ -129,8 +137,9 @@ async def _state(admin: NatsConnection, stream: str) -> str:
         except NoetlError:
             await asyncio.sleep(ASK_AGAIN_S)
         else:
-            cluster = found.get("cluster")
-            if cluster is None or (cluster.get("leader") and any(one["current"] for one in cluster["replicas"])):
+            cluster = found.get("cluster") or {}
+            others = cluster.get("replicas")
+            if others is None or (cluster.get("leader") and any(one["current"] for one in others)):
                 return ""
             await asyncio.sleep(ASK_AGAIN_S)
     return STALLED
