@@ -44,6 +44,17 @@ LONGEST_FIRST = (
 )
 """The slowest groups, in the order in which they start, so that all workers end at about the same time."""
 
+LONGEST_ID = 100
+"""Characters of a parameter in the name of a test. Each worker sends all names, and a name with every report."""
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A large text is told by its beginning and its length."""
+    if isinstance(val, str | bytes) and len(val) > LONGEST_ID:
+        beginning = val[:LONGEST_ID] if isinstance(val, str) else val[:LONGEST_ID].decode("ascii", "backslashreplace")
+        return f"{beginning}... of {len(val)}"
+    return None
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

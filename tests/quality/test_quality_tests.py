@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).resolve().parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
 TEST_FILES = sorted(TESTS.rglob("test_*.py"))
@@ -76,3 +78,14 @@ def test_no_test_compares_times_of_the_processor() -> None:
         path.name for path in TEST_FILES if re.search(r"\b(process_time|thread_time|perf_counter)\b", path.read_text())
     }
     assert timed - {Path(__file__).name} == set()
+
+
+def test_no_test_has_a_large_text_for_a_name(request: pytest.FixtureRequest) -> None:
+    assert max(len(item.nodeid) for item in request.session.items) < 1_000
+
+
+def test_a_large_text_is_named_by_its_beginning_and_its_length(request: pytest.FixtureRequest) -> None:
+    name = request.config.hook.pytest_make_parametrize_id
+    assert name(config=request.config, val="x" * 101, argname="a") == "x" * 100 + "... of 101"
+    assert name(config=request.config, val=b"\xff" * 101, argname="a") == "\\xff" * 100 + "... of 101"
+    assert name(config=request.config, val="x" * 100, argname="a") is None
