@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,17 @@ LONGEST_ID = 100
 """Characters of a parameter in the name of a test. Each worker sends all names, and a name with every report."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker begins to collect at another folder: what one has compiled, the others read."""
+    paths = (ROOT / "tests").iterdir()
+    parts = sorted(str(path) for path in paths if path.match("test_*.py") or any(path.rglob("test_*.py")))
+    sys.path += parts  # helpers are imported from folders that may come later
+    worker = getattr(config, "workerinput", None)
+    if worker and config.args == config.getini("testpaths"):
+        first = len(parts) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args = [*parts[first:], *parts[:first]]
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """A large text is told by its beginning and its length."""
     if isinstance(val, str | bytes) and len(val) > LONGEST_ID:
@@ -66,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
         if EFFORT > 1 or item.get_closest_marker("verify") or item.get_closest_marker("containers"):
             item.add_marker(pytest.mark.timeout(0))
-    items.sort(key=_start_order)
+    items.sort(key=lambda item: (_start_order(item), item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_finish() -> None:
