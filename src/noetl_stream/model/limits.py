@@ -59,7 +59,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         max_step_runs: Step runs of one execution, so that cycles of steps end.
         max_decisions_per_fact: Decisions that follow from one fact, so that no fact keeps the server busy for ever.
         max_in_flight: Iterations of one loop at the same time.
-        max_deliveries: Deliveries of a command, or issues without an end, before its step run fails.
+        max_deliveries: Deliveries of a command that were not given back, or issues without an end, before its step run
+            fails.
         max_issues: Issues of a command that its queue lost before a worker took it, before its step run fails.
         max_call_depth: Depth of playbooks calling each other.
         max_descendants: Executions that follow from one through triggers on ends, over all of them, so that triggers

@@ -41,8 +41,8 @@ class WorkTool:
         self,
         clock: Clock,
         effects: Counter[Effect],
-        saw: Callable[[Effect], None],
         awake: Callable[[], Awaitable[None]],
+        saw: Callable[[Effect], None] = lambda effect: None,
     ) -> None:
         self._clock = clock
         self._saw = saw

@@ -125,7 +125,7 @@ class SimulatedWorld:
             )
             self._begin(self._until_it_ends(host, server.run()))
         else:
-            working = WorkTool(self.clock, self.effects, self.clients.saw, host.awake)
+            working = WorkTool(self.clock, self.effects, host.awake, self.clients.saw)
             tools: dict[str, Tool] = {"work": working, "noop": NoopTool()}
             self._begin(self._until_it_ends(host, run_worker(host, tools, SLOTS)))
 

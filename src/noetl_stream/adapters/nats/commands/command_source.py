@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 ACK_WAIT_S = 30.0
 HEARTBEAT_S = 5.0
 RESTART_WAIT_S = 0.5
-MAX_RESTART_WAIT_S = 4.0
+LONGEST_RESTART_WAIT_S = 4.0
 """How long a source, or the connection of its leases, waits at most until it is opened again: a lease is short."""
 
 OPEN_AGAIN_AFTER_S = 1.0
@@ -362,7 +362,7 @@ class NatsCommandSource:
         self._restarting = self._loop.create_task(self._start_until_done())
 
     async def _start_until_done(self) -> None:
-        last_error, waits = "", pauses(RESTART_WAIT_S, MAX_RESTART_WAIT_S)
+        last_error, waits = "", pauses(RESTART_WAIT_S, LONGEST_RESTART_WAIT_S)
         while True:
             line = self._connection.line
             try:
@@ -427,7 +427,7 @@ class LeaseConnection:
         wake = asyncio.Event()
         with self._guard:
             self._loop, self._wake = asyncio.get_running_loop(), wake
-        waits = pauses(OPEN_AGAIN_AFTER_S, MAX_RESTART_WAIT_S)
+        waits = pauses(OPEN_AGAIN_AFTER_S, LONGEST_RESTART_WAIT_S)
         while not self._closed:
             try:
                 connection = await self._connection.sibling(self._name)
@@ -435,7 +435,7 @@ class LeaseConnection:
                 log.warning("cannot renew leases from a separate thread yet: %s", error)
                 await asyncio.sleep(next(waits))
                 continue
-            waits = pauses(OPEN_AGAIN_AFTER_S, MAX_RESTART_WAIT_S)
+            waits = pauses(OPEN_AGAIN_AFTER_S, LONGEST_RESTART_WAIT_S)
             try:
                 await self._send_all(connection, wake)
             finally:
