@@ -20,7 +20,7 @@ async def test_a_body_without_its_type_or_with_a_form_s_is_refused_by_every_rout
         for route in WITH_BODIES:
             if route.operation == "deliverEvent":  # its senders send what they like, and no browser's session counts
                 continue
-            path = re.sub(r"\{.*?\}", "nothing", route.path)
+            path = re.sub(r"\{.*?\}", "nothing", route.path.replace("{revision}", "1"))
             for media in (None, "", *SENT_BY_FORMS, "application/json; charset=utf-16"):
                 headers = own_page if media is None else {**own_page, "Content-Type": media}
                 asked = stage.client.request(

@@ -6,25 +6,27 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final
 
 
-@dataclass(slots=True)
 class ChargedQueries:
     """The queries of one request.
 
-    Attributes:
+    Args:
         turn: Held for a query, and while it waits for a connection.
         longest_s: How long a query that only reads may take, s; ``None``: as long as any statement.
+
+    Attributes:
         spent_s: How long all queries took, s, without waiting for turns and connections.
         ended: Whether the request has: what goes on behind it is charged to nobody.
     """
 
-    turn: AbstractAsyncContextManager[Any]
-    longest_s: float | None
-    spent_s: float = 0.0
-    ended: bool = False
+    __slots__ = ("ended", "longest_s", "spent_s", "turn")
+
+    def __init__(self, turn: AbstractAsyncContextManager[Any], longest_s: float | None) -> None:
+        self.turn, self.longest_s = turn, longest_s
+        self.spent_s = 0.0
+        self.ended = False
 
     @contextmanager
     def measured(self) -> Iterator[None]:
