@@ -30,8 +30,8 @@ from fault_storm import COUNTS, Round, Stroke, Weather, watching
 
 from homes import folder_for_home
 from nats_process import NatsCluster
+from noetl_stream.adapters.nats.api_errors import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.errors import NoetlError
 from noetl_stream.hosting.maintenance import compare_stores
 from noetl_stream.local.home import Home, exclusive_lock

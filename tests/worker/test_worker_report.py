@@ -65,7 +65,7 @@ async def test_the_next_report_waits_until_the_one_before_is_taken(stage: Stage)
     await stage.advance(3.0, step_s=0.1)
     assert len({message_id for _, _, message_id, _ in log.tried}) == 1
     log.refuses = False
-    await stage.advance(1.0)
+    await stage.advance(2.0, step_s=0.1)
     assert stage.names[-1] == "step.done"
     assert numbers_without_holes(stage.reports)
 

@@ -116,7 +116,7 @@ async def test_a_stop_while_the_plan_is_asked_for_cancels_the_run(stage: Stage, 
     stage.plans.plans |= known if is_known else {}
     stage.plans.gate.set()
     await stage.settle()
-    await stage.advance(4.0, step_s=1.0)
+    await stage.advance(12.0, step_s=1.0)
     assert stage.puppet.calls == []
     (failed,) = stage.facts
     assert isinstance(failed, StepFailed) and failed.error.kind == "cancelled"

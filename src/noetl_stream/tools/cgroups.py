@@ -18,6 +18,9 @@ _OF_WORKER: Final = "noetl-worker"
 _CHILD: Final = re.compile(r"noetl-([0-9]+)-[0-9]+")
 _FIRST_VERSION: Final = ("memory", "pids")
 """The controllers of version 1 that are used, each in a tree of its own."""
+_INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
+"""The number that Linux gives it (``PROC_PID_INIT_INO``)."""
+
 _TRIAL_BYTES: Final = 2**20
 _NEEDED: Final = frozenset({"memory", "pids"})
 _USED: Final = _NEEDED | {"cpu", "io"}
@@ -105,8 +108,17 @@ def own_cgroups() -> Cgroups:
         trial.remove()
     except (OSError, KeyError, ValueError) as error:
         return Cgroups(why_not=getattr(error, "strerror", None) or str(error))
-    remove_orphans(places)
+    if _sees_all_processes():
+        remove_orphans(places)
     return places
+
+
+def _sees_all_processes() -> bool:
+    """Whether this process would see the makers of all groups: others may be in another namespace of processes."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _INITIAL_PID_NAMESPACE  # noqa: PTH116
+    except OSError:
+        return False
 
 
 def remove_orphans(places: Cgroups) -> None:
