@@ -16,6 +16,7 @@ from noetl_stream.engine.state import Execution
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
 
+LOOKED_AT: Final = 16
 MOST_KEPT: Final = 1_000
 """Of how many namespaces it is known which had its turn last."""
 
@@ -62,6 +63,11 @@ class FairOrder(Generic[T]):
         """The namespaces of what waited before, by execution."""
         self._began: dict[str, None] = {}
         """The namespaces that were first in an order, the one that was so longest ago first."""
+
+    def is_contested(self, waiting: Sequence[T]) -> bool:
+        """Returns whether some of ``waiting`` are of several known namespaces, by a look at a few of them."""
+        looked_at = waiting[:: len(waiting) // LOOKED_AT or 1]
+        return len({self._known.get(one.execution_id) or self._find(one) for one in looked_at} - {""}) > 1
 
     def sort(self, waiting: Sequence[T]) -> Sequence[T]:
         """Returns ``waiting`` in a fair order, which begins with the namespace that was first longest ago."""

@@ -46,7 +46,7 @@ class InboxMessages(InputSource[InboxItem]):
         if len(items) <= FEW_AT_ONCE:
             return items
         ordered = self._order.sort(items)
-        most = MOST_AT_ONCE if ordered is items else FEW_AT_ONCE
+        most = FEW_AT_ONCE if self._order.is_contested(items) else MOST_AT_ONCE
         if len(items) > most:
             self.restore(items[most:])
         return ordered[:most]

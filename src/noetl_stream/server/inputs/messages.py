@@ -179,8 +179,10 @@ class Messages(InputSource[ReportedMessage]):
         arrived = await parts.reader.take(parts.timers.next_in_s(parts.waits.now_ms(), wait_s))
         own = [message for message in arrived if self._is_next(message)]
         most, few = parts.states.at_once, min(parts.states.at_once, FEW_AT_ONCE)
-        ordered = self._order.sort(own) if self._is_costly or len(own) > few else own
-        self._shared_turns = max(0, self._shared_turns - 1) if ordered is own else SHARED_TURNS
+        is_contested = len(own) > few and self._order.is_contested(own)
+        is_unfair = self._is_costly or is_contested or len(own) > most
+        ordered = self._order.sort(own) if is_unfair else own
+        self._shared_turns = SHARED_TURNS if is_contested else max(0, self._shared_turns - 1)
         if self._is_costly or self._shared_turns:
             most = few
         self._is_costly = False
