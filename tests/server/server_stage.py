@@ -25,7 +25,7 @@ from noetl_stream.model.events import (
     StepStarted,
     TaskProcessed,
 )
-from noetl_stream.model.ids import RunId, digest_of, report_id
+from noetl_stream.model.ids import PARTITIONS, RunId, digest_of, report_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
@@ -230,6 +230,17 @@ class Stage:
         rows = self.tables.executions
         await self.until(lambda: execution_id in rows and rows[execution_id].finished_ms is not None, patience_s)
         return rows[execution_id]
+
+    async def store_report_that_no_server_reads(self, execution_id: str) -> None:
+        """Runs an execution of one step until its end is reported, after the death of the only server."""
+        server, host, _ = self.start_server()
+        await self.until(lambda: len(server.ownership) == PARTITIONS)
+        self.start_worker()
+        await self.request(execution_id, "request-1", ONE_STEP)
+        await self.until(lambda: self.tables.executions)
+        host.kill()
+        stored = self.broker.event_log.stored
+        await self.until(lambda: any(fact in stored[-1].message.body for fact in (b"step.done", b"step.ran")))
 
     async def journal(self, execution_id: str) -> list[StoredEvent]:
         return await self.store.real.journal(execution_id, -1)

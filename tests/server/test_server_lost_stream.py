@@ -114,14 +114,7 @@ async def test_after_a_late_loss_only_the_records_that_are_lost_are_published_ag
 
 
 async def test_a_command_whose_report_is_lost_is_issued_again(stage: Stage) -> None:
-    server, host, _ = stage.start_server()
-    await stage.until(lambda: len(server.ownership) == 32)
-    stage.start_worker()
-    await stage.request(OLD, "request-1", ONE_STEP)
-    await stage.until(lambda: stage.tables.executions)
-    host.kill()
-    log = stage.broker.event_log
-    await stage.until(lambda: b"step.done" in log.stored[-1].message.body or b"step.ran" in log.stored[-1].message.body)
+    await stage.store_report_that_no_server_reads(OLD)
     assert stage.tables.executions[OLD].status == "running"
     lose_all(stage)
     stage.expire(*range(32))
