@@ -33,6 +33,7 @@ PERIODIC: Final = {
     "storage/grants.py keep_fresh": "a look for newer grants",
     "storage/refusal_audit.py record_left_out": "upkeep",
     "tools/children/launcher.py _clean": "waits until the kernel has emptied a group",
+    "tools/python/child.py send_next": "waits for the kernel, until the worker kills it",
     "worker/command/reporter.py run": "waits until a report is due",
     "worker/fitness.py _test_each": "the wait for one self-test",
     "worker/lease.py watch": "asks whether NATS is there, one question at a time",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +19,7 @@ from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.nats.tool import NatsTool
 from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.postgres.tool import PostgresTool
+from noetl_stream.tools.python.child import send_next
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.shell import ShellTool
 from noetl_testkit.descriptors import few_descriptors, no_descriptors
@@ -75,3 +80,24 @@ async def test_a_task_cannot_begin_without_descriptors_and_can_when_there_are_so
             await tool.self_test()
         assert await outcome(tool, call) == "began"
         await tool.close()
+
+
+def test_a_process_for_jobs_waits_while_others_of_its_user_have_too_many_descriptors_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    really_send = socket.send_fds
+
+    def send(*arguments: Any) -> int:
+        if len(waits) < 3:
+            raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
+        return really_send(*arguments)
+
+    monkeypatch.setattr(socket, "send_fds", send)
+    monkeypatch.setattr(time, "sleep", waits.append)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send_next(theirs, 3, theirs)
+        message, descriptors, *_ = socket.recv_fds(ours, 4, 1)
+    os.close(descriptors[0])
+    assert (message, len(waits)) == (b"\x00\x00\x00\x03", 3)

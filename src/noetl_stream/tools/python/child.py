@@ -14,11 +14,13 @@ frame, many jobs share the process (see :mod:`~noetl_stream.tools.python.event_l
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import io
 import os
 import socket
 import sys
+import time
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -38,6 +40,7 @@ TRACE_VARIABLE: Final = "TRACEPARENT"
 MAX_REMEMBERED_BYTES: Final = 32 * 1024
 """The longest code that a template compiles, in bytes. The channel takes that much at once while it is empty."""
 _READ_BYTES: Final = 64 * 1024
+_PAUSE_S: Final = 0.01
 PRELOADED: Final = (
     *("base64", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum", "functools", "hashlib"),
     *("hmac", "io", "itertools", "json", "math", "operator", "os", "pathlib", "re", "string", "textwrap", "time"),
@@ -95,7 +98,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     process_id, connection = fork()
     while _remember(channel, received):
         with connection:
-            socket.send_fds(channel, [exit_code.to_bytes(HEADER_BYTES, "big", signed=True)], [connection.fileno()])
+            send_next(channel, exit_code, connection)
         next_id, connection = fork()  # while the job runs, or waits
         exit_code = os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
         limits.restore()
@@ -104,6 +107,24 @@ def serve(channel_fd: int, cpu_s: int) -> None:
         for folder, kept in folders.items():
             _empty(folder, kept)
         process_id = next_id
+
+
+def send_next(channel: socket.socket, exit_code: int, connection: socket.socket) -> None:
+    """Sends the worker an exit code and the connection to the next process.
+
+    The kernel counts the descriptors that are on their way for all processes of a user, and allows as many as this one
+    may have open: it waits for those of others. The worker kills it if that takes too long.
+    """
+    message = exit_code.to_bytes(HEADER_BYTES, "big", signed=True)
+    while True:
+        try:
+            socket.send_fds(channel, [message], [connection.fileno()])
+        except OSError as error:
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def _remember(channel: socket.socket, received: bytearray) -> bool:

@@ -16,6 +16,7 @@ from noetl_stream.tools.python.template import Child, NotBegun, PythonAnswer, Py
 
 _TRIES: Final = 2
 """How many children, one after the other, may fail before they can take a job."""
+MAX_WHY_CHARS: Final = 500
 
 
 class ChildPool:
@@ -123,18 +124,22 @@ class ChildPool:
 
     async def _ready_child(self, domain: str | None) -> Child:
         self._launcher.check()
+        why = ""
         for _ in range(_TRIES):
             child = self._idle_child(domain) or await self._start(domain)
             self._busy.add(child)
             is_ready = False
             try:
                 is_ready = child.has_next or await child.is_ready()
+                if is_ready:
+                    return child
+                child.kill()
+                why = "exit code {}: {}".format(*await child.last_exit())
             finally:
                 if not is_ready:
                     self._leave(child)
-            if is_ready:
-                return child
-        raise WorkerUnfit(f"the process that forks those of jobs ended or stopped answering {_TRIES} times")
+        ended = f"the process that forks those of jobs ended or stopped answering {_TRIES} times"
+        raise WorkerUnfit(f"{ended}, the last with {why.strip()[-MAX_WHY_CHARS:]}")
 
     def _leave(self, child: Child) -> None:
         self._busy.discard(child)
