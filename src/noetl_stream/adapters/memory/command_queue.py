@@ -51,18 +51,25 @@ class MemoryDelivery:
         self._stored = stored
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._is_answered = False
 
     def ack(self) -> None:
+        self._is_answered = True
         self._queue.acknowledge(self._stored)
 
     def nak(self, delay_s: float = 0.0) -> None:
+        self._is_answered = True
         self._queue.give_back(self._stored, delay_s)
 
     def in_progress(self) -> None:
         if threading.get_ident() == self._thread:
-            self._queue.renew(self._stored)
+            self._renew()
         else:
-            self._loop.call_soon_threadsafe(self._queue.renew, self._stored)
+            self._loop.call_soon_threadsafe(self._renew)
+
+    def _renew(self) -> None:
+        if not self._is_answered:
+            self._queue.renew(self._stored)
 
 
 class MemoryCommandSource:

@@ -60,7 +60,7 @@ class Delivery(Protocol):
         """Returns the command; it is delivered again."""
 
     def in_progress(self) -> None:
-        """Renews the lease. Safe to call from another thread."""
+        """Renews the lease; nothing once the command was completed or returned. Safe to call from another thread."""
 
 
 class CommandSource(Protocol):

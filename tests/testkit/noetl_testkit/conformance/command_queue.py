@@ -187,6 +187,19 @@ class CommandQueueConformance:
         delivery.ack()
         await expect_present(queue, set())
 
+    async def test_the_lease_of_a_command_that_was_returned_cannot_be_renewed(
+        self, queue: CommandQueue, source: CommandSource
+    ) -> None:
+        await issue(queue, command("c1"))
+        (delivery,) = await take(source, 1)
+        delivery.nak()
+        delivery.in_progress()
+        await asyncio.to_thread(delivery.in_progress)
+        (again,) = await take(source, 1)
+        assert again.num_delivered == 2
+        again.ack()
+        await expect_present(queue, set())
+
     async def test_a_pool_gets_only_its_own(self, queue: CommandQueue) -> None:
         await issue(queue, command("c1", pool="small"), command("c2", pool="big", body=b"big"))
         source = await source_of(queue, "big")

@@ -60,7 +60,7 @@ _IN_PROGRESS = b"+WPI"
 class NatsDelivery:
     """A :class:`~noetl_stream.ports.streams.command_queue.Delivery`."""
 
-    __slots__ = ("_held", "_reply", "_source", "_subject", "body", "num_delivered", "stored_ms")
+    __slots__ = ("_held", "_is_answered", "_reply", "_source", "_subject", "body", "num_delivered", "stored_ms")
 
     def __init__(self, source: NatsCommandSource, subject: bytes, reply: bytes, body: bytes) -> None:
         self.body = body
@@ -71,6 +71,7 @@ class NatsDelivery:
         self._source = source
         self._reply = reply.decode()
         self._held = len(body)
+        self._is_answered = False
 
     @property
     def subject(self) -> str:
@@ -84,9 +85,11 @@ class NatsDelivery:
         self._answer(f"-NAK{delay}".encode())
 
     def in_progress(self) -> None:
-        self._source.renew(self._reply)
+        if not self._is_answered:  # else NATS would put its next delivery off, or bring it forward
+            self._source.renew(self._reply)
 
     def _answer(self, word: bytes) -> None:
+        self._is_answered = True
         held, self._held = self._held, 0
         self._source.answer(self._reply, word, held)
 
