@@ -43,6 +43,25 @@ PERIODIC: Final = {
 }
 """The loops that wait at set times and send nothing again, each with what it does."""
 
+ENDINGS: Final = {"end", "kill"}
+"""Callbacks of timers that end what has taken too long."""
+
+TIMERS: Final = {
+    "adapters/nats/commands/command_source.py _check_contact": "looks at its own state",
+    "adapters/nats/commands/command_source.py open": "looks at its own state",
+    "adapters/nats/event_log.py _check_contact": "looks at its own state",
+    "adapters/nats/event_log.py open": "looks at its own state",
+    "adapters/nats/outbox.py _look": "looks for overdue messages, each with a backoff of its own",
+    "adapters/nats/outbox.py put": "looks for overdue messages, each with a backoff of its own",
+    "adapters/postgres/connections/hosts.py watching": "looks for a lost statement, once for each",
+    "gateway/http/connections.py _start_reader_clock": "looks at what a client has read",
+    "language_server/language_server.py ask": "waits for the end of typing",
+    "tools/nats/connections.py connection": "closes an idle connection",
+    "tools/proxy/egress_proxy.py _accept": "listens again when descriptors were short",
+    "tools/python/shared.py run": "gives a cancelled task up",
+}
+"""The functions that set a timer of a fixed time and send nothing again when it is due, each with what it does."""
+
 
 def name_of(call: ast.Call) -> str:
     called = call.func
@@ -68,6 +87,17 @@ def waiting_loops(text: str) -> Iterator[tuple[str, bool]]:
                 yield function.name, any(name_of(call) in BACKOFF for call in calls_in(function))
 
 
+def timers(text: str) -> Iterator[str]:
+    """The functions that set a timer without backoff, for something that is no ending."""
+    for function in ast.walk(ast.parse(text)) if "call_later(" in text else ():
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            calls = list(calls_in(function))
+            set_here = [call for call in calls if name_of(call) == "call_later"]
+            ends = all(isinstance(call.args[1], ast.Attribute) and call.args[1].attr in ENDINGS for call in set_here)
+            if not ends and not any(name_of(call) in BACKOFF for call in calls):
+                yield function.name
+
+
 def modules() -> Iterator[tuple[str, str]]:
     for file in sorted(SOURCE.rglob("*.py")):
         name = file.relative_to(SOURCE).as_posix()
@@ -80,6 +110,25 @@ def test_each_loop_that_waits_has_backoff_or_is_known_to_send_nothing_again() ->
         f"{module} {name}" for module, text in modules() for name, backs_off in waiting_loops(text) if not backs_off
     ]
     assert found == sorted(PERIODIC), "take its waits from `retries.pauses`, or say in PERIODIC what it does"
+
+
+def test_each_timer_has_backoff_or_is_known_to_send_nothing_again() -> None:
+    found = {f"{module} {name}" for module, text in modules() for name in timers(text)}
+    assert found == set(TIMERS), "take its time from `retries.backoff_s`, or say in TIMERS what it does"
+
+
+def test_a_timer_that_sends_again_at_a_set_time_is_found() -> None:
+    text = """
+def send(self):
+    self.loop.call_later(1.0, self.send)
+
+def send_later(self):
+    self.loop.call_later(backoff_s(1.0, self.tries), self.send)
+
+def watch(self):
+    self.loop.call_later(1.0, self.process.kill)
+"""
+    assert list(timers(text)) == ["send"]
 
 
 def test_a_loop_that_sends_again_at_a_set_time_is_found() -> None:

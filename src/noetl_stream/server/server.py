@@ -21,6 +21,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.protocol import subjects
+from noetl_stream.retries import backoff_s
 from noetl_stream.server.answers.responder import RequestResponder
 from noetl_stream.server.assembly import ServerParts, ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.formats import Formats
@@ -37,7 +38,7 @@ from noetl_stream.server.inputs.own_inputs import (
 from noetl_stream.server.inputs.quarantine import Quarantine
 from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.memory.plan_cache import PlanCache
-from noetl_stream.server.ownership.housekeeping import UPKEEP, Housekeeping, PartitionAssignment
+from noetl_stream.server.ownership.housekeeping import LONGEST_RETRY_S, UPKEEP, Housekeeping, PartitionAssignment
 from noetl_stream.server.ownership.leases import PartitionLeaseKeeper
 from noetl_stream.server.ownership.recovery import Recovery
 from noetl_stream.server.ticks.commit import Committer
@@ -96,6 +97,7 @@ class Server(ServerParts):
         self.waits_for = ""
         self.lasting: dict[str, asyncio.Future[None]] = {}
         self.turned_s = 0.0
+        self._failed_turns = 0
 
     def stop(self) -> None:
         """Makes :meth:`run` end after the current tick; leases are released."""
@@ -193,6 +195,7 @@ class Server(ServerParts):
             for source in self.other_inputs:
                 await self._fold(source, await source.take())
             if self.committer.ticks > ticks:
+                self._failed_turns = 0
                 self._measure(clock.monotonic_s() - began_s, len(messages))
             self.ownership.count_turn()
             self.executions.trim()
@@ -204,13 +207,18 @@ class Server(ServerParts):
             await self._reload()
         except ReaderBroken as error:
             log.info("reopening the reader: %s", error)
-            if clock.monotonic_s() - self.assignment.read_since_s < self.times.retry_s:
-                await clock.sleep(self.times.retry_s)
+            if clock.monotonic_s() - self.assignment.read_since_s < LONGEST_RETRY_S:
+                await self._pause()
             await self.assignment.retry_until_reached(self.assignment.reconnect, self._stopping.is_set)
         except Unreachable as error:
             log.warning("stores unreachable or missing, will retry: %s", error)
-            await clock.sleep(self.times.retry_s)
+            await self._pause()
             await self._reload()
+
+    async def _pause(self) -> None:
+        """Waits before the next turn, the longer the more of them failed since the last tick."""
+        await self.ports.clock.sleep(backoff_s(self.times.retry_s, self._failed_turns, LONGEST_RETRY_S))
+        self._failed_turns += 1
 
     def _measure(self, took_s: float, messages: int) -> None:
         """Measures a turn that committed a tick, and logs a slow one."""
