@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import signal
 import subprocess
 import sys
@@ -79,6 +80,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if EFFORT > 1 or item.get_closest_marker("verify") or item.get_closest_marker("containers"):
             item.add_marker(pytest.mark.timeout(0))
     items.sort(key=lambda item: (_start_order(item), item.nodeid.partition("::")[0]))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The jitter of retries is the same in each run of a test."""
+    random.seed(item.name)
 
 
 def pytest_collection_finish() -> None:

@@ -93,7 +93,7 @@ async def test_the_lease_of_what_was_returned_is_not_renewed(stage: Stage) -> No
     plan = stage.plan(TWO_TASKS)
     await stage.issue(stage.command(plan, "runs"))
     await stage.issue(stage.command(plan, "given-back", digest="unknown"))
-    await stage.advance(4.0, step_s=1.0)
+    await stage.advance(6.0, step_s=1.0)
     queue = stage.broker.command_queue
     free_at_s = queue.free_at_s("given-back")
     for _ in range(2):

@@ -93,7 +93,7 @@ async def test_a_caller_that_is_cancelled_does_not_take_the_answer_from_the_othe
     await stage.settle()
     first.cancel()
     await Server(stage, NOOP).start()
-    await stage.advance(4.0, step_s=1.0)
+    await stage.advance(6.0, step_s=1.0)
     assert (await second).digest == digest_of(NOOP)
 
 

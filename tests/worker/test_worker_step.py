@@ -163,7 +163,7 @@ async def test_a_command_with_an_unknown_playbook_is_returned_with_a_delay(stage
     known = dict(stage.plans.plans)
     stage.plans.plans.clear()
     await stage.issue(command)
-    await stage.advance(4.0, step_s=1.0)
+    await stage.advance(6.0, step_s=1.0)
     assert stage.plans.lookups == 3
     assert stage.facts == []
     assert await stage.queued() == {"command-1"}
