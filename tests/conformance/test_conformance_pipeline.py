@@ -96,6 +96,49 @@ def test_in_policy_attempt_is_the_attempt_just_finished() -> None:
     assert [(fact.attempt, fact.do) for fact in scenario.facts(TaskProcessed)] == [(1, "retry"), (2, "break")]
 
 
+PREV_IN_ATTEMPTS = """
+- step: start
+  tool:
+  - {name: submit, kind: noop}
+  - name: poll
+    kind: noop
+    args: {seen: "{{ _prev.id | default('nothing') }}"}
+    spec:
+      policy:
+        rules:
+        - {when: "{{ _attempt < 3 }}", then: {do: retry, attempts: 3, set_ctx: {policy: "{{ _prev.id }}"}}}
+        - {when: "{{ iter.again is not defined }}", then: {do: jump, to: poll, set_iter: {again: true}}}
+"""
+
+
+def test_all_attempts_of_a_visit_see_the_result_of_the_task_before_it_and_a_jump_begins_a_visit() -> None:
+    scenario = started(PREV_IN_ATTEMPTS)
+    run = scenario.take("start")
+    run.answer({"id": "job-1"})
+    seen = []
+    for attempt in range(6):
+        seen.append(run.inputs["args"]["seen"])
+        run.answer({"id": f"poll-{attempt}"})
+    assert seen == ["job-1"] * 3 + ["poll-2"] * 3
+    assert (scenario.ctx, scenario.status) == ({"policy": "poll-2"}, "completed")
+
+
+def test_a_run_that_takes_over_between_attempts_sees_the_same_prev() -> None:
+    scenario = started(PREV_IN_ATTEMPTS)
+    run = scenario.take("start")
+    run.answer({"id": "job-1"})
+    run.answer({"id": "poll-0"})
+    again = scenario.take("start")
+    scenario.claim(again)
+    assert again.inputs["args"] == {"seen": "job-1"}
+
+
+def test_the_first_task_has_no_prev_in_any_attempt() -> None:
+    scenario = ruled('{when: "{{ _attempt == 1 and _prev is none }}", then: {do: retry, attempts: 2}}')
+    scenario.done("start", "done")
+    assert [(fact.attempt, fact.do) for fact in scenario.facts(TaskProcessed)] == [(1, "retry"), (2, "continue")]
+
+
 def test_a_patch_replaces_the_whole_key() -> None:
     rules = "{else: {then: {do: continue, set_ctx: {page: {next: 2}}}}}"
     scenario = ruled(rules, ctx={"page": {"next": 1, "total": 9}, "other": {"kept": True}})

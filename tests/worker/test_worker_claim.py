@@ -31,10 +31,11 @@ HALF_DONE = Progress(
     task="second",
     attempt=2,
     runs=2,
-    previous="first",
+    previous="second",
     vars={"v": 2},
     ctx={"seen": 1},
-    results={"first": Outcome("ok", payload_of({"value": 5}))},
+    results={"first": Outcome("ok", payload_of({"value": 5})), "second": Outcome("error")},
+    before=Outcome("ok", payload_of({"value": 5})),
 )
 
 

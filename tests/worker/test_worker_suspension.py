@@ -24,7 +24,7 @@ PATIENT = """
     vars: "{{ vars.v }}"
     iter: "{{ iter.i }}"
     first: "{{ first.value }}"
-    before: "{{ _prev.value | default('an error') }}"
+    before: "{{ _prev.value }}"
     attempt: "{{ _attempt }}"
     spec:
       policy:
@@ -105,7 +105,7 @@ async def test_another_worker_continues_after_the_delay_with_everything_intact(s
     await stage.resume(command, go)
     call = stage.puppet.calls[-1]
     assert (call.task, call.attempt) == ("second", 2)
-    expected = {"ctx": 1, "vars": 2, "iter": 3, "first": 5, "before": "an error", "attempt": 2}
+    expected = {"ctx": 1, "vars": 2, "iter": 3, "first": 5, "before": 5, "attempt": 2}
     assert dict(call.inputs) == expected
     assert stage.names[-4:] == ["step.started", "task.started", "task.processed", "step.done"]
     resumed = stage.reports[-1]

@@ -244,7 +244,13 @@ def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
         vars={**progress.vars, **fact.set_vars} if fact.set_vars else progress.vars,
         ctx={**progress.ctx, **fact.set_ctx} if fact.set_ctx else progress.ctx,
         results=results_after(progress, fact.task, fact.outcome),
+        before=outcome_before(progress) if fact.do == "retry" else None,
     )
+
+
+def outcome_before(progress: Progress) -> Outcome | None:
+    """The outcome of the task that ran before this visit of the task, whose attempts all see the same as ``_prev``."""
+    return progress.before if progress.attempt > 1 else progress.results.get(progress.previous or "")
 
 
 def keep_result(progress: Progress, task: str, outcome: Outcome) -> Progress:

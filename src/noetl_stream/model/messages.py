@@ -160,7 +160,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of a pipeline after its last recorded task: what a run that takes over needs to continue.
 
     ``task`` is the next task to run (``None``: the first); ``runs`` counts task runs so far (``max_task_runs``).
-    ``delay_s`` is the delay before that task, owed when it was recorded.
+    ``delay_s`` is the delay before that task, owed when it was recorded. ``before`` is the outcome of the task that ran
+    before a task that is retried, ``None`` if none did; of a first attempt it is that of ``previous``.
     """
 
     task: str | None = None
@@ -172,6 +173,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     vars: dict[str, Any] = {}
     ctx: dict[str, Any] = {}
     results: dict[str, Outcome] = {}
+    before: Outcome | None = None
 
 
 class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from noetl_stream.engine.pipeline import results_after, share
+from noetl_stream.engine.pipeline import outcome_before, results_after, share
 from noetl_stream.engine.scope import level_names, step_views
 from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.messages import Progress, StepCommand
@@ -141,7 +141,8 @@ class RunScope:
             ended = progress.results if outcome is None else results_after(progress, task.name, outcome)
             return self._result_views(ended)
         if namespace == "_prev":
-            return ABSENT if progress.previous is None else result_of(progress.results[progress.previous])
+            before = outcome_before(progress)
+            return ABSENT if before is None else result_of(before)
         if namespace == "outcome" and outcome is not None:
             return outcome_view(outcome, self._helper(task))
         raise KeyError(namespace)
