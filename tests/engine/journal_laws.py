@@ -178,6 +178,8 @@ def check_loops(scenario: Scenario) -> None:
     loops = [fact for fact in scenario.facts(events.LoopDone) if not fact.path]
     if not is_cut_short(scenario) and "execution.reused" not in scenario.names:
         assert sum(one.failed_leaves for one in end.tolerated) == sum(fact.failed_leaves for fact in loops)
+        branches = [fact for fact in scenario.facts(events.NextEvaluated) if fact.tolerated]
+        assert sum(one.runs for one in end.tolerated) == len(branches)
 
 
 def check_pauses(scenario: Scenario) -> None:

@@ -96,6 +96,7 @@ def test_too_many_failures_follow_the_failure_mode_of_the_executor() -> None:
     assert failing(started(too_many), *first(2)).status == "failed"
     quiet = failing(started(too_many, BEST_EFFORT), *first(2))
     assert quiet.status == "completed" and [fact.fired for fact in quiet.facts(NextEvaluated)] == [[]]
+    assert tolerated(quiet) == [ToleratedFailures("fetch", runs=1)]
 
 
 def nested(outer: str, inner: str, policy: str = "") -> Scenario:
@@ -130,6 +131,43 @@ def test_that_of_the_step_holds_at_every_level_that_has_none() -> None:
     assert (by_step.status, tolerated(by_step)) == ("completed", [ToleratedFailures("fetch", 2, 1, 2)])
     own = failing(nested("", "tolerated: 2", f"{BEST}, tolerated: 1"), (0, 0), (0, 1))
     assert tolerated(own) == [ToleratedFailures("fetch", 2, 0, 2)]
+
+
+# --- steps ------------------------------------------------------------------------------------------------------------
+
+TWO_RUNS = """
+- step: start
+  tool: {kind: noop}
+  next: {spec: {mode: inclusive}, arcs: [{step: store}, {step: store}]}
+- step: store
+  tool: {kind: noop}
+"""
+
+
+def test_failed_steps_that_end_their_branch_alone_are_counted() -> None:
+    scenario = started(TWO_RUNS, BEST_EFFORT)
+    scenario.done("start")
+    scenario.failed("store")
+    scenario.failed("store")
+    assert (scenario.status, tolerated(scenario)) == ("completed", [ToleratedFailures("store", runs=2)])
+    assert scenario.replayed() == scenario.state
+    check_journal(scenario)
+
+
+def test_a_failure_that_an_arc_handles_is_not_tolerated() -> None:
+    arc = "\n  next: {arcs: [{step: store, when: \"{{ event.name == 'step.failed' }}\"}]}"
+    handled = started(
+        f"- step: start\n  tool: {{kind: noop}}{arc}\n- step: store\n  tool: {{kind: noop}}\n", BEST_EFFORT
+    )
+    handled.failed("start")
+    handled.done("store")
+    assert (handled.status, tolerated(handled)) == ("completed", [])
+
+
+def test_a_failure_that_fails_the_execution_is_not_tolerated() -> None:
+    failed = started("- step: start\n  tool: {kind: noop}\n")
+    failed.failed("start")
+    assert (failed.status, tolerated(failed)) == ("failed", [])
 
 
 # --- what is said -----------------------------------------------------------------------------------------------------

@@ -732,6 +732,21 @@ workflow:
     assert tolerated.details["failed"] == 2 and tolerated.details["error"]["kind"] == "http_status"
 
 
+def test_a_failed_step_that_was_tolerated_is_said_with_its_error() -> None:
+    scenario = Scenario(
+        HEAD
+        + "executor: {spec: {policy: {failure: {mode: best_effort}}}}\nworkflow:\n- step: start\n  tool: {kind: noop}\n"
+    )
+    scenario.start()
+    scenario.failed("start", "exception", "all is lost")
+    found = why(scenario)
+    assert found.summary == "The execution completed, start failed. (and 1 more)"
+    assert found.reasons[1].sentence == (
+        "start failed, as `failure.mode: best_effort` tolerates; the first: exception: all is lost."
+    )
+    assert found.reasons[1].details["runs"] == 1
+
+
 @pytest.mark.parametrize(
     ("failures", "text"),
     [
@@ -739,6 +754,8 @@ workflow:
         (ToleratedFailures("fetch", 1, 1, 1), "1 of 1 iteration of fetch failed"),
         (ToleratedFailures("fetch", 10, 2, 7), "2 of 10 iterations of fetch failed, 7 innermost iterations"),
         (ToleratedFailures("fetch", 10, 0, 1), "1 innermost iteration of fetch failed"),
+        (ToleratedFailures("store", runs=1), "store failed"),
+        (ToleratedFailures("fetch", 9, 3, 3, runs=2), "2 runs of fetch failed, 3 of 9 iterations of fetch failed"),
     ],
 )
 def test_tolerated_failures_in_words(failures: ToleratedFailures, text: str) -> None:

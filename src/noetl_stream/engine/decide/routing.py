@@ -95,10 +95,11 @@ def _close(
     plan: Plan, run: StepRun, guards: list[EvaluatedGuard], fired: list[int], tokens: Sequence[Token]
 ) -> Sequence[Fact]:
     step = plan.steps[run.step]
-    evaluated = NextEvaluated(run.step_run_id, run.ended, guards, fired)
-    error = run.error or _routing_timeout(step, run)
-    if not fired and error is not None and step.failure_mode == "fail_fast":
+    error = (run.error or _routing_timeout(step, run)) if not fired else None
+    if error is not None and step.failure_mode == "fail_fast":
+        evaluated = NextEvaluated(run.step_run_id, run.ended, guards, fired)
         return (evaluated, ExecutionFailing(error, run.step, run.step_run_id))
+    evaluated = NextEvaluated(run.step_run_id, run.ended, guards, fired, tolerated=error is not None)
     return (evaluated, *map(TokenEnqueued, tokens))
 
 

@@ -93,12 +93,12 @@ def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:
     """Counts the failed iterations of a loop that ended well."""
     if not loop.failed_leaves:
         return state
-    so_far = state.tolerated.get(step) or events.ToleratedFailures(step, 0)
-    together = events.ToleratedFailures(
-        step,
-        so_far.count + loop.count,
-        so_far.failed + loop.failed,
-        so_far.failed_leaves + loop.failed_leaves,
+    so_far = state.tolerated.get(step) or events.ToleratedFailures(step)
+    together = replace(
+        so_far,
+        count=so_far.count + loop.count,
+        failed=so_far.failed + loop.failed,
+        failed_leaves=so_far.failed_leaves + loop.failed_leaves,
     )
     return replace(state, tolerated={**state.tolerated, step: together})
 

@@ -404,7 +404,10 @@ class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
 
 
 class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
-    """A step run's end was routed: which guards held, which arcs (by index) fired."""
+    """A step run's end was routed: which guards held, which arcs (by index) fired.
+
+    ``tolerated``: the run failed, no arc handles that, and ``failure.mode: best_effort`` ended this branch alone.
+    """
 
     kind: ClassVar = Kind("next", "success")
 
@@ -412,6 +415,7 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     event: str
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
+    tolerated: bool = False
 
 
 class NextResting(Fact, frozen=True, tag="next.resting"):
@@ -433,15 +437,17 @@ class NextTimedOut(Fact, frozen=True, tag="next.timed_out"):
 
 
 class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The failed iterations in loops of ``step`` that ended well, of all its runs.
+    """What failed of ``step``, in all its runs, and failed nothing else.
 
-    ``count`` and ``failed`` are of the outermost level; ``failed_leaves`` as in :class:`.LoopDone`.
+    ``count`` and ``failed`` are iterations of the outermost level in loops that ended well; ``failed_leaves`` as in
+    :class:`.LoopDone`. ``runs`` are failed runs of the step.
     """
 
     step: str
-    count: int
+    count: int = 0
     failed: int = 0
     failed_leaves: int = 0
+    runs: int = 0
 
 
 class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

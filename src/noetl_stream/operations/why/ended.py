@@ -40,8 +40,10 @@ def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> S
 
 
 def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDocument:
-    first = history.failed_iterations.get(failures.step)
-    shown = f"; the first, {'.'.join(map(str, first.path))}: {_described(first.error)}" if first is not None else ""
+    first = history.failed_iterations.get(failures.step) if failures.failed_leaves else None
+    error = first.error if first is not None else history.tolerated.get(failures.step)
+    place = f", {'.'.join(map(str, first.path))}" if first is not None else ""
+    shown = f"; the first{place}: {_described(error)}" if error is not None else ""
     text = f"{tolerated_text(failures)}, as `failure.mode: best_effort` tolerates{shown}."
     return reason(
         "tolerated",
@@ -53,7 +55,8 @@ def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDo
             "count": failures.count,
             "failed": failures.failed,
             "failed_leaves": failures.failed_leaves,
-            "error": _document(first.error) if first is not None else None,
+            "runs": failures.runs,
+            "error": _document(error) if error is not None else None,
         },
     )
 

@@ -16,6 +16,7 @@ from noetl_stream.model import events
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded
 from noetl_stream.model.ids import run_of_report
 from noetl_stream.model.json import codec
+from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import pieces
 
@@ -69,6 +70,7 @@ class JournalHistory(JournalReader[str]):
         self.commands: dict[str, Command] = {}
         self.failed: dict[str, Failed] = {}
         self.failed_iterations: dict[str, events.LoopIterationFailed] = {}
+        self.tolerated: dict[str, ErrorInfo | None] = {}
         self.routed: dict[str, Routed] = {}
         self.discarded: list[tuple[str, str]] = []
         self.requests: dict[type[events.ClientRequest], tuple[events.ClientRequest, int]] = {}
@@ -132,6 +134,8 @@ class JournalHistory(JournalReader[str]):
         if self._before is not None and not fact.fired and fact.event in ("step.failed", "next.timed_out"):
             self.routed[fact.step_run_id] = Routed(self._before, fact)
             self.failed_run = fact.step_run_id
+            if fact.tolerated:
+                self.tolerated.setdefault(step, self._before.runs[fact.step_run_id].error)
 
     def child_requested(self, at: Recorded, step: str, fact: events.ChildRequested) -> None:
         self.called.add(fact.execution_id)

@@ -132,13 +132,18 @@ def _undeclared(
 
 
 def tolerated_text(failures: ToleratedFailures) -> str:
-    """Such as ``4 of 200 iterations of fetch failed``; of nested loops, the innermost iterations too."""
-    failed, leaves, step = failures.failed, failures.failed_leaves, failures.step
-    if not failed:
-        return f"{_iterations(leaves, 'innermost ')} of {step} failed"
-    innermost = f", {_iterations(leaves, 'innermost ')}" if leaves != failed else ""
-    return f"{failed} of {_iterations(failures.count)} of {step} failed{innermost}"
+    """Such as ``4 of 200 iterations of fetch failed`` or ``store failed``; of nested loops, the innermost too."""
+    failed, leaves, runs, step = failures.failed, failures.failed_leaves, failures.runs, failures.step
+    said = []
+    if runs:
+        said.append(f"{step} failed" if runs == 1 else f"{runs} runs of {step} failed")
+    if failed:
+        innermost = f", {_counted(leaves, 'innermost iteration')}" if leaves != failed else ""
+        said.append(f"{failed} of {_counted(failures.count, 'iteration')} of {step} failed{innermost}")
+    elif leaves:
+        said.append(f"{_counted(leaves, 'innermost iteration')} of {step} failed")
+    return ", ".join(said)
 
 
-def _iterations(number: int, which: str = "") -> str:
-    return f"{number} {which}iteration{'' if number == 1 else 's'}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
