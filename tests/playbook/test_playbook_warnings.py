@@ -41,6 +41,57 @@ def test_an_unmatched_error_that_fails_the_task_is_fine() -> None:
     assert codes(with_rules(rule("{{ outcome.result.empty }}", "break"), "on_unmatched: fail,")) == []
 
 
+@pytest.mark.parametrize(
+    ("rules", "warns"),
+    [
+        (rule("{{ outcome.result.n == 1 }}", "break") + ", " + rule("{{  outcome.result.n == 1 }}"), True),
+        (rule("{{ outcome.result.n == 1 }}", "break") + ", " + rule("{{ outcome.result.n == 2 }}"), False),
+        ('{ when: "{{ outcome.error }}", then: { do: retry, attempts: 3 } }, ' + rule("{{ outcome.error }}"), False),
+    ],
+)
+def test_a_rule_whose_condition_an_earlier_one_has_is_warned_about(rules: str, warns: bool) -> None:
+    rules += ", { else: { then: { do: fail } } }"
+    assert ("no_effect" in codes(with_rules(rules))) is warns
+
+
+@pytest.mark.parametrize(("mode", "warns"), [("exclusive", True), ("inclusive", False)])
+def test_an_exclusive_arc_whose_condition_an_earlier_one_has_is_warned_about(mode: str, warns: bool) -> None:
+    arcs = '[ { step: left, when: "{{ ctx.n == 1 }}" }, { step: right, when: "{{ ctx.n == 1 }}" } ]'
+    steps = f"""
+- step: start
+  next: {{ spec: {{ mode: {mode} }}, arcs: {arcs} }}
+- step: left
+  tool: {{ kind: noop }}
+- step: right
+  tool: {{ kind: noop }}
+"""
+    assert ("no_effect" in codes(workflow(steps))) is warns
+
+
+KEPT = 'then: { do: continue, set_ctx: { rows: "{{ outcome.result.rows }}" } }'
+
+
+@pytest.mark.parametrize(
+    ("rules", "warns"),
+    [
+        (f"{{ else: {{ {KEPT} }} }}", True),
+        (f"{{ when: true, {KEPT} }}", True),
+        (rule("{{ outcome.result.n == 1 }}") + f", {{ else: {{ {KEPT} }} }}", True),
+        (rule("{{ outcome.status == 'error' }}") + f", {{ else: {{ {KEPT} }} }}", False),
+        (f"{{ when: \"{{{{ outcome.status == 'ok' }}}}\", {KEPT} }}, {{ else: {{ then: {{ do: fail }} }} }}", False),
+        (f"{{ else: {{ {KEPT.replace('.rows }}', '.rows | default([]) }}')} }} }}", False),
+        (f"{{ else: {{ {KEPT.replace('outcome.result.rows', 'outcome.status')} }} }}", False),
+    ],
+)
+def test_a_rule_that_writes_the_result_of_an_error_is_warned_about(rules: str, warns: bool) -> None:
+    assert ("null_on_error" in codes(with_rules(rules))) is warns
+
+
+def test_a_kind_that_keeps_a_result_with_the_error_writes_it() -> None:
+    http = f"- {{ kind: http, url: 'http://x', spec: {{ policy: {{ rules: [ {{ else: {{ {KEPT} }} }} ] }} }} }}"
+    assert "null_on_error" not in codes(pipeline(http))
+
+
 def test_warnings_do_not_keep_a_playbook_from_running() -> None:
     result = checked(with_rules(rule("{{ outcome.result.empty }}", "break")))
     assert result.ok and result.diagnostics[0].severity == "warning"

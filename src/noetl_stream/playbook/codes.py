@@ -74,6 +74,7 @@ Code = Literal[
     "tokens_pile_up",
     "not_explored",
     "unmatched_error",
+    "null_on_error",
     "unreachable_step",
     "unused_entry",
     "template_in_sql",

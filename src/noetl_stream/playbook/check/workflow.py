@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from itertools import takewhile
+from typing import Final, TypeVar
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
@@ -15,14 +16,21 @@ from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY
-from noetl_stream.playbook.model.policy import SHARED_EXAMPLE, PolicyDraft, always_holds
-from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
+from noetl_stream.playbook.model.policy import SHARED_EXAMPLE, ActionDraft, PolicyDraft, always_holds
+from noetl_stream.playbook.model.step import MERGED_ARGS, ArcDraft, StepDraft
+from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary.names import name_in_file
 from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, holds_template, texts_of
 
+GuardedT = TypeVar("GuardedT", ActionDraft, ArcDraft)
+
+KEEP_RESULTS_OF_ERRORS: Final = frozenset({"http", "shell"})
+"""The kinds of tools whose failed tasks may have a result (LANGUAGE §2 *Results*)."""
+
+_MINDS_ERRORS: Final = re.compile(r"outcome\.(?:status|error)|\bdefault\b")
 _ANY_ERROR: Final = re.compile(
     r"\{\{-?\s*(?:outcome\.status\s*(?:==\s*['\"]error['\"]|!=\s*['\"]ok['\"])|outcome\.error)\s*-?\}\}\Z"
 )
@@ -40,6 +48,9 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
                 problems.error("unknown_step", f"unknown step `{arc.step}`", arc.target, hint)
         _check_jumps(step, problems)
         _warn_unmatched(step, problems)
+        for task in step.tasks:
+            _warn_repeated(task, problems)
+            _warn_null_on_error(task, problems)
         _warn_no_effect(step, problems)
         _check_in_flight(step, document, problems)
     if not problems.has_errors:
@@ -55,8 +66,14 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
 
 
 def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
-    """Warns of exclusive arcs after one that always fires, except failure arcs (LANGUAGE §7)."""
+    """Warns of exclusive arcs that repeat a condition or, except failure arcs, follow one that always fires
+    (LANGUAGE §7).
+    """
     for step in steps:
+        if step.router.routing == "exclusive" and not problems.has_errors:
+            for arc, first in _repeated(step.arcs):
+                message = f"this arc never fires: the arc on line {first.at.mark.line} has the same condition"
+                problems.warn("no_effect", message, arc.at, "remove it, or write next: { spec: { mode: inclusive } }")
         certain = next((arc for arc in step.arcs if always_holds(arc.when)), None)
         if certain is None or step.router.routing == "inclusive" or problems.has_errors:
             continue
@@ -90,10 +107,49 @@ def _warn_unmatched(step: StepDraft, problems: Problems) -> None:
             problems.warn("unmatched_error", message, task.policy.at, hint)
 
 
+def _warn_repeated(task: TaskDraft, problems: Problems) -> None:
+    """Warns of rules whose condition an earlier one has that does not retry: they never match."""
+    for rule, first in _repeated(task.policy.rules if task.policy else ()):
+        if first.do != "retry" and not problems.has_errors:
+            message = f"this rule never matches: the one on line {first.at.mark.line} has the same condition"
+            problems.warn("no_effect", message, rule.at, "remove it, or correct its condition")
+
+
+def _repeated(guarded: Iterable[GuardedT]) -> Iterator[tuple[GuardedT, GuardedT]]:
+    """Yields each rule or arc whose condition an earlier one has, and the first of them."""
+    seen: dict[str, GuardedT] = {}
+    for one in guarded:
+        condition = None if one.when is None or always_holds(one.when) else one.when.plain()
+        if isinstance(condition, str):
+            first = seen.setdefault(" ".join(condition.split()), one)
+            if first is not one:
+                yield one, first
+
+
+def _warn_null_on_error(task: TaskDraft, problems: Problems) -> None:
+    """Warns of rules for whatever comes that write the result of a task, which a failed one has not."""
+    if task.policy is None or task.kind is None or task.kind.kind in KEEP_RESULTS_OF_ERRORS:
+        return
+    for rule in takewhile(lambda rule: not _takes_errors(rule), task.policy.rules):
+        if always_holds(rule.when) and rule.do != "fail":
+            for node, text in (found for value in _values_written(rule) for found in texts_of(value)):
+                if "outcome.result" in text and not _MINDS_ERRORS.search(text):
+                    message = f"an error of `{task.name}` comes here too, has no result, and writes null"
+                    hint = "before it, add { when: \"{{ outcome.status == 'error' }}\", then: { do: fail } }"
+                    problems.warn("null_on_error", message, node, hint)
+
+
+def _values_written(rule: ActionDraft) -> Iterator[Node]:
+    yield from (value for writes in rule.writes.values() for _, value in writes)
+    yield from (one.value for one in rule.shared if one.value is not None)
+
+
+def _takes_errors(rule: ActionDraft) -> bool:
+    return rule.when is not None and _ANY_ERROR.match(str(rule.when.plain()).strip()) is not None
+
+
 def _error_may_pass(policy: PolicyDraft) -> bool:
-    conditions = [rule.when for rule in policy.rules]
-    texts = [when.plain() for when in conditions if when is not None]
-    is_taken = any(map(always_holds, conditions)) or any(_ANY_ERROR.match(str(text).strip()) for text in texts)
+    is_taken = any(always_holds(rule.when) or _takes_errors(rule) for rule in policy.rules)
     return policy.on_unmatched != "fail" and policy.is_complete and not is_taken
 
 
