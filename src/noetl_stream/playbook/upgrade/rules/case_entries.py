@@ -50,6 +50,22 @@ class Entry(msgspec.Struct, frozen=True):
     def words(self) -> set[str]:
         return {word for word, _ in self.actions}
 
+    @property
+    def lost(self) -> str:
+        """Why an action or a condition of this entry has no place in rules and arcs; empty if each has one."""
+        if "skip" in self.words:
+            return "`skip` leaves a step out: lead an arc around it, or write `spec.policy.admit`"
+        if self.phase == "enter":
+            before = self.words - {"set", "vars"}
+            if before:
+                return f"`{min(before)}` before the step begins: write it in the arcs to this step, or in a task before"
+            if self.conditions:
+                return "a condition before the step begins: write it in the policy of a task before"
+        alone = self.words & {"retry", "fail"}
+        if alone and len(self.words) > 1:
+            return f"a rule that says `{min(alone)}` does nothing else: write the other actions in rules of their own"
+        return ""
+
 
 def read_entry(node: Any) -> Entry:
     """Reads an entry of `case`.

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
+from noetl_stream.playbook.model.loop import READ_ONLY
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
     kind_of,
@@ -65,6 +66,9 @@ def step_case(draft: Draft) -> None:
             except Unreadable as error:
                 draft.decide(case, index, str(error))
                 continue
+            if entry.lost:
+                draft.decide(case, index, entry.lost)
+                continue
             entry.said.extend(filter(None, draft.comments.remark_at(case, index).before))
             entries.append(entry)
         problem = _refusal(step, entries) if len(entries) == len(case) else None
@@ -89,6 +93,8 @@ def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
         entry.phase == "exit" and entry.words & {"sink", "save", "set", "collect"} for entry in entries
     ):
         return "what follows the whole loop is a step of its own: move these actions to one after it"
+    if sum(len(entry.all_of("result")) for entry in entries) > 1:
+        return "more than one entry returns a result: write them in one task, with a condition"
     if len(list(tasks_of(step.get("tool")))) > 1 and words - {"next", "set"}:
         return "which task these actions are about: write them in its policy"
     return None
@@ -100,6 +106,7 @@ class _Lowering(msgspec.Struct):
     Attributes:
         scopes: The scopes of the names that the entries set: `ctx` if other steps read them, else `vars`.
         begin: The values that are set before the first call, by scope.
+        inputs: The keys of `iter` that hold inputs which further calls change, by their places in the task.
     """
 
     draft: Draft
@@ -107,6 +114,7 @@ class _Lowering(msgspec.Struct):
     entries: list[Entry]
     scopes: dict[str, str] = msgspec.field(default_factory=dict)
     begin: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    inputs: dict[tuple[str, ...], str] = msgspec.field(default_factory=dict)
     sinks: list[CommentedMap] = msgspec.field(default_factory=list)
 
     def run(self) -> None:
@@ -166,15 +174,17 @@ class _Lowering(msgspec.Struct):
         for values in self._sets([entry for entry in self.entries if entry.phase == "enter"]):
             for name, value in values.items():
                 self._write(self.begin, str(name), value)
-        for entry in self.entries:
-            for call in entry.all_of("call"):
-                for path, _ in _leaves(call):
-                    holder: Any = section(task, *path[:-1])
-                    first = holder.get(path[-1])
-                    if expression_in(first) == f"iter.{path[-1]}":
-                        continue
-                    self.begin.setdefault("set_iter", {})[path[-1]] = first
-                    holder[path[-1]] = to_ruamel(template(f"iter.{path[-1]}"))
+        changed = [path for path, value in self._inputs_of_calls() if value != value_at(task, *path)]
+        taken = {*READ_ONLY, value_at(self.step, "loop", "iterator")}
+        for path in dict.fromkeys(changed):
+            is_plain = path[-1] not in taken and all(other[-1] != path[-1] for other in changed if other != path)
+            self.inputs[path] = name = path[-1] if is_plain else "_".join(("next", *path))
+            holder = section(task, *path[:-1])
+            self.begin.setdefault("set_iter", {})[name] = holder.get(path[-1])
+            holder[path[-1]] = to_ruamel(template(f"iter.{name}"))
+
+    def _inputs_of_calls(self) -> list[tuple[tuple[str, ...], Any]]:
+        return [leaf for entry in self.entries for call in entry.all_of("call") for leaf in _leaves(call)]
 
     def _result(self) -> Any:
         found = [value for entry in self.entries for value in entry.all_of("result")]
@@ -196,8 +206,13 @@ class _Lowering(msgspec.Struct):
         rules = CommentedSeq()
         for entry in self.entries:
             for rule in self._rules_of(entry, task, name, has_result) if entry.phase != "enter" else []:
-                rules.append(rule)
-                self.draft.comments.remark_at(rules, len(rules) - 1).before += entry.said
+                same = next((one for one in rules if one.get("when") == rule.get("when")), None)
+                if same is None or same["then"].get("do") == "retry":
+                    rules.append(rule)
+                    self.draft.comments.remark_at(rules, len(rules) - 1).before += entry.said
+                elif not self._merge(same["then"], rule["then"]):
+                    message = f"the entry of line {entry.line} acts as well as the one before with its condition"
+                    self.draft.decide(self.step, "step", f"{message}: write both in one rule")
         if len(rules) > 1:
             self.draft.note_assumption(
                 (self.step, "step"), "the first rule that matches decides; `case` ran each that matched"
@@ -210,6 +225,17 @@ class _Lowering(msgspec.Struct):
         close_rules(own, line)
         if (self.sinks or has_result) and not any("else" in rule for rule in own):
             own.append(to_ruamel({"else": {"then": {"do": "break"}}}, line, block=True))
+
+    def _merge(self, into: CommentedMap, other: CommentedMap) -> bool:
+        """Merges the writes of a rule into one with its condition. Returns whether they go together."""
+        others = {key: value for key, value in other.items() if key != "do"}
+        if other.get("do") != "break" or into.get("do") == "fail":
+            return False
+        if any(into.get(key, {}).keys() & values.keys() for key, values in others.items()):
+            return False
+        for key, values in others.items():
+            section(into, key).update(values)
+        return True
 
     def _rules_of(self, entry: Entry, task: CommentedMap, name: str, has_result: bool) -> list[Any]:
         if not entry.words - {"next"}:
@@ -226,7 +252,11 @@ class _Lowering(msgspec.Struct):
             if rule is not None and conditions:
                 rule["when"] = to_ruamel(when)
             return [] if rule is None else [rule]
-        if "fail" in entry.words:
+        for given in entry.all_of("fail"):
+            message = given.get("message") if isinstance(given, dict) else given
+            if isinstance(message, str):
+                said = f"a rule that fails has no message of its own; it was: {message}"
+                self.draft.note_assumption((self.step, "step"), said)
             return [self._rule(when, {"do": "fail"}, entry.line)]
         writes = self._writes(entry, kind)
         final: dict[str, Any] = {"do": "break"}
@@ -257,7 +287,8 @@ class _Lowering(msgspec.Struct):
                 self._write(writes, str(key), _value_in_policy(value, kind))
         for call in entry.all_of("call"):
             for path, value in _leaves(call):
-                writes.setdefault("set_iter", {})[path[-1]] = _value_in_policy(value, kind)
+                if path in self.inputs:
+                    writes.setdefault("set_iter", {})[self.inputs[path]] = _value_in_policy(value, kind)
         return writes
 
     def _sinks_of(self, entry: Entry, name: str, kind: str, final: dict[str, Any]) -> list[CommentedMap]:

@@ -307,6 +307,19 @@ def _returns_result(code: str) -> str:
     return "no" if values and known else "maybe"
 
 
+def task_results(draft: Draft) -> None:
+    """Rewrites results of tasks that the arcs of their step read by the bare name of the task."""
+    known = declared_names(draft, results=False) | {str(step.get("step")) for step in draft.steps()}
+    for step in draft.steps():
+        names = {str(task["name"]) for task in tasks_of(step.get("tool")) if "name" in task} - known
+
+        def change(path: Path, names: set[str] = names, step: CommentedMap = step) -> Replaced:
+            return (1, f"steps.{step.get('step')}.results.{path[0]}") if path[0] in names else None
+
+        if names and draft.rewrite(step.get("next"), change):
+            draft.note_change((step, "next"), "outside its pipeline, a task's result is `steps.<step>.results.<task>`")
+
+
 def http_results(draft: Draft) -> None:
     """Rewrites results of http that are read as if they were the body."""
     if not draft.was_older:
@@ -388,4 +401,13 @@ def _path_text(path: Path) -> str:
     return str(first) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in more)
 
 
-RULES: Final = (policy_words, event_words, job_uuid, older_names, sql_results, python_results, http_results)
+RULES: Final = (
+    policy_words,
+    event_words,
+    job_uuid,
+    older_names,
+    task_results,
+    sql_results,
+    python_results,
+    http_results,
+)
