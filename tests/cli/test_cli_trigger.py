@@ -76,22 +76,22 @@ def test_a_message_is_tested_with_its_subject(playbook: Callable[..., Path]) -> 
 
 
 def test_what_no_event_has_is_refused_in_the_trigger_and_in_the_event(playbook: Callable[..., Path]) -> None:
-    """An alert that names the message of the error would say None, or fail, each time that it is needed."""
+    """An alert that names what no error has would say None, or fail, each time that it is needed."""
     alert = (
         FAILURES.partition("  when:")[0]
         + "  notify: { command: [ cat ] }\n  workload: { text: '{{ event.error.%s }}' }\n"
     )
     event = playbook("{ execution_id: e, path: shop/orders, status: failed, error: { kind: sql } }", "event.yaml")
-    wrong = playbook(alert % "message", "wrong.yaml")
+    wrong = playbook(alert % "reason", "wrong.yaml")
     for command in (("playbook", "check"), ("trigger", "test", "--event", event)):
         found = noetl(*command, wrong)
-        said = f"{wrong}:7:25: error[unknown_name]: `event.error` has no `message`\n  hint: known: `kind`\n"
+        said = f"{wrong}:7:25: error[unknown_name]: `event.error` has no `reason`\n  hint: known: `kind`, "
         assert (found.returncode, said in found.stdout + found.stderr) == (2, True)
     right = playbook(alert % "kind", "right.yaml")
     found = only_json(noetl("trigger", "test", right, "--event", event, "-o", "json"))
     assert found["workload"] == {"message": {"text": "sql"}}
-    strange = playbook(ENDED.replace(" }", ", error: { kind: sql, message: away } }"), "strange.yaml")
-    assert "unknown field `message`" in one_clear_line(noetl("trigger", "test", right, "--event", strange))
+    strange = playbook(ENDED.replace(" }", ", error: { kind: sql, reason: away } }"), "strange.yaml")
+    assert "unknown field `reason`" in one_clear_line(noetl("trigger", "test", right, "--event", strange))
 
 
 def test_a_wrong_trigger_event_or_document_is_refused(playbook: Callable[..., Path], one_step: Path) -> None:

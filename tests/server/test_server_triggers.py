@@ -34,7 +34,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.ports.stores.store import InboxRow
-from noetl_stream.server.ticks.ends import READ_EVERY_S
+from noetl_stream.server.ticks.ends import MAX_EVENT_BYTES, READ_EVERY_S
 from noetl_testkit.simulation.clocks import WrongClock
 from noetl_testkit.simulation.work import playbook, then
 
@@ -221,6 +221,73 @@ async def test_what_is_told_of_an_end_once_more_is_another_message_than_what_was
     [again] = sent_rows[told:]
     assert again.execution_id == aggregate_id("starter", PATH)
     assert again.id not in {row.id for row in sent_rows[:told]}
+
+
+TOLD = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: told, path: tests/told }
+workload: { order: 7 }
+executor: { spec: { result: { rows: "{{ ctx.total }}" } } }
+workflow:
+- step: start
+  tool:
+    name: work
+    kind: noop
+    args: { x: 1 }
+    spec: { policy: { rules: [ { else: { then: { do: continue, set_ctx: { total: 3, other: 4 } } } } ] } }
+"""
+
+
+async def told(stage: Stage) -> dict[str, Any]:
+    """The one event of the trigger."""
+    [row] = await stage.store.real.aggregate_history(aggregate_id("starter", PATH), 1000, None)
+    event: dict[str, Any] = codec.decode_json(row.body)["event"]
+    return event
+
+
+async def test_a_trigger_is_told_the_result_the_workload_and_the_keys_of_ctx_that_it_names(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await registered(stage, execution=EndedExecutions(path="tests/told", ctx=("total", "missing")))
+    await stage.pass_time(2 * READ_EVERY_S)
+    first = await stage.submit(TOLD)
+    await stage.ended(first)
+    await stage.pass_time(10)
+    assert await told(stage) == {
+        "execution_id": first,
+        "path": "tests/told",
+        "status": "completed",
+        "result": {"rows": 3},
+        "workload": {"order": 7},
+        "ctx": {"total": 3, "missing": None},
+    }
+
+
+async def test_a_trigger_is_told_why_an_execution_failed(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await registered(stage, execution=EndedExecutions(path="tests/told"))
+    await stage.pass_time(2 * READ_EVERY_S)
+    first = await stage.submit(TOLD.replace("x: 1", "x: '{{ ctx.no.such }}'").replace("continue", "fail"))
+    await stage.ended(first)
+    await stage.pass_time(10)
+    error = (await told(stage))["error"]
+    assert (error["kind"], error["step"], error["task"]) == ("expression_error", "start", "work")
+    assert "no.such" in error["message"]
+
+
+async def test_what_makes_an_event_of_an_end_too_large_is_left_out_and_named(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    await registered(stage, execution=EndedExecutions(path="tests/told", ctx=("total",)))
+    await stage.pass_time(2 * READ_EVERY_S)
+    large = TOLD.replace("order: 7", f"order: {'x' * MAX_EVENT_BYTES}")
+    await stage.ended(await stage.submit(large))
+    await stage.pass_time(10)
+    event = await told(stage)
+    assert event["omitted"] == ["ctx", "result", "workload"]
+    assert not {"ctx", "result", "workload"} & event.keys()
 
 
 async def test_a_chain_of_triggers_ends(stage: Stage) -> None:

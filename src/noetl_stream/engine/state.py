@@ -243,12 +243,12 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``signals`` the queued ones, by name. ``waves`` counts the firings of each join. ``tolerated`` are failed
     iterations, by step; ``warnings`` those of tasks, by step, task and kind.
 
-    ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
-    ``quarantined`` is why it is set aside: it is paused too, and takes only a cancel or a resume;
-    ``awaited`` is the reference to be resolved before the next decision, ``resolved`` the values resolved so far, the
-    last at position ``resolved_at``. ``evaluation`` is the work in templates to be done before the next decision,
-    ``chosen`` what such work came to, by the id of the choice. ``budget`` pays for the templates of one
-    fact: :func:`~noetl_stream.engine.advance.advance` refills it.
+    ``failed_step`` is the step whose failure is ``failing``. ``broken`` is an error of the fold that has yet to fail
+    the execution; ``paused_at_ms`` is 0 while not paused; ``quarantined`` is why it is set aside: it is paused too,
+    and takes only a cancel or a resume; ``awaited`` is the reference to be resolved before the next decision,
+    ``resolved`` the values resolved so far, the last at position ``resolved_at``. ``evaluation`` is the work in
+    templates to be done before the next decision, ``chosen`` what such work came to, by the id of the choice.
+    ``budget`` pays for the templates of one fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
     ``slots`` are slots of limits by key: by step run, a task's by its own id, the execution's by ``""``: until that is
     granted, nothing is decided. ``keys`` says whose its keys are. A caller holds ``caller_keys`` in its namespace, and
@@ -296,6 +296,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     refused: list[dict[str, Any]] = []
     broken: ErrorInfo | None = None
     failing: ErrorInfo | None = None
+    failed_step: str = ""
     cancelling: str = ""
     outcome: Outcome | None = None
     processed: bool = False

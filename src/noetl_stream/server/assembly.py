@@ -126,7 +126,8 @@ class ServerPorts:
     """The ports of a server. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
     everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``, every
     schedule may start every playbook. Triggers may read ``open_streams`` and start what ``trigger_rates`` allow. The
-    executions of a namespace may have ``max_stored_bytes`` in the object store; ``None``: any number.
+    executions of a namespace may have ``max_stored_bytes`` in the object store; ``None``: any number. ``page_url`` is
+    where people open the page; empty: not known.
     """
 
     log: EventLog
@@ -148,6 +149,7 @@ class ServerPorts:
     trigger_streams: TriggerStreams | None = None
     open_streams: Collection[str] = ()
     trigger_rates: TriggerRates = DEFAULT_RATES
+    page_url: str = ""
     max_stored_bytes: int | None = None
 
 
@@ -211,7 +213,7 @@ class ServerParts:
             ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, nudge=self.reader.nudge
         )
         self.timers = AggregateTimers(self._owns)
-        self.ends = EndTriggers(ports.store)
+        self.ends = EndTriggers(ports.store, ports.page_url)
         lookups = Lookups(ports.catalog, ports.rights, ports.clock)
         self.catching_up = CatchingUp(ports.store, ports.log, ports.clock)
         rates = NamespaceRates(ports.trigger_rates, self._share, self.namespace_of)

@@ -21,6 +21,7 @@ PLACEMENT_VARIABLE: Final = "NOETL_STREAM_PLACEMENT_TAGS"
 
 SYNC_VARIABLE: Final = "NOETL_NATS_SYNC_INTERVAL"
 MONITOR_VARIABLE: Final = "NOETL_NATS_MONITOR"
+PAGE_VARIABLE: Final = "NOETL_PAGE_URL"
 
 MAX_REPLICAS: Final = 5
 MAX_MONITORS: Final = 20
@@ -83,6 +84,19 @@ def read_monitors(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
         hint = f"write http://HOST:8222, at most {MAX_MONITORS} of them, with commas between"
         raise UsageError(f"invalid address in {variable}", hint=hint)
     return tuple(one.rstrip("/") for one in found)
+
+
+def read_page_url(variable: str, given: Mapping[str, str]) -> str:
+    """Reads the address of the page, such as ``https://noetl.example.com``; empty: nobody has said.
+
+    Raises:
+        UsageError: it is no ``http`` address.
+    """
+    value = given.get(variable, "").strip()
+    parts = split_address(value)
+    if value and (parts is None or parts.scheme not in ("http", "https")):
+        raise UsageError(f"invalid address in {variable}", hint="write https://HOST, as people open the page")
+    return value.rstrip("/")
 
 
 def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:

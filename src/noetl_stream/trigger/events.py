@@ -12,7 +12,17 @@ from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec.inspect import AnyType, DictType, LiteralType, NoneType, StrType, StructType, Type, UnionType, type_info
+from msgspec.inspect import (
+    AnyType,
+    DictType,
+    LiteralType,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    type_info,
+)
 
 from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, StreamFilter, Verification
 from noetl_stream.trigger.signatures import secret_headers
@@ -69,11 +79,13 @@ class EventShape(msgspec.Struct, frozen=True):
         narrowed: The types of paths below ``event`` that have less than the model says, since the trigger waits for
             less; ``None``: always absent.
         left_out: Headers that no event has.
+        ctx: The keys of ``event.ctx``.
     """
 
     source: EventSource
     narrowed: Mapping[Path, Type | None] = {}
     left_out: frozenset[str] = frozenset()
+    ctx: Collection[str] = ()
 
     @classmethod
     def from_source(
@@ -85,14 +97,15 @@ class EventShape(msgspec.Struct, frozen=True):
                 return cls(source, left_out=secret_headers(waits_for))
             case StreamFilter(format=form) if form != "json":
                 return cls(source, {("data",): StrType()})
-            case EndedExecutions(path=path, status=status):
+            case EndedExecutions(path=path, status=status, ctx=keys):
                 narrowed: dict[Path, Type | None] = {}
                 if path and not path.endswith("/*"):
                     narrowed["path",] = LiteralType((path,))
                 if status:
                     narrowed["status",] = LiteralType(status)
                     narrowed |= {} if "failed" in status else {("error",): None}
-                return cls(source, narrowed)
+                    narrowed |= {} if "completed" in status else {("result",): None}
+                return cls(source, narrowed, ctx=keys)
         return cls(source)
 
     def unknown(self, path: Path) -> UnknownPath | None:
@@ -112,13 +125,13 @@ class EventShape(msgspec.Struct, frozen=True):
                 case DictType(value_type=inner):
                     if path[:2] == ("event", "headers") and (fault := self._header_fault(key)):
                         return fault
+                    if path[:2] == ("event", "ctx") and depth == 2 and key not in self.ctx:
+                        return UnknownPath(f"`event.ctx` has no `{key}`: `with` does not name it", key, self.ctx)
                     here = inner
                 case _:
                     return UnknownPath(f"{owner} is not a mapping and has no `{key}`", key)
             if here is None:
-                return UnknownPath(
-                    f"`{place}.{key}` is always absent: the trigger is not told of ends that have it", key
-                )
+                return UnknownPath(f"`{place}.{key}` is always null: the trigger is not told of ends that have it", key)
             here = _without_null(here)
         return None
 

@@ -44,6 +44,7 @@ class Endpoint(Unprinted, frozen=True):
         retention: How long a server here keeps finished executions, EVENTS, and lines in LOGS.
         trigger_streams: The names of the streams that triggers of a server here may read.
         trigger_rates: How many executions triggers of a server here may start a minute.
+        page_url: Where the page is, for links that a server here writes; empty: not known.
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a server or worker here go; ``None`` for nowhere.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
@@ -71,6 +72,7 @@ class Endpoint(Unprinted, frozen=True):
     postgres_read_dsn: str | None = None
     trigger_streams: tuple[str, ...] = ()
     trigger_rates: TriggerRates = TriggerRates()
+    page_url: str = ""
 
     def only_for(self, identity: str) -> Self:
         """Returns the part of this endpoint that a process with the identity may hold."""

@@ -87,6 +87,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         trigger_streams=connected.trigger_streams,
         open_streams=endpoint.trigger_streams,
         trigger_rates=endpoint.trigger_rates,
+        page_url=endpoint.page_url,
         max_stored_bytes=endpoint.retention.namespace_max_stored_bytes,
     )
     states = StateBounds(max_bytes=endpoint.max_state_bytes)

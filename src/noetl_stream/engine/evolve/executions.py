@@ -50,7 +50,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
 
 
 def _on_failing(state: Execution, fact: events.ExecutionFailing) -> Execution:
-    return state if state.ending else replace(state, failing=fact.error)
+    return state if state.ending else replace(state, failing=fact.error, failed_step=fact.step or "")
 
 
 def _on_paused(state: Execution, fact: events.ExecutionPaused) -> Execution:

@@ -52,12 +52,13 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The ends of executions on which a trigger starts. ``path`` ends with ``/*`` for all below it; empty: any path,
-    any status.
+    any status. ``ctx`` are the keys of ``ctx`` that it is told.
     """
 
     path: str = ""
     labels: Mapping[str, Any] = {}
     status: tuple[EndStatus, ...] = ()
+    ctx: tuple[str, ...] = ()
 
 
 class StreamFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -120,16 +121,26 @@ class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
         return "webhook" if self.webhook is not None else "execution"
 
 
-class EndError(msgspec.Struct, frozen=True):
-    """The error of an execution as triggers see it: only readers of the execution see the rest."""
+class EndError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The error of an execution as triggers see it: as it is shown, without secrets. ``step`` and ``task`` failed."""
 
     kind: str
+    message: str = ""
+    step: str | None = None
+    task: str | None = None
+    code: str | None = None
 
 
 class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of an execution as triggers see it: ``event`` of their templates. ``error`` is absent unless it failed.
+    """The end of an execution as triggers see it: ``event`` of their templates. Values are as they are shown.
 
-    ``version`` is null if the playbook has none.
+    Attributes:
+        version: Null if the playbook has none.
+        error: Null unless it failed.
+        result: Null unless it is completed.
+        ctx: The keys that the trigger names; null for those that the execution has not.
+        omitted: Which of ``result``, ``ctx`` and ``workload`` are empty here, since all together would be too large.
+        url: The address of the execution's page; null if nobody has said where the page is.
     """
 
     execution_id: str
@@ -137,7 +148,12 @@ class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     status: EndStatus
     version: str | None = None
     labels: dict[str, Any] = {}
-    error: EndError | msgspec.UnsetType = msgspec.UNSET
+    error: EndError | None = None
+    result: Any = None
+    workload: dict[str, Any] = {}
+    ctx: dict[str, Any] = {}
+    omitted: list[str] = []
+    url: str | None = None
 
 
 class TriggerRegistered(StarterRegistered, frozen=True, tag="trigger.registered"):

@@ -243,7 +243,7 @@ class _GivenError(EndError, frozen=True, forbid_unknown_fields=True):
 
 
 class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
-    error: _GivenError | msgspec.UnsetType = msgspec.UNSET
+    error: _GivenError | None = None
 
 
 def describe_delivery(delivery: WebhookDelivery) -> dict[str, Any]:

@@ -121,6 +121,7 @@ def _from_ms(text: str, node: Mapping, problems: Problems) -> int | None:
 
 MAX_TOLERANCE_S: Final = 3600
 MAX_LABELS: Final = 20
+MAX_CTX_KEYS: Final = 20
 MAX_HEADER_CHARS: Final = 128
 
 _WEBHOOK_HINT: Final = "write webhook: { verify: github, credential: … }"
@@ -175,6 +176,11 @@ class EndSource(Section):
     )
     status: list[EndStatus] | None = described(
         "How it ended.", or_null({"type": "array", "items": {"enum": list(get_args(EndStatus))}})
+    )
+    with_: list[str] | None = described(
+        "The keys of its ctx that the event has.",
+        or_null({"type": "array", "items": NAME, "maxItems": MAX_CTX_KEYS}),
+        alias="with",
     )
 
 
@@ -439,7 +445,10 @@ def _execution(node: Node | None, problems: Problems) -> EndedExecutions | None:
         problems.error("missing_key", "`execution` needs `path`, `labels` or `status`", node, hint)
     if len(read.labels or ()) > MAX_LABELS:
         problems.error("limit_exceeded", f"`labels` has more than {MAX_LABELS} entries", node.values["labels"])
-    return EndedExecutions(path=path, labels=read.labels or {}, status=tuple(dict.fromkeys(read.status or ())))
+    if len(read.with_ or ()) > MAX_CTX_KEYS:
+        problems.error("limit_exceeded", f"`with` has more than {MAX_CTX_KEYS} entries", node.values["with"])
+    status, keys = tuple(dict.fromkeys(read.status or ())), tuple(dict.fromkeys(read.with_ or ()))
+    return EndedExecutions(path=path, labels=read.labels or {}, status=status, ctx=keys)
 
 
 def _is_pattern(path: str) -> bool:

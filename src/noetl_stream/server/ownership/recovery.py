@@ -288,8 +288,7 @@ class _Restoring:
             self._collect(execution_id, after, effects)
             if after.ended and (before is None or not before.ended):
                 told = self._ends.end_messages(after, cached.labels, cached.at_ms, again_since_ms=self._since_ms)
-                for number, message in enumerate(told, start=1):
-                    self._tick.send(SendMessage(after.position, message), execution_id, number)
+                self._tick.tell_ends(told, after)
             position = after.position - sum(fact.width for fact in decisions)
             self._answer(execution_id, given, position)
             self._recall_slot(execution_id, given.recorded.fact, position)

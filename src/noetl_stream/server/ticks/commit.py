@@ -6,15 +6,17 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault_text
+from noetl_stream.model.aggregates import ExecutionEnded
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop
 from noetl_stream.model.search_terms import error_terms
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.ports.stores.dead_letters import storable
 from noetl_stream.ports.stores.store import PartitionAdvance, TermRow, Tick, TimerKey
 from noetl_stream.ports.streams.command_queue import QueuedCommand
@@ -77,6 +79,7 @@ class Committer:
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
         """Commits a tick without publishing anything. As for :meth:`commit`."""
         terms = await self._shown_terms(tick)
+        await self._send_ends(tick)
         self._publications.settle()
         fenced = tick.partitions.union(partitions)
         moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in fenced}
@@ -133,6 +136,19 @@ class Committer:
             shown = await asyncio.to_thread(hidden, redactor, error)
             hidden_terms[execution_id] = error_terms(asdict(error)) - error_terms(asdict(shown))
         return [row for row in tick.terms if row.term not in hidden_terms.get(row.execution_id, ())]
+
+    async def _send_ends(self, tick: PendingTick) -> None:
+        """Sends ends to triggers, with the values that whoever reads the executions sees."""
+        redactors: Mapping[str, Redactor] = {}
+        if self._used is not None and tick.ends:
+            redactors = await self._used.redactors({end.sender for end in tick.ends})
+        for effect, sender, number in tick.ends:
+            fact = effect.message.fact
+            if sender in redactors and isinstance(fact, ExecutionEnded):
+                ended = await asyncio.to_thread(hidden, redactors[sender], fact.ended)
+                effect = replace(effect, message=replace(effect.message, fact=replace(fact, ended=ended)))
+            tick.send(effect, sender, number)
+        tick.ends.clear()
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""

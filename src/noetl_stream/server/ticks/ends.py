@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.triggers import TriggerState
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.aggregates import TRIGGER, EndedExecution, EndedExecutions, EndError, ExecutionEnded
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
+from noetl_stream.model.outcome import Outcome
 from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.trigger.matching import concerns
 from noetl_stream.ports.stores.aggregates import AggregateStore
@@ -24,6 +25,10 @@ MOST: Final = 1_000
 """How many triggers on ends are loaded, by path: each end is matched against all of them."""
 
 
+MAX_EVENT_BYTES: Final = 256 * 1024
+"""The most bytes of JSON that an event of an end has. What does not fit is left out, and named."""
+
+
 class EndTrigger(NamedTuple):
     aggregate_id: str
     wanted: EndedExecutions
@@ -33,12 +38,16 @@ class EndTrigger(NamedTuple):
 class EndTriggers:
     """The triggers on ends of executions, as last read.
 
+    Args:
+        page_url: Where the page is, for links to executions; empty: nobody has said.
+
     Attributes:
         on_streams: The triggers on streams of NATS, by id.
     """
 
-    def __init__(self, store: AggregateStore) -> None:
+    def __init__(self, store: AggregateStore, page_url: str = "") -> None:
         self._store = store
+        self._page_url = page_url
         self._known: list[EndTrigger] = []
         self._read_s = float("-inf")
         self.on_streams: dict[str, TriggerState] = {}
@@ -80,11 +89,11 @@ class EndTriggers:
         concerned = list(self._concerned(after, labels))
         if not concerned:
             return
-        ended = _ended_execution(after, labels)
         depth = 1 if after.origin is None else after.origin.depth + 1
         root, shares = _root_of(after), shares_of(left_to(after), len(concerned))
         for one, share in zip(concerned, shares, strict=True):
             if again_since_ms is None or one.created_ms <= max(at_ms, again_since_ms):
+                ended = _ended_execution(after, labels, one.wanted.ctx, self._page_url)
                 fact = ExecutionEnded(ended, depth, at_ms, root, share)
                 yield AggregateMessage(one.aggregate_id, fact, AGGREGATES_FORMAT)
 
@@ -119,13 +128,30 @@ def _root_of(after: Execution) -> str:
     return (after.origin.root if after.origin is not None else "") or after.execution_id
 
 
-def _ended_execution(after: Execution, labels: Mapping[str, Any]) -> EndedExecution:
-    error = after.outcome.error if after.outcome is not None else None
-    return EndedExecution(
+def _ended_execution(
+    after: Execution, labels: Mapping[str, Any], keys: Collection[str], page_url: str
+) -> EndedExecution:
+    outcome = after.outcome or Outcome("ok")
+    result, error = outcome.result, outcome.error
+    omitted = ["result"] if result.reference is not None or len(result.value) > MAX_EVENT_BYTES else []
+    ended = EndedExecution(
         execution_id=after.execution_id,
         path=after.path,
         status=next(one for one in ENDED if one == after.status),
         version=after.version,
         labels=dict(labels),
-        error=msgspec.UNSET if error is None else EndError(error.kind),
+        error=None
+        if error is None
+        else EndError(error.kind, error.message, after.failed_step or None, error.task, error.code),
+        result=codec.decode_json(result.value) if result.value and not omitted else None,
+        workload=after.workload,
+        ctx={key: after.ctx.get(key) for key in keys},
+        omitted=omitted,
+        url=f"{page_url}/executions/{after.execution_id}" if page_url else None,
     )
+    for name in ("result", "ctx", "workload"):
+        if len(codec.encode(ended)) <= MAX_EVENT_BYTES:
+            break
+        empty: Any = None if name == "result" else {}
+        ended = replace(ended, omitted=sorted({*ended.omitted, name}), **{name: empty})
+    return ended

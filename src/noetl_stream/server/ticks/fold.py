@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
-from noetl_stream.engine.effects import QUARANTINED, AnswerStart, SendMessage, build_command
+from noetl_stream.engine.effects import QUARANTINED, AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import form_fault
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NewerFormat, PayloadRefused
@@ -457,8 +457,7 @@ class Fold:
         self.tick.record(given, position, advanced.journal, cached)
         self.tick.collect(execution_id, advanced.effects)
         if after.ended and (before is None or not before.ended):
-            for number, message in enumerate(self._ends.end_messages(after, cached.labels, at_ms), start=1):
-                self.tick.send(SendMessage(after.position, message), execution_id, number)
+            self.tick.tell_ends(self._ends.end_messages(after, cached.labels, at_ms), after)
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
                 self._answer_start(cached, after, effect)

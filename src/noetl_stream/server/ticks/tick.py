@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
@@ -71,6 +71,15 @@ from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.memory.snapshots import decoded_bytes
 
 log = logging.getLogger(__name__)
+
+
+class SentEnd(NamedTuple):
+    """A message to a trigger about the end of the execution ``sender``; ``number`` tells it from others."""
+
+    effect: SendMessage
+    sender: str
+    number: int
+
 
 _Sent = TypeVar("_Sent", bound=StepCommand | InboxMessage | AggregateMessage)
 
@@ -207,6 +216,7 @@ class PendingTick:
     timers_gone: set[tuple[str, str]] = field(default_factory=set)
     inbox: list[InboxRow] = field(default_factory=list)
     inbox_folded: list[int] = field(default_factory=list)
+    ends: list[SentEnd] = field(default_factory=list)
     object_uses: list[ObjectUseRow] = field(default_factory=list)
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
     stale_reports: list[StaleReportRow] = field(default_factory=list)
@@ -304,6 +314,11 @@ class PendingTick:
         identity = derive(sender, "inbox", effect.position, *place)
         body = codec.encode(_in_format(effect.message, self.format))
         self.inbox.append(InboxRow(id=identity, partition=partition_of(receiver), execution_id=receiver, body=body))
+
+    def tell_ends(self, messages: Iterable[AggregateMessage], after: Execution) -> None:
+        """Collects the messages to triggers about an end. They are sent once secrets are hidden in them."""
+        for number, message in enumerate(messages, start=1):
+            self.ends.append(SentEnd(SendMessage(after.position, message), after.execution_id, number))
 
     def set_timers(self, aggregate_id: str, due: Mapping[str, int], gone: Sequence[str]) -> None:
         """Sets timers of an aggregate, by id, and drops the ``gone`` ones."""

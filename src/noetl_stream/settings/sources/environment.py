@@ -99,6 +99,7 @@ from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
     MAX_REPLICAS,
     MONITOR_VARIABLE,
+    PAGE_VARIABLE,
     PLACEMENT_VARIABLE,
     POSTGRES_VARIABLE,
     READ_VARIABLE,
@@ -109,6 +110,7 @@ from noetl_stream.settings.servers import (
     Spread,
     read_address,
     read_monitors,
+    read_page_url,
     read_primary,
     read_sync_interval,
     read_tags,
@@ -301,6 +303,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         backup_keys: The keys of backups; to them, the embedded stack adds its own.
         retention_rules, archive, archive_keys, events_max_bytes, …, namespace_max_stored_bytes: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
+        page_url: Where people open the page, for links to it; empty: nobody has said.
         trigger_rate, namespace_trigger_rate: Use :attr:`trigger_rates`.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
         nats_sync_interval_s, nats_monitors: Use :attr:`nats_sync`.
@@ -376,6 +379,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     namespace_trigger_rate: int = setting(
         NAMESPACE_RATE_VARIABLE, str(MOST_PER_MINUTE), number(MOST_PER_MINUTE, MOST_PER_MINUTE)
     )
+    page_url: str = setting(PAGE_VARIABLE, "none", read_page_url)
     stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
     stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
     nats_sync_interval_s: float | None = setting(SYNC_VARIABLE, "unknown", read_sync_interval)
