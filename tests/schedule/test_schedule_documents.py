@@ -22,7 +22,7 @@ from noetl_stream.playbook.schedule.schedule_document import (
     schedule_schema,
 )
 from noetl_stream.playbook.yaml.source import read_source
-from noetl_stream.schedule.zones import wall_clock, zone_named
+from noetl_stream.zones import wall_clock, zone_named
 
 HEAD = (
     "apiVersion: noetl.io/v2\nkind: Schedule\nmetadata: { name: nightly, path: /shop/nightly, version: '2' }\nspec:\n"

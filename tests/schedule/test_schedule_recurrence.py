@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from effort import times
 from noetl_stream.schedule.recurrence import END_MS, InvalidCron, Recurrence, check_cron, jitter_of
-from noetl_stream.schedule.zones import instant, iso_in, midnight, offset_s, wall_clock, zone_named, zone_names
+from noetl_stream.zones import instant, iso_in, midnight, offset_s, wall_clock, zone_named, zone_names
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000

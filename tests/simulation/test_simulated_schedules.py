@@ -11,7 +11,7 @@ from effort import first_in_gate
 from noetl_stream.adapters.simulated_time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.model.aggregates import Timetable
 from noetl_stream.model.json import codec
-from noetl_stream.schedule.zones import iso_in, zone_named
+from noetl_stream.zones import iso_in, zone_named
 
 WEEK_H = 7 * 24
 

@@ -15,6 +15,7 @@ import pytest
 
 from noetl_stream.template import Budget, Scope, compile_guard, holds
 from noetl_stream.template.compile.evaluators import ENVIRONMENT
+from noetl_stream.template.filters.times import TIME_FILTERS
 from noetl_stream.template.filters.values import FILTERS, TESTS
 from noetl_stream.template.runtime.environment import FUNCTIONS
 from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION, ITEMS_PER_OPERATION, Meter
@@ -109,6 +110,10 @@ FILTER_CASES: Final[dict[str, list[str]]] = {
     "title": ["ctx.text | title"],
     "tojson": ["ctx.texts | tojson", "ctx.texts | tojson(indent=2)", "ctx.text | tojson"],
     "trim": ["ctx.text | trim", "ctx.alike | trim('abc')"],
+    "date_add": ["'2026-11-05' | date_add(1, 'day')"],
+    "date_format": ["'2026-11-05' | date_format('%Y')"],
+    "date_parse": ["'2026' | date_parse('%Y')"],
+    "date_trunc": ["'2026-11-05' | date_trunc('month')"],
     "truncate": ["ctx.text | truncate(20)"],
     "unique": ["ctx.list | unique", "ctx.rows | unique(attribute='a.b')"],
     "upper": ["ctx.text | upper"],
@@ -195,7 +200,7 @@ FUNCTION_CASES: Final = {
     "namespace": [],  # only in `{% set %}`
 }
 
-CONSTANT: Final = frozenset({"abs", "count", "length", "first", "last", "d", "default", "get", "round"})
+CONSTANT: Final = frozenset({"abs", "count", "length", "first", "last", "d", "default", "get", "round"}) | TIME_FILTERS.keys()
 """What looks at no more than an element or two."""
 
 

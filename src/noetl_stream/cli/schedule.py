@@ -153,7 +153,7 @@ def backfill(path: str, first: date, last: date | None, overlap: Overlap, reason
 
 def _instant(given: date, zone: str, *, is_last: bool = False) -> int:
     from noetl_stream.playbook.schedule.schedule_document import bound_ms
-    from noetl_stream.schedule.zones import zone_named
+    from noetl_stream.zones import zone_named
 
     return bound_ms(given, zone_named(zone), is_last=is_last)
 

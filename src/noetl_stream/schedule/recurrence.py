@@ -18,7 +18,7 @@ from cronsim.cronsim import Field
 from msgspec.structs import asdict
 
 from noetl_stream.model.aggregates import Timetable
-from noetl_stream.schedule.zones import instant, midnight, wall_clock, zone_named
+from noetl_stream.zones import instant, midnight, wall_clock, zone_named
 
 DAY_S: Final = 86_400
 FIRST_DAY: Final = date(1970, 1, 1)

@@ -38,7 +38,7 @@ from noetl_stream.ports.operations.starters.schedules import (
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
 from noetl_stream.ports.stores.catalog import CatalogEntry
 from noetl_stream.schedule.recurrence import END_MS, Recurrence, jitter_of
-from noetl_stream.schedule.zones import iso_in, offset_s, zone_named
+from noetl_stream.zones import iso_in, offset_s, zone_named
 
 MOST_UPCOMING: Final = 1000
 

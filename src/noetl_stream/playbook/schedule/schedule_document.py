@@ -55,7 +55,7 @@ from noetl_stream.schedule.recurrence import (
     check_cron,
     cron_steps,
 )
-from noetl_stream.schedule.zones import instant, midnight, zone_named, zone_names
+from noetl_stream.zones import instant, midnight, zone_named, zone_names
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}
 DURATION: Final = r"^[1-9][0-9]{0,7}[smhd]$"

@@ -19,6 +19,7 @@ from jinja2.utils import _PassArg
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.filters.base import Filter, leading_args, meter_of, reject_non_value, scope_of
 from noetl_stream.template.filters.text import TEXT_FILTERS
+from noetl_stream.template.filters.times import TIME_FILTERS
 from noetl_stream.template.runtime.attribute_access import kind_of, text_of
 from noetl_stream.template.runtime.meter import chars_of
 from noetl_stream.template.runtime.operators import add
@@ -288,6 +289,7 @@ _CONSTANT_COST_FILTERS: Final[Mapping[str, Filter]] = {
     "float": _float,
     "int": _int,
     "round": _round,
+    **TIME_FILTERS,
 }
 
 FILTERS: Final[Mapping[str, Filter]] = {
