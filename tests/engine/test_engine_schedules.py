@@ -53,6 +53,7 @@ class Told:
         self.lookup = Found(digest="digest")
         self.history: dict[int, tuple[str, str]] = {}
         self.started: list[str] = []
+        self.workloads: list[dict[str, Any]] = []
         self.cancelled: list[str] = []
         self.register(**terms)
 
@@ -72,6 +73,7 @@ class Told:
         for message in folded.messages:
             if isinstance(message.fact, ExecutionRequested):
                 self.started.append(message.execution_id)
+                self.workloads.append(message.fact.workload)
             elif isinstance(message.fact, CancelRequested):
                 self.cancelled.append(message.execution_id)
         for entry in folded.history:
@@ -372,3 +374,60 @@ def test_an_occurrence_that_was_decided_about_is_not_due_again_by_a_clock_that_i
     told.register(revision=2, workload={"n": 2})
     told.wait(NOW + MINUTE)
     assert len(told.history) == 1
+
+
+DAILY = Timetable(cron=("30 2 * * *",), zone="Europe/Berlin")
+DAY = 86_400_000
+KNOWN = {
+    "due": "{{ schedule.due }}",
+    "before": "{{ schedule.previous }}",
+    "day": "{{ schedule.interval.start | date_format('%Y-%m-%d') }}",
+    "end": "{{ schedule.interval.end }}",
+    "backfill": "{{ schedule.backfill }}",
+    "label": "{{ schedule.name }} of {{ schedule.path }} in {{ schedule.timezone }}",
+    "plain": 7,
+}
+
+
+def test_the_workload_of_an_occurrence_knows_its_time_and_its_interval() -> None:
+    told = Told(timetable=DAILY, name="daily", workload=KNOWN)  # NOW is 2023-11-14 23:14 in Berlin
+    told.wait(NOW + DAY // 2)
+    assert told.workloads == [
+        {
+            "due": "2023-11-15T02:30:00+01:00",
+            "before": "2023-11-14T02:30:00+01:00",
+            "day": "2023-11-14",
+            "end": "2023-11-15T02:30:00+01:00",
+            "backfill": False,
+            "label": f"daily of {PATH} in Europe/Berlin",
+            "plain": 7,
+        }
+    ]
+
+
+def test_each_occurrence_of_a_backfill_knows_its_day_however_late_it_starts() -> None:
+    told = Told(timetable=DAILY, workload=KNOWN, overlap="skip")
+    told.fold(ScheduleBackfilled("b", PATH, "ann", from_ms=NOW - 3 * DAY, before_ms=NOW - DAY, overlap="queue_all"))
+    for _ in range(2):
+        told.wait(told.now_ms + 5)
+        told.end()
+    assert [(one["due"][:10], one["day"], one["backfill"]) for one in told.workloads] == [
+        ("2023-11-12", "2023-11-11", True),
+        ("2023-11-13", "2023-11-12", True),
+    ]
+
+
+def test_an_occurrence_by_hand_takes_the_last_interval_that_is_complete() -> None:
+    told = Told(timetable=DAILY, workload=KNOWN)
+    told.fold(ScheduleTriggered("now", PATH, "ann"))
+    [one] = told.workloads
+    assert (one["due"], one["before"]) == ("2023-11-14T23:14:00+01:00", "2023-11-14T02:30:00+01:00")
+    assert (one["day"], one["end"]) == ("2023-11-13", "2023-11-14T02:30:00+01:00")
+
+
+def test_an_occurrence_whose_workload_has_no_value_is_skipped_with_the_reason() -> None:
+    first = Timetable(every_s=60, from_ms=NOW + MINUTE)
+    told = Told(timetable=first, workload={"day": "{{ schedule.previous | date_trunc('day') }}"})
+    told.wait(NOW + 2 * MINUTE)
+    assert told.statuses == ["skipped", "started"]
+    assert "its workload cannot be evaluated: " in told.history[1][1]

@@ -165,7 +165,9 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
         (NIGHTLY + "\npause_after_failures: 0", (8, 25), "invalid_value", "greater than or equal to 1"),
         (NIGHTLY + "\nmissed: none\nmissed_within: 1h", (9, 3), "no_effect", "`missed: none`"),
         (NIGHTLY + "\nworkload: '{{ x }}'", (8, 13), "wrong_type", "must be a mapping"),
-        (NIGHTLY + "\nworkload: { a: '{{ x }}' }", (8, 13), "template_not_rendered", "not rendered"),
+        (NIGHTLY + "\nworkload: { a: '{{ ctx.x }}' }", (8, 22), "namespace_not_here", "not available here"),
+        (NIGHTLY + "\nworkload: { a: '{{ schedule.du }}' }", (8, 18), "unknown_name", "did you mean `schedule.due`?"),
+        (NIGHTLY + "\nworkload: { a: '{{ schedule.due | date_trunc(7) }}' }", (8, 18), "unknown_name", "takes a unit"),
         (NIGHTLY.replace("shop/orders", "shop/orders@1"), (5, 13), "invalid_value", "goes to `version`"),
         (NIGHTLY.replace("shop/orders", "shop//orders"), (5, 13), "invalid_value", "single slashes"),
         (NIGHTLY.replace("playbook", "playbok"), (5, 3), "unknown_key", "did you mean `playbook`?"),
@@ -205,7 +207,7 @@ def test_limits_of_the_operator_hold_for_the_workload() -> None:
     assert source is not None
     problems = Problems("file")
     lowered = DEFAULT_LIMITS.lower_to({"max_workload_bytes": 100}).limits
-    assert read_schedule(source.root, "digest", lowered, problems) is None
+    assert read_schedule(source, "digest", lowered, problems) is None
     assert [one.code for one in problems.sorted()] == ["limit_exceeded"]
 
 

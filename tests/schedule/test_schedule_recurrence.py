@@ -341,3 +341,26 @@ def test_months_have_their_days() -> None:
     expected = [(year, month) for year in (2027, 2028, 2029) for month in range(1, 13)]
     expected = [(y, m) for y, m in expected if calendar.monthrange(y, m)[1] == 31 and (y, m) >= (2027, 12)]
     assert [(int(one[:4]), int(one[5:7])) for one in monthly] == expected[:14]
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: f"{walk.zone} {walk.start}")
+@pytest.mark.parametrize("expression", ["*/20 1-3 * * *", "30 2 * * *", "0 12 29 2 *", "* * 1 1 *"])
+def test_the_last_occurrence_before_an_instant_is_the_one_whose_next_is_not_before_it(
+    walk: Walk, expression: str
+) -> None:
+    recurrence = Recurrence(cron=(expression,), zone=walk.zone)
+    for hours in range(0, 24 * DAYS_WALKED, 5):
+        at_ms = ms(*walk.start) + hours * 3_600_000
+        found = recurrence.last_before(at_ms)
+        assert found is not None and found < at_ms
+        following = recurrence.next_after(found)
+        assert following is not None and following >= at_ms
+        assert recurrence.last_before(found + 1000) == found
+
+
+def test_before_the_first_occurrence_there_is_none() -> None:
+    first = ms(2026, 12, 20)
+    daily = Recurrence(every_s=86_400, zone="UTC", from_ms=first)
+    assert [daily.last_before(at_ms) for at_ms in (first, first + 1000, 0)] == [None, first, None]
+    yearly = Recurrence(cron=("0 0 1 1 *",), zone="UTC", exclude=(date(2026, 1, 1),))
+    assert yearly.last_before(ms(2026, 6, 1)) == ms(2025, 1, 1)

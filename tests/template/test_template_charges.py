@@ -200,7 +200,9 @@ FUNCTION_CASES: Final = {
     "namespace": [],  # only in `{% set %}`
 }
 
-CONSTANT: Final = frozenset({"abs", "count", "length", "first", "last", "d", "default", "get", "round"}) | TIME_FILTERS.keys()
+CONSTANT: Final = (
+    frozenset({"abs", "count", "length", "first", "last", "d", "default", "get", "round"}) | TIME_FILTERS.keys()
+)
 """What looks at no more than an element or two."""
 
 

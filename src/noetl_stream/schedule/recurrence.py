@@ -61,6 +61,27 @@ class Recurrence(Timetable, frozen=True, kw_only=True):
         """The first occurrence after an instant; ``None`` after the last."""
         return next(self.occurrences(after_ms), None)
 
+    def last_before(self, before_ms: int) -> int | None:
+        """The last occurrence before an instant; ``None`` before the first.
+
+        It looks back twice as far each time until there is one, and then halves: never one occurrence after another.
+        """
+
+        def is_after(begin_ms: int) -> bool:
+            return next(self.occurrences(begin_ms - 1, before_ms - 1), None) is not None
+
+        first_ms, back_ms = max(self.from_ms, 0), 60_000
+        low = high = before_ms
+        while low > first_ms and not is_after(low):
+            low, high = max(before_ms - back_ms, first_ms), low
+            back_ms *= 2
+        if not is_after(low):
+            return None
+        while high - low > 1000:
+            middle = (low + high) // 2
+            low, high = (middle, high) if is_after(middle) else (low, middle)
+        return next(self.occurrences(low - 1, before_ms - 1))
+
     def occurrences(self, after_ms: int, through_ms: int = END_MS) -> Iterator[int]:
         """The occurrences after one instant, and up to another."""
         zone, ahead = zone_named(self.zone), dict[str, int | None]()

@@ -40,6 +40,8 @@ from noetl_stream.model.events import CancelRequested, Origin
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 from noetl_stream.model.status import Rejection
+from noetl_stream.playbook.schedule.schedule_workload import Unrenderable, render_workload
+from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view
 from noetl_stream.schedule.recurrence import Recurrence, jitter_of
 
 AT_ONCE: Final = 50
@@ -302,12 +304,15 @@ class _Turn:
         elif len(state.running) >= MAX_RUNNING:
             self.skip(one, f"{MAX_RUNNING} executions of it run already")
         else:
+            try:
+                workload = render_workload(state.terms.workload, _view(state, one))
+            except Unrenderable as error:
+                self.skip(one, f"its workload cannot be evaluated: {error}")
+                return
             started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
             self.state = replace(state, running=(*state.running, started))
             origin = Origin(self.given.aggregate_id, SCHEDULE, state.path, one.number)
-            self.messages.append(
-                start(state, one.own_id, origin, cause="occurrence", found=found, workload=state.terms.workload)
-            )
+            self.messages.append(start(state, one.own_id, origin, cause="occurrence", found=found, workload=workload))
             self._note(started, "started")
 
     def ended(self, fact: StartedEnded) -> None:
@@ -385,6 +390,17 @@ class _Turn:
         body |= {"ended_ms": ended_ms} if ended_ms else {}
         entry = HistoryEntry(one.number, self.at_ms, status, one.execution_id or None, body)
         self.history[one.number] = entry
+
+
+def _view(state: ScheduleState, one: DueOccurrence) -> OccurrenceView:
+    return occurrence_view(
+        Recurrence.from_timetable(state.terms.timetable),
+        one.at_ms,
+        path=state.path,
+        name=state.terms.name,
+        by_hand=one.cause == "trigger",
+        backfill=one.cause == "backfill",
+    )
 
 
 def _due_ms(state: ScheduleState, at_ms: int) -> int:

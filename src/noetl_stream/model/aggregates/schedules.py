@@ -49,9 +49,10 @@ class ScheduleTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True)
     """What a schedule starts, and when. Durations are in seconds.
 
     Without ``missed_within_s`` no occurrence is too late to make up for. ``pause_after_failures`` 0: failures never
-    pause it.
+    pause it. ``name`` is that of the document.
     """
 
+    name: str = ""
     workload: dict[str, Any] = {}
     timetable: Timetable = Timetable()
     jitter_s: int = 0

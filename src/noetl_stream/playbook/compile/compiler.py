@@ -36,7 +36,6 @@ from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.net.prove import prove
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 if TYPE_CHECKING:  # playbooks compile without it
@@ -148,7 +147,7 @@ def check_document(
     problems = Problems(file)
     source, digest = read_source(text, problems), digest_of(text)
     if source is not None and kind_in(source.root) == "Schedule":
-        return _check_schedule(source.root, digest, limits, problems)
+        return _check_schedule(source, digest, limits, problems)
     if source is not None and kind_in(source.root) == "Trigger":
         return _check_trigger(source, digest, limits, problems)
     if source is None or kind_in(source.root) != "Schema":
@@ -159,12 +158,12 @@ def check_document(
     return CheckResult(None, problems.sorted(), schema=None if problems.has_errors else schema)
 
 
-def _check_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> CheckResult:
+def _check_schedule(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> CheckResult:
     from noetl_stream.playbook.schedule.schedule_document import read_schedule
 
     schedule = None
     with suppress(TooManyProblems):
-        schedule = read_schedule(root, digest, limits, problems)
+        schedule = read_schedule(source, digest, limits, problems)
     calls = (schedule.call,) if schedule is not None else ()
     return CheckResult(None, problems.sorted(), calls, schedule=schedule)
 

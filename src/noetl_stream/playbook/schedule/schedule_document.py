@@ -18,7 +18,9 @@ from pydantic import Field
 from noetl_stream.model.aggregates import Missed, Overlap, ScheduleTerms, Timetable
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
+from noetl_stream.playbook.check.bindings import Visible
 from noetl_stream.playbook.check.calls import PlaybookCall
+from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.catalog_document import (
     MAX_ENTRIES,
@@ -44,8 +46,11 @@ from noetl_stream.playbook.model.sections import (
     read_section,
     recover_keys,
 )
-from noetl_stream.playbook.suggestions import correct_word
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
+from noetl_stream.playbook.schedule.schedule_workload import NAMESPACE, Unrenderable, render_workload
+from noetl_stream.playbook.suggestions import correct_word, list_names
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template, texts_of
+from noetl_stream.playbook.yaml.source import PlaybookSource
+from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view
 from noetl_stream.schedule.recurrence import (
     CRON_FIELDS,
     DAY_S,
@@ -170,7 +175,7 @@ class ScheduleSpec(Section):
         "The path of the playbook to start.", NAME, default=""
     )
     version: str | None = described("Its version. Default: the one registered last.")
-    workload: Part = described("What executions are started with. It is not rendered.", MAPPING)
+    workload: Part = described("What executions are started with: templates over schedule.", MAPPING)
     cron: list[str] | None = described(
         "Expressions of five fields, or of six with seconds in front.",
         texts({"type": "string", "maxLength": MAX_CRON_CHARS}, MAX_CRON),
@@ -239,6 +244,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
     def terms(self) -> ScheduleTerms:
         """The terms of the schedule for servers."""
         return ScheduleTerms(
+            name=self.name,
             playbook=self.call.path,
             version=self.call.version,
             workload=dict(self.workload),
@@ -251,19 +257,18 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> ScheduleDocument | None:
+def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> ScheduleDocument | None:
     """The document; ``None``, after reporting, if it has errors."""
-    top, metadata = read_head(root, ScheduleRoot, problems)
+    top, metadata = read_head(source.root, ScheduleRoot, problems)
     node = recover_keys(top.spec, ScheduleSpec, problems)
     spec = read_section(node, ScheduleSpec, problems)
     if not isinstance(node, Mapping):
         return None
     check_playbook(spec.playbook, node, problems)
     workload = read_workload(spec.workload, limits, problems)
-    if spec.workload is not None and holds_template(spec.workload):
-        problems.error(
-            "template_not_rendered", "`workload` of a schedule is not rendered", spec.workload, "write values"
-        )
+    if spec.workload is not None:
+        templates = Templates(source.text, problems, limits)
+        templates.template(spec.workload, Visible(frozenset([NAMESPACE]), {}, {}, {}), on_server=True)
     reading = _Reading(node, spec, problems)
     recurrence = reading.recurrence()
     jitter_s = reading.duration("jitter", MAX_JITTER_S) or 0
@@ -272,9 +277,14 @@ def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -
         problems.warn("no_effect", "`missed_within` has no effect with `missed: none`", node.keys["missed_within"])
     if problems.has_errors:
         return None
-    if recurrence.next_after(-1) is None:
+    first_ms = recurrence.next_after(-1)
+    if first_ms is None:
         hint = "look at its times, `window` and `exclude` together"
         problems.error("never_due", "the schedule has no occurrence before 2200", node.values[reading.way], hint)
+        return None
+    view = occurrence_view(recurrence, recurrence.next_after(first_ms) or first_ms, path=metadata.path, name="")
+    _check_workload(spec.workload, view, limits, problems)
+    if problems.has_errors:
         return None
     return ScheduleDocument(
         digest=digest,
@@ -292,6 +302,17 @@ def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -
         pause_after_failures=spec.pause_after_failures,
         paused=spec.paused,
     )
+
+
+def _check_workload(node: Node | None, view: OccurrenceView, limits: Limits, problems: Problems) -> None:
+    """Reports templates that cannot be evaluated for an occurrence of the timetable."""
+    for text, source in texts_of(node) if node is not None else ():
+        if holds_template(text):
+            try:
+                render_workload({"value": source}, view, limits)
+            except Unrenderable as error:
+                hint = f"known: {list_names(f'schedule.{name}' for name in view.__struct_fields__)}"
+                problems.error("unknown_name", f"`workload` cannot be evaluated: {error}", text, hint)
 
 
 def check_playbook(path: str, node: Mapping, problems: Problems) -> None:

@@ -1,0 +1,56 @@
+"""The workload of a schedule: templates over ``schedule``, rendered once for each occurrence (LANGUAGE §15). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.json.codec import check_text, encode
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.schedule.occurrence import OccurrenceView
+from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, Template, compile_template, render
+
+NAMESPACE: Final = "schedule"
+
+
+class Unrenderable(Exception):
+    """A workload that has no value for an occurrence; the message says why."""
+
+
+def render_workload(
+    workload: Mapping[str, Any], occurrence: OccurrenceView, limits: Limits = DEFAULT_LIMITS
+) -> dict[str, Any]:
+    """The workload for an occurrence.
+
+    Raises:
+        Unrenderable: a template cannot be evaluated, or the result is too large or cannot be stored.
+    """
+    scope = Scope(
+        {NAMESPACE: msgspec.to_builtins(occurrence)}, limits=limits, budget=Budget(limits.max_inline_operations)
+    )
+    try:
+        found = render(_compiled(encode(workload)), scope)
+        encoded = encode(found)
+        check_text(encoded)
+    except ExpressionError as error:
+        raise Unrenderable(str(error)) from None
+    except OverBudget:
+        most = f"{limits.max_inline_operations:,} operations (limits.max_inline_operations)"
+        raise Unrenderable(f"its templates cost more than {most}") from None
+    except PayloadRefused as error:
+        raise Unrenderable(f"it cannot be stored: {error.message}") from None
+    if len(encoded) > limits.max_workload_bytes:
+        most = f"{limits.max_workload_bytes:,} (limits.max_workload_bytes)"
+        raise Unrenderable(f"it has {len(encoded):,} bytes of JSON; the limit is {most}")
+    assert isinstance(found, dict)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _compiled(workload: bytes) -> Template:
+    names = frozenset([NAMESPACE])
+    return compile_template(msgspec.json.decode(workload), namespaces=names, bindings={}, expressions_only=True)
