@@ -98,6 +98,8 @@ def test_a_problem_in_an_aliased_part_is_reported_once() -> None:
         ("a: !!set {}", ("yaml_tag", 1, 4)),
         ("? [a]\n: b", ("yaml_key", 1, 3)),
         ("a: [", ("yaml_syntax", 1, 5)),
+        ('a: "{{ "x" }}"', ("yaml_syntax", 1, 9)),
+        ("a: { b: '{{ c['x'] }}' }", ("yaml_syntax", 1, 16)),
         ("@a", ("yaml_syntax", 1, 1)),
         ('a: "\\uD800"', ("yaml_encoding", 1, 4)),
         ('a: "\\UFFFFFFFF"', ("yaml_syntax", 1, 1)),

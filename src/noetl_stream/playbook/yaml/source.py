@@ -173,11 +173,12 @@ class _Reader:
         return root
 
     def _stream(self) -> Iterator[Any]:
+        last: Any = None
         try:
             yaml = YAML(typ="safe", pure=True)
             yaml.Scanner = _Scanner
             for event in yaml.parse(self._text):
-                self._last = _mark_of(event.start_mark)
+                self._last, last = _mark_of(event.start_mark), event
                 yield event
         except ReaderError as error:
             spot = BareLocation(mark_of(self._text, error.position))
@@ -186,10 +187,21 @@ class _Reader:
             hint = "save the file as UTF-8" if character == "\0" else "write it as an escape in double quotes"
             self._stop("yaml_encoding", message, spot, f"remove it, or {hint}")
         except MarkedYAMLError as error:
+            self._quote_in_template(last)
             self._syntax(error)
         except (YAMLError, ValueError, OverflowError, LookupError, AttributeError, AssertionError) as error:
             # On malformed text ruamel also raises other errors; report them as syntax errors.
             self._stop("yaml_syntax", f"invalid YAML: {error}", BareLocation(self._last))
+
+    def _quote_in_template(self, last: Any) -> None:
+        """Stops if the text that was read last was ended by a quote in a template: what follows is no YAML."""
+        if not isinstance(last, events.ScalarEvent) or last.style not in ("'", '"'):
+            return
+        if last.value.rfind("{{") > last.value.rfind("}}"):
+            other = "'" if last.style == '"' else '"'
+            hint = f"write {other}…{other} within the template, or begin and end the text with {other}"
+            spot = BareLocation(_mark_of(last.end_mark))
+            self._stop("yaml_syntax", f"the {last.style} within a template ends the text here", spot, hint)
 
     def _syntax(self, error: MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark
