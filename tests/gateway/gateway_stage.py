@@ -171,7 +171,7 @@ class GatewayStage:
             idempotency=self.idempotency,
             readiness=DirectReadiness(log, self.store, bus),
             memory=DirectMemory(self.broker.command_queue, bus),
-            living=DirectLiving(self.store, self.clock, kept_s=0.0),
+            living=DirectLiving(self.store, self.store.dead_letters, self.clock, kept_s=0.0),
             authenticator=Authentication(self.tokens, self.sessions, self.clock),
             sessions=self.sessions,
             audit=self.audit,

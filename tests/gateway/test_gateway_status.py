@@ -106,6 +106,33 @@ async def test_what_waits_is_measured_by_priority(stage: GatewayStage) -> None:
     }
 
 
+async def test_the_age_of_the_oldest_command_of_a_pool_is_measured(stage: GatewayStage) -> None:
+    queue = stage.broker.command_queue
+    await queue.issue([QueuedCommand("gpu", "run-1", "c1", 1, b"{}")], queue.fences)
+    began_ms = stage.clock.now_ms()
+
+    async def is_old() -> bool:
+        seen = await measured(stage.gateway)
+        age_s = (stage.clock.now_ms() - began_ms) / 1000
+        assert seen.get("noetl_pool_oldest_command_age_seconds default", 0) == 0
+        return 0.5 < seen.get("noetl_pool_oldest_command_age_seconds gpu", 0) <= age_s + 1
+
+    await stage.until(is_old)
+
+
+async def test_dead_letters_are_measured_until_they_are_settled(stage: GatewayStage) -> None:
+    assert (await measured(stage.gateway))["noetl_dead_letters events"] == 0
+    stage.broker.event_log.store_stray(0, "not.one!", b"\x00\xff")
+
+    async def counted(letters: int) -> bool:
+        return (await measured(stage.gateway))["noetl_dead_letters events"] == letters
+
+    await stage.until(lambda: counted(1))
+    (letter,) = (await stage.operations.cluster.dead_letters(10, None)).items
+    await stage.operations.cluster.discard(letter.id, "token:ann")
+    assert await counted(0)
+
+
 async def test_a_pool_whose_queue_nats_cannot_read_is_measured(
     stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

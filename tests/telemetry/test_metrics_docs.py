@@ -7,11 +7,11 @@ from importlib import import_module
 from pathlib import Path
 
 import noetl_stream
-from noetl_stream.operations.presence import MOST_STUCK
+from noetl_stream.operations.presence import MOST_LETTERS, MOST_STUCK
 from noetl_stream.server.server import SLOW_TURN_S
 from noetl_stream.server.status_report import STUCK_S
 from noetl_stream.telemetry import status_server as status
-from noetl_stream.telemetry.measures import Metric
+from noetl_stream.telemetry.measures import MAX_PATHS, OTHER, Metric
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
@@ -46,7 +46,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
     for name, metric in metrics().items():
         assert re.fullmatch(r"noetl(_[a-z]+)+", metric.name), name
         assert not metric.name.endswith("_total"), name
-        assert metric.kind != "histogram" or metric.name.endswith("_duration_seconds"), name
+        assert metric.kind != "histogram" or metric.name.endswith("_seconds"), name
         assert not IDS.intersection(metric.labels), name
         assert metric.help.endswith("."), name
 
@@ -77,3 +77,5 @@ def test_the_bounds_of_the_address_are_those_of_the_page() -> None:
     assert f"has not turned for {STUCK_S / 60:g} minutes" in PAGE
     assert f"a turn of {SLOW_TURN_S:g} s or more" in PAGE
     assert f"counted up to {MOST_STUCK}" in PAGE
+    assert f"the newest {MOST_LETTERS} counted" in PAGE
+    assert f"names the first\n{MAX_PATHS} it meets, and counts all others as `{OTHER}`" in PAGE

@@ -111,6 +111,21 @@ async def test_what_a_worker_does_is_measured(stage: Stage, caplog: pytest.LogCa
     assert (fields["task"], fields["attempt"], fields["kind"]) == ("first", 1, "http")
 
 
+async def test_the_wait_in_the_queue_is_measured_by_playbook(stage: Stage) -> None:
+    stage.puppet.acts["first"] = endless = Endless()
+    worker = await stage.start(slots=1)
+    plan = stage.plan(ONE_TASK)
+    await stage.issue(stage.command(plan))
+    await stage.until(lambda: stage.puppet.calls)
+    await stage.issue(stage.command(plan, "command-2"))
+    await stage.advance(20.0)
+    endless.release.set()
+    await stage.until(lambda: worker.counts.commands["done"] == 2)
+    seen = await measured(worker)
+    assert seen["noetl_worker_queue_wait_seconds_count tests/worker default"] == 2
+    assert 19.9 <= seen["noetl_worker_queue_wait_seconds_sum tests/worker default"] < 30
+
+
 async def test_what_a_worker_holds_is_measured(stage: Stage) -> None:
     stage.puppet.acts["first"] = endless = Endless()
     worker = await stage.start(slots=3)

@@ -114,6 +114,7 @@ class Gateway:
             living=ports.living,
             memory=ports.memory,
             readiness=ports.readiness,
+            clock=ports.clock,
             is_ending=self._ending.is_set,
         )
         self._application = make_application(serving, ports.readiness, self.status)

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from datetime import datetime
+from typing import Final, get_args
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.model.messages import MemoryUse
 from noetl_stream.model.status import LIVE
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import Cluster, PoolDocument
+from noetl_stream.ports.stores.dead_letters import LetterSource
 from noetl_stream.ports.stores.idempotency import KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.telemetry.measures import Metric, Reading, memory_readings
 
 log = logging.getLogger(__name__)
+
+SOURCES: Final = get_args(LetterSource)
 
 POOLS_S: Final = 2.0
 """How long NATS may take to say what waits in the pools; what it does not say is left out."""
@@ -44,6 +49,10 @@ BY_PRIORITY: Final = Metric(
 UNREADABLE: Final = Metric(
     "gauge", "noetl_pool_unreadable", "1 if NATS cannot read a pool's queue, and gives out no commands.", ("pool",)
 )
+OLDEST: Final = Metric(
+    "gauge", "noetl_pool_oldest_command_age_seconds", "How long the oldest command waits; 0 if none does.", ("pool",)
+)
+LETTERS: Final = Metric("gauge", "noetl_dead_letters", "Dead letters that nobody has settled, by source.", ("source",))
 EXECUTIONS: Final = Metric("gauge", "noetl_executions", "Executions that have not ended, by status.", ("status",))
 STUCK: Final = Metric(
     "gauge", "noetl_executions_stuck", "Executions that wait for nothing that could end the wait: a defect."
@@ -61,6 +70,7 @@ class GatewayStatus:
     living: LivingExecutions
     memory: Memory
     readiness: Readiness
+    clock: Clock
     is_ending: Callable[[], bool]
 
     def reasons_to_replace(self) -> Sequence[str]:
@@ -101,6 +111,7 @@ class GatewayStatus:
         of_pools = {"queued": WAITING, "running": UNDER_WAY, "workers": WORKERS, "slots": SLOTS, "busy": BUSY}
         found += [one.read_each({pool.pool: getattr(pool, name) for pool in pools}) for name, one in of_pools.items()]
         found.append(UNREADABLE.read_each({pool.pool: int(pool.unreadable is not None) for pool in pools}))
+        found.append(OLDEST.read_each(dict(self._ages_s(pools))))
         by_priority: dict[tuple[str, ...], int] = {
             (pool.pool, at): count for pool in pools for at, count in pool.by_priority.items()
         }
@@ -108,7 +119,17 @@ class GatewayStatus:
         if living is not None:
             found.append(EXECUTIONS.read_each({str(status): living.by_status.get(status, 0) for status in LIVE}))
             found.append(STUCK.read(living.stuck))
+            found.append(LETTERS.read_each({source: living.dead_letters.get(source, 0) for source in SOURCES}))
         return found
+
+    def _ages_s(self, pools: Sequence[PoolDocument]) -> Iterator[tuple[str, float]]:
+        """Yields how long the oldest command of each pool waits; nothing of a pool whose commands no server sees."""
+        for pool in pools:
+            if pool.oldest is not None:
+                since_s = datetime.fromisoformat(pool.oldest).timestamp()
+                yield pool.pool, max(0.0, self.clock.now_ms() / 1000 - since_s)
+            elif not pool.queued:
+                yield pool.pool, 0.0
 
     async def _pools(self) -> Sequence[PoolDocument]:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final, TypeVar
 
@@ -12,6 +13,7 @@ from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import MemoryUse, WorkerPresence
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.dead_letters import DeadLetters
 from noetl_stream.ports.stores.idempotency import Living
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.bus import Bus
@@ -80,6 +82,7 @@ KEPT_S: Final = 5.0
 """How long a count, which reads each living execution, is not repeated."""
 
 MOST_STUCK: Final = 100
+MOST_LETTERS: Final = 100
 
 
 class DirectLiving:
@@ -89,9 +92,10 @@ class DirectLiving:
         kept_s: How long a count is not repeated.
     """
 
-    def __init__(self, store: Store, clock: Clock, kept_s: float = KEPT_S) -> None:
+    def __init__(self, store: Store, letters: DeadLetters, clock: Clock, kept_s: float = KEPT_S) -> None:
         self._kept_s = kept_s
         self._store = store
+        self._letters = letters
         self._clock = clock
         self._counts: SharedLoads[str, Living | None] = SharedLoads()
         self._last: Living | None = None
@@ -104,11 +108,13 @@ class DirectLiving:
         return await self._counts.get("", self._count)
 
     async def _count(self) -> Living | None:
-        both = asyncio.gather(self._store.living_by_status(), self._store.stuck(MOST_STUCK))
+        store, letters = self._store, self._letters.page(MOST_LETTERS, None)
+        found = asyncio.gather(store.living_by_status(), store.stuck(MOST_STUCK), letters)
         try:
-            by_status, stuck = await asyncio.wait_for(both, COUNT_S)
+            by_status, stuck, waiting = await asyncio.wait_for(found, COUNT_S)
         except (NoetlError, TimeoutError) as error:
             log.debug("cannot count the living executions: %s", error)
             return None
-        self._last, self._counted_s = Living(by_status, len(stuck)), self._clock.monotonic_s()
+        sources = Counter(letter.row.source for letter in waiting)
+        self._last, self._counted_s = Living(by_status, len(stuck), sources), self._clock.monotonic_s()
         return self._last

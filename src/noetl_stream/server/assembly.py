@@ -38,16 +38,18 @@ from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.ownership.partitions import PartitionOwnership
+from noetl_stream.server.playbook_measures import PlaybookMeasures
 from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.namespace_shares import NamespaceShares
 from noetl_stream.server.ticks.namespace_turns import NamespaceTurns
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
+from noetl_stream.server.ticks.tick import PendingTick
 from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile, GrantsSource
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
-from noetl_stream.telemetry.measures import Durations
+from noetl_stream.telemetry.measures import ByPath, Durations, long_durations
 from noetl_stream.trigger.rates import DEFAULT_RATES, TriggerRates
 
 DISAGREEMENTS_SENT: Final = 10
@@ -70,6 +72,8 @@ class ServerCounts:
         dead_letters: Dead letters, by source.
         occurrences: Entries of histories of schedules and triggers, by status.
         trigger_faults: Events with which a trigger could not do what it says.
+        lateness: How late schedules started executions, by the path of the schedule.
+        playbooks: What executions measured, by the path of their playbook.
         started: Executions that started.
         ended: Executions that ended, by status.
         quarantined: Executions that were quarantined.
@@ -86,6 +90,8 @@ class ServerCounts:
     dead_letters: Counter[str] = field(default_factory=lambda: _zero("events", "inbox", "command"))
     occurrences: Counter[str] = field(default_factory=Counter)
     trigger_faults: int = 0
+    lateness: ByPath[Durations] = field(default_factory=lambda: ByPath(long_durations))
+    playbooks: ByPath[PlaybookMeasures] = field(default_factory=lambda: ByPath(PlaybookMeasures))
     started: int = 0
     ended: Counter[str] = field(default_factory=lambda: _zero(*ENDED))
     quarantined: int = 0
@@ -119,6 +125,14 @@ class ServerCounts:
             self.dead_letters[letter.source] += 1
         for entry in tick.history:
             self.occurrences[entry.status] += 1
+
+    def count_measures(self, tick: PendingTick) -> None:
+        """Counts what a tick has measured, once it is committed."""
+        self.trigger_faults += tick.trigger_faults
+        for path, status, took_s in tick.steps_ended:
+            self.playbooks[path].steps[status].add(took_s)
+        for path, late_s in tick.late:
+            self.lateness[path].add(late_s)
 
 
 @dataclass(frozen=True, slots=True)

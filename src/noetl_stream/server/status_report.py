@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from noetl_stream.server.playbook_measures import playbook_readings
 from noetl_stream.server.server import Server
 from noetl_stream.telemetry.measures import Metric, Reading, memory_readings
 
@@ -32,6 +33,17 @@ DISAGREEMENTS: Final = Metric(
 )
 OCCURRENCES: Final = Metric(
     "counter", "noetl_server_occurrences", "Entries of histories of schedules and triggers, by status.", ("status",)
+)
+LATENESS: Final = Metric(
+    "histogram",
+    "noetl_server_schedule_lateness_seconds",
+    "How long after it was due an occurrence of a schedule started its execution, by schedule.",
+    ("path",),
+)
+OVERDUE: Final = Metric(
+    "gauge",
+    "noetl_server_schedules_overdue_seconds",
+    "For how long the schedule or trigger that is due first has waited for this server.",
 )
 TRIGGER_FAULTS: Final = Metric(
     "counter", "noetl_server_trigger_faults", "Events with which a trigger could not do what it says."
@@ -116,9 +128,12 @@ class ServerStatus:
             DEAD_LETTERS.read_each(counts.dead_letters),
             *self._of_upkeep(),
             OCCURRENCES.read_each(counts.occurrences),
+            LATENESS.read_each(counts.lateness),
+            OVERDUE.read(server.timers.overdue_s(server.ports.clock.now_ms())),
             TRIGGER_FAULTS.read(counts.trigger_faults),
             STARTED.read(counts.started),
             ENDED.read_each(counts.ended),
+            *playbook_readings(counts.playbooks),
             QUARANTINED.read(counts.quarantined),
             ISSUED.read(counts.issued),
             REISSUED.read(counts.reissued),

@@ -6,8 +6,8 @@ Names follow Prometheus: ``noetl_<role>_<what>_<unit>``, base units, no ids as l
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from noetl_stream.model.messages import MemoryUse
 
@@ -16,6 +16,15 @@ MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the buckets of a histogram, in seconds."""
+
+LONG_BOUNDS_S: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+"""The bounds for what may take hours: executions, steps, waits."""
+
+MAX_PATHS: Final = 1000
+"""The most paths that a process names in labels."""
+
+OTHER: Final = "other"
+"""The label of every other path."""
 
 
 class Exemplar(NamedTuple):
@@ -28,25 +37,51 @@ class Exemplar(NamedTuple):
 
 
 class Durations:
-    """A histogram of seconds. ``counts`` has one bucket for each of :data:`BOUNDS_S`, and one above them.
+    """A histogram of seconds. ``counts`` has one bucket for each of ``bounds_s``, and one above them.
 
     ``exemplars`` has the last exemplar of a bucket, by its index, if there is any.
     """
 
-    __slots__ = ("counts", "exemplars", "sum_s")
+    __slots__ = ("bounds_s", "counts", "exemplars", "sum_s")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_S) + 1)
+    def __init__(self, bounds_s: Sequence[float] = BOUNDS_S) -> None:
+        self.bounds_s = bounds_s
+        self.counts = [0] * (len(bounds_s) + 1)
         self.exemplars: dict[int, Exemplar] = {}
         self.sum_s = 0.0
 
     def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.counts[bisect_left(self.bounds_s, seconds)] += 1
         self.sum_s += seconds
 
     def show(self, exemplar: Exemplar) -> None:
         """Shows the span of an added value as an exemplar."""
-        self.exemplars[bisect_left(BOUNDS_S, exemplar.value_s)] = exemplar
+        self.exemplars[bisect_left(self.bounds_s, exemplar.value_s)] = exemplar
+
+
+def long_durations() -> Durations:
+    """Returns a histogram of what may take hours."""
+    return Durations(LONG_BOUNDS_S)
+
+
+Measure = TypeVar("Measure")
+
+
+class ByPath(dict[str, Measure]):
+    """Measures by the path of a playbook or schedule, made when a path is first looked up.
+
+    The first :data:`MAX_PATHS` paths have their own; all others share that of :data:`OTHER`, so labels stay bounded.
+    """
+
+    def __init__(self, make: Callable[[], Measure]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, path: str) -> Measure:
+        label = path if len(self) < MAX_PATHS else OTHER
+        if label not in self:
+            self[label] = self._make()
+        return self[label]
 
 
 Labels: TypeAlias = tuple[str, ...]

@@ -31,7 +31,7 @@ from prometheus_client.samples import Exemplar
 import noetl_stream
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import UsageError
-from noetl_stream.telemetry.measures import BOUNDS_S, Durations, Measured, Metric, NotYetRunning, Reading, Role
+from noetl_stream.telemetry.measures import Durations, Measured, Metric, NotYetRunning, Reading, Role
 
 Result = TypeVar("Result")
 
@@ -40,7 +40,6 @@ FAMILIES: Final[Mapping[str, Any]] = {
     "gauge": GaugeMetricFamily,
     "histogram": HistogramMetricFamily,
 }
-SHOWN_BOUNDS: Final = (*map(str, map(float, BOUNDS_S)), "+Inf")
 
 
 def exposition(readings: Sequence[Reading], accept: str) -> tuple[bytes, str]:
@@ -77,7 +76,8 @@ def _family(reading: Reading) -> Family:
 
 def _buckets(durations: Durations) -> list[tuple[Any, ...]]:
     """Yields bounds and counts of a histogram; with exemplars, which only OpenMetrics shows."""
-    buckets: list[tuple[Any, ...]] = [*zip(SHOWN_BOUNDS, accumulate(durations.counts), strict=True)]
+    shown = (*map(str, durations.bounds_s), "+Inf")
+    buckets: list[tuple[Any, ...]] = [*zip(shown, accumulate(durations.counts), strict=True)]
     for place, (trace_id, span_id, value_s, at_s) in durations.exemplars.items():
         buckets[place] += (Exemplar({"trace_id": trace_id, "span_id": span_id}, value_s, at_s),)
     return buckets

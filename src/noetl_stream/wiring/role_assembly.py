@@ -226,7 +226,7 @@ async def open_gateway(
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
         memory=DirectMemory(connected.queue, connected.bus),
-        living=DirectLiving(store, clock),
+        living=DirectLiving(store, store.dead_letters, clock),
         authenticator=Authentication(store.tokens, store.sessions, clock, provider),
         sessions=store.sessions,
         audit=store.audit,

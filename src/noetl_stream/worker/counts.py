@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from noetl_stream.telemetry.measures import Durations, Exemplar
+from noetl_stream.telemetry.measures import ByPath, Durations, Exemplar, long_durations
 
 
 @dataclass(slots=True)
@@ -16,11 +16,13 @@ class WorkerCounts:
         tasks: How long attempts of tasks took, by kind and outcome: ``ok`` or ``error``.
         retries: Attempts after the first, by kind.
         commands: Commands that have left the worker, by result: ``done``, ``returned``.
+        waits: How long commands waited in the queue, by the path of their playbook.
     """
 
     tasks: dict[tuple[str, ...], Durations] = field(default_factory=dict)
     retries: Counter[str] = field(default_factory=Counter)
     commands: Counter[str] = field(default_factory=Counter)
+    waits: ByPath[Durations] = field(default_factory=lambda: ByPath(long_durations))
 
     def count_attempt(self, kind: str, outcome: str, attempt: int, took_s: float) -> None:
         """Counts an attempt of a task."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from noetl_stream.telemetry.measures import Measured, Metric, Reading, memory_readings
+from noetl_stream.telemetry.measures import Durations, Labels, Measured, Metric, Reading, memory_readings
 from noetl_stream.worker.worker import Worker
 from noetl_stream.worker.worker_limits import CONTACT_LOST_AFTER_S
 
@@ -17,6 +17,12 @@ SLOTS: Final = Metric("gauge", "noetl_worker_slots", "Commands that this worker 
 RUNNING: Final = Metric("gauge", "noetl_worker_commands_running", "Commands that it runs now.", ("pool",))
 COMMANDS: Final = Metric(
     "counter", "noetl_worker_commands", "Commands that were done, or returned to the queue.", ("result",)
+)
+QUEUE_WAIT: Final = Metric(
+    "histogram",
+    "noetl_worker_queue_wait_seconds",
+    "How long commands waited in the queue until this worker began them, by playbook.",
+    ("pool", "path"),
 )
 RETRYING: Final = Metric("gauge", "noetl_worker_reports_retrying", "Reports that NATS has not taken at first.")
 LOG_BYTES: Final = Metric("counter", "noetl_worker_log_bytes", "Bytes of logs of tasks that were published.")
@@ -58,6 +64,12 @@ class WorkerStatus:
         elif worker.silent_s > CONTACT_LOST_AFTER_S:
             yield f"NATS has not answered for {worker.silent_s:.0f} s"
 
+    def _queue_waits(self) -> Reading:
+        waits: dict[Labels, Durations] = {
+            (self._worker.pool, path): found for path, found in self._worker.counts.waits.items()
+        }
+        return QUEUE_WAIT.read_each(waits)
+
     async def readings(self) -> Sequence[Reading]:
         worker, counts = self._worker, self._worker.counts
         return [
@@ -66,6 +78,7 @@ class WorkerStatus:
             SLOTS.read(worker.slots, worker.pool),
             RUNNING.read(worker.running, worker.pool),
             COMMANDS.read_each(counts.commands),
+            self._queue_waits(),
             RETRYING.read(worker.reports_retrying),
             CONTACT_LOST.read(worker.contact_losses),
             LOG_BYTES.read(worker.logs.bytes_published),

@@ -10,6 +10,7 @@ import msgspec
 from noetl_stream.model.messages import MemoryUse
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.stores.dead_letters import LetterSource
 
 
 class KeptAnswer(msgspec.Struct, frozen=True, gc=False):
@@ -65,10 +66,13 @@ class Memory(Protocol):
 
 
 class Living(msgspec.Struct, frozen=True, gc=False):
-    """Executions that have not ended: how many by status, and how many of them are stuck, counted up to a bound."""
+    """Executions that have not ended: how many by status, and how many of them are stuck; dead letters that wait, by
+    source. The last two are counted up to a bound.
+    """
 
     by_status: Mapping[ExecutionStatus, int]
     stuck: int
+    dead_letters: Mapping[LetterSource, int]
 
 
 class LivingExecutions(Protocol):

@@ -113,6 +113,10 @@ class AggregateTimers:
         """Seconds until a timer is due, at most ``most_s``."""
         return min(most_s, max(0.0, (self._due[0].due_ms - now_ms) / 1000)) if self._due else most_s
 
+    def overdue_s(self, now_ms: int) -> float:
+        """Returns for how many seconds the first timer has been due; 0 if none is."""
+        return max(0.0, (now_ms - self._due[0].due_ms) / 1000) if self._due else 0.0
+
     def take(self, now_ms: int) -> list[DueTimer]:
         """The timers that are due, of owned partitions: at most :data:`MOST_AT_ONCE`."""
         found: list[DueTimer] = []
@@ -391,6 +395,8 @@ def _collect(id: str, before: _Loaded | None, after: _Loaded | None, folded: Fol
     for entry in folded.history:
         tick.history[id, entry.number] = _history_row(id, entry)
         tick.trigger_faults += bool(entry.body.get("fault"))
+        if entry.status == "started" and entry.body.get("cause") == "timetable":
+            tick.late.append((after.row.key, (entry.at_ms - entry.body["due_ms"]) / 1000))
         if entry.number > HISTORY_KEPT and entry.number % TRIM_EVERY == 0:
             tick.history_gone[id] = HistoryTrim(id, entry.number - HISTORY_KEPT)
 

@@ -119,7 +119,7 @@ class Committer:
         except PayloadRefused as error:
             raise TickRefused(error.message) from error
         self._counts.count_commit(written, self._clock.monotonic_s() - began_s)
-        self._counts.trigger_faults += tick.trigger_faults
+        self._counts.count_measures(tick)
         self._ownership.record_commit(advances, bool(tick.segments))
         self.ticks += bool(tick.segments)
         return advances
@@ -197,7 +197,7 @@ class Committer:
             state = touched.state
             self._counts.started += tick.segments[execution_id].first_position == 1
             if state.ended:
-                self._note_end(state)
+                self._note_end(state, (touched.at_ms - touched.started_ms) / 1000)
                 self._executions.end(execution_id)
                 continue
             self._executions.grow(execution_id, tick.segments[execution_id].size)
@@ -215,11 +215,12 @@ class Committer:
         except VALUE_FAULTS as error:
             return codec.encode(Drop(f"the command cannot be sent: {fault_text(error)}"))
 
-    def _note_end(self, state: Execution) -> None:
+    def _note_end(self, state: Execution, took_s: float) -> None:
+        error = state.outcome.error if state.outcome is not None else None
         self._counts.ended[state.status] += 1
+        self._counts.playbooks[state.path].count_end(state.status, took_s, error)
         if state.status != "failed":
             return
-        error = state.outcome.error if state.outcome is not None else None
         about = {"execution": state.execution_id, "path": state.path, "version": state.version}
         if error is not None:  # not its message, which only readers of the execution may see
             about |= {"kind": error.kind, "code": error.code, "task": error.task}

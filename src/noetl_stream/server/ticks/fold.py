@@ -59,6 +59,7 @@ from noetl_stream.protocol.subjects import claim_answer, sender_of
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.memory.execution_cache import CachedExecution, ExecutionCache
+from noetl_stream.server.playbook_measures import collect_ended_steps
 from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.tick import (
     Input,
@@ -455,6 +456,8 @@ class Fold:
         cached.state, cached.at_ms = after, at_ms
         cached.started_ms = cached.started_ms or at_ms
         self.tick.record(given, position, advanced.journal, cached)
+        if before is not None:
+            collect_ended_steps(self.tick.steps_ended, before, (recorded.fact, *advanced.journal), at_ms)
         self.tick.collect(execution_id, advanced.effects)
         if after.ended and (before is None or not before.ended):
             self.tick.tell_ends(self._ends.end_messages(after, cached.labels, at_ms), after)

@@ -69,6 +69,7 @@ from noetl_stream.protocol.subjects import command_subject, sender_of
 from noetl_stream.server.journal_records import Part, Stamp, messages_of, parts_of
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.memory.snapshots import decoded_bytes
+from noetl_stream.server.playbook_measures import EndedStep
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +198,8 @@ class PendingTick:
         claims: Claims of commands, by the subject of the answer, which is made from the committed state.
         moved: The new cursors of partitions whose messages the tick folds: sequence and time of the last.
         drops: Claims that are refused whatever the state, by the subject of the answer.
+        steps_ended: The step runs that ended, to be measured.
+        late: How late occurrences of schedules started, in seconds, with the path of their schedule.
     """
 
     encode_command: Callable[[StepCommand], bytes] = codec.encode
@@ -229,6 +232,8 @@ class PendingTick:
     limit_slots_gone: dict[LimitSlotKey, LimitSlotKey] = field(default_factory=dict)
     requests_gone: dict[str, RequestTrim] = field(default_factory=dict)
     trigger_faults: int = 0
+    steps_ended: list[EndedStep] = field(default_factory=list)
+    late: list[tuple[str, float]] = field(default_factory=list)
 
     @property
     def partitions(self) -> set[int]:

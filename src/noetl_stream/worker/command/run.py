@@ -214,6 +214,9 @@ class CommandRun:
         if self._why is not None:
             return self._end_interrupted()
         self._phase = "working"
+        if self.delivery.num_delivered == 1:
+            waited_ms = self._dependencies.clock.now_ms() - self.delivery.stored_ms
+            self._dependencies.counts.waits[plan.path].add(max(0, waited_ms) / 1000)
         await self._work(plan, go)
         return "done"
 
