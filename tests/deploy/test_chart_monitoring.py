@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+import yaml
 from helm import CHART, ROOT, Rendered
 from manifests import named, of_kind
 
@@ -46,7 +47,26 @@ def test_alerts_ask_for_metrics_that_the_program_has(production: tuple[Rendered,
     (rule,) = of_kind(production, "PrometheusRule")
     for alert in rule["spec"]["groups"][0]["rules"]:
         assert asked(alert["expr"]) and asked(alert["expr"]) <= measured(), alert["alert"]
-        assert 'namespace="noetl"' in alert["expr"], alert["alert"]
+        named = re.findall(r"\bnoetl_[a-z_]+(.{18})", alert["expr"])
+        assert set(named) == {'{namespace="noetl"'}, alert["alert"]
+
+
+def test_alerts_and_dashboards_need_no_label_of_kubernetes() -> None:
+    (group,) = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
+    assert not re.search(r"\b(namespace|pod|component|container)\b", json.dumps(group["rules"]))
+    for file in CHART.glob("files/dashboards/*.json"):
+        dashboard = json.loads(file.read_text())
+        assert not re.search(r"\b(pod|component|container)\b", json.dumps(dashboard["panels"]))
+        for variable in dashboard["templating"]["list"][1:]:  # "All" is what has the label, and what has not
+            assert (variable["includeAll"], variable["allValue"], variable["current"]["value"]) == (
+                True,
+                ".*",
+                ["$__all"],
+            )
+        asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+        assert all(
+            one.count('{namespace=~"$namespace", job=~"$job"') == len(re.findall(r"\bnoetl_", one)) for one in asked
+        )
 
 
 def test_dashboards_ask_for_metrics_that_the_program_has() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
 from pathlib import Path
 
 import noetl_stream
+from metrics_of_code import metrics
 from noetl_stream.operations.presence import MOST_LETTERS, MOST_STUCK
 from noetl_stream.server.server import SLOW_TURN_S
 from noetl_stream.server.status_report import STUCK_S
 from noetl_stream.telemetry import status_server as status
-from noetl_stream.telemetry.measures import MAX_PATHS, OTHER, Metric
+from noetl_stream.telemetry.measures import MAX_PATHS, OTHER
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
@@ -20,21 +20,6 @@ SHOWN = re.compile(
     r"\bnoetl_(?:server|worker|gateway|nats|pool|partition|memory|executions)_[a-z_]*(?:total|bytes|seconds|behind)"
 )
 IDS = {"execution", "command", "process", "id", "worker", "server"}
-
-
-def metrics() -> dict[str, Metric]:
-    """Every metric of the code, by the name that it is shown under."""
-    found: dict[str, Metric] = {}
-    package = Path(noetl_stream.__path__[0])
-    for file in sorted(package.rglob("*.py")):
-        if "Metric(" in file.read_text():
-            module = import_module(".".join(("noetl_stream", *file.relative_to(package).with_suffix("").parts)))
-            found |= {shown_name(one): one for one in vars(module).values() if isinstance(one, Metric)}
-    return found
-
-
-def shown_name(metric: Metric) -> str:
-    return f"{metric.name}_total" if metric.kind == "counter" else metric.name
 
 
 def test_the_page_lists_each_with_its_type_and_labels() -> None:
