@@ -393,7 +393,7 @@ def test_a_process_has_more_time_to_end_than_it_takes_to_drain(example: tuple[Re
         settings = Settings.from_environment(plain)
         drains = {
             "server": 0.0,
-            "gateway": settings.gateway_limits.drain_s,
+            "gateway": settings.gateway_limits.stop_delay_s + settings.gateway_limits.drain_s,
             "worker": settings.worker_drain_s + LAST_REPORTS_S,
         }
         assert grace >= before + drains[pod.role] + 10, pod.owner

@@ -28,7 +28,7 @@ from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.openapi import openapi_of
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.routes import AnyRoute
-from noetl_stream.gateway.http.serving import Serving
+from noetl_stream.gateway.http.serving import Serving, connection_of
 from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.page_files import ASSET, VIEWS, read_page
@@ -83,7 +83,8 @@ class Gateway:
         agents: AgentAccess = "read",
     ) -> None:
         self._ending = asyncio.Event()
-        self._drain_s = limits.drain_s
+        self._drain_s, self._stop_delay_s = limits.drain_s, limits.stop_delay_s
+        self._stopping: asyncio.TimerHandle | None = None
         metrics = Metrics()
         self.connections = HttpConnections(limits, metrics, connection_log, network.trusts)
         self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock, metrics)
@@ -115,15 +116,27 @@ class Gateway:
             memory=ports.memory,
             readiness=ports.readiness,
             clock=ports.clock,
-            is_ending=self._ending.is_set,
+            is_ending=lambda: self.connections.closing,
         )
-        self._application = make_application(serving, ports.readiness, self.status)
+        self._application = make_application(serving, self.status)
         self._lasting = [pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim]
         if ports.grants is not None:
             self._lasting.append(partial(keep_fresh, ports.grants, ports.clock))
 
+    def drain(self) -> None:
+        """Lets callers go elsewhere, then stops: the gateway is not ready, and each answer closes its connection, while
+        new ones are accepted for ``stop_delay_s``. Called again, it stops at once.
+        """
+        if self._stopping is not None or not self._stop_delay_s:
+            self.stop()
+        else:
+            self.connections.closing = True
+            self._stopping = asyncio.get_running_loop().call_later(self._stop_delay_s, self.stop)
+
     def stop(self) -> None:
         """Begins an orderly stop: no new requests, waits end early."""
+        if self._stopping is not None:
+            self._stopping.cancel()
         self._ending.set()
         self.connections.end()
 
@@ -203,12 +216,12 @@ RESOURCES: Final[tuple[AnyRoute, ...]] = (
 """What is served under ``/api``, and ``/mcp``."""
 
 
-def make_application(serving: Serving, readiness: Readiness, status: GatewayStatus) -> web.Application:
+def make_application(serving: Serving, status: GatewayStatus) -> web.Application:
     @cache  # made when it is first asked for: it takes longer than all else here
     def document() -> dict[str, Any]:
         return openapi_of(table, __version__)
 
-    table = (*RESOURCES, *system_routes(readiness, status, document))
+    table = (*RESOURCES, *system_routes(status, document))
     application = web.Application(middlewares=[serving.problems])
     application.on_response_prepare.append(_keep_to_caller)
     for route in table:
@@ -223,3 +236,6 @@ async def _keep_to_caller(request: web.Request, response: web.StreamResponse) ->
     """Keeps an answer out of caches, unless it says otherwise, and from being taken for a script or a page."""
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
+    if connection_of(request).closes:
+        response.headers["Connection"] = "close"  # aiohttp has decided before
+        response.force_close()

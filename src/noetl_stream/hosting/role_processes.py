@@ -281,7 +281,7 @@ async def host_gateway(
             await _until_way_in(connected, settings, host, attach)
         async with open_gateway(connected, stack.endpoint, settings, host) as gateway:
             attach(gateway.status, connected.opened)
-            on_termination(lambda: _stop(gateway))
+            on_termination(partial(_stop, gateway, at_once=stack.home is not None))
             connected.nats.on_ended(gateway.stop)
             listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             inviting = asyncio.create_task(_invite(stack, connected, listening, token, echo))
@@ -305,9 +305,13 @@ async def _until_way_in(connected: Connected, settings: Settings, host: str, att
     await until_way_in(host, tokens, connected.clock, provider=provider, waits=wait)
 
 
-def _stop(gateway: Gateway) -> None:
+def _stop(gateway: Gateway, *, at_once: bool) -> None:
+    """Stops a gateway; unless ``at_once``, it accepts connections until load balancers have noticed."""
     log.info("gateway stops", extra={"requests": gateway.pressure.requests.under_way})
-    gateway.stop()
+    if at_once:
+        gateway.stop()
+    else:
+        gateway.drain()
 
 
 async def local_token(stack: StackAccess, connected: Connected) -> str | None:

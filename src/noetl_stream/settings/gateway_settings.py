@@ -52,6 +52,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, gc=False):
     max_webhook_bytes: int = 256 * 1024
     audit_days: int = 90
     drain_s: int = 10
+    stop_delay_s: int = 5
 
     def body(self, size: BodySize) -> tuple[str, int]:
         """The variable that limits bodies of this kind, and its value in bytes."""

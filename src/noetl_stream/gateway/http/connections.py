@@ -70,6 +70,7 @@ class HttpConnections:
 
     Attributes:
         closed: How many were closed or refused.
+        closing: Whether each answer closes its connection, since the gateway is about to stop.
     """
 
     def __init__(self, limits: GatewayLimits, metrics: Metrics, log: Logger, is_proxy: Callable[[str], bool]) -> None:
@@ -83,6 +84,7 @@ class HttpConnections:
         self._idle: dict[HttpConnection, None] = {}
         self._ended = False
         self.closed = 0
+        self.closing = False
         metrics.watch(CONNECTIONS, lambda: len(self._open))
 
     def make(self, server: web.Server) -> HttpConnection:
@@ -91,7 +93,7 @@ class HttpConnections:
 
     def end(self) -> None:
         """Ends what callers wait for, here and in what comes: the gateway stops."""
-        self._ended = True
+        self._ended = self.closing = True
         for connection in self._open:
             connection.ending.set()
 
@@ -186,6 +188,11 @@ class HttpConnection(web.RequestHandler):
         self.address = ""
         self.is_proxy = False
         self.ending = asyncio.Event()
+
+    @property
+    def closes(self) -> bool:
+        """Whether the next answer closes it."""
+        return self._connections.closing
 
     @contextmanager
     def busy(self) -> Iterator[None]:

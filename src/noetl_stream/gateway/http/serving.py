@@ -117,7 +117,7 @@ class Serving:
         """Turns errors into problems, and counts every answer."""
         began_s = self.clock.monotonic_s()
         try:
-            with _connection(request).busy():
+            with connection_of(request).busy():
                 response = await handler(request)
         except Exception as error:
             problem = problem_of(_refused_by_router(error), request.path)
@@ -179,14 +179,14 @@ class Serving:
             return await perform()
         if not (route.heavy or route.checks):
             return await self.pressure.charged(caller, perform(), changes=route.changes)
-        async with self.pressure.turns.taken(caller.principal, _connection(request).ending):
+        async with self.pressure.turns.taken(caller.principal, connection_of(request).ending):
             return await self.pressure.charged(caller, perform(), changes=route.changes)
 
     async def _performed(
         self, route: AnyRoute, read: _Read, request: web.Request, caller: Caller
     ) -> web.StreamResponse:
         async def perform(ids: RequestIds) -> Reply:
-            operations, ending = self.scopes(self.operations, caller.paths), _connection(request).ending
+            operations, ending = self.scopes(self.operations, caller.paths), connection_of(request).ending
             door = GatewayDoor(
                 operations=operations,
                 caller=caller,
@@ -254,7 +254,7 @@ class Serving:
             except NoetlError as error:
                 log.warning("a stream of %s ended: %s", request.path, error)
                 if reply.media == JSON:  # its reader must not take a part for the whole
-                    _connection(request).end("broken-off")
+                    connection_of(request).end("broken-off")
             except ConnectionError:
                 log.debug("a reader of %s is gone", request.path)
         return response
@@ -277,7 +277,7 @@ class Serving:
         return written
 
 
-def _connection(request: web.Request) -> HttpConnection:
+def connection_of(request: web.Request) -> HttpConnection:
     assert isinstance(request.protocol, HttpConnection)
     return request.protocol
 

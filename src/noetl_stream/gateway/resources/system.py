@@ -16,7 +16,6 @@ from noetl_stream.gateway.status_report import GatewayStatus
 from noetl_stream.ports.operations.documents import Document, OpenDocument
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
 from noetl_stream.ports.operations.verbs import API
-from noetl_stream.ports.stores.idempotency import Readiness
 from noetl_stream.telemetry.measures import MEDIA
 
 HTML: Final = "text/html"
@@ -48,7 +47,7 @@ MEASURED: Final = {200: Answer("Prometheus' text form", media=MEDIA)}
 READY: Final = {200: Answer("Ready", ReadinessReport), 503: Answer("Something is missing", ReadinessReport)}
 
 
-def system_routes(readiness: Readiness, status: GatewayStatus, document: Callable[[], dict[str, Any]]) -> Routes:
+def system_routes(status: GatewayStatus, document: Callable[[], dict[str, Any]]) -> Routes:
     """
     Args:
         document: The OpenAPI document. It is asked for once the whole table is known: it describes itself too.
@@ -62,8 +61,8 @@ def system_routes(readiness: Readiness, status: GatewayStatus, document: Callabl
 
     @routes("GET", "/readyz", "ready", None, READY, anywhere=True)
     async def ready(call: Call[Nothing, None]) -> Reply:
-        """Whether it can work: NATS, Postgres, the schema, a living server."""
-        missing = await readiness.missing()
+        """Whether it can work: NATS, Postgres, the schema, a living server; and does not stop."""
+        missing = [*await status.reasons_not_ready()]
         return Reply(ReadinessReport(not missing, missing), 503 if missing else 200)
 
     @routes("GET", "/metrics", "metrics", "viewer", MEASURED, uncounted=True)

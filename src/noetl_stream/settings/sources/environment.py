@@ -443,6 +443,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_max_webhook_bytes: int = _gateway_limit("max_webhook_bytes")
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_drain_s: int = _gateway_limit("drain_s", 1, MAX_DRAIN_S)
+    gateway_stop_delay_s: int = _gateway_limit("stop_delay_s", 0, MAX_DRAIN_S)
     gateway_hosts: frozenset[str] = setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
     gateway_mcp: AgentAccess = setting("NOETL_GATEWAY_MCP", "read", choice(AGENT_ACCESS, "read"))
     gateway_proxies: tuple[IpNetwork, ...] = setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
