@@ -181,13 +181,15 @@ async def test_a_trace_leads_from_the_caller_to_what_a_task_calls(
         "task flaky": "step tries",
         "attempt flaky": "task flaky",
         "task calls": "step calls",
-        "execution tests/traces/child": "step calls",
+        "attempt calls": "task calls",
+        "execution tests/traces/child": "attempt calls",
         "step reads": "execution tests/traces/child",
         "task reads": "step reads",
         "attempt reads": "task reads",
     }
-    assert {span.service for span in spans if span.name.startswith("attempt")} == {"noetl-worker"}
-    assert {span.service for span in spans if not span.name.startswith("attempt")} == {"noetl-server"}
+    by_worker = {"attempt fetch", "attempt shell", "attempt flaky", "attempt reads"}
+    assert {span.service for span in spans if span.name in by_worker} == {"noetl-worker"}
+    assert {span.service for span in spans if span.name not in by_worker} == {"noetl-server"}
     failed, again = sorted((span for span in spans if span.name == "attempt flaky"), key=lambda span: span.start_ns)
     assert (failed.error, failed.about["http.response.status_code"]) == ("http_status", 503)
     assert (again.error, again.about["noetl.task.attempt"]) == ("", 2)

@@ -16,13 +16,20 @@ from noetl_stream.ports.traces import Span, SpanLink
 from noetl_stream.server import traces
 from noetl_testkit.keys import SIGNER
 from noetl_testkit.memory.observation import MemoryTracing
-from noetl_testkit.simulation.work import playbook, work
+from noetl_testkit.simulation.work import CALLED, playbook, work
 
 RETRY = {"policy": {"rules": [{"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 3}}]}}
 RETRIED = playbook("retried", [{"step": "only", "tool": {"name": "task", **work(1, failures=2), "spec": RETRY}}])
 FAILING = playbook("failing", [{"step": "only", "tool": {"name": "task", **work(1, failures=9)}}])
 LOOP = {"in": [1, 2], "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 2}}
 LOOPING = playbook("looping", [{"step": "each", "loop": LOOP, "tool": {"name": "task", **work("{{ iter.n }}")}}])
+
+
+def call(path: str) -> dict[str, Any]:
+    return {"name": "calls", "kind": "playbook", "path": path}
+
+
+CALLING = playbook("calling", [{"step": "only", "tool": call("simulation/called")}])
 CHAIN = playbook(
     "chain",
     [
@@ -114,6 +121,35 @@ async def test_a_task_that_waits_lasts_from_its_suspension_to_its_answer(stage: 
     await stage.ended(EXECUTION)
     (heard,) = named(tracing.spans, "task hear")
     assert heard.ended_ms - heard.started_ms >= 100_000
+
+
+async def test_a_called_execution_hangs_under_the_attempt_of_the_task_that_calls_it(stage: Stage) -> None:
+    tracing = traced(stage)
+    await stage.server()
+    stage.start_worker()
+    await stage.register(CALLED)
+    await runs(stage, CALLING, trace_id="1" * 32)
+    names = {span.span_id: span.name for span in tracing.spans}
+    (child,) = named(tracing.spans, "execution simulation/called")
+    attempts, (task,) = named(tracing.spans, "attempt calls"), named(tracing.spans, "task calls")
+    assert [names[attempt.parent_id] for attempt in attempts] == ["task calls"]
+    assert (child.parent_id, names[task.parent_id]) == (attempts[0].span_id, "step only")
+    assert child.trace_id == task.trace_id
+    assert attempts[0].ended_ms - attempts[0].started_ms >= 700, "as long as the execution that it has called"
+    assert attempts[0].attributes["noetl.task.kind"] == "playbook"
+
+
+async def test_each_attempt_of_a_call_has_the_execution_that_it_called(stage: Stage) -> None:
+    tracing = traced(stage)
+    await stage.server()
+    stage.start_worker()
+    await stage.register(FAILING)
+    await runs(stage, playbook("calling", [{"step": "only", "tool": {**call("simulation/failing"), "spec": RETRY}}]))
+    attempts, children = named(tracing.spans, "attempt calls"), named(tracing.spans, "execution simulation/failing")
+    assert [attempt.span_id for attempt in attempts] == [child.parent_id for child in children]
+    assert [attempt.attributes["noetl.task.attempt"] for attempt in attempts] == [1, 2, 3]
+    assert {attempt.error for attempt in attempts} == {"child_failed"}
+    assert {attempt.parent_id for attempt in attempts} == {named(tracing.spans, "task calls")[0].span_id}
 
 
 async def test_what_a_cancel_stops_is_a_cancelled_step(stage: Stage) -> None:

@@ -96,5 +96,10 @@ def attempt_span(run: RunId, path: Path, task: str, visit: int, attempt: int) ->
     return _span("attempt", str(run), *path, task, visit, attempt)
 
 
+def call_span(called_execution_id: str) -> str:
+    """The span of the attempt that calls a playbook: the parent of the execution that it calls."""
+    return _span("call", called_execution_id)
+
+
 def _span(*cause: str | int) -> str:
     return blake2b("\x1f".join(map(str, cause)).encode(), digest_size=SPAN_BYTES).hexdigest()

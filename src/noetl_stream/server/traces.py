@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,7 +23,7 @@ from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo, parse_shown_time
 from noetl_stream.model.status import RunStatus
-from noetl_stream.model.traces import Trace, execution_span, step_span, task_span, trace_of
+from noetl_stream.model.traces import Trace, call_span, execution_span, step_span, task_span, trace_of
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.traces import Span, SpanLink, Tracing
 from noetl_stream.server.ticks.tick import JournalSegment, PendingTick
@@ -35,7 +35,6 @@ class TracedExecution(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         caller: The calling execution; empty if there is none.
-        caller_step_run: The calling step run.
         rerun_of: The execution that is rerun; empty for none.
     """
 
@@ -44,15 +43,19 @@ class TracedExecution(msgspec.Struct, frozen=True, gc=False):
     path: str
     version: str | None
     caller: str
-    caller_step_run: str
     rerun_of: str
 
 
 class _Pipeline(msgspec.Struct):
-    """A pipeline, outside loops or of one iteration: how many task runs it had, and when the present task began."""
+    """A pipeline, outside loops or of one iteration: how many task runs it had, and when the present task began.
+
+    ``called`` is the execution that the present attempt has called, empty if none, ``called_ms`` when.
+    """
 
     runs: int = 0
     began_ms: int | None = None
+    called: str = ""
+    called_ms: int = 0
 
 
 class _StepRun(msgspec.Struct):
@@ -104,6 +107,8 @@ class JournalReading(JournalReader[_StepRun]):
 
     def child_requested(self, at: Recorded, run: _StepRun, fact: events.ChildRequested) -> None:
         run.children.append(fact.execution_id)
+        pipeline = run.begin_task(fact.path, at.at_ms)
+        pipeline.called, pipeline.called_ms = fact.execution_id, at.at_ms
 
     def iteration_ended(self, at: Recorded, run: _StepRun, fact: IterationEnd) -> None:
         run.pipelines.pop(fact.path, None)
@@ -123,20 +128,39 @@ class JournalReading(JournalReader[_StepRun]):
         pipeline = run.begin_task(fact.path, _shown_ms(meta.started_at, at.at_ms))
         visit = pipeline.runs - (fact.attempt - 1)
         pipeline.runs += 1
+        span_id = task_span(run.step_run_id, fact.path, fact.task, visit)
+        attributes: dict[str, Any] = {"noetl.task": fact.task}
+        attributes |= {"noetl.step": run.step, "noetl.step_run.id": run.step_run_id}
+        if fact.path:
+            attributes["noetl.iteration"] = path_key(fact.path)
+        if pipeline.called:
+            self._end_call(pipeline, span_id, at.at_ms, fact, attributes)
         if fact.do == "retry":
             return
         began_ms, pipeline.began_ms = pipeline.began_ms, None
-        attributes: dict[str, Any] = {"noetl.task": fact.task, "noetl.task.attempts": fact.attempt}
-        if fact.path:
-            attributes["noetl.iteration"] = path_key(fact.path)
         self._span(
-            span_id=task_span(run.step_run_id, fact.path, fact.task, visit),
+            span_id=span_id,
             parent_id=step_span(run.step_run_id),
             name=f"task {fact.task}",
             started_ms=began_ms,
             ended_ms=_shown_ms(meta.ended_at, at.at_ms),
-            attributes=attributes | {"noetl.step": run.step, "noetl.step_run.id": run.step_run_id},
+            attributes=attributes | {"noetl.task.attempts": fact.attempt},
             error=fact.error or fact.outcome.error,
+        )
+
+    def _end_call(
+        self, pipeline: _Pipeline, parent_id: str, at_ms: int, fact: events.TaskProcessed, about: Mapping[str, Any]
+    ) -> None:
+        """Ends the span of an attempt that has called a playbook: no worker held it."""
+        called, pipeline.called = pipeline.called, ""
+        self._span(
+            span_id=call_span(called),
+            parent_id=parent_id,
+            name=f"attempt {fact.task}",
+            started_ms=pipeline.called_ms,
+            ended_ms=at_ms,
+            attributes={**about, "noetl.task.kind": "playbook", "noetl.task.attempt": fact.attempt},
+            error=fact.outcome.error,
         )
 
     def _end(self, run: _StepRun, at_ms: int, status: RunStatus, error: ErrorInfo | None) -> None:
@@ -170,7 +194,7 @@ class JournalReading(JournalReader[_StepRun]):
             links = (*links, SpanLink(about.trace.trace_id, execution_span(about.caller)))
         self._span(
             span_id=execution_span(about.execution_id),
-            parent_id=step_span(about.caller_step_run) if about.caller else about.trace.caller,
+            parent_id=call_span(about.execution_id) if about.caller else about.trace.caller,
             name=f"execution {about.path}",
             started_ms=self.begun_ms,
             ended_ms=at.at_ms,
@@ -308,6 +332,5 @@ def _traced_execution(state: Execution) -> TracedExecution:
         path=state.path,
         version=state.version,
         caller="" if parent is None else parent.execution_id,
-        caller_step_run="" if parent is None else parent.step_run_id,
         rerun_of=state.rerun_of,
     )

@@ -23,7 +23,7 @@ async def reader_problems(store: Store, execution_id: str) -> list[str]:
     """How the readers of a journal differ from its state after any entry, or from each other at its end."""
     entries: Sequence[StoredEntry] = (await store.journals({execution_id: 0}))[execution_id]
     index, course = ExecutionIndex(execution_id), Course(execution_id, {})
-    traced = TracedExecution(execution_id, trace_of(execution_id, "", ""), "", None, "", "", "")
+    traced = TracedExecution(execution_id, trace_of(execution_id, "", ""), "", None, "", "")
     reading, spans = JournalReading(traced, ()), list[Span]()
     state: Execution | None = None
     problems: list[str] = []
