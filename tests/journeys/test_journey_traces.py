@@ -192,6 +192,7 @@ async def test_a_trace_leads_from_the_caller_to_what_a_task_calls(
     assert {span.service for span in spans if span.name not in by_worker} == {"noetl-server"}
     failed, again = sorted((span for span in spans if span.name == "attempt flaky"), key=lambda span: span.start_ns)
     assert (failed.error, failed.about["http.response.status_code"]) == ("http_status", 503)
+    assert (failed.about["http.request.method"], failed.about["server.address"]) == ("POST", "127.0.0.1")
     assert (again.error, again.about["noetl.task.attempt"]) == ("", 2)
     whole, child = one(spans, "execution tests/traces/parent"), one(spans, "execution tests/traces/child")
     assert whole.about["noetl.execution.id"] == ended["execution_id"]

@@ -430,3 +430,16 @@ async def test_a_request_is_part_of_the_executions_trace_unless_it_names_another
         seen.append((await tool.run(call)).result["data"]["headers"].get("traceparent"))
     await tool.close()
     assert seen == [parent, own, None, None]
+
+
+async def test_a_call_says_its_method_and_address_for_its_span_and_nothing_secret(api: Api, make_call: Any) -> None:
+    tool = HttpTool(Egress(egress_rules("loopback")))
+    call = make_call({"url": f"{api.url}/echo/T0KEN?key=T0KEN", "method": "post"})
+    await tool.run(call)
+    assert call.attributes == {
+        "http.request.method": "POST",
+        "url.scheme": "http",
+        "server.address": "127.0.0.1",
+        "server.port": int(api.url.rpartition(":")[2]),
+    }
+    await tool.close()

@@ -133,6 +133,8 @@ class ToolCall(msgspec.Struct, frozen=True):
             somebody stored it: such a credential may reach a host on a private network. Raises like ``credential``.
         traceparent: The W3C header for calls: HTTP requests send it, processes have it as ``TRACEPARENT``. Empty if the
             execution belongs to no trace.
+        attributes: Filled by the tool, for the span of the attempt: what it calls, by the semantic conventions of
+            OpenTelemetry, and nothing that may be secret, such as the path or query of a URL.
         queued: A context that tells what the task waits for at its worker before it begins.
         write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
     """
@@ -153,6 +155,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     write: Write = ignore_output
     queued: Callable[[str], AbstractContextManager[None]] = no_waiting_notice
     traceparent: str = ""
+    attributes: dict[str, str | int] = {}
 
 
 class Tool(Protocol):

@@ -116,7 +116,7 @@ class HttpTool:
         credential = None if inputs.auth is None else await credential_of(call, inputs.auth)
         make = partial(request_of, inputs, credential, call.idempotency_key, call.traceparent)
         request = await asyncio.to_thread(make) if pieces.is_long(call.inputs) else make()
-        status, headers, body = await self._exchange(request, knobs, call.timeouts)
+        status, headers, body = await self._exchange(request, knobs, call)
         as_text = knobs.numbers == "text"
         content_type = headers.get("content-type", "")
         if len(body) <= _READ_INLINE_BYTES:
@@ -137,7 +137,7 @@ class HttpTool:
             await self._sessions.popitem()[1].close()
 
     async def _exchange(
-        self, request: HttpRequest, knobs: HttpKnobs, timeouts: Timeouts
+        self, request: HttpRequest, knobs: HttpKnobs, call: ToolCall
     ) -> tuple[int, dict[str, str], bytes]:
         import aiohttp
 
@@ -145,8 +145,9 @@ class HttpTool:
         try:
             for _ in range(MAX_REDIRECTS + 1):
                 url = parse_url(request.url)
+                call.attributes.update(_attributes_of(request.method, url))
                 route = await self._route(url, reach, knobs)
-                async with self._send(request, url, route, knobs, timeouts) as response:
+                async with self._send(request, url, route, knobs, call.timeouts) as response:
                     target = _target(response) if knobs.follow_redirects else None
                     if target is None:
                         headers = header_mapping(response.raw_headers)
@@ -204,6 +205,16 @@ class HttpTool:
         if key not in self._sessions:
             self._sessions[key] = new_session(self._egress.sockets(*key), f"noetl-stream/{__version__}")
         return self._sessions[key]
+
+
+def _attributes_of(method: str, url: URL) -> dict[str, str | int]:
+    """Returns what a span shows of a request, which names no path or query: these may be secret."""
+    address: dict[str, str | int] = {
+        "url.scheme": url.scheme,
+        "server.address": url.host or "",
+        "server.port": url.port or 0,
+    }
+    return {"http.request.method": method, **address}
 
 
 async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], max_bytes: int) -> bytes:

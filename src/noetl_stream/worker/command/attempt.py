@@ -87,7 +87,7 @@ class Attempts:
             return self._with_meta(answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.readable_credentials(progress))
-        lines = TaskLog(self.log, action, began_ms, began_s)
+        lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, str | int]()
         try:
             try:
                 inputs = (
@@ -98,7 +98,7 @@ class Attempts:
                 if task.kind in SUSPENDING_KINDS:
                     secrets.check_unread(task.kind)
                     return await self._wait(task, inputs, action.iteration.path)
-                calling = self._call_tool(action, inputs, secrets, lines.write, current)
+                calling = self._call_tool(action, inputs, secrets, lines.write, attributes, current)
                 total_s = task.timeouts.total
                 result = await (calling if total_s is None else _with_timeout(total_s, task, calling))
             except (ExpressionError, ReferenceUnavailable) as error:
@@ -111,13 +111,13 @@ class Attempts:
             took_s = clock.monotonic_s() - began_s
             self._note_end(task, progress.attempt, outcome, took_s)
             if self._trace is not None:
-                self._record_span(action, began_ms, took_s, outcome)
+                self._record_span(action, began_ms, took_s, outcome, attributes)
             outcome = self._with_meta(outcome, progress, began_ms, took_s)
             if outcome.error is not None or lines.has_begun:
                 lines.ended(outcome)
         except BaseException:
             if self._trace is not None:
-                self._record_span(action, began_ms, clock.monotonic_s() - began_s, None)
+                self._record_span(action, began_ms, clock.monotonic_s() - began_s, None, attributes)
             lines.stopped(self._why_stopped() or "stopped: its loop goes no further")
             raise
         finally:
@@ -137,9 +137,17 @@ class Attempts:
             }
             log.warning("task failed", extra=about)
 
-    def _record_span(self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None) -> None:
+    def _record_span(
+        self,
+        action: RunTask,
+        began_ms: int,
+        took_s: float,
+        outcome: Outcome | None,
+        attributes: Mapping[str, str | int],
+    ) -> None:
         assert self._trace is not None
-        exemplar = self._trace.record_attempt(action, began_ms, took_s, outcome, self._dependencies.worker)
+        about = {**attributes, "noetl.worker": self._dependencies.worker}
+        exemplar = self._trace.record_attempt(action, began_ms, took_s, outcome, about)
         if exemplar is not None and outcome is not None:
             self._dependencies.counts.add_exemplar(action.task.kind, outcome.status, exemplar)
 
@@ -187,6 +195,7 @@ class Attempts:
         inputs: dict[str, Any],
         secrets: TaskSecrets,
         write: Write,
+        attributes: dict[str, str | int],
         current: asyncio.Task[Any],
     ) -> ToolResult:
         """Calls the tool; calls it again, with fresh tokens, if the old ones were rejected.
@@ -197,19 +206,25 @@ class Attempts:
         tool = self._dependencies.tools[action.task.kind]
         try:
             try:
-                return await _run_tool(tool, self._tool_call(tool, action, inputs, secrets, write), current)
+                return await _run_tool(tool, self._tool_call(tool, action, inputs, secrets, write, attributes), current)
             except ToolFailure as failure:
                 if not secrets.renew_after(failure):
                     raise
             fresh = await self._inputs(action, secrets)
-            return await _run_tool(tool, self._tool_call(tool, action, fresh, secrets, write), current)
+            return await _run_tool(tool, self._tool_call(tool, action, fresh, secrets, write, attributes), current)
         except WorkerUnfit as unfit:
             self._give_back(action.task.kind, unfit)
             await asyncio.get_running_loop().create_future()  # until it is cancelled
             raise
 
     def _tool_call(
-        self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, write: Write
+        self,
+        tool: Tool,
+        action: RunTask,
+        inputs: dict[str, Any],
+        secrets: TaskSecrets,
+        write: Write,
+        attributes: dict[str, str | int],
     ) -> ToolCall:
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
         seen: dict[str, Any] = {}
@@ -237,6 +252,7 @@ class Attempts:
             queued=self._note_waiting,
             write=write,
             traceparent=self._trace.traceparent(action) if self._trace is not None else "",
+            attributes=attributes,
         )
 
     @contextmanager

@@ -45,12 +45,13 @@ class RunTrace:
         return traceparent(self._trace.trace_id, self._span_of(action), sampled=self._is_sampled)
 
     def record_attempt(
-        self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None, worker: str
+        self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None, about: Mapping[str, str | int]
     ) -> Exemplar | None:
         """Records the span of an attempt, and returns its exemplar for a histogram; ``None`` if it is not sampled.
 
         Args:
             outcome: ``None`` if the attempt was stopped.
+            about: Attributes of this attempt: its worker, and what its tool has called.
         """
         if self._tracing is None or not self._is_sampled:
             return None
@@ -63,7 +64,7 @@ class RunTrace:
             "noetl.task.kind": task.kind,
             "noetl.task.attempt": progress.attempt,
             "noetl.pool": command.pool,
-            "noetl.worker": worker,
+            **about,
         }
         if path:
             attributes["noetl.iteration"] = path_key(path)
