@@ -204,6 +204,7 @@ async def test_a_failed_execution_has_one_line_with_the_kind_of_its_error(
         "simulation/fails",
         "expression_error",
     )
+    assert len(fields["trace_id"]) == 32
     (line,) = [one for one in caplog.records if one.message == "task failed"]
     fields = vars(line)
     assert (fields["execution"], fields["step"], fields["attempt"]) == (execution_id, "only", 1)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import json
+import logging
+
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from worker_stage import EXECUTION, Endless, Stage
 
 from measured import samples_of
 from noetl_stream.model.traces import task_span, trace_of
 from noetl_stream.telemetry.status_server import exposition
+from noetl_stream.telemetry.structured_logs import LineFormatter, json_line
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker.status_report import WorkerStatus
 from noetl_testkit.memory.observation import MemoryTracing
@@ -68,6 +73,36 @@ async def test_the_failure_of_an_attempt_shows_its_kind_and_no_message(stage: St
     await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID))
     assert [span.error for span in tracing.spans] == ["exception"]
     assert "hunter2" not in repr(tracing.spans)
+
+
+async def test_a_span_shows_what_its_tool_says_of_the_call(stage: Stage) -> None:
+    async def calls(call: ToolCall) -> int:
+        call.attributes.update({"http.request.method": "GET", "server.address": "example.org", "server.port": 443})
+        return 1
+
+    tracing = MemoryTracing()
+    stage.puppet.acts["first"] = calls
+    await stage.start(tracing=tracing)
+    await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID))
+    (span,) = tracing.spans
+    shown = [span.attributes[name] for name in ("http.request.method", "server.address", "server.port")]
+    assert (shown, span.attributes["noetl.worker"]) == (["GET", "example.org", 443], "worker-1")
+
+
+async def test_log_lines_of_a_command_carry_its_trace(stage: Stage) -> None:
+    async def fail(_call: ToolCall) -> int:
+        raise ToolFailure.of("http", "status 503")
+
+    written = io.StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(LineFormatter(json_line))
+    logging.getLogger("noetl_stream").addHandler(handler)
+    stage.puppet.acts["first"] = fail
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID))
+    logging.getLogger("noetl_stream").removeHandler(handler)
+    (line,) = [json.loads(one) for one in written.getvalue().splitlines() if "task failed" in one]
+    assert (line["trace_id"], line["execution"]) == (TRACE_ID, EXECUTION)
 
 
 async def test_without_tracing_calls_belong_to_the_span_of_the_caller(stage: Stage) -> None:

@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -18,6 +19,9 @@ from noetl_stream.telemetry.terminal import shown, shown_json
 ROOT_NAME = "noetl_stream"
 LIBRARY_LEVEL = logging.WARNING
 """The level of logs of libraries (nats, asyncpg, aiohttp), whatever our own level is."""
+
+TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
+"""The trace of what this asyncio task works on: a field of each record; empty for none."""
 
 RECORD_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 """The attributes of every log record; any others are from ``extra``."""
@@ -64,6 +68,8 @@ class LineFormatter(logging.Formatter):
         for key, value in record.__dict__.items():
             if key not in RECORD_ATTRIBUTES:
                 fields[f"{key}_" if key in RESERVED_KEYS else key] = value
+        if trace_id := TRACE_ID.get():
+            fields.setdefault("trace_id", trace_id)
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return fields

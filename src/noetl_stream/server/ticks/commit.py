@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import asdict, replace
 
@@ -221,7 +222,8 @@ class Committer:
         self._counts.playbooks[state.path].count_end(state.status, took_s, error)
         if state.status != "failed":
             return
-        about = {"execution": state.execution_id, "path": state.path, "version": state.version}
+        about: dict[str, Any] = {"execution": state.execution_id, "trace_id": state.trace_id}
+        about |= {"path": state.path, "version": state.version}
         if error is not None:  # not its message, which only readers of the execution may see
             about |= {"kind": error.kind, "code": error.code, "task": error.task}
         log.warning("execution failed", extra=about)

@@ -22,6 +22,7 @@ from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.ports.streams.command_queue import Delivery
 from noetl_stream.protocol.subjects import claim_answer
 from noetl_stream.retries import pauses
+from noetl_stream.telemetry.structured_logs import TRACE_ID
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import KindMissing, PlanUnknown, PlanUnusable
@@ -148,6 +149,7 @@ class CommandRun:
         Args:
             connected_ms: When this worker connected, by the queue's clock.
         """
+        TRACE_ID.set(self._command.trace_id)
         try:
             disposal = await self._until_interrupted(connected_ms)
             self._phase = "reporting"
