@@ -281,7 +281,8 @@ async def host_gateway(
             await _until_way_in(connected, settings, host, attach)
         async with open_gateway(connected, stack.endpoint, settings, host) as gateway:
             attach(gateway.status, connected.opened)
-            on_termination(partial(_stop, gateway, at_once=stack.home is not None))
+            is_balanced = stack.home is None and accepting is None  # else it is that of a home, or of `dev`
+            on_termination(partial(_stop, gateway, at_once=not is_balanced))
             connected.nats.on_ended(gateway.stop)
             listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             inviting = asyncio.create_task(_invite(stack, connected, listening, token, echo))
