@@ -278,15 +278,14 @@ def test_gateways_alone_read_from_a_replica_if_there_is_one(production: tuple[Re
 
 
 def test_who_makes_spans_sends_them_to_the_collector(production: tuple[Rendered, ...]) -> None:
-    assert holders(production, "OTEL_") == {"server", "worker"}
+    assert holders(production, "OTEL_") == {"server", "gateway", "worker"}
     for pod in roles(production):
-        if pod.role != "gateway":
-            plain = {name: one["value"] for name, one in pod.environment.items() if "value" in one}
-            traces = Settings.from_environment(plain).traces
-            assert traces is not None and traces.endpoint == "https://collector.monitoring.svc:4318/v1/traces"
-            assert ("noetl-traces", "headers") in secret_references(pod)
-            assert plain["OTEL_TRACES_SAMPLER_ARG"] == "0.1"
-            assert plain["OTEL_EXPORTER_OTLP_CERTIFICATE"] == plain["SSL_CERT_FILE"]
+        plain = {name: one["value"] for name, one in pod.environment.items() if "value" in one}
+        traces = Settings.from_environment(plain).traces
+        assert traces is not None and traces.endpoint == "https://collector.monitoring.svc:4318/v1/traces"
+        assert ("noetl-traces", "headers") in secret_references(pod)
+        assert plain["OTEL_TRACES_SAMPLER_ARG"] == "0.1"
+        assert plain["OTEL_EXPORTER_OTLP_CERTIFICATE"] == plain["SSL_CERT_FILE"]
 
 
 def test_without_a_collector_nobody_knows_of_traces() -> None:

@@ -42,7 +42,7 @@ def test_servers_reach_their_stores_and_the_collector_and_nobody_reaches_them(
 
 def test_gateways_are_reached_by_the_proxy_and_reach_the_identity_provider(production: tuple[Rendered, ...]) -> None:
     assert allowed(production)["gateway"] == {
-        *(TO_DNS, TO_NATS, TO_POSTGRES, FROM_PROMETHEUS),
+        *(TO_DNS, TO_NATS, TO_POSTGRES, TO_COLLECTOR, FROM_PROMETHEUS),
         Edge("to", "203.0.113.10/32", 443),
         *(Edge("from", "gateways", 8080), Edge("from", "test", 8080)),
     }
@@ -71,10 +71,10 @@ def opened(*settings: str) -> dict[str, set[Edge]]:
 
 
 def test_traces_open_the_edge_to_the_collector_for_those_who_make_spans() -> None:
-    assert opened(TRACES) == {"server": {TO_COLLECTOR}, "pool-default": {TO_COLLECTOR}}
+    assert opened(TRACES) == {name: {TO_COLLECTOR} for name in ("server", "gateway", "pool-default")}
     site = (TRACES, ELSEWHERE.format("collector"), "networkPolicy.collectorPort=443")
     edge = {Edge("to", "10.9.0.0/16", 443)}
-    assert opened(*site) == {"server": edge, "pool-default": edge}
+    assert opened(*site) == dict.fromkeys(("server", "gateway", "pool-default"), edge)
 
 
 def test_a_collector_that_nobody_names_opens_nothing() -> None:

@@ -104,7 +104,7 @@ def test_those_who_make_spans_are_told_of_a_collector_if_there_is_one() -> None:
         name: {one for one in given.get("environment", {}) if one.startswith("OTEL_")}
         for name, given in SERVICES.items()
     }
-    assert {name for name in told if told[name]} == {"server", "worker"}
+    assert {name for name in told if told[name]} == {"server", "gateway", "worker"}
     assert told["server"] == told["worker"]
     assert all(SERVICES["server"]["environment"][one] is None for one in told["server"])
 

@@ -69,6 +69,7 @@ from noetl_testkit.memory.access import (
 )
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
+from noetl_testkit.memory.observation import MemoryTracing
 from noetl_testkit.memory.store import StagedStore
 from noetl_testkit.simulation.roles import check_once
 from noetl_testkit.waiting import TIMEOUT_S
@@ -123,6 +124,7 @@ class GatewayStage:
         self._agents = agents
         self._headers = AS_ADMIN if signed_in else {}
         self.operations = self.own_operations()
+        self.tracing: MemoryTracing | None = None
         self.url: str
         self.client: ClientSession
         self.gateway: Gateway
@@ -176,6 +178,7 @@ class GatewayStage:
             sessions=self.sessions,
             audit=self.audit,
             clock=self.clock,
+            tracing=self.tracing,
         )
         self.gateway = Gateway(ports, self._limits, self._network, self._agents)
         now_ms = self.clock.now_ms()

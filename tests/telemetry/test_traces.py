@@ -136,7 +136,7 @@ async def export(url: str) -> None:
     tracing = OtelTracing(to(url), "worker", "worker-1")
     attributes = {"noetl.step": "söme", "noetl.task.attempt": 2, "noetl.loop.ok": 10**12}
     links = (SpanLink("1" * 32, "2" * 16), SpanLink(TRACE_ID, CALLER))
-    more = {"attributes": attributes, "error": "timeout", "links": links, "parent_id": CALLER, "is_call": True}
+    more = {"attributes": attributes, "error": "timeout", "links": links, "parent_id": CALLER, "kind": "client"}
     tracing.record(replace(SPAN, span_id="3" * 16, **more))
     tracing.record(SPAN)
     await tracing.close()

@@ -28,7 +28,7 @@ async def test_each_attempt_is_a_span_of_its_task(stage: Stage) -> None:
     await stage.start(tracing=tracing)
     await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID))
     (span,) = tracing.spans
-    assert (span.trace_id, span.name, span.error, span.is_call) == (TRACE_ID, "attempt first", "", False)
+    assert (span.trace_id, span.name, span.error, span.kind) == (TRACE_ID, "attempt first", "", "internal")
     assert span.parent_id == task_span("steprun-1", (), "first", 0)
     assert (span.attributes["noetl.task.kind"], span.attributes["noetl.task.attempt"]) == ("puppet", 1)
     (call,) = stage.puppet.calls

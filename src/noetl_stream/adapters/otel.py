@@ -105,7 +105,7 @@ class OtelTracing:
             resource=self._resource,
             attributes={**span.attributes, "error.type": span.error} if span.error else span.attributes,
             links=[Link(_context(*link)) for link in span.links],
-            kind=SpanKind.CLIENT if span.is_call else SpanKind.INTERNAL,
+            kind=SpanKind[span.kind.upper()],
             status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
             start_time=round(span.started_ms * 1_000_000),
             end_time=round(span.ended_ms * 1_000_000),

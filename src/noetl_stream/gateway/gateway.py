@@ -27,6 +27,7 @@ from noetl_stream.gateway.http.connections import HttpConnection, HttpConnection
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.openapi import openapi_of
 from noetl_stream.gateway.http.pressure import Pressure
+from noetl_stream.gateway.http.request_traces import RequestTraces
 from noetl_stream.gateway.http.routes import AnyRoute
 from noetl_stream.gateway.http.serving import Serving, connection_of
 from noetl_stream.gateway.http.verbs import routes_of
@@ -39,6 +40,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.stores.idempotency import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.stores.identities import Audit, Authenticator, Sessions
+from noetl_stream.ports.traces import Tracing
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
 from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.storage.grants import keep_fresh
@@ -67,6 +69,7 @@ class GatewayPorts(NamedTuple):
     audit: Audit
     clock: Clock
     grants: GrantsSource | None = None
+    tracing: Tracing | None = None
 
 
 class Gateway:
@@ -106,6 +109,7 @@ class Gateway:
             limits=limits,
             clock=ports.clock,
             agents=agents,
+            traces=RequestTraces(ports.tracing, ports.clock),
         )
         self.status = GatewayStatus(
             metrics=metrics,
@@ -116,6 +120,7 @@ class Gateway:
             memory=ports.memory,
             readiness=ports.readiness,
             clock=ports.clock,
+            tracing=ports.tracing,
             is_ending=lambda: self.connections.closing,
         )
         self._application = make_application(serving, self.status)

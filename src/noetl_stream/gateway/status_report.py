@@ -19,6 +19,7 @@ from noetl_stream.ports.operations.cluster import Cluster, PoolDocument
 from noetl_stream.ports.stores.dead_letters import LetterSource
 from noetl_stream.ports.stores.idempotency import KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.stores.identities import Caller
+from noetl_stream.ports.traces import Tracing
 from noetl_stream.telemetry.measures import Metric, Reading, memory_readings
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class GatewayStatus:
     memory: Memory
     readiness: Readiness
     clock: Clock
+    tracing: Tracing | None
     is_ending: Callable[[], bool]
 
     def reasons_to_replace(self) -> Sequence[str]:
@@ -99,7 +101,8 @@ class GatewayStatus:
             {"requests": held.now, "indexes": indexes.held_bytes},
             {"requests": held.limit, "indexes": indexes.max_bytes},
         )
-        return [*self.metrics.readings(), *memory_readings([use, *others])]
+        traced = self.tracing.readings() if self.tracing is not None else ()
+        return [*self.metrics.readings(), *memory_readings([use, *others]), *traced]
 
     async def _system(self) -> Sequence[Reading]:
         """What every gateway finds out alike, and what is known of it now. Does not raise."""

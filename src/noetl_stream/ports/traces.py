@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from noetl_stream.model.traces import Trace
+from noetl_stream.model.traces import SPAN_BYTES, TRACE_BYTES, Trace, read_traceparent, trace_of, traceparent
 from noetl_stream.telemetry.measures import Metric, Reading
 
 SPANS: Final = Metric(
@@ -18,6 +18,9 @@ SPANS: Final = Metric(
 )
 
 Attributes: TypeAlias = Mapping[str, str | int | float]
+
+
+SpanKind: TypeAlias = Literal["internal", "client", "server"]
 
 
 class SpanLink(NamedTuple):
@@ -34,7 +37,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
         parent_id: Empty for the root of a trace.
         started_ms, ended_ms: Since the epoch.
         error: The kind of the error it ended with; empty if it went well.
-        is_call: Whether something outside is called within it.
+        kind: Whether something outside is called within it (``client``), or it answers such a call (``server``).
     """
 
     trace_id: str
@@ -46,7 +49,7 @@ class Span(msgspec.Struct, frozen=True, gc=False):
     attributes: Attributes
     error: str = ""
     links: Sequence[SpanLink] = ()
-    is_call: bool = False
+    kind: SpanKind = "internal"
 
 
 class Tracing(Protocol):
@@ -66,3 +69,33 @@ class Tracing(Protocol):
 
     async def close(self) -> None:
         """Exports what waits, within a few seconds."""
+
+
+class OwnSpan(NamedTuple):
+    """A span of this process around the start of an execution.
+
+    Attributes:
+        trace: Its trace, with its parent as the caller.
+        traceparent: What the execution is started with: this span, or the caller's if that is not sampled.
+    """
+
+    trace: Trace
+    span_id: str
+    is_sampled: bool
+    traceparent: str
+
+
+def span_within(tracing: Tracing, given: str, random_bytes: Callable[[int], bytes]) -> OwnSpan:
+    """Begins a span in the trace of the caller, or a trace of its own.
+
+    Args:
+        given: The ``traceparent`` of the caller; any other text counts as none.
+    """
+    caller, span_id = read_traceparent(given), random_bytes(SPAN_BYTES).hex()
+    if caller is None:
+        trace = Trace(random_bytes(TRACE_BYTES).hex())
+    else:
+        trace = trace_of("", caller.trace_id, caller.caller_span)
+    is_sampled = tracing.is_sampled(trace)
+    own = traceparent(trace.trace_id, span_id, sampled=is_sampled)
+    return OwnSpan(trace, span_id, is_sampled, own if is_sampled or caller is None else given)

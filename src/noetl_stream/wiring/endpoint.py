@@ -46,7 +46,7 @@ class Endpoint(Unprinted, frozen=True):
         trigger_rates: How many executions triggers of a server here may start a minute.
         page_url: Where the page is, for links that a server here writes; empty: not known.
         max_state_bytes: Memory that a server here uses for the states of living executions.
-        traces: Where spans of a server or worker here go; ``None`` for nowhere.
+        traces: Where spans of a role here go; ``None`` for nowhere.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
         nats_sync: What is known of how NATS writes to its disks.
     """

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream import __version__
-from noetl_stream.protocol.nats_permissions import SERVER, WORKER
+from noetl_stream.protocol.nats_permissions import GATEWAY, SERVER, WORKER
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import key_ring
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
@@ -204,6 +204,7 @@ async def open_gateway(
     """
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
+    from noetl_stream.adapters.trace_exporter import open_tracing
     from noetl_stream.gateway.access.authentication import Authentication
     from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
@@ -220,6 +221,7 @@ async def open_gateway(
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     evaluator = EvaluationPool()
     operations = DirectOperations(connected, endpoint, evaluator=evaluator)
+    tracing = open_tracing(endpoint.traces, GATEWAY, process_name(GATEWAY))
     ports = GatewayPorts(
         operations=cast("Operations", operations),
         indexes=operations.indexes,
@@ -232,11 +234,14 @@ async def open_gateway(
         audit=store.audit,
         clock=clock,
         grants=grants,
+        tracing=tracing,
     )
     try:
         network = Network(settings.gateway_hosts, settings.gateway_proxies)
         yield Gateway(ports, settings.gateway_limits, network, settings.gateway_mcp)
     finally:
         await evaluator.close()
+        if tracing is not None:
+            await tracing.close()
         if keys is not None:
             await keys.close()

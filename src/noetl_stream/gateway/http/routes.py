@@ -42,6 +42,7 @@ class Call(Generic[Given, Sent]):
         ending: Set when the caller has gone or the gateway stops: waits end early.
         door: What calls of tools within this one pass.
         agents: What tools may do here.
+        traceparent: The gateway's own span, as W3C Trace Context; empty if it records none.
         headers: Of the request; names are lower-case, and of a repeated one the last counts.
     """
 
@@ -56,6 +57,7 @@ class Call(Generic[Given, Sent]):
     ending: asyncio.Event
     door: Door
     agents: AgentAccess
+    traceparent: str
     headers: Mapping[str, str]
 
     def require(self, role: Role, what: str) -> None:

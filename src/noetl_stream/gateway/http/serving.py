@@ -27,6 +27,7 @@ from noetl_stream.gateway.http.inner import GatewayDoor
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
 from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, problem_of
+from noetl_stream.gateway.http.request_traces import TRACEPARENT, RequestTraces
 from noetl_stream.gateway.http.routes import JSON, AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model.json import codec
@@ -76,6 +77,7 @@ class Serving:
     limits: GatewayLimits
     clock: Clock
     agents: AgentAccess
+    traces: RequestTraces
 
     def handler(self, route: AnyRoute) -> Handler:
         """The aiohttp handler of a route."""
@@ -114,8 +116,8 @@ class Serving:
 
     @web.middleware
     async def problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Turns errors into problems, and counts every answer."""
-        began_s = self.clock.monotonic_s()
+        """Turns errors into problems, and counts and traces every answer."""
+        began_s, span = self.clock.monotonic_s(), self.traces.begin(request)
         try:
             with connection_of(request).busy():
                 response = await handler(request)
@@ -126,6 +128,7 @@ class Serving:
             response.headers[CONTENT_TYPE] = problems.MEDIA
         operation = request.get(OPERATION, UNKNOWN_ROUTE)
         self.metrics.answered(operation, response.status, self.clock.monotonic_s() - began_s)
+        self.traces.end(span, request, response.status)
         return response
 
     async def _answer_anyone(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
@@ -208,6 +211,7 @@ class Serving:
                 ending=ending,
                 door=door,
                 agents=self.agents,
+                traceparent=request.get(TRACEPARENT, ""),
                 headers={header_text(name).lower(): header_text(value) for name, value in request.raw_headers},
             )
             return await route.reply(call)

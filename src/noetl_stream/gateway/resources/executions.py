@@ -110,7 +110,7 @@ async def start(call: Call[Starting, Numbered[StartRequest]]) -> Reply:
         **dict(call.body.request),
         reason=given.reason,
         correlation_id=given.correlation_id,
-        traceparent=given.traceparent,
+        traceparent=call.traceparent or given.traceparent,
         digits_lost=call.body.digits_lost,
     )
     started = await call.operations.executions.start(wanted, call.caller.principal, call.ids)

@@ -81,7 +81,7 @@ class RunTrace:
             ended_ms=began_ms + took_s * 1000,
             attributes=attributes,
             error=error,
-            is_call=task.kind in CALLING,
+            kind="client" if task.kind in CALLING else "internal",
         )
         self._tracing.record(span)
         return Exemplar(span.trace_id, span.span_id, took_s, span.ended_ms / 1000)
