@@ -33,16 +33,15 @@ from noetl_stream.cli.execution.follow import (
 )
 from noetl_stream.cli.execution.progress import ProgressView
 from noetl_stream.cli.execution.tables import print_begun, print_ended
+from noetl_stream.cli.execution.traces import traceparent_option
 from noetl_stream.cli.execution.workload import Batch, batch_options, priority_option, workload_of, workload_options
 from noetl_stream.cli.playbook.checked import check_text
 from noetl_stream.cli.playbook.playbook_source import file_or_address, not_there, print_diagnostics, read_text
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.local.background import Background
-from noetl_stream.model.traces import read_traceparent
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
-from noetl_stream.settings.sources.process_environment import callers_traceparent
 
 KEYS: Final = (
     *("execution_id", "path", "status", "result", "ctx", "duration_s"),
@@ -56,24 +55,6 @@ _CALL: Final = re.compile(r"\bkind\b\W+playbook\b")
 
 LOOKUP_S: Final = 0.5
 """How long an interrupted run looks for the execution that it may have started."""
-
-
-def _checked_traceparent(_ctx: click.Context, _parameter: click.Parameter, given: str | None) -> str:
-    """The option, else the variable, ignored if invalid: nobody set it for this command."""
-    if given is None:
-        return callers_traceparent()
-    if read_traceparent(given) is None:
-        hint = "it looks like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-        raise UsageError(f"--traceparent {given!r} is not a W3C traceparent", hint=hint)
-    return given
-
-
-traceparent_option = click.option(
-    "--traceparent",
-    metavar="TEXT",
-    callback=_checked_traceparent,
-    help="Join this trace (W3C). Default: the TRACEPARENT of the environment.",
-)
 
 
 @click.command()
