@@ -63,4 +63,4 @@ def test_the_bounds_of_the_address_are_those_of_the_page() -> None:
     assert f"a turn of {SLOW_TURN_S:g} s or more" in PAGE
     assert f"counted up to {MOST_STUCK}" in PAGE
     assert f"the newest {MOST_LETTERS} counted" in PAGE
-    assert f"names the first\n{MAX_PATHS} it meets, and counts all others as `{OTHER}`" in PAGE
+    assert f"first {MAX_PATHS} it meets, and counts all others as `{OTHER}`" in PAGE
