@@ -53,6 +53,15 @@ async def test_a_step_that_is_suspended_is_measured_to_its_end(stage: Stage) -> 
     assert 29.9 <= seen[f"{OF_STEPS}_sum {path} done"] < 35
 
 
+async def test_a_loop_is_one_step_whatever_it_repeats(stage: Stage) -> None:
+    server = await stage.server()
+    stage.start_worker()
+    inner = {"in": [1, 2], "iterator": "m"}
+    for loop in ({"in": [1, 2], "iterator": "n"}, {"in": [1, 2], "iterator": "n", "loop": inner}):
+        await stage.ended(await stage.submit(playbook("looping", [{"step": "each", "loop": loop, "tool": work(1)}])))
+    assert (await measured(server))[f"{OF_STEPS}_count simulation/looping done"] == 2
+
+
 async def test_what_a_refused_commit_measured_counts_once(stage: Stage) -> None:
     server = await stage.server()
     stage.start_worker()
