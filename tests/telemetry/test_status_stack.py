@@ -80,6 +80,7 @@ async def test_a_worker_and_a_gateway_measure_what_runs(
         "noetl_worker_python_children_started_total",
         "noetl_worker_python_children_killed_total",
         "noetl_worker_commands_total done",
+        f"noetl_worker_queue_wait_seconds_count tests/status/large {POOL}",
     )
     assert unmoved(before, after, *grown) == []
     assert "noetl_worker_python_children" in after
@@ -91,6 +92,8 @@ async def test_a_worker_and_a_gateway_measure_what_runs(
     for name in ("noetl_pool_commands_waiting", "noetl_pool_commands_in_flight", "noetl_pool_slots_busy"):
         assert seen[f"{name} {POOL}"] == 0
     assert {f"noetl_executions {status}" for status in LIVE} <= seen.keys()
+    assert seen[f"noetl_pool_oldest_command_age_seconds {POOL}"] == 0
+    assert {f"noetl_dead_letters {source}" for source in ("events", "inbox", "command")} <= seen.keys()
     assert (seen["noetl_executions_stuck"], seen["noetl_partitions_unowned"]) == (0, 0)
 
 
