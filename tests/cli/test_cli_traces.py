@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli_program import only_json
+from noetl_stream.local.processes import choose_port
 from otlp_collector import ENDPOINT, collecting
 from warm_program import noetl
 
@@ -27,3 +28,10 @@ def test_a_command_begins_the_trace_of_the_execution_that_it_starts(shared_home:
     assert (joined["trace_id"], second.trace_id, second.parent_id) == ("1" * 32, "1" * 32, "2" * 16)
     assert (failed.name, failed.error) == ("noetl-stream run", "UsageError")
     assert len(left_out["trace_id"]) == 32
+
+
+def test_a_collector_that_is_away_is_said_in_a_line(shared_home: Path, one_step: Path) -> None:
+    away = {ENDPOINT: f"http://127.0.0.1:{choose_port()}"}
+    started = noetl("execution", "start", one_step, "--home", shared_home, **away)
+    assert started.returncode == 0
+    assert started.stderr == "the span of this command was not exported: the collector does not take it\n"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from noetl_stream.cli.base.output import say
 from noetl_stream.cli.base.process import settings_for
 from noetl_stream.errors import UsageError
 from noetl_stream.model.traces import read_traceparent
 from noetl_stream.settings.monitoring import TraceSettings
 from noetl_stream.settings.sources.process_environment import callers_traceparent
+
+if TYPE_CHECKING:
+    from noetl_stream.ports.traces import Tracing
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -64,7 +69,7 @@ def traced(command: str, given: str, settings: TraceSettings | None) -> Iterator
     if settings is None:
         yield given
         return
-    from noetl_stream.adapters.trace_exporter import open_tracing  # commands start faster without
+    from noetl_stream.adapters.trace_exporter import open_tracing  # commands start faster without it
 
     tracing = open_tracing(settings, "cli", f"cli-{os.getpid()}")
     if tracing is None:
@@ -87,4 +92,12 @@ def traced(command: str, given: str, settings: TraceSettings | None) -> Iterator
             ended_ms, trace = time.time() * 1000, own.trace
             ids = (trace.trace_id, own.span_id, trace.caller)
             tracing.record(Span(*ids, command, began_ms, ended_ms, about, error, kind="client"))
-        asyncio.run(tracing.close())
+        _close(tracing)
+
+
+def _close(tracing: Tracing) -> None:
+    """Exports the span, within a few seconds, and says so if that fails."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would write a line for each try
+    asyncio.run(tracing.close())
+    if any(reading.values.get(("refused",)) for reading in tracing.readings()):
+        say("the span of this command was not exported: the collector does not take it", err=True)
