@@ -38,9 +38,12 @@ def tool(package: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([uv, "tool", "run", "--quiet", "--from", package, *words], capture_output=True, text=True)
 
 
-@pytest.fixture(params=EXAMPLES, ids=lambda path: path.stem)
+OVERRIDES = Path(__file__).with_name("overrides.yaml")
+
+
+@pytest.fixture(params=[*EXAMPLES, OVERRIDES], ids=lambda path: path.stem)
 def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A file with the objects of an example."""
+    """A file with the objects of an example, or with everything overridden."""
     done = run_helm("template", "noetl", CHART, "--namespace", NAMESPACE, "-f", request.param)
     file = tmp_path / "rendered.yaml"
     file.write_text(done.stdout)
@@ -74,7 +77,7 @@ def npm() -> None:
 def of_others(npm: None) -> list[Rendered]:
     """The objects of other projects: those of all examples, and what is made beside the chart."""
     beside = [one for file in CHART.glob("examples/*.yaml") for one in objects(file.read_text()) if "kind" in one]
-    return of_other_projects([*(one for example in EXAMPLES for one in render(example)), *beside])
+    return of_other_projects([*(one for example in (*EXAMPLES, OVERRIDES) for one in render(example)), *beside])
 
 
 def test_every_object_is_as_its_project_defines_it(of_others: list[Rendered]) -> None:
@@ -120,6 +123,7 @@ def test_the_dashboards_are_as_grafana_defines_them(npm: None) -> None:
         assert "'\"gridpos\"' does not exist" in dashboard_refusal(dashboard.replace("gridPos", "gridpos"))
 
 
+@pytest.mark.parametrize("rendered", EXAMPLES, ids=lambda path: path.stem, indirect=True)
 def test_checkov_finds_nothing_that_is_not_explained(rendered: Path) -> None:
     options = ("--framework", "kubernetes", "--skip-download", "--output", "json", "--soft-fail")
     done = tool("checkov==3.3.30", "checkov", "-f", rendered, *options)

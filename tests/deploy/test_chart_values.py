@@ -16,6 +16,9 @@ from noetl_stream.settings.sources.environment import Settings
 pytestmark = pytest.mark.xdist_group("helm")
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+NAMES: dict[str, Any] = json.loads((CHART / "files" / "names.json").read_text())
+POD_NAMES = NAMES["podDefaults"].keys()
+ROLES = ("server", "gateway", "migration", "poolDefaults")
 VARIABLES = {one.name for one in Settings.variables().values()}
 
 
@@ -30,7 +33,10 @@ def test_there_is_an_example_for_each_size() -> None:
 
 
 WRONG = (
-    ("server.replica=3", "additional properties 'replica' not allowed"),
+    ("server.replica=3", "server.replica is no value of this chart: did you mean replicas?"),
+    ("pools.gpu.slot=8", "pools.gpu.slot is no value of this chart: did you mean slots?"),
+    ("podDefault={}", "podDefault is no value of this chart: did you mean podDefaults?"),
+    ('gateway.serviceAccount={"annotation": {}}', "gateway.serviceAccount.annotation is no value of this chart"),
     ('server.replicas="3"', "at '/server/replicas': got string, want integer"),
     ('image.tag="latest"', "at '/image/tag': 'not' failed"),
     ('image.digest="sha256:12"', "at '/image/digest'"),
@@ -46,7 +52,7 @@ WRONG = (
     ("pools.GPU={}", "invalid propertyName 'GPU'"),
     ('pools.gpu={"slots": 0}', "at '/pools/gpu/slots': minimum: got 0, want 1"),
     ('pools.gpu={"isolation": "none"}', "at '/pools/gpu/isolation': value must be one of"),
-    ('pools.gpu={"autoscaling": {"by": "keda", "minReplicas": 0}}', "minReplicas': minimum: got 0, want 1"),
+    ('pools.gpu={"autoscaling": {"by": "cpu", "minReplicas": 0}}', "minReplicas': minimum: got 0, want 1"),
     ('pools.gpu={"settings": {"NOETL_SLOT": "4"}}', "invalid propertyName 'NOETL_SLOT'"),
     ('pools.gpu={"settings": {"NOETL_POSTGRES_DSN": "x"}}', "invalid propertyName 'NOETL_POSTGRES_DSN'"),
     ('server.settings={"NOETL_SERVER_KEY": "in plain text"}', "invalid propertyName 'NOETL_SERVER_KEY'"),
@@ -57,6 +63,14 @@ WRONG = (
     ("networkPolicy.postgres=[]", "at '/networkPolicy/postgres': minItems: got 0, want 1"),
     ('networkPolicy.nats=[{"podSelectors": {}}]', "additional properties 'podSelectors' not allowed"),
     ('image.repository=""', "image.repository is needed: where you pushed the image of deploy/Dockerfile"),
+    ('image.repository="registry:5000/noetl:1.2"', "noetl:1.2: put what is behind the colon into image.tag"),
+    ('server.image={"repository": "noetl@sha256:12"}', "noetl@sha256:12: put what is behind the @ into image.digest"),
+    ('server.extraEnv=[{"name": "NOETL_NATS_URL"}]', "env of noetl-server: the chart sets NOETL_NATS_URL"),
+    ('podDefaults.extraVolumes=[{"name": "temporary"}]', "the chart sets temporary itself"),
+    ('migration.extraVolumeMounts=[{"name": "a", "mountPath": "/tmp"}]', "the chart sets /tmp itself"),
+    ('podDefaults.serviceAccount.name="ours"', "at '/podDefaults/serviceAccount/create': value must be false"),
+    ("gateway.terminationGracePeriodSeconds=5", "noetl-gateway is 5: it takes up to 30 to end"),
+    ('server.autoscaling={"by": "keda"}', "monitoring.prometheusAddress is needed for servers that KEDA scales"),
     ('pools.gpu={"autoscaling": {"by": "keda"}}', "nats.monitoringAddress is needed for pools that KEDA scales"),
 )
 
@@ -69,31 +83,23 @@ def test_a_wrong_value_is_refused_in_words(value: str, said: str) -> None:
 def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
     """A value that is only in the schema would have no effect, and one that is only in the file could not be set."""
     (defaults,) = objects((CHART / "values.yaml").read_text())
-    assert unknown(defaults, SCHEMA) == []
+    assert unlike(defaults, NAMES) == []
 
 
-def unknown(values: dict[str, Any], schema: dict[str, Any], at: str = "") -> list[str]:
+def unlike(values: dict[str, Any], names: dict[str, Any], at: str = "") -> list[str]:
     """Paths that are on one side only. Maps of the operator's own keys are not followed."""
-    schema = resolved(schema)
-    properties = schema.get("properties")
-    if properties is None:
-        return []
-    known = {name for name in properties if name != "global"}
-    differing = [f"{at}/{name}" for name in known ^ values.keys() if not is_optional(f"{at}/{name}")]
-    for name in known & values.keys():
-        if isinstance(values[name], dict):
-            differing += unknown(values[name], properties[name], f"{at}/{name}")
+    inherited = POD_NAMES if at.strip("/") in ROLES else set()
+    differing = [
+        f"{at}/{name}" for name in (names.keys() ^ values.keys()) - inherited if not is_optional(f"{at}/{name}")
+    ]
+    for name in names.keys() & values.keys():
+        if isinstance(values[name], dict) and names[name]:
+            differing += unlike(values[name], names[name], f"{at}/{name}")
     return differing
 
 
 def is_optional(path: str) -> bool:
-    return re.search(r"/image/(tag|digest)$|/resources/", path) is not None
-
-
-def resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    while "$ref" in schema:
-        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
-    return schema
+    return re.search(r"^/global$|^/pools/|/image/|/resources/", path) is not None
 
 
 def setting_patterns() -> set[str]:

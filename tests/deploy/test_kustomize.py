@@ -31,6 +31,12 @@ def test_the_files_are_rendered_from_the_chart(rendering: ModuleType) -> None:
         assert file.read_text() == text, file
 
 
+def test_the_names_by_which_the_chart_tells_unknown_values_are_those_of_its_schema(rendering: ModuleType) -> None:
+    """`python deploy/kustomize/render.py` writes them again."""
+    file, text = rendering.names_file()
+    assert file.read_text() == text
+
+
 def test_no_object_is_left_to_helm() -> None:
     for file in ("base/noetl-stream.yaml", "migration/migration.yaml"):
         assert "helm" not in (FOLDER / file).read_text().partition("\n")[2].lower(), file

@@ -1,215 +1,150 @@
-{{/* The metadata of a pod template. Takes (list root component annotations). */}}
-{{- define "noetl.podMetadata" -}}
-{{- $root := index . 0 -}}
-labels:
-  {{- include "noetl.labels" (list $root (index . 1)) | nindent 2 }}
-annotations:
-  {{- if $root.Values.grants }}
-  noetl/grants: {{ sha256sum $root.Values.grants }}
+{{/*
+A pod template: of every role, of the migration and of `helm test`. Takes the object of a role, with
+
+  containers    programs, each with name, command and, where it needs them, env, ports, lifecycle, volumeMounts and
+                securityContext; one with ports has the probes
+  before        such containers that end before
+  volumes       of these containers
+  graceSeconds  how long one takes to end
+*/}}
+{{- define "noetl.pod" -}}
+{{- $root := .root -}}
+{{- $values := .values -}}
+{{- $grace := $values.terminationGracePeriodSeconds | default 0 | int -}}
+{{- if and $grace (lt $grace (int .graceSeconds)) }}
+{{- fail (printf "terminationGracePeriodSeconds of %s is %d: it takes up to %d to end" .name $grace (int .graceSeconds)) }}
+{{- end -}}
+metadata:
+  labels:
+    {{- include "noetl.labels" (list . $values.podLabels) | nindent 4 }}
+  {{- $annotations := dict "kubectl.kubernetes.io/default-container" (first .containers).name }}
+  {{- with $root.Values.grants }}{{ $_ := set $annotations "noetl/grants" (sha256sum .) }}{{ end }}
+  annotations:
+    {{- merge $annotations $values.podAnnotations $root.Values.commonAnnotations | toYaml | nindent 4 }}
+spec:
+  serviceAccountName: {{ include "noetl.accountName" . }}
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  {{- with $values.image.pullSecrets | default $root.Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- range . }}
+    - name: {{ . }}
+    {{- end }}
   {{- end }}
-  kubectl.kubernetes.io/default-container: {{ regexReplaceAll "^pool-.*" (index . 1) "worker" }}
-  {{- with index . 2 }}{{ toYaml . | nindent 2 }}{{ end }}
+  securityContext:
+    {{- toYaml $values.podSecurityContext | nindent 4 }}
+  {{- include "noetl.scheduling" . | nindent 2 }}
+  {{- with $grace | default .graceSeconds }}
+  terminationGracePeriodSeconds: {{ . }}
+  {{- end }}
+  {{- with .restartPolicy }}
+  restartPolicy: {{ . }}
+  {{- end }}
+  {{- with .activeDeadlineSeconds }}
+  activeDeadlineSeconds: {{ . }}
+  {{- end }}
+  {{- $before := list }}
+  {{- range $values.sidecars }}{{ $before = append $before (merge (dict "restartPolicy" "Always") .) }}{{ end }}
+  {{- with concat $before $values.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
+  {{- else }}{{ with .before }}
+  initContainers:
+  {{- end }}{{ end }}
+  {{- range .before }}
+    {{- include "noetl.container" (list $ .) | nindent 4 }}
+  {{- end }}
+  containers:
+  {{- range .containers }}
+    {{- include "noetl.container" (list $ .) | nindent 4 }}
+  {{- end }}
+  {{- $volumes := include "noetl.volumes" $root | fromYamlArray }}
+  {{- $temporary := dict "name" "temporary" "emptyDir" (dict "sizeLimit" ($values.temporarySize | default "64Mi")) }}
+  {{- $volumes = concat (list $temporary) $volumes (.volumes | default list) }}
+  {{- include "noetl.entries" (list .name "name" $volumes $values.extraVolumes "volumes") | indent 2 }}
 {{- end }}
 
-{{/* What every pod has. Takes (list root component account). */}}
-{{- define "noetl.podBase" -}}
-{{- $root := index . 0 -}}
-serviceAccountName: {{ index . 2 }}
-automountServiceAccountToken: false
-enableServiceLinks: false
-{{- with $root.Values.image.pullSecrets }}
-imagePullSecrets:
-  {{- range . }}
-  - name: {{ . }}
-  {{- end }}
-{{- end }}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 10001
-  runAsGroup: 10001
-  fsGroup: 10001
-  seccompProfile: {type: RuntimeDefault}
-{{- end }}
-
-{{/* Where a pod of a Deployment runs. Takes (list root component values). */}}
-{{- define "noetl.scheduling" -}}
-{{- $values := index . 2 -}}
-topologySpreadConstraints:
-  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-  - maxSkew: 1
-    topologyKey: {{ . }}
-    whenUnsatisfiable: {{ (index $ 0).Values.topologySpread.whenUnsatisfiable }}
-    labelSelector:
-      matchLabels:
-        {{- include "noetl.selector" (list (index $ 0) (index $ 1)) | nindent 8 }}
-    matchLabelKeys: [pod-template-hash]
-  {{- end }}
-{{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "runtimeClassName" }}
-{{- with index $values $key }}
-{{ $key }}: {{ toYaml . | nindent 2 }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/* What every container has besides its command, environment and probes. Takes (list root own-image resources), and of
-a pool its values. */}}
+{{/* A container of a pod. Takes (object container). */}}
 {{- define "noetl.container" -}}
-image: {{ include "noetl.image" (list (index . 0) (index . 1)) }}
-imagePullPolicy: {{ (index . 0).Values.image.pullPolicy }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
-  {{- if gt (len .) 3 }}
-  {{- range $field, $profile := pick (index . 3) "seccompProfile" "appArmorProfile" }}
-  {{- if $profile }}
-  {{ $field }}: {type: Localhost, localhostProfile: {{ $profile }}}
+{{- $object := first . -}}
+{{- $own := last . -}}
+{{- $root := $object.root -}}
+{{- $values := $object.values -}}
+- name: {{ $own.name }}
+  image: {{ include "noetl.image" (list $root $values.image) }}
+  imagePullPolicy: {{ $values.image.pullPolicy | default $root.Values.image.pullPolicy }}
+  command: {{ toJson $own.command }}
+  {{- include "noetl.entries" (list $object.name "name" ($own.env | default list) $values.extraEnv "env") | indent 2 }}
+  {{- with $values.envFrom }}
+  envFrom:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
+  {{- with $own.ports }}
+  ports:
+    {{- toYaml . | nindent 4 }}
+  {{- include "noetl.probes" $values | nindent 2 }}
   {{- end }}
+  {{- with $own.lifecycle }}
+  lifecycle:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
-resources:
-  {{- toYaml (index . 2) | nindent 2 }}
+  securityContext:
+    {{- mergeOverwrite (deepCopy $values.securityContext) ($own.securityContext | default dict) | toYaml | nindent 4 }}
+  resources:
+    {{- toYaml $values.resources | nindent 4 }}
+  {{- $mounts := concat (include "noetl.mounts" $root | fromYamlArray) ($own.volumeMounts | default list) }}
+  {{- include "noetl.entries" (list $object.name "mountPath" $mounts $values.extraVolumeMounts "volumeMounts") | indent 2 }}
 {{- end }}
 
-{{/* The probes, of the status address, which load cannot reach. What waits for NATS or Postgres lives, and is not ready. */}}
+{{/*
+A list of the chart's entries and the operator's, which may not take the place of one; nothing if there are none.
+Takes (name key own extra field): the field of the object of that name has both, told apart by the key.
+*/}}
+{{- define "noetl.entries" -}}
+{{- $key := index . 1 -}}
+{{- $taken := dict -}}
+{{- range index . 2 }}{{ $_ := set $taken (get . $key) true }}{{ end -}}
+{{- range index . 3 }}
+{{- if hasKey $taken (get . $key) }}{{ fail (printf "%s of %s: the chart sets %s itself" (index $ 4) (first $) (get . $key)) }}{{ end }}
+{{- end -}}
+{{- with concat (index . 2) (index . 3) }}
+{{ dict (index $ 4) . | toYaml }}
+{{- end }}
+{{- end }}
+
+{{/* Where a pod runs, and as what. Takes the object of a role; that of a Deployment is spread. */}}
+{{- define "noetl.scheduling" -}}
+{{- $spread := list -}}
+{{- if .isSpread -}}
+{{- $spread = .values.topologySpreadConstraints -}}
+{{- $common := dict "maxSkew" 1 "whenUnsatisfiable" .root.Values.topologySpread.whenUnsatisfiable "matchLabelKeys" (list "pod-template-hash") -}}
+{{- range ternary (list "kubernetes.io/hostname" "topology.kubernetes.io/zone") list (empty $spread) }}
+{{- $spread = append $spread (merge (dict "topologyKey" .) $common) }}
+{{- end -}}
+{{- end -}}
+{{- range $number, $one := $spread }}
+{{- if eq $number 0 }}
+topologySpreadConstraints:
+{{- end }}
+  - {{ merge (deepCopy $one) (dict "labelSelector" (dict "matchLabels" (include "noetl.selector" $ | fromYaml))) | toYaml | nindent 4 | trim }}
+{{- end }}
+{{- $keys := list "nodeSelector" "tolerations" "affinity" "priorityClassName" "schedulerName" "runtimeClassName" "dnsPolicy" "dnsConfig" "hostAliases" -}}
+{{- range $key := $keys }}
+{{- with index $.values $key }}
+{{ dict $key . | toYaml }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/*
+The probes, of the status address, which load cannot reach. What waits for NATS or Postgres lives, and is not ready.
+Takes the values of a role.
+*/}}
 {{- define "noetl.probes" -}}
-startupProbe:
-  httpGet: {path: /livez, port: status}
-  periodSeconds: 2
-  timeoutSeconds: 2
-  failureThreshold: 60
-livenessProbe:
-  httpGet: {path: /livez, port: status}
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
-readinessProbe:
-  httpGet: {path: /readyz, port: status}
-  periodSeconds: 5
-  timeoutSeconds: 5
-  failureThreshold: 2
-{{- end }}
-
-{{/* The environment of every process. Takes (list root identity). */}}
-{{- define "noetl.environment" -}}
-{{- $values := (first .).Values -}}
-- {name: NOETL_NATS_URL, value: {{ $values.nats.url | quote }}}
-- name: NOETL_NATS_NKEY
-  valueFrom: {secretKeyRef: {name: {{ $values.nats.seedsSecret }}, key: {{ last . }}.nk}}
-- {name: NOETL_LOG_LEVEL, value: {{ $values.log.level }}}
-- {name: NOETL_LOG_FORMAT, value: {{ $values.log.format }}}
-{{- if $values.trust.configMap }}
-- {name: SSL_CERT_FILE, value: /etc/noetl/trust/{{ $values.trust.key }}}
-{{- end }}
-{{- end }}
-
-{{/* Takes (list root user). */}}
-{{- define "noetl.postgres" -}}
-- name: NOETL_POSTGRES_DSN
-  valueFrom: {secretKeyRef: {name: {{ (first .).Values.postgres.dsnSecret }}, key: {{ last . }}}}
-{{- end }}
-
-{{/* Where a process that makes spans sends them. */}}
-{{- define "noetl.traces" -}}
-{{- with .Values.traces }}
-{{- if .endpoint }}
-- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
-- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
-- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .ratio | quote }}}
-{{- if .headersSecret }}
-- name: OTEL_EXPORTER_OTLP_HEADERS
-  valueFrom: {secretKeyRef: {name: {{ .headersSecret }}, key: headers}}
-{{- end }}
-{{- if $.Values.trust.configMap }}
-- {name: OTEL_EXPORTER_OTLP_CERTIFICATE, value: /etc/noetl/trust/{{ $.Values.trust.key }}}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/* The keys that servers and gateways share. */}}
-{{- define "noetl.keys" -}}
-- name: NOETL_ACCESS_KEY
-  valueFrom: {secretKeyRef: {name: {{ .Values.keys.secret }}, key: access}}
-- name: NOETL_CREDENTIAL_KEY
-  valueFrom: {secretKeyRef: {name: {{ .Values.keys.secret }}, key: credential}}
-- name: NOETL_CREDENTIAL_OLD_KEYS
-  valueFrom: {secretKeyRef: {name: {{ .Values.keys.secret }}, key: credential-old, optional: true}}
-{{- end }}
-
-{{/* The settings of a role. Takes its values. */}}
-{{- define "noetl.settings" -}}
-{{- range $name, $value := .settings }}
-- {name: {{ $name }}, value: {{ $value | quote }}}
-{{- end }}
-{{- range $name, $from := .secretSettings }}
-- name: {{ $name }}
-  valueFrom: {secretKeyRef: {name: {{ $from.secret }}, key: {{ $from.key }}}}
-{{- end }}
-{{- end }}
-
-{{/* Volumes of every pod, and where they are mounted. */}}
-{{- define "noetl.volumes" -}}
-{{- if .Values.trust.configMap }}
-- name: trust
-  configMap: {name: {{ .Values.trust.configMap }}}
-{{- end }}
-{{- end }}
-
-{{- define "noetl.mounts" -}}
-- {name: temporary, mountPath: /tmp}
-{{- if .Values.trust.configMap }}
-- {name: trust, mountPath: /etc/noetl/trust, readOnly: true}
-{{- end }}
-{{- end }}
-
-{{/* A ServiceAccount without rights and without a token. Takes (list root component name). */}}
-{{- define "noetl.account" -}}
-apiVersion: v1
-kind: ServiceAccount
-metadata:
-  name: {{ index . 2 }}
-  namespace: {{ (index . 0).Release.Namespace }}
-  labels:
-    {{- include "noetl.labels" (list (index . 0) (index . 1)) | nindent 4 }}
-automountServiceAccountToken: false
-{{- end }}
-
-{{/* One pod at a time may be evicted, and one that is not ready always. Takes (list root component name). */}}
-{{- define "noetl.disruption" -}}
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata:
-  name: {{ index . 2 }}
-  namespace: {{ (index . 0).Release.Namespace }}
-  labels:
-    {{- include "noetl.labels" (list (index . 0) (index . 1)) | nindent 4 }}
-spec:
-  maxUnavailable: 1
-  unhealthyPodEvictionPolicy: AlwaysAllow
-  selector:
-    matchLabels:
-      {{- include "noetl.selector" (list (index . 0) (index . 1)) | nindent 6 }}
-{{- end }}
-
-{{/* Takes (list root component name min max percent). */}}
-{{- define "noetl.cpuScaling" -}}
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata:
-  name: {{ index . 2 }}
-  namespace: {{ (index . 0).Release.Namespace }}
-  labels:
-    {{- include "noetl.labels" (list (index . 0) (index . 1)) | nindent 4 }}
-spec:
-  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ index . 2 }}}
-  minReplicas: {{ (index . 3).minReplicas }}
-  maxReplicas: {{ (index . 3).maxReplicas }}
-  metrics:
-    - type: Resource
-      resource:
-        name: cpu
-        target: {type: Utilization, averageUtilization: {{ (index . 3).cpuPercent }}}
-  behavior:
-    scaleDown: {stabilizationWindowSeconds: 300}
+{{- $probes := dict
+  "startupProbe" (dict "httpGet" (dict "path" "/livez" "port" "status") "periodSeconds" 2 "timeoutSeconds" 2 "failureThreshold" 60)
+  "livenessProbe" (dict "httpGet" (dict "path" "/livez" "port" "status") "periodSeconds" 10 "timeoutSeconds" 5 "failureThreshold" 6)
+  "readinessProbe" (dict "httpGet" (dict "path" "/readyz" "port" "status") "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2)
+-}}
+{{- mergeOverwrite $probes (pick . "startupProbe" "livenessProbe" "readinessProbe" | deepCopy) | toYaml }}
 {{- end }}
