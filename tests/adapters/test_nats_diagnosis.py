@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from effort import first_in_gate
 from nats_process import NatsCluster, NatsServer, free_port
@@ -21,6 +16,7 @@ from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.protocol.subjects import EVENTS, LOGS
 from noetl_stream.settings.servers import NatsSync
 from noetl_testkit.waiting import until_it_is
+from own_certificate import write_certificate
 
 DAY_MS = 24 * 3_600_000
 
@@ -95,33 +91,6 @@ async def test_a_copy_that_is_away_is_named(cluster: NatsCluster, clustered: Nat
     killed = next(name for name in cluster.servers if (name == leader) is is_leader)
     cluster.servers[killed].kill()
     await until_it_is([killed], away)  # the streams and the account elect leaders first
-
-
-def write_certificate(folder: Path, days: int) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    from ipaddress import ip_address
-
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, private = folder / "tls.crt", folder / "tls.key"
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate, private
 
 
 async def test_the_end_of_the_certificate_is_seen_and_moves_with_a_new_one(

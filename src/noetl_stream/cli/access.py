@@ -12,9 +12,9 @@ from typing import Any, Final, Literal
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import form_option, limit_option, reason_option, seconds
+from noetl_stream.cli.base.options import form_option, home_option, limit_option, reason_option, seconds
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_source, say
-from noetl_stream.cli.base.process import run_async, settings_for
+from noetl_stream.cli.base.process import run_async, run_on_stack, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.base.verbs import does, lists, shows
@@ -24,6 +24,7 @@ from noetl_stream.local.gateway_address import gateways_of
 from noetl_stream.model.rights import ROLES, Role
 from noetl_stream.ports.operations.access import AuditCheckDocument, AuditEntryDocument, NewApiTokenDocument, NewToken
 from noetl_stream.ports.operations.grants import GrantsDocument
+from noetl_stream.protocol.nats_permissions import ADMIN
 
 
 def seconds_or_never(context: click.Context, option: click.Parameter, given: str) -> float | Literal["never"] | None:
@@ -64,6 +65,35 @@ def create(name: str, role: Role, paths: str, expires_s: float | Literal["never"
         say(f"created {made.id} ({name}, {role}); store the token now, it cannot be shown again", err=True)
 
     print_document(made, output, "id", show)
+
+
+@token.command()
+@click.argument("secret")
+@click.option(
+    "--api", default=None, metavar="URL", help="Address of the API. [default: https://kubernetes.default.svc]"
+)
+@click.option(
+    "--account",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Folder with the token, ca.crt and namespace of the account. [default: where Kubernetes mounts it]",
+)
+@home_option
+def bootstrap(secret: str, api: str | None, account: Path | None, home: Path | None) -> None:
+    """Make the first token of an installation, in the Kubernetes Secret called SECRET, as its key `token`.
+
+    It does nothing if an admin has a token. This one only creates tokens, and is revoked with the first that is created
+    for an admin. Run it in a pod whose account may get, create and patch that one Secret.
+    """
+    from noetl_stream.adapters.kubernetes import ACCOUNT, API, SecretKey
+    from noetl_stream.wiring.stores import register_bootstrap_token
+
+    kept = SecretKey(secret, "token", api=api or API, account=account or ACCOUNT)
+    made = run_on_stack(settings_for(home), ADMIN, lambda admin: register_bootstrap_token(admin, kept))
+    if made is None:
+        say("there is a token already")
+    else:
+        say(f"the Secret {secret} has the bootstrap token {made.id}")
 
 
 TOKEN_COLUMNS: Final = columns_of(

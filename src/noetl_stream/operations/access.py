@@ -30,11 +30,14 @@ from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.problems import problem_kind
 from noetl_stream.ports.stores.catalog import is_path
 from noetl_stream.ports.stores.identities import (
+    BOOTSTRAP_NAME,
     LOCAL_NAME,
+    TOKEN_TEXT,
     Audit,
     AuditedAnswer,
     AuditedCall,
     AuditEntry,
+    KeptText,
     StoredToken,
     Tokens,
     audit_text,
@@ -44,6 +47,8 @@ from noetl_stream.ports.stores.identities import (
 
 TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 SEED_BYTES: Final = 32
+MADE_BY: Final = "noetl-stream"
+"""Who has created a bootstrap token."""
 MAX_PATHS: Final = 100
 LATEST_MS: Final = 253_370_764_800_000
 READ_AT_ONCE: Final = 1_000
@@ -88,6 +93,8 @@ class DirectAccess:
             if made is None:
                 raise Conflict(f"token {new.name!r} already exists", hint="revoke it, or choose another name")
             token = made  # by this call's earlier attempt, or at this moment by another gateway
+        if token.role == "admin":
+            await _revoke_bootstrap(self._tokens, now_ms, by)
         return document_from(NewApiTokenDocument, _shown(token), secret=token_text(token_id, secret))
 
     async def tokens(self) -> list[ApiTokenDocument]:
@@ -130,6 +137,50 @@ class DirectAccess:
 
     async def check_audit(self, cursor: str | None = None) -> AuditCheckDocument:
         return await check_audit(self._audit, cursor)
+
+
+async def ensure_bootstrap_token(kept: KeptText, tokens: Tokens, audit: Audit, clock: Clock) -> StoredToken | None:
+    """Registers a bootstrap token, if no token of an admin is valid. Its text is in ``kept``, or is written there.
+
+    A text that is there is taken, unless that token was revoked: an earlier attempt may have ended after writing it.
+
+    Returns:
+        The token; ``None``: it was registered before, or an admin has a token.
+
+    Raises:
+        Unreachable, Forbidden: the text cannot be read or written, or the database is away.
+    """
+    now_ms = clock.now_ms()
+    valid = [token for token in await tokens.list_all() if token.role == "admin" and token.holds(now_ms)]
+    if any(token.name != BOOTSTRAP_NAME for token in valid):
+        return None
+    spelt = TOKEN_TEXT.fullmatch((await kept.read() or "").strip())
+    token_id, secret = spelt.groups() if spelt else ("", "")
+    known = await tokens.get(token_id) if token_id else None
+    if known is not None and known in valid and known.secret_hash == hash_of(secret):
+        return None
+    if known is not None or not token_id:
+        token_id, secret = _id_and_secret(clock.random_bytes(SEED_BYTES))
+        await kept.write(token_text(token_id, secret))
+    await _revoke_bootstrap(tokens, now_ms, MADE_BY)  # one whose text is lost
+    made = StoredToken(
+        id=token_id,
+        name=BOOTSTRAP_NAME,
+        role="admin",
+        paths=(),
+        secret_hash=hash_of(secret),
+        created_ms=now_ms,
+        created_by=MADE_BY,
+    )
+    async with AuditRecord(audit, clock)("createToken", BOOTSTRAP_NAME, MADE_BY):
+        await tokens.add(made)
+    return made
+
+
+async def _revoke_bootstrap(tokens: Tokens, now_ms: int, by: str) -> None:
+    for token in await tokens.list_all():
+        if token.name == BOOTSTRAP_NAME and token.revoked_ms is None:
+            await tokens.revoke(token.id, now_ms, by)
 
 
 def _id_and_secret(seed: bytes) -> tuple[str, str]:

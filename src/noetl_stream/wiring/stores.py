@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # each process imports what it uses: a command that reads tak
     from noetl_stream.adapters.nats.trigger_streams import NatsTriggerStreams
     from noetl_stream.adapters.postgres.store import PostgresStore
     from noetl_stream.ports.self_reports import NatsDiagnosis
+    from noetl_stream.ports.stores.identities import KeptText, StoredToken
     from noetl_stream.ports.streams.blobs import Blobs
     from noetl_stream.ports.streams.bus import Bus
     from noetl_stream.ports.streams.command_queue import CommandQueue
@@ -291,6 +292,14 @@ async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str
     from noetl_stream.adapters.postgres.schema.migrate import migrate
 
     return await migrate(required_dsn(endpoint), roles=roles)
+
+
+async def register_bootstrap_token(endpoint: Endpoint, kept: KeptText) -> StoredToken | None:
+    """As :func:`~noetl_stream.operations.access.ensure_bootstrap_token`, in the Postgres of an endpoint."""
+    from noetl_stream.operations.access import ensure_bootstrap_token
+
+    async with closing(await _open_store(required_dsn(endpoint), endpoint, "noetl-bootstrap")) as store:
+        return await ensure_bootstrap_token(kept, store.tokens, store.audit, SystemClock())
 
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int | None = None) -> list[str]:

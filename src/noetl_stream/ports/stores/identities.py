@@ -46,6 +46,26 @@ LOCAL_NAME: Final = "local"
 """The name of the token that an embedded stack makes for itself."""
 
 
+BOOTSTRAP_NAME: Final = "@bootstrap"
+"""The name of the bootstrap token, with which an installation begins. It only creates tokens, and is revoked when there
+is a token of an admin. Nobody can give this name to another one.
+"""
+
+
+class KeptText(Protocol):
+    """A secret text that is kept outside the stores, such as a key of a Kubernetes Secret."""
+
+    async def read(self) -> str | None:
+        """The text; ``None``: there is none yet.
+
+        Raises:
+            Unreachable, Forbidden: it cannot be read.
+        """
+
+    async def write(self, text: str) -> None:
+        """Replaces the text. Errors: as for :meth:`read`."""
+
+
 class CallCredentials(msgspec.Struct, frozen=True, gc=False):
     """What a call shows of its caller.
 
