@@ -76,6 +76,10 @@ def matches(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
     return selector is not None and selector.get("matchLabels", {}).items() <= labels.items()
 
 
+ANYBODY: Rendered = {}
+"""The peer of a rule that names none."""
+
+
 class Edge(NamedTuple):
     """A connection that a policy allows: to or from a peer on a port."""
 
@@ -92,7 +96,7 @@ def edges(found: Sequence[Rendered], labels: Labels) -> set[Edge]:
             continue
         for direction, side in (("ingress", "from"), ("egress", "to")):
             for rule in policy["spec"].get(direction) or []:
-                for peer in rule[side]:
+                for peer in rule.get(side, [ANYBODY]):
                     for port in rule.get("ports", [{"port": None}]):
                         allowed.add(Edge(side, peer_name(peer), port["port"]))
     return allowed
@@ -100,6 +104,8 @@ def edges(found: Sequence[Rendered], labels: Labels) -> set[Edge]:
 
 def peer_name(peer: Rendered) -> str:
     """The address, or the labels of a peer that tell it from others."""
+    if peer == ANYBODY:
+        return "anybody"
     if "ipBlock" in peer:
         return str(peer["ipBlock"]["cidr"])
     labels = {

@@ -14,6 +14,7 @@ import aiohttp
 from helm import Rendered
 from manifests import PodOf
 
+from kubernetes_api import KubernetesApi
 from nats_process import free_ports
 
 Secrets = Mapping[tuple[str, str], str]
@@ -23,12 +24,19 @@ ANY_ADDRESS = "0.0.0.0"
 LOOPBACK = "127.0.0.1"
 
 
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Where Kubernetes mounts what a pod has of its account."""
+
+
 class Site(NamedTuple):
-    """What all processes have: where the program is, the Secrets, and a folder for logs."""
+    """What all processes have: where the program is, the Secrets, and a folder for logs. ``kubernetes`` is asked by
+    containers that have an account of it.
+    """
 
     program: Path
     secrets: Secrets
     folder: Path
+    kubernetes: KubernetesApi | None = None
 
 
 class Ended(NamedTuple):
@@ -73,6 +81,9 @@ async def run_container(container: Rendered, site: Site) -> str:
 def command_of(container: Rendered, site: Site) -> list[str]:
     program, *words = container["command"]
     assert program == site.program.name
+    if any(mount["mountPath"] == ACCOUNT for mount in container.get("volumeMounts", [])):
+        assert site.kubernetes is not None
+        words += ["--api", site.kubernetes.url, "--account", str(site.kubernetes.account)]
     return [str(site.program), *words]
 
 

@@ -55,9 +55,58 @@ def test_production_has_each_kind_that_an_installation_needs(production: tuple[R
     }
 
 
-def test_the_chart_makes_no_secret_and_no_right(example: tuple[Rendered, ...]) -> None:
-    """Secrets are the operator's, and no process talks to the API of Kubernetes."""
-    assert of_kind(example, "Secret", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding") == []
+SMALL = CHART / "values" / "small.yaml"
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def test_the_chart_makes_no_secret(example: tuple[Rendered, ...]) -> None:
+    """Secrets are the operator's; that of the first token is made by the migration."""
+    assert of_kind(example, "Secret") == []
+
+
+def test_the_only_right_in_kubernetes_is_to_one_secret_while_the_migration_runs(
+    example: tuple[Rendered, ...],
+) -> None:
+    assert of_kind(example, "ClusterRole", "ClusterRoleBinding") == []
+    for role in of_kind(example, "Role"):
+        (rule,) = role["rules"]
+        assert (rule["apiGroups"], rule["resources"], rule["resourceNames"]) == ([""], ["secrets"], ["noetl-bootstrap"])
+        assert set(rule["verbs"]) == {"get", "create", "patch"}, "no list, no watch, no delete"
+        (binding,) = of_kind(example, "RoleBinding")
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert [one["name"] for one in binding["subjects"]] == ["noetl-migration"]
+        for one in (role, binding):
+            assert one["metadata"]["annotations"]["helm.sh/hook-delete-policy"].endswith(",hook-succeeded")
+
+
+def test_one_container_alone_can_talk_to_kubernetes() -> None:
+    found = render(SMALL)
+    holders = {
+        (pod.role, container["name"])
+        for pod in pods(found)
+        for container in pod.containers
+        if any(mount["mountPath"] == ACCOUNT for mount in container.get("volumeMounts", []))
+    }
+    assert holders == {("migration", "bootstrap-token")}
+
+
+def test_the_migration_makes_the_first_token_between_the_schema_and_the_streams() -> None:
+    (migration,) = (pod for pod in pods(render(SMALL)) if pod.role == "migration")
+    commands = [container["command"][1:] for container in migration.containers]
+    assert commands[:2] == [["database", "migrate"], ["token", "bootstrap", "noetl-bootstrap"]]
+    (role,) = of_kind(render(SMALL), "Role")
+    assert role["rules"][0]["resourceNames"] == [commands[1][-1]]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["bootstrap.enabled=false", 'gateway.settings={"NOETL_OIDC_ISSUER": "https://a"}', "gateway.enabled=false"],
+)
+def test_where_no_first_token_is_wanted_nobody_can_talk_to_kubernetes(setting: str) -> None:
+    found = render(SMALL, settings=(setting,))
+    assert of_kind(found, "Role", "RoleBinding") == []
+    (migration,) = (pod for pod in pods(found) if pod.role == "migration")
+    assert "account" not in {volume["name"] for volume in migration.spec["volumes"]}
 
 
 # Selectors
@@ -171,7 +220,7 @@ def test_every_container_meets_the_restricted_profile(example: tuple[Rendered, .
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, pod.owner
             assert "privileged" not in container["securityContext"], pod.owner
         for volume in pod.spec.get("volumes", []):
-            assert volume.keys() - {"name"} <= {"emptyDir", "configMap", "secret"}, pod.owner
+            assert volume.keys() - {"name"} <= {"emptyDir", "configMap", "secret", "projected"}, pod.owner
 
 
 def test_a_pool_whose_tasks_must_be_confined_fully_has_the_filter_that_lets_them(

@@ -92,6 +92,13 @@ def test_the_migration_reaches_nats_and_postgres_alone(production: tuple[Rendere
     assert allowed(production)["migration"] == {TO_DNS, TO_NATS, TO_POSTGRES}
 
 
+def test_the_migration_that_makes_the_first_token_reaches_kubernetes_too() -> None:
+    anywhere = {Edge("to", "anybody", 443), Edge("to", "anybody", 6443)}
+    assert allowed(render(SMALL))["migration"] == {TO_DNS, TO_NATS, TO_POSTGRES, *anywhere}
+    narrowed = allowed(render(SMALL, settings=(ELSEWHERE.format("kubernetes"),)))["migration"]
+    assert narrowed == {TO_DNS, TO_NATS, TO_POSTGRES, *(Edge("to", "10.9.0.0/16", port) for port in (443, 6443))}
+
+
 def test_the_test_reaches_a_gateway_alone(production: tuple[Rendered, ...]) -> None:
     assert allowed(production)["test"] == {TO_DNS, Edge("to", "gateway", 8080)}
 

@@ -185,7 +185,7 @@ def test_kubectl_and_helm_take_a_command_and_would_ask_the_cluster(text: str, tm
     given |= {"HTTPS_PROXY": f"http://{NOWHERE}"}
     done = subprocess.run(["bash", "-c", text], cwd=tmp_path, env=given, capture_output=True, text=True)
     assert done.returncode == 1
-    expected = r"invalid propertyName" if " template " in text else rf"(?s){NOWHERE}.*refused"
+    expected = r"is no value of this chart" if " template " in text else rf"(?s){NOWHERE}.*refused"
     assert re.search(expected, done.stderr), done.stderr
 
 

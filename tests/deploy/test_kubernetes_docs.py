@@ -9,10 +9,12 @@ import subprocess
 import sys
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helm import CHART, EXAMPLES, ROOT, Rendered, objects, program, render, run_helm
 from manifests import matches, of_kind, pods, roles, secret_references
+from ruamel.yaml import YAML
 
 pytestmark = pytest.mark.xdist_group("helm")
 
@@ -45,7 +47,7 @@ def test_a_command_of_the_page_renders_or_is_refused_as_it_says(command: list[st
         assert roles(objects(done.stdout))
     else:
         (said,) = (block for _, block in BLOCKS if block.startswith("… "))
-        assert "NOETL_SLOT=4" in " ".join(command)
+        assert "pools.gpu.slot=4" in " ".join(command)
         assert said.removeprefix("… ").strip() in done.stderr
 
 
@@ -68,12 +70,36 @@ def test_the_page_has_every_example() -> None:
 
 def test_values_of_the_page_are_accepted(tmp_path: Path) -> None:
     blocks = [block for language, block in BLOCKS if language == "yaml values"]
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     for number, values in enumerate(blocks):
         file = tmp_path / f"{number}.yaml"
         file.write_text(values)
         done = run_helm("template", "noetl", CHART, "-f", CHART / "values" / "kind.yaml", "-f", file)
         assert done.returncode == 0, done.stderr
+
+
+OVERRIDES = YAML(typ="safe", pure=True).load(Path(__file__).with_name("overrides.yaml"))
+NAMES = json.loads((CHART / "files" / "names.json").read_text())
+VALUES_PAGE = (ROOT / "docs" / "reference" / "chart.md").read_text()
+ROWS = re.findall(r"^\| (\d+) \| .+ \| (.+) \|$", VALUES_PAGE, re.M)
+
+
+def test_the_page_of_values_names_what_the_chart_knows_and_the_tests_override() -> None:
+    assert [int(number) for number, _ in ROWS] == list(range(1, 43))
+    of_pods = [OVERRIDES["podDefaults"], OVERRIDES["server"], OVERRIDES["gateway"], OVERRIDES["pools"]["night"]]
+    for number, values in ROWS:
+        for value in re.findall(r"`([\w.]+)`", values):
+            path = value.split(".")
+            assert stands_in(NAMES["podDefaults"] if int(number) <= 30 else NAMES, path), value
+            assert any(stands_in(one, path) for one in (of_pods if int(number) <= 30 else [OVERRIDES])), value
+
+
+def stands_in(values: Any, path: list[str]) -> bool:
+    for part in path:
+        if part not in (values or {}):
+            return False
+        values = values[part]
+    return True
 
 
 PREPARATION = PAGE[PAGE.index("## Prepare") : PAGE.index("## Install")]

@@ -63,5 +63,5 @@ def test_the_example_changes_what_it_says() -> None:
 
 def test_the_migration_is_apart_since_it_comes_first() -> None:
     kinds = {one["kind"] for one in objects((FOLDER / "migration" / "migration.yaml").read_text())}
-    assert kinds == {"Job", "ServiceAccount", "NetworkPolicy"}
+    assert kinds == {"Job", "ServiceAccount", "NetworkPolicy", "Role", "RoleBinding"}
     assert "Job" not in {one["kind"] for one in objects((FOLDER / "base" / "noetl-stream.yaml").read_text())}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
 import secrets
 import shutil
 import subprocess
@@ -24,6 +26,7 @@ from rendered_pod import Site
 from rolling_load import EFFECTS, PATIENCE_S, Ledger, playbook
 from timed_load import MORE, Table, TimedLoad
 
+from kubernetes_api import KubernetesApi
 from nats_process import NatsCluster
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import stream_api
@@ -165,10 +168,41 @@ def cluster(nats: Clustered, tmp_path: Path, pair: PostgresPair, seeds: dict[str
         f'nats.url="{nats.url}"',
         'trust.configMap=""',
         'poolDefaults.settings={"NOETL_EGRESS_ALLOW": "127.0.0.0/8"}',
+        "bootstrap.enabled=false",  # there is no Kubernetes
         "poolDefaults.replicas=4",
         "server.replicas=3",
     )
     return RenderedCluster(render(CHART / "values" / "small.yaml", settings=settings), site_of(tmp_path, dsns, seeds))
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path) -> Iterator[KubernetesApi]:
+    with KubernetesApi(tmp_path, may="noetl-bootstrap").running() as running:
+        yield running
+
+
+async def test_a_first_install_becomes_ready_without_anyones_hand_and_its_token_is_good_for_one_of_an_admin(
+    nats: Clustered, tmp_path: Path, pair: PostgresPair, seeds: dict[str, str], kubernetes: KubernetesApi
+) -> None:
+    dsns = {user: pair.dsn("noetl", user) for user in ("noetl", "noetl_server", "noetl_gateway")}
+    found = render(CHART / "values" / "kind.yaml", settings=(f'nats.url="{nats.url}"',))
+    cluster = RenderedCluster(found, site_of(tmp_path, dsns, seeds)._replace(kubernetes=kubernetes))
+    await cluster.migrate()
+    async with cluster.installed():
+        await cluster.until_ready()
+        create = (str(PROGRAM), "token", "create", "ann", "--role", "admin", "--url", cluster.service.url)
+        own = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        environment = own | {"NOETL_TOKEN": kubernetes.secrets["noetl-bootstrap"]["token"]}
+        made = await asyncio.to_thread(subprocess.run, create, env=environment, capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
+        listed = (str(PROGRAM), "token", "list", "-o", "json", "--url", cluster.service.url)
+        environment = own | {"NOETL_TOKEN": made.stdout.strip()}
+        shown = await asyncio.to_thread(subprocess.run, listed, env=environment, capture_output=True, text=True)
+        first, second = json.loads(shown.stdout)
+        assert (first["name"], first["revoked_by"]) == ("@bootstrap", "token:@bootstrap")
+        assert (second["name"], second["revoked"]) == ("ann", None)
+        await cluster.migrate()
+        assert len(kubernetes.patches) == 1, "an upgrade makes no other"
 
 
 async def test_a_postgres_that_fails_over_loses_no_execution_and_answers_no_request_with_an_error(
