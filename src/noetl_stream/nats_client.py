@@ -1,8 +1,10 @@
-"""nats-py's client, without a bug that ends its reading for good."""
+"""nats-py's client, without a bug that ends its reading for good, and with certificates that are renewed."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from pathlib import Path
 
 from nats.aio.client import Client
 
@@ -12,7 +14,27 @@ class PatientClient(Client):
 
     nats-py sets the result of a cancelled future then: its reader ends with ``InvalidStateError``, and the connection
     is deaf until its own pings are overdue.
+
+    Args:
+        certificate: A folder with the client's certificate, ``tls.crt``, and its key, ``tls.key``.
     """
+
+    def __init__(self, certificate: Path | None = None) -> None:
+        super().__init__()
+        self._certificate = certificate
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext:
+        """Made anew for each attempt to connect: the files of certificates and authorities are renewed meanwhile."""
+        context = super().ssl_context
+        if self._certificate is not None:
+            context.load_cert_chain(self._certificate / "tls.crt", self._certificate / "tls.key")
+        return context
+
+    @property
+    def is_to_show_certificate(self) -> bool:
+        """Whether the server that answered last verifies its clients."""
+        return bool(self._server_info.get("tls_verify"))
 
     async def _process_pong(self) -> None:
         if self._pongs and self._pongs[0].done():

@@ -199,6 +199,7 @@ class Supervised:
         return identity_environment(
             nats_url=endpoint.nats_url,
             nats_nkey=endpoint.nats_nkey,
+            nats_certificate=endpoint.nats_certificate,
             postgres_dsn=endpoint.postgres_dsn,
             credentials=endpoint.credentials,
             credential_keys=endpoint.credential_keys,

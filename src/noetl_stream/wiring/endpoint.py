@@ -35,6 +35,7 @@ class Endpoint(Unprinted, frozen=True):
         tools: The settings of the tools of a worker here.
         limits: Limits of executions that a server here starts; a playbook may lower them.
         nats_nkey: The seed of its NATS user; ``None`` if the URL says who it is.
+        nats_certificate: The folder with the certificate that it shows NATS, if it shows one.
         identity: The identity of the process: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
         server_keys: The keys of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: The keys that sign requests and seal objects, as base64, the current one first. Not for workers.
@@ -58,6 +59,7 @@ class Endpoint(Unprinted, frozen=True):
     tools: ToolSettings = msgspec.field(default_factory=ToolSettings)
     limits: Limits = DEFAULT_LIMITS
     nats_nkey: str | None = None
+    nats_certificate: Path | None = None
     identity: str = GATEWAY
     server_keys: tuple[str, ...] = ()
     access_keys: tuple[str, ...] = ()

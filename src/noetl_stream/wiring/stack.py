@@ -120,6 +120,7 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
         settings.tools(settings.nats_url, embedded=False),
         operator_limits(settings.limits),
         nats_nkey=settings.nats_nkey or _own_seed(settings.nats_seeds, identity),
+        nats_certificate=settings.nats_certificate,
         server_keys=settings.server_keys,
         access_keys=settings.access_keys,
         grants_file=settings.grants_file,

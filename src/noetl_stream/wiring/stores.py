@@ -262,6 +262,7 @@ async def open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnect
         name=name,
         nkey=endpoint.nats_nkey,
         identity=endpoint.identity,
+        certificate=endpoint.nats_certificate,
         connect_timeout_s=wait_s,
     )
 

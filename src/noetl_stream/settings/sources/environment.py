@@ -180,6 +180,9 @@ POOL_NAME = r"[A-Za-z0-9_-]{1,64}"
 NATS_URL_VARIABLE = "NOETL_NATS_URL"
 NKEY_VARIABLE = "NOETL_NATS_NKEY"
 SEEDS_VARIABLE = "NOETL_NATS_SEEDS"
+CERTIFICATE_VARIABLE = "NOETL_NATS_CERTIFICATE"
+NATS_FOLDERS = (SEEDS_VARIABLE, CERTIFICATE_VARIABLE)
+"""Folders whose files show NATS who connects."""
 ENGINE_VARIABLES = frozenset(
     {
         NATS_URL_VARIABLE,
@@ -277,6 +280,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
+        nats_certificate: The folder with the ``tls.crt`` and ``tls.key`` that this process shows NATS, if any.
         nats_nkey: The seed of this process's NATS user, or ``None`` if the address names the user.
         nats_seeds: The folder with a seed for each identity, for a process with several; ``None`` if there is none.
         postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
@@ -333,6 +337,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NATS_URL_VARIABLE, "the embedded NATS", address(NATS_SCHEMES, several=True), is_secret=True
     )
     nats_nkey: str | None = setting(NKEY_VARIABLE, "none", read_seed, is_secret=True)
+    nats_certificate: Path | None = setting(CERTIFICATE_VARIABLE, "none", parse_with(Path))
     nats_seeds: Path | None = setting(SEEDS_VARIABLE, "none", parse_with(Path))
     postgres_dsn: str | None = setting(POSTGRES_VARIABLE, "the embedded Postgres", read_primary, is_secret=True)
     postgres_server_dsn: str | None = setting(SERVER_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True)

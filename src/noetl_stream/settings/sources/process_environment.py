@@ -26,12 +26,13 @@ from noetl_stream.settings.servers import (
     SERVER_POSTGRES_VARIABLE,
 )
 from noetl_stream.settings.sources.environment import (
+    CERTIFICATE_VARIABLE,
     ENGINE_VARIABLES,
     HOME_VARIABLE,
+    NATS_FOLDERS,
     NATS_URL_VARIABLE,
     NKEY_VARIABLE,
     PARTITIONS_VARIABLE,
-    SEEDS_VARIABLE,
     WORKER_VARIABLES,
     read_home,
 )
@@ -86,7 +87,7 @@ _OF_SERVERS: Final = frozenset(
     {
         NATS_URL_VARIABLE,
         NKEY_VARIABLE,
-        SEEDS_VARIABLE,
+        *NATS_FOLDERS,
         POSTGRES_VARIABLE,
         SERVER_POSTGRES_VARIABLE,
         GATEWAY_POSTGRES_VARIABLE,
@@ -161,7 +162,7 @@ def take_settings(found: Mapping[str, str], file: Path, home: Path | None, *, wo
     for name, value in found.items():
         if not _is_for_the_engine(name):
             os.environ[name] = os.environ.get(name) or value
-        elif not worker or name in (*WORKER_VARIABLES, SEEDS_VARIABLE):
+        elif not worker or name in (*WORKER_VARIABLES, *NATS_FOLDERS):
             os.environ.pop(name + FILE_SUFFIX, None)
             os.environ[name] = value
     os.environ[SETTINGS_VARIABLE] = str(file)
@@ -185,7 +186,7 @@ def drop_engine_variables() -> list[str]:
 
 
 def _is_for_the_engine(name: str) -> bool:
-    is_key = name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name in (SEEDS_VARIABLE, *HEADERS_VARIABLES)
+    is_key = name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name in (*NATS_FOLDERS, *HEADERS_VARIABLES)
     return is_key or name.startswith(CREDENTIAL_PREFIX)
 
 
@@ -208,6 +209,7 @@ def identity_environment(
     *,
     nats_url: str,
     nats_nkey: str | None = None,
+    nats_certificate: Path | None = None,
     postgres_dsn: str | None = None,
     credentials: Mapping[str, str] | None = None,
     credential_keys: Sequence[str] = (),
@@ -219,6 +221,7 @@ def identity_environment(
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,
+        CERTIFICATE_VARIABLE: str(nats_certificate or ""),
         POSTGRES_VARIABLE: postgres_dsn,
         KEY_VARIABLE: next(iter(credential_keys), None),
         OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),

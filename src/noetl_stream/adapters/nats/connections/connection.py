@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -74,8 +76,9 @@ class NatsConnection:
 
     wire: PlainWire
 
-    def __init__(self, url: str, name: str, nkey: str | None, identity: str) -> None:
+    def __init__(self, url: str, name: str, nkey: str | None, identity: str, certificate: Path | None = None) -> None:
         self._url = url
+        self._certificate = certificate
         self._name = name
         self._nkey = nkey
         self.identity = identity
@@ -90,7 +93,7 @@ class NatsConnection:
         self._lost: list[Hook] = []
         self._restored: list[Hook] = []
         self._ended: list[Hook] = []
-        self.client = PatientClient()
+        self.client = PatientClient(certificate)
         self.shown_url = redact_urls(url)
         self.refusals = Refusals(self.shown_url, f"the identity {identity!r}" if identity else "this user")
 
@@ -102,6 +105,7 @@ class NatsConnection:
         name: str,
         nkey: str | None = None,
         identity: str = "",
+        certificate: Path | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         fast: bool = True,
     ) -> NatsConnection:
@@ -114,6 +118,7 @@ class NatsConnection:
             identity: The identity whose rights that user has (:mod:`noetl_stream.protocol.nats_permissions`), which
             decides on
                 the inboxes and the names of JetStream's requests. Of no effect without ``nkey``.
+            certificate: A folder with ``tls.crt`` and ``tls.key``, for servers that verify their clients.
             fast: Whether to use the fast path if the client supports it.
 
         Raises:
@@ -125,7 +130,12 @@ class NatsConnection:
             raise UsageError(f"{redact_urls(url)!r} is not a NATS url", hint=_URL_HINT)
         if any(one.strip().startswith(("ws:", "wss:")) for one in url.split(",")):
             raise UsageError(f"{redact_urls(url)!r} is a WebSocket url, which is not supported", hint=_URL_HINT)
-        connection = cls(url, name, nkey, identity if nkey is not None else "")
+        connection = cls(url, name, nkey, identity if nkey is not None else "", certificate)
+        try:
+            _ = connection.client.ssl_context if certificate is not None else None
+        except (OSError, ssl.SSLError) as error:
+            hint = "NOETL_NATS_CERTIFICATE names a folder with tls.crt and tls.key"
+            raise UsageError(f"no client certificate for NATS in {certificate}: {error}", hint=hint) from error
         await connection._connect(connect_timeout_s)
         fits = fast and fast_path_fits(connection.client)
         connection.wire = (FastWire if fits else PlainWire)(connection.client)
@@ -133,7 +143,9 @@ class NatsConnection:
 
     async def sibling(self, name: str) -> NatsConnection:
         """Opens another connection to the same server, for the calling loop."""
-        return await NatsConnection.open(self._url, name=name, nkey=self._nkey, identity=self.identity)
+        return await NatsConnection.open(
+            self._url, name=name, nkey=self._nkey, identity=self.identity, certificate=self._certificate
+        )
 
     @property
     def is_connected(self) -> bool:
@@ -392,6 +404,8 @@ class NatsConnection:
 
     def _why(self) -> str:
         error = self._error
+        if self._certificate is None and self.client.is_to_show_certificate:
+            return "it verifies its clients: name a certificate by NOETL_NATS_CERTIFICATE"
         if error is None:
             return "no answer"
         if isinstance(error, ConnectionRefusedError):
