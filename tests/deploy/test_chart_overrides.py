@@ -161,6 +161,16 @@ def test_secrets_are_the_operators_by_their_names(found: tuple[Rendered, ...]) -
     assert names == {"our-seeds", "our-dsns", "our-keys"}
 
 
+def test_every_program_shows_nats_its_certificate(found: tuple[Rendered, ...]) -> None:
+    for pod in pods(found):
+        for container in programs({"spec": pod.spec}):
+            mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+            shown = {one["name"]: one.get("value") for one in container["env"]}
+            assert pod.role == "test" or shown["NOETL_NATS_CERTIFICATE"] == mounts["nats-tls"], pod.owner
+        secrets = [volume["secret"]["secretName"] for volume in pod.spec["volumes"] if volume["name"] == "nats-tls"]
+        assert secrets == ["our-certificate"], pod.owner
+
+
 def test_probes_keep_what_is_not_overridden(found: tuple[Rendered, ...]) -> None:
     for pod in roles(found):
         (container,) = pod.spec["containers"]

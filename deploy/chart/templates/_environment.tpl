@@ -4,6 +4,9 @@
 - {name: NOETL_NATS_URL, value: {{ $values.nats.url | quote }}}
 - name: NOETL_NATS_NKEY
   valueFrom: {secretKeyRef: {name: {{ $values.nats.seedsSecret }}, key: {{ last . }}.nk}}
+{{- if $values.nats.tlsSecret }}
+- {name: NOETL_NATS_CERTIFICATE, value: /etc/noetl/nats-tls}
+{{- end }}
 - {name: NOETL_LOG_LEVEL, value: {{ $values.log.level }}}
 - {name: NOETL_LOG_FORMAT, value: {{ $values.log.format }}}
 {{- if $values.trust.configMap }}
@@ -80,11 +83,18 @@
 - name: trust
   configMap: {name: {{ .Values.trust.configMap }}}
 {{- end }}
+{{- if .Values.nats.tlsSecret }}
+- name: nats-tls
+  secret: {secretName: {{ .Values.nats.tlsSecret }}, defaultMode: 0440}
+{{- end }}
 {{- end }}
 
 {{- define "noetl.mounts" -}}
 - {name: temporary, mountPath: /tmp}
 {{- if .Values.trust.configMap }}
 - {name: trust, mountPath: /etc/noetl/trust, readOnly: true}
+{{- end }}
+{{- if .Values.nats.tlsSecret }}
+- {name: nats-tls, mountPath: /etc/noetl/nats-tls, readOnly: true}
 {{- end }}
 {{- end }}
