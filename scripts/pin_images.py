@@ -17,7 +17,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 FILES: Final = ("deploy/Dockerfile", "deploy/compose.yaml", ".github/workflows/release.yml")
 IMAGE: Final = re.compile(
-    r"^(?P<before>ARG \w*BASE=|\s+image: (?:\$\{\w+:-)?)"
+    r"^(?P<before>ARG \w*BASE=|\s+(?:image|\w+_IMAGE): (?:\$\{\w+:-)?)"
     r"(?P<tagged>[\w./-]+:[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64}\b)?",
     re.MULTILINE,
 )

@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("deploy/Dockerfile", "deploy/compose.yaml", ".github/workflows/release.yml")
+BUILDERS = ("moby/buildkit:buildx-stable-1", "docker/buildkit-syft-scanner:stable-1")
 DIGEST = "sha256:" + "0f" * 32
 TAGGED = re.compile(r"[\w.-]+:[\w.-]+@sha256:[0-9a-f]{64}")
 
@@ -42,7 +43,14 @@ def pin(checkout: Path, *arguments: str, says: str = DIGEST) -> subprocess.Compl
 def test_a_release_is_refused_while_an_image_is_named_by_its_tag_alone(checkout: Path) -> None:
     refused = pin(checkout, "--check")
     assert refused.returncode == 1
-    for image in ("python:3.11-slim", "python:3.11", "python:3.11-bookworm", "nats:2.15-alpine", "postgres:18"):
+    for image in (
+        "python:3.11-slim",
+        "python:3.11",
+        "python:3.11-bookworm",
+        "nats:2.15-alpine",
+        "postgres:18",
+        *BUILDERS,
+    ):
         assert re.search(rf": {image}$", refused.stderr, re.MULTILINE), image
     assert "make pin-images" in refused.stderr and "noetl-stream" not in refused.stderr.replace(str(checkout), "")
 
@@ -52,7 +60,7 @@ def test_digests_are_written_behind_the_tags_and_again_when_the_tags_have_moved(
         assert pin(checkout, says=digest).returncode == 0
         assert pin(checkout, "--check").returncode == 0
         found = [image for name in FILES for image in TAGGED.findall((checkout / name).read_text())]
-        assert len(found) == 5 and all(image.endswith(f"@{digest}") for image in found)
+        assert len(found) == 7 and all(image.endswith(f"@{digest}") for image in found)
     services = YAML(typ="safe").load(checkout / FILES[1])["services"]
     assert services["nats"]["image"] == f"${{NATS_IMAGE:-nats:2.15-alpine@{digest}}}"
 

@@ -91,18 +91,18 @@ def test_every_night_all_tests_run() -> None:
 
 def test_a_release_is_signed_as_it_is_built_before_anybody_gets_it() -> None:
     workflow = read(WORKFLOWS / "release.yml")
-    assert workflow["on"] == {"push": {"tags": ["v*"]}}
+    assert workflow["on"]["push"] == {"tags": ["v*"]}
     steps = workflow["jobs"]["build"]["steps"]
     taken = [step["uses"].partition("@")[0] if "uses" in step else step["run"] for step in steps]
     assert taken[-3:] == ["make clean wheel sbom", "actions/attest-build-provenance", "actions/upload-artifact"]
     signed, uploaded = steps[-2]["with"], steps[-1]["with"]
     assert signed == {"subject-path": "dist/*"}
     assert uploaded["path"] == signed["subject-path"]
-    assert runs("release.yml")[-1] in (ROOT / "docs" / "how-to" / "release.md").read_text()
+    assert steps[-3]["run"] in (ROOT / "docs" / "how-to" / "release.md").read_text()
 
 
 SIGNS = {"contents": "read", "id-token": "write", "attestations": "write"}
-"""What the job that signs may do beside reading: show who it is, and store what it has signed."""
+"""What a job that signs may do beside reading: show who it is, and store what it has signed. One pushes images, too."""
 
 
 @pytest.mark.parametrize("file", sorted(WORKFLOWS.iterdir()), ids=lambda file: file.name)
@@ -115,7 +115,7 @@ def test_a_workflow_may_read_alone_or_sign_and_takes_actions_by_their_hash(file:
     clones = [step for step in steps if step["uses"].startswith("actions/checkout@")]
     assert clones
     assert all(step["with"]["persist-credentials"] is False for step in clones)
-    allowed = [SIGNS] if file.name == "release.yml" else []
+    allowed = [SIGNS, SIGNS | {"packages": "write"}] if file.name == "release.yml" else []
     assert [job["permissions"] for job in workflow["jobs"].values() if "permissions" in job] == allowed
     assert all("continue-on-error" not in job for job in workflow["jobs"].values())
 
