@@ -32,7 +32,7 @@ class PatientClient(Client):
         return context
 
     @property
-    def is_to_show_certificate(self) -> bool:
+    def verifies_clients(self) -> bool:
         """Whether the server that answered last verifies its clients."""
         return bool(self._server_info.get("tls_verify"))
 

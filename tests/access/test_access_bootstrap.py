@@ -113,7 +113,7 @@ async def test_a_text_whose_token_was_revoked_opens_nothing_again(stack: Stack, 
     assert kept.written == 2
 
 
-async def test_through_a_gateway_it_only_creates_tokens_and_then_opens_nothing(
+async def test_through_a_gateway_it_creates_one_token_of_an_admin_and_then_opens_nothing(
     stack: Stack, clock: ManualClock
 ) -> None:
     kept = Kept()
@@ -128,6 +128,8 @@ async def test_through_a_gateway_it_only_creates_tokens_and_then_opens_nothing(
             async with client.request(method, f"/api/v1{path}", headers=headers) as refused:
                 told = await refused.text()
                 assert refused.status == 403 and "token create NAME --role admin" in told, path
+        async with client.post("/api/v1/tokens", headers=headers, json={"name": "ci", "role": "viewer"}) as refused:
+            assert refused.status == 403 and "give it the role admin" in await refused.text()
         async with client.post("/api/v1/tokens", headers=headers, json={"name": "ann", "role": "admin"}) as made:
             assert made.status == 201
             own = {"Authorization": f"Bearer {(await made.json())['secret']}"}

@@ -82,8 +82,8 @@ def create(name: str, role: Role, paths: str, expires_s: float | Literal["never"
 def bootstrap(secret: str, api: str | None, account: Path | None, home: Path | None) -> None:
     """Make the first token of an installation, in the Kubernetes Secret called SECRET, as its key `token`.
 
-    It does nothing if an admin has a token. This one only creates tokens, and is revoked with the first that is created
-    for an admin. Run it in a pod whose account may get, create and patch that one Secret.
+    It does nothing if an admin has a token. This one only creates the token of an admin, and is revoked when there is
+    one. Run it in a pod whose account may get, create and patch that one Secret.
     """
     from noetl_stream.adapters.kubernetes import ACCOUNT, API, SecretKey
     from noetl_stream.wiring.stores import register_bootstrap_token

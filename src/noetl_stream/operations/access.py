@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import asdict
 
-from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
+from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, UsageError
 from noetl_stream.model.rights import ROLES
 from noetl_stream.operations.audit_check import check_audit
 from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_cursor
@@ -31,6 +31,7 @@ from noetl_stream.ports.operations.problems import problem_kind
 from noetl_stream.ports.stores.catalog import is_path
 from noetl_stream.ports.stores.identities import (
     BOOTSTRAP_NAME,
+    BOOTSTRAP_PRINCIPAL,
     LOCAL_NAME,
     TOKEN_TEXT,
     Audit,
@@ -76,6 +77,8 @@ class DirectAccess:
         now_ms = self._clock.now_ms()
         expires_ms = now_ms + TOKEN_LIFETIME_MS if new.expires_ms is None else new.expires_ms
         _check(new, now_ms)
+        if by == BOOTSTRAP_PRINCIPAL and new.role != "admin":
+            raise Forbidden("the bootstrap token only creates the token of an admin", hint="give it the role admin")
         token_id, secret = _id_and_secret(seed or self._clock.random_bytes(SEED_BYTES))
         paths = tuple(path.strip("/") for path in new.paths)
         token = StoredToken(

@@ -19,7 +19,7 @@ from noetl_stream.gateway.http.leaky_buckets import REMEMBERED, LeakyBuckets
 from noetl_stream.lru import LruCache
 from noetl_stream.model.rights import Role, includes_role
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.stores.identities import BOOTSTRAP_NAME, Authenticator, CallCredentials, Caller, Tokens
+from noetl_stream.ports.stores.identities import BOOTSTRAP_PRINCIPAL, Authenticator, CallCredentials, Caller, Tokens
 
 MOST_AT_ONCE: Final = 30
 FORGOTTEN_PER_S: Final = 0.5
@@ -80,8 +80,6 @@ def _digest(authorization: str) -> bytes:
 
 CALLER: Final = web.RequestKey("caller", Caller)
 """The caller: handlers read ``request[CALLER].principal`` for ``by``."""
-
-BOOTSTRAP_PRINCIPAL: Final = f"token:{BOOTSTRAP_NAME}"
 
 WAY_IN_AGAIN_S: Final = 1.0
 """How often a gateway that waits for the first token looks for it."""
@@ -166,7 +164,9 @@ class AccessGuard:
                     raise Forbidden(f"{operation} needs the role {least}; {caller.principal} has {caller.role}")
                 if caller.principal == BOOTSTRAP_PRINCIPAL and operation != "createToken":
                     hint = "create one of your own: `noetl-stream token create NAME --role admin`"
-                    raise Forbidden(f"the bootstrap token only creates tokens, not {operation}", hint=hint)
+                    raise Forbidden(
+                        f"the bootstrap token only creates the token of an admin: no {operation}", hint=hint
+                    )
                 under_way.enter_context(admitted(caller))
                 perform = await prepare(request)
                 if not changes:

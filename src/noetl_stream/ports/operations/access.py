@@ -123,6 +123,7 @@ class Access(Protocol):
         Raises:
             UsageError: an invalid name or path, a time in the past, an admin with paths.
             Conflict: a token of that name is not revoked yet.
+            Forbidden: ``by`` the bootstrap token, for another role than ``admin``.
         """
 
     @verb("GET", "/tokens", "listTokens", "admin", scope="everyone", document=list_of("ApiTokens", ApiTokenDocument))

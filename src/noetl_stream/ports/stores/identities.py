@@ -47,9 +47,11 @@ LOCAL_NAME: Final = "local"
 
 
 BOOTSTRAP_NAME: Final = "@bootstrap"
-"""The name of the bootstrap token, with which an installation begins. It only creates tokens, and is revoked when there
-is a token of an admin. Nobody can give this name to another one.
+"""The name of the bootstrap token, with which an installation begins. It only creates a token of an admin, and is
+revoked when there is one. Nobody can give this name to another one.
 """
+
+BOOTSTRAP_PRINCIPAL: Final = f"token:{BOOTSTRAP_NAME}"
 
 
 class KeptText(Protocol):

@@ -404,7 +404,7 @@ class NatsConnection:
 
     def _why(self) -> str:
         error = self._error
-        if self._certificate is None and self.client.is_to_show_certificate:
+        if self._certificate is None and self.client.verifies_clients:
             return "it verifies its clients: name a certificate by NOETL_NATS_CERTIFICATE"
         if error is None:
             return "no answer"
