@@ -87,7 +87,7 @@ def test_what_is_said_of_pods_holds_for_every_role_the_migration_and_the_test(
 def test_labels_and_annotations_of_pods_are_those_of_every_pod(found: tuple[Rendered, ...], field: str) -> None:
     kind = field.removeprefix("pod").lower()
     for name, pod in templates(found).items():
-        assert name == "flows-test" or OF_PODS[field].items() <= pod["metadata"][kind].items(), name
+        assert OF_PODS[field].items() <= pod["metadata"][kind].items(), name
 
 
 def test_what_makes_pods_has_labels_and_annotations_of_its_own(found: tuple[Rendered, ...]) -> None:

@@ -99,7 +99,7 @@ def unlike(values: dict[str, Any], names: dict[str, Any], at: str = "") -> list[
 
 
 def is_optional(path: str) -> bool:
-    return re.search(r"^/global$|^/pools/|/image/|/resources/", path) is not None
+    return re.search(r"^/(global|enabled)$|^/pools/|/image/|/resources/", path) is not None
 
 
 def setting_patterns() -> set[str]:
