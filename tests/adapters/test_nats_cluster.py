@@ -60,7 +60,7 @@ async def test_a_request_that_is_published_again_while_the_first_is_on_its_way_i
         with pytest.raises(OutcomeUnknown):
             await event_log.publish_request("run-1", "request-1", b"{}")
         again = asyncio.create_task(event_log.publish_request("run-1", "request-1", b"{}"))
-        await until(lambda: again.done() or event_log.retries > 0)
+        await until(lambda: again.done() or event_log.outbox.retries > 0)
     finally:
         for server in followers:
             server.resume()

@@ -13,6 +13,7 @@ from nats_proxy import LossyProxy
 from measured import samples_of
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.nats import outbox
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.cluster_report import nats_readings
 from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
@@ -229,6 +230,33 @@ async def test_what_a_connection_goes_through_is_measured(own_nats: NatsServer, 
     assert (after["noetl_nats_connected"], after["noetl_nats_reconnects_total"]) == (1, 1)
     assert after["noetl_nats_publish_retries_total EVENTS"] >= 1
     assert after["noetl_nats_publish_retries_total COMMANDS"] == 0
+
+
+async def test_what_jetstream_refuses_is_counted_by_its_code_while_it_is_sent_again(
+    own_connection: NatsConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "REFUSED_S", 0.0)
+    clock = SystemClock()
+    log = await NatsEventLog.open(own_connection, clock)
+    queue, blobs = await NatsCommandQueue.open(own_connection), await NatsBlobs.open(own_connection, clock)
+
+    def measured() -> dict[str, float]:
+        return samples_of(nats_readings(own_connection, log, queue, blobs))
+
+    await limit_events(own_connection, 1)
+    with pytest.raises(Unreachable):
+        for number in range(2):
+            await log.publish_report("run-1", "default", f"report-{number}", b"")
+    assert (measured()["noetl_nats_messages_refused EVENTS"], log.outbox.refusal()) == (0, "")
+    publishing = asyncio.ensure_future(log.publish_decided([decided("run-1", "0.1.1.a.0", b"1")]))
+    await until(lambda: log.outbox.refused)
+    found = measured()
+    assert found["noetl_nats_messages_refused EVENTS"] == 1
+    assert found["noetl_nats_publish_refusals_total 10077 EVENTS"] >= 2
+    assert "maximum messages exceeded (error 10077)" in log.outbox.refusal()
+    await limit_events(own_connection, -1)
+    await publishing
+    assert (measured()["noetl_nats_messages_refused EVENTS"], log.outbox.refusal()) == (0, "")
 
 
 async def test_a_message_larger_than_the_server_takes_is_refused(connection: NatsConnection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from typing import Any
 
@@ -12,11 +13,11 @@ from server_stage import ONE_STEP, Stage, measured, status_of
 from waiting_stage import EXECUTION, GATE, before_and_after, is_waiting, rest
 
 from measured import unmoved
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import PayloadRefused, Unreachable
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server import server as server_module
-from noetl_stream.server.assembly import StateBounds
+from noetl_stream.server.assembly import FAILED_S, StateBounds
 from noetl_stream.server.status_report import STUCK_S, ServerStatus
 from noetl_testkit.entries import events_in
 from noetl_testkit.simulation.work import playbook
@@ -77,6 +78,23 @@ async def test_a_server_without_its_stores_is_not_ready_and_lives(
     assert await status.reasons_not_ready() == []
     assert any("stores unreachable" in one.message for one in caplog.records)
     assert any("the stores answer" in one.message for one in caplog.records)
+
+
+async def test_a_server_whose_messages_are_refused_is_not_ready_and_tells_it(stage: Stage) -> None:
+    why = ["NATS refused noetl.events.3.x.decided: insufficient resources (error 10023)"]
+    server = await stage.server()
+    status = status_of(server)
+    server.ports = dataclasses.replace(server.ports, refusals=lambda: why)
+    assert await status.reasons_not_ready() == [f"it cannot store what it decides: {why[0]}"]
+    assert server.memory_use().unstored == why
+
+
+async def test_a_server_that_cannot_commit_says_why_until_it_can(stage: Stage) -> None:
+    server = await stage.server()
+    server.note_failure(Unreachable("Postgres refuses: its disk is full"))
+    assert server.unstored() == ["Postgres refuses: its disk is full"]
+    await stage.pass_time(FAILED_S + 1)
+    assert server.unstored() == []
 
 
 async def test_a_server_that_has_lost_nats_is_not_ready(stage: Stage) -> None:

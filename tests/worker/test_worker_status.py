@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from worker_stage import Endless, Stage
+from worker_stage import Endless, Refusing, Stage
 
 from measured import samples_of, unmoved
 from noetl_stream.adapters.memory.command_queue import MemoryDelivery
@@ -13,7 +13,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker.status_report import WorkerStatus
 from noetl_stream.worker.worker import Worker
-from noetl_stream.worker.worker_limits import CONTACT_LOST_AFTER_S
+from noetl_stream.worker.worker_limits import CONTACT_LOST_AFTER_S, UNSTORED_S
 
 TRIES = """
 - step: start
@@ -138,3 +138,25 @@ async def test_what_a_worker_holds_is_measured(stage: Stage) -> None:
     assert after["noetl_memory_limit_bytes worker commands"] >= after["noetl_memory_bytes worker commands"]
     endless.release.set()
     await stage.until(lambda: not worker.running)
+
+
+async def test_a_worker_whose_results_are_not_stored_counts_them_and_is_not_ready_for_long(stage: Stage) -> None:
+    async def large(_call: ToolCall) -> str:
+        return "x" * 100_000
+
+    blobs = Refusing(stage.broker.blobs, "put")
+    blobs.refuses, blobs.error = True, Unreachable("NATS refused an object: insufficient resources (error 10023)")
+    stage.puppet.acts["first"] = large
+    worker = await stage.start(blobs=blobs)
+    await stage.issue(stage.command(stage.plan(ONE_TASK)))
+    await stage.soon(lambda: worker.results_waiting)
+    assert (await measured(worker))["noetl_worker_results_waiting"] == 1
+    assert await status_of(worker).reasons_not_ready() == []
+    await stage.advance(UNSTORED_S + 1, step_s=0.5)
+    (why,) = await status_of(worker).reasons_not_ready()
+    assert why.startswith("1 of its 1 commands wait: its result cannot be stored:") and "(error 10023)" in why
+    blobs.refuses = False
+    await stage.advance(2, step_s=0.1)
+    await stage.until(lambda: not worker.running)
+    assert (await measured(worker))["noetl_worker_results_waiting"] == 0
+    assert await status_of(worker).reasons_not_ready() == []

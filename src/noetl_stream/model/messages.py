@@ -446,7 +446,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     empty from one that does not say it.
     ``disagreements``: of the server that compares them, some of what Postgres and EVENTS disagree on.
     ``stored``: of a server, what namespaces with little room have in the object store, where each may have
-    ``max_stored_bytes``; 0: any number.
+    ``max_stored_bytes``; 0: any number. ``unstored``: of a server, why it cannot store what it decides, a line a store.
     """
 
     role: str
@@ -461,6 +461,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     disagreements: list[str] = []
     stored: dict[str, int] = {}
     max_stored_bytes: int = 0
+    unstored: list[str] = []
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
+from noetl_stream.errors import NoetlError
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import GrantsUse, MemoryUse
 from noetl_stream.model.rights import namespace_of
@@ -54,6 +55,10 @@ from noetl_stream.trigger.rates import DEFAULT_RATES, TriggerRates
 
 DISAGREEMENTS_SENT: Final = 10
 """How many disagreements of its stores a server tells who asks it."""
+
+
+FAILED_S: Final = 10.0
+"""How long a turn that failed counts: a store that refuses one refuses the next sooner."""
 
 
 def _zero(*labels: str) -> Counter[str]:
@@ -141,7 +146,8 @@ class ServerPorts:
     everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``, every
     schedule may start every playbook. Triggers may read ``open_streams`` and start what ``trigger_rates`` allow. The
     executions of a namespace may have ``max_stored_bytes`` in the object store; ``None``: any number. ``page_url`` is
-    where people open the page; empty: not known.
+    where people open the page; empty: not known. ``refusals`` says why JetStream has refused messages of this process
+    for a while.
     """
 
     log: EventLog
@@ -165,6 +171,7 @@ class ServerPorts:
     trigger_rates: TriggerRates = DEFAULT_RATES
     page_url: str = ""
     max_stored_bytes: int | None = None
+    refusals: Callable[[], list[str]] = list
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +258,20 @@ class ServerParts:
                 ports.trigger_streams, ports.open_streams, ports.clock, owns=self._owns, nudge=self.reader.nudge
             )
         self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
+        self._failure, self._failed_s = "", 0.0
 
     def new_fold(self) -> Fold:
         """Returns an empty fold of the executions in memory."""
         return Fold(self.executions, self.ports.capabilities, self.formats, self.ends, self.shares.of)
+
+    def note_failure(self, error: NoetlError) -> None:
+        """Notes that a turn of the loop has failed, or that its partitions cannot be read again."""
+        self._failure, self._failed_s = str(error), self.ports.clock.monotonic_s()
+
+    def unstored(self) -> list[str]:
+        """Returns why the server cannot store what it decides or commits now, one line a store."""
+        has_failed = self._failure and self.ports.clock.monotonic_s() - self._failed_s < FAILED_S
+        return [*self.ports.refusals(), *([self._failure] if has_failed else [])]
 
     def memory_use(self) -> MemoryUse:
         """Returns how much memory the bounded parts of the server use."""
@@ -275,6 +292,7 @@ class ServerParts:
             disagreements=[] if self.ports.upkeep is None else [*self.ports.upkeep.disagreements[:DISAGREEMENTS_SENT]],
             stored=self.shares.nearly_full(),
             max_stored_bytes=self.shares.max_stored_bytes or 0,
+            unstored=self.unstored(),
         )
 
     def _grants_use(self) -> GrantsUse:

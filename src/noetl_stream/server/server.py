@@ -212,6 +212,7 @@ class Server(ServerParts):
             await self.assignment.retry_until_reached(self.assignment.reconnect, self._stopping.is_set)
         except Unreachable as error:
             log.warning("stores unreachable or missing, will retry: %s", error)
+            self.note_failure(error)
             await self._pause()
             await self._reload()
 

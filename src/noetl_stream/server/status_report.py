@@ -116,6 +116,7 @@ class ServerStatus:
                 yield "its leases cannot be renewed: Postgres or EVENTS does not answer"
             if server.leases.is_restoring:
                 yield "it is reading its partitions again, after a store was away"
+            yield from (f"it cannot store what it decides: {why}" for why in server.unstored())
 
     async def readings(self) -> Sequence[Reading]:
         server, counts = self._server, self._server.counts

@@ -89,6 +89,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         trigger_rates=endpoint.trigger_rates,
         page_url=endpoint.page_url,
         max_stored_bytes=endpoint.retention.namespace_max_stored_bytes,
+        refusals=connected.refusals,
     )
     states = StateBounds(max_bytes=endpoint.max_state_bytes)
     return Server(name, ports, kinds_without(), limits=endpoint.limits, states=states)

@@ -91,6 +91,10 @@ class NatsPorts(msgspec.Struct, frozen=True):
 
         return nats_readings(self.nats, self.log, self.queue, self.blobs)
 
+    def refusals(self) -> list[str]:
+        """Returns why JetStream has refused messages of this process for a while, one line a stream."""
+        return [why for one in (self.log, self.queue, self.blobs) if (why := one.outbox.refusal())]
+
     @property
     def trigger_streams(self) -> NatsTriggerStreams:
         """The streams that triggers read, for servers alone."""
@@ -133,6 +137,10 @@ class OperatorPorts(msgspec.Struct, frozen=True):
         """Whether the connection to NATS, if there is one, is not lost at the moment."""
         return True
 
+    def refusals(self) -> list[str]:
+        """Returns why JetStream has refused messages of this process for a while, one line a stream."""
+        return []
+
     @property
     def requests(self) -> Requests:
         """The publisher of requests, signed with the access key.
@@ -160,6 +168,9 @@ class Connected(OperatorPorts, frozen=True):
     @property
     def is_connected(self) -> bool:
         return self.nats.is_connected
+
+    def refusals(self) -> list[str]:
+        return self.opened.refusals()
 
     async def close(self) -> None:
         """Closes the connections and their ports, in reverse order of opening."""

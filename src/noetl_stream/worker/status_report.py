@@ -24,6 +24,9 @@ QUEUE_WAIT: Final = Metric(
     "How long commands waited in the queue until this worker began them, by playbook.",
     ("pool", "path"),
 )
+WAITING: Final = Metric(
+    "gauge", "noetl_worker_results_waiting", "Commands whose result is not stored yet, since NATS does not take it."
+)
 RETRYING: Final = Metric("gauge", "noetl_worker_reports_retrying", "Reports that NATS has not taken at first.")
 LOG_BYTES: Final = Metric("counter", "noetl_worker_log_bytes", "Bytes of logs of tasks that were published.")
 LOG_LINES_DROPPED: Final = Metric(
@@ -63,6 +66,8 @@ class WorkerStatus:
             yield "it has lost the connection to NATS"
         elif worker.silent_s > CONTACT_LOST_AFTER_S:
             yield f"NATS has not answered for {worker.silent_s:.0f} s"
+        elif worker.unstored:
+            yield f"{worker.results_waiting} of its {worker.running} commands wait: {worker.unstored}"
 
     def _queue_waits(self) -> Reading:
         waits: dict[Labels, Durations] = {
@@ -79,6 +84,7 @@ class WorkerStatus:
             RUNNING.read(worker.running, worker.pool),
             COMMANDS.read_each(counts.commands),
             self._queue_waits(),
+            WAITING.read(worker.results_waiting),
             RETRYING.read(worker.reports_retrying),
             CONTACT_LOST.read(worker.contact_losses),
             LOG_BYTES.read(worker.logs.bytes_published),

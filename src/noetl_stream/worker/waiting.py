@@ -22,6 +22,33 @@ WARN_TRIES: Final = 6
 """How many tries fail until a log says so, about a second and a half after the first."""
 
 
+class Trouble:
+    """Why a worker cannot store something yet.
+
+    Attributes:
+        why: What is wrong, in words; empty while nothing is.
+    """
+
+    def __init__(self, clock: Clock, what: str) -> None:
+        self.why = ""
+        self._clock = clock
+        self._what = what
+        self._since_s = 0.0
+
+    def note(self, error: Exception) -> None:
+        if not self.why:
+            self._since_s = self._clock.monotonic_s()
+        self.why = f"{self._what}: {error}"
+
+    def end(self) -> None:
+        self.why = ""
+
+    @property
+    def lasts_s(self) -> float:
+        """Seconds since it began; 0 while nothing is wrong."""
+        return self._clock.monotonic_s() - self._since_s if self.why else 0.0
+
+
 async def done_within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:
     """Returns whether ``future`` is done within ``seconds``. If not, it is not cancelled."""
     return bool(await first_done([future], clock.sleep(seconds)))

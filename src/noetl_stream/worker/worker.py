@@ -191,6 +191,19 @@ class Worker:
         return self._channel.retrying
 
     @property
+    def results_waiting(self) -> int:
+        """How many commands have a result that is not stored or reported yet, since NATS does not take it."""
+        return sum(bool(run.trouble.why) for run in self._runs.values())
+
+    @property
+    def unstored(self) -> str:
+        """Why a result has not been stored for :data:`~noetl_stream.worker.worker_limits.UNSTORED_S`; empty if all
+        are.
+        """
+        late = (run.trouble.why for run in self._runs.values() if run.trouble.lasts_s > limits.UNSTORED_S)
+        return next(late, "")
+
+    @property
     def unfit(self) -> str:
         """Why the worker takes no commands until a self-test passes; empty if it takes them."""
         return self._fitness.why_not

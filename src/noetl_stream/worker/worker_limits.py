@@ -19,6 +19,9 @@ CONTACT_ANSWER_S: Final = 5.0
 CONTACT_LOST_AFTER_S: Final = 20.0
 """How long without contact until the worker stops its runs: their leases are about to expire (PROTOCOL §3 *Order*)."""
 
+UNSTORED_S: Final = 10.0
+"""How long a result may wait to be stored before the worker is not ready: NATS elects a leader sooner."""
+
 UNCLAIMED_S: Final = ACK_WAIT_S / RENEWALS_PER_LEASE
 """The wait for its playbook after which a copy is claimed before it begins: its lease may have ended meanwhile."""
 

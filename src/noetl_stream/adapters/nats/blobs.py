@@ -94,6 +94,8 @@ class NatsBlobs(OutboxPort):
                         await self._put_new(key, data)
                         self.written_bytes += len(data)
                         return
+        except ApiRefused as refused:
+            raise refused.of("an object") from None  # each attempt has other subjects, which tell nobody anything
         except TimeoutError:
             raise self._connection.unreachable(f"storing {key} took longer than {self._timeout_s:g} s") from None
 

@@ -30,6 +30,18 @@ RETRIES: Final = Metric(
     "Messages sent again, because JetStream has not acknowledged them, by stream.",
     ("stream",),
 )
+REFUSALS: Final = Metric(
+    "counter",
+    "noetl_nats_publish_refusals",
+    "Messages that JetStream has refused to store, by stream and by its code.",
+    ("stream", "code"),
+)
+REFUSED: Final = Metric(
+    "gauge",
+    "noetl_nats_messages_refused",
+    "Messages that JetStream has refused and that are sent again until it stores them, by stream.",
+    ("stream",),
+)
 WRITTEN: Final = Metric("counter", "noetl_objects_written_bytes", "Bytes of large values put into the object store.")
 READ: Final = Metric("counter", "noetl_objects_read_bytes", "Bytes of large values read from the object store.")
 
@@ -104,11 +116,16 @@ class NatsOwnDiagnosis:
 def nats_readings(
     connection: NatsConnection, log: NatsEventLog, queue: NatsCommandQueue, blobs: NatsBlobs
 ) -> Sequence[Reading]:
-    retries = {"EVENTS": log.retries, "COMMANDS": queue.retries, "OBJECTS": blobs.retries}
+    outboxes = {"EVENTS": log.outbox, "COMMANDS": queue.outbox, "OBJECTS": blobs.outbox}
+    refusals: dict[tuple[str, ...], float] = {
+        (name, code): count for name, one in outboxes.items() for code, count in one.refusals.items()
+    }
     return [
         CONNECTED.read(connection.is_connected),
         RECONNECTS.read(connection.line - 1),
-        RETRIES.read_each(retries),
+        RETRIES.read_each({name: one.retries for name, one in outboxes.items()}),
+        REFUSALS.read_each(refusals),
+        REFUSED.read_each({name: one.refused for name, one in outboxes.items()}),
         WRITTEN.read(blobs.written_bytes),
         READ.read(blobs.read_bytes),
     ]

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from noetl_stream.adapters.nats.api_errors import COPY_UNDER_WAY, NO_STREAM, NOT_PERMITTED, rule_of
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
@@ -53,6 +53,9 @@ and heartbeats and pulls of this connection wait behind it.
 
 LOOK_EVERY_S = 0.25
 
+REFUSED_S: Final = 10.0
+"""How long a message is refused before its process is not ready: an election ends sooner."""
+
 LEADER_WAIT_S = 15.0
 """How long a single message is sent again that no stream takes: a cluster elects a leader in up to 9 s."""
 
@@ -79,6 +82,13 @@ class PendingPublish:
         self.is_under_way = False
         self.due_s = 0.0
         self.tries = 0
+
+
+class _Refused(NamedTuple):
+    """A message that JetStream refused, at first ``since_s`` (loop time), and why it did the last time."""
+
+    since_s: float
+    error: ApiRefused
 
 
 class PublishOwner(Protocol):
@@ -111,11 +121,14 @@ class Outbox:
 
     Attributes:
         retries: How many messages were sent again.
+        refusals: How many messages JetStream has refused, by its code; without refusals that callers expect.
     """
 
     def __init__(self, connection: NatsConnection, resend_after_s: float, leader_wait_s: float) -> None:
         self.leader_wait_s = leader_wait_s
         self.retries = 0
+        self.refusals: Counter[str] = Counter()
+        self._refused: dict[int, _Refused] = {}
         self._connection = connection
         self._resend_after_s = resend_after_s
         self.loop = asyncio.get_running_loop()
@@ -238,6 +251,7 @@ class Outbox:
     def _drop(self, number: int, sent: PendingPublish) -> None:
         self._rest(sent, 0.0)
         del self._waiting[number]
+        self._refused.pop(number, None)
         message_id = sent.headers.get(MESSAGE_ID, "")
         if self._numbers.get(message_id) == number:
             del self._numbers[message_id]
@@ -282,7 +296,23 @@ class Outbox:
             if sent.is_under_way and sent.subject.lower() == subject:
                 self._handle_refusal(number, sent, NOT_PERMITTED)
 
+    @property
+    def refused(self) -> int:
+        """How many messages JetStream has refused that are held, and sent again until it takes them."""
+        return len(self._refused)
+
+    def refusal(self) -> str:
+        """Returns why a message has been refused for :data:`REFUSED_S`; empty if none has."""
+        oldest = next(iter(self._refused.values()), None)
+        if oldest is None or self.loop.time() - oldest.since_s < REFUSED_S:
+            return ""
+        return str(oldest.error)
+
     def _handle_refusal(self, number: int, sent: PendingPublish, error: ApiError) -> None:
+        if rule_of(error).treatment is not Treatment.HANDLED:
+            self.refusals[str(error.err_code or error.code)] += 1
+            since_s = self._refused[number].since_s if number in self._refused else self.loop.time()
+            self._refused[number] = _Refused(since_s, ApiRefused(sent.subject, error))
         wanting = [owner for owner in sent.owners if owner.on_refused(sent, error)]
         if wanting:
             self._rest(sent, self.loop.time() + backoff_s(RETRY_AFTER_S, sent.tries - 1, MAX_RETRY_S))
@@ -304,6 +334,7 @@ class Outbox:
 
     def _abandon(self) -> None:
         waiting, self._waiting = self._waiting, {}
+        self._refused.clear()
         error = self._connection.unreachable("the connection has ended")
         self._numbers.clear()
         self._unsent.clear()
@@ -320,9 +351,9 @@ class OutboxPort:
         self._outbox = outbox
 
     @property
-    def retries(self) -> int:
-        """How many messages were sent again."""
-        return self._outbox.retries
+    def outbox(self) -> Outbox:
+        """The messages on their way, and what became of them."""
+        return self._outbox
 
     async def close(self) -> None:
         """Closes the publishing side; the NATS connection stays open."""

@@ -175,6 +175,7 @@ class PartitionAssignment:
             except NewerFormat as error:
                 self.leave(error)
             except (Unreachable, ReaderBroken, Fenced, OutcomeUnknown) as error:
+                self._parts.note_failure(error)
                 if str(error) != reason:
                     reason = str(error)
                     log.warning("stores unreachable or missing, will retry: %s", reason)

@@ -17,7 +17,7 @@ from noetl_stream.model.messages import FORMAT, Report, StepCommand
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.worker.lease import BrokerLiveness
-from noetl_stream.worker.waiting import persist
+from noetl_stream.worker.waiting import Trouble, persist
 from noetl_stream.worker.worker_limits import FLUSH_INTERVAL_S, MAX_REPORT_BYTES, MAX_UNREPORTED_BYTES
 
 MAX_OPENING: Final = 1 + 2 * MAX_TASKS
@@ -64,14 +64,14 @@ class Channel:
 
     Attributes:
         retrying: How many reports are being retried; the worker fetches no new commands meanwhile.
-        trouble: Why a report last failed; empty while none is retried.
+        trouble: Why a report last failed.
     """
 
     def __init__(self, log: EventLog, pool: str, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
         self.clock = clock
         self.flusher = flusher
         self.retrying = 0
-        self.trouble = ""
+        self.trouble = Trouble(clock, "its report is not taken")
         self.on_recovered: Callable[[], None] = lambda: None
         self._log = log
         self._pool = pool
@@ -86,19 +86,16 @@ class Channel:
         try:
             await store()
         except (OutcomeUnknown, Unreachable) as error:
-            self._note(error)
+            self.trouble.note(error)
             self.retrying += 1
             try:
-                await persist(self.clock, f"report {identity}", store, self._note)
+                await persist(self.clock, f"report {identity}", store, self.trouble.note)
             finally:
                 self.retrying -= 1
                 if not self.retrying:
-                    self.trouble = ""
+                    self.trouble.end()
                 self.on_recovered()
         self._liveness.touch()
-
-    def _note(self, error: Exception) -> None:
-        self.trouble = f"its report is not taken: {error}"
 
 
 class Reporter:

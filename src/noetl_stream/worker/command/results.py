@@ -23,7 +23,7 @@ from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.stored_bytes import StoredBytes
-from noetl_stream.worker.waiting import persist
+from noetl_stream.worker.waiting import Trouble, persist
 
 _SHOWN_KEYS = 10
 
@@ -67,7 +67,7 @@ class RunResults:
     Attributes:
         loaded: Values read back so far, by the key of their reference. Templates read them from here.
         keeping: How many results are being stored; a run is not given up meanwhile.
-        trouble: Why results are not stored yet; empty while they are.
+        trouble: Why results are not stored yet.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class RunResults:
     ) -> None:
         self.loaded: dict[str, Any] = {}
         self.keeping = 0
-        self.trouble = ""
+        self.trouble = Trouble(clock, "its result cannot be stored")
         self._plain_blobs = blobs
         self._asker = asker
         self._clock = clock
@@ -130,14 +130,11 @@ class RunResults:
         key, self._objects = f"{prefix}/{self._objects}", self._objects + 1
         self.keeping += 1
         try:
-            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded), self._note)
+            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded), self.trouble.note)
         finally:
             self.keeping -= 1
-            self.trouble = ""
+            self.trouble.end()
         return Reference("nats", key, len(encoded), await found_checksum(encoded))
-
-    def _note(self, error: Exception) -> None:
-        self.trouble = f"its result cannot be stored: {error}"
 
     async def page(self, reference: Reference) -> list[Any]:
         """Loads a page of a loop's items.

@@ -32,7 +32,7 @@ from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.spans import trace_of_run
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.waiting import done_within, persist
+from noetl_stream.worker.waiting import Trouble, done_within, persist
 from noetl_stream.worker.worker_limits import (
     CLAIM_ANSWER_S,
     LONGEST_ANSWER_S,
@@ -104,18 +104,21 @@ class CommandRun:
         self._returned = 0
 
     @property
+    def trouble(self) -> Trouble:
+        """What keeps the run from storing or reporting its result."""
+        results = self._results.trouble
+        return results if results.why or self._phase != "reporting" else self._dependencies.channel.trouble
+
+    @property
     def summary(self) -> RunningCommand:
         """The run as ``worker list`` shows it."""
         command = self._command
-        waits_for = self._results.trouble
-        if self._phase == "reporting":
-            waits_for = waits_for or self._dependencies.channel.trouble
         return RunningCommand(
             command.execution_id,
             command.command_id,
             command.step,
             self.run.num_delivered,
-            waits_for,
+            self.trouble.why,
             self._attempts.waits_for if self._attempts is not None else "",
         )
 

@@ -59,6 +59,11 @@ class ApiRefused(Unreachable):
         super().__init__(f"NATS refused {subject}: {error.description} (error {error.err_code})", hint=self.rule.hint)
         self.err_code = error.err_code
         self.description = error.description
+        self._error = error
+
+    def of(self, what: str) -> ApiRefused:
+        """Returns this refusal as one of ``what``, in words instead of a subject."""
+        return ApiRefused(what, self._error)
 
 
 class _Answer(msgspec.Struct, frozen=True):
