@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import click
 import pytest
 from msgspec.structs import replace
 from operations_stage import BY, OperationsStage
 
 from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
+from noetl_stream.cli.main import noetl_stream as cli
 from noetl_stream.engine.aggregates.triggers import StreamReading, TriggerFaults, TriggerState
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.aggregates import TRIGGER, StreamFilter, TriggerTerms
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
-from noetl_stream.model.messages import GrantsUse, MemoryUse, WorkerPresence
+from noetl_stream.model.messages import GrantsUse, MemoryUse, RunningCommand, WorkerPresence
 from noetl_stream.operations.doctor import checks
+from noetl_stream.operations.doctor.causes import CAUSES, Cause
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.operations.cluster import CheckDocument
@@ -71,6 +76,7 @@ class Said(NamedTuple):
     one: StreamFacts = StreamFacts("", exists=True)
     rights: tuple[str, ...] = ()
     unsynced: int = 0
+    newer: tuple[str, ...] = ()
 
     async def facts(self) -> Any:
         return self.about
@@ -80,6 +86,9 @@ class Said(NamedTuple):
 
     async def excess_rights(self, role: str) -> list[str]:
         return list(self.rights)
+
+    async def newer_migrations(self) -> list[str]:
+        return list(self.newer)
 
     async def stream(self, name: str) -> StreamFacts:
         return replace(self.one, name=name)
@@ -160,6 +169,48 @@ async def test_every_check_has_its_row_in_the_reference(stage: OperationsStage) 
     assert rows == list(await examined(ports_of(stage)))
 
 
+def test_the_reference_has_the_table_of_causes() -> None:
+    lines = [line for line in PAGE.read_text().partition("## Causes")[2].splitlines() if line.startswith("| ")]
+
+    assert [re.split(r" ?(?<!\\)\| ?", line)[1:-1] for line in lines[2:]] == [
+        [one.says, f"`{one.symptom}`".replace("|", r"\|"), one.before, f"`{one.command}`"] for one in CAUSES
+    ]
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.says)
+def test_what_mends_a_cause_can_be_typed(cause: Cause) -> None:
+    words = [word for word in shlex.split(cause.command) if "=" not in word or word.startswith("-")]
+
+    assert words[0] in ("noetl-stream", "nats-server", "psql", "pip")
+    if words[0] == "noetl-stream":
+        command: Any = cli
+        for word in words[1:]:
+            command = command.get_command(click.Context(command), word) if not word.startswith("-") else command
+            assert command is not None, cause.command
+
+
+async def test_results_that_wait_are_wrong_with_what_makes_room(stage: OperationsStage) -> None:
+    full = "NATS refused an object: insufficient resources (error 10023)"
+    found = await said_of(stage, "results", {"unstored": [full]})
+
+    assert (found.verdict, found.says) == ("wrong", f"1 server cannot store what is decided: {full}")
+    assert found.mend == "raise max_file_store in its file, then: nats-server --signal reload"
+
+    held = RunningCommand("execution-1", "command-1", "load", waits_for=f"its result cannot be stored: {full}")
+    await add_worker(stage, "full", "full", running=[held])
+
+    found = (await examined(ports_of(stage)))["results"]
+
+    assert found.says == f"1 result not stored, kept by 1 worker: its result cannot be stored: {full}"
+    assert (found.verdict, found.mend[:21]) == ("wrong", "raise max_file_store ")
+
+
+async def test_a_system_without_a_worker_is_a_warning_with_what_starts_one() -> None:
+    found = (await examined(ports_of(OperationsStage())))["pools"]
+
+    assert (found.verdict, found.mend) == ("warning", "noetl-stream worker")
+
+
 async def test_commands_without_a_worker_are_found_with_the_command_that_starts_one(stage: OperationsStage) -> None:
     source = playbook("gpu", [{"step": "far", "tool": work("done", 1.0), "spec": {"pool": "gpu"}}])
     await stage.executions.start(Start(playbook=source), BY)
@@ -201,10 +252,10 @@ async def test_a_worker_that_cannot_begin_tasks_is_named_and_wrong_where_command
     assert (await examined(ports_of(stage)))["pools"].verdict == "wrong"
 
 
-async def add_worker(stage: OperationsStage, name: str, confinement: str, network: str = "") -> None:
+async def add_worker(stage: OperationsStage, name: str, confinement: str, network: str = "", **more: Any) -> None:
     """Adds a worker that says this of its tasks."""
     since_ms = stage.clock.now_ms()
-    it = WorkerPresence(name, "default", 1, 0, since_ms, [], "1", confinement=confinement, network=network)
+    it = WorkerPresence(name, "default", 1, 0, since_ms, [], "1", confinement=confinement, network=network, **more)
 
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode(it))

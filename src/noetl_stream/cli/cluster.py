@@ -4,6 +4,7 @@ them back, where they are stored, and what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -322,14 +323,25 @@ def doctor(ctx: click.Context, output: str, target: Target) -> None:
     """
     checks = _examine(target)
     if output == "text":
-        for check in checks:
-            say(f"{check.verdict:8} {check.check:13} {check.says}")
-            if check.mend:
-                say(f"{'':22} → {check.mend}")
+        _print_checks(checks)
     else:
         print_documents(checks, output, {}, "check")
     if any(check.verdict == "wrong" for check in checks):
         ctx.exit(ExitCode.FAILED)
+
+
+def _print_checks(checks: Sequence[CheckDocument]) -> None:
+    """Prints the checks, those that are skipped for the same reason in one line."""
+    skipped: dict[str, list[str]] = {}
+    for check in checks:
+        if check.verdict == "skipped":
+            skipped.setdefault(check.says, []).append(check.check)
+            continue
+        say(f"{check.verdict:8} {check.check:13} {check.says}")
+        if check.mend:
+            say(f"{'':22} → {check.mend}")
+    for says, names in skipped.items():
+        say(f"skipped  {', '.join(names)}: {says}")
 
 
 def _examine(target: Target) -> list[CheckDocument]:

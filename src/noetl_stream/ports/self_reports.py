@@ -57,6 +57,9 @@ class DatabaseDiagnosis(Protocol):
     async def excess_rights(self, role: str) -> list[str]:
         """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
 
+    async def newer_migrations(self) -> list[str]:
+        """The migrations of the schema that this version does not know, by name."""
+
 
 class NatsFacts(msgspec.Struct, frozen=True, gc=False):
     """NATS as the connected user sees it.

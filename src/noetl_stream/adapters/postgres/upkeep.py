@@ -32,6 +32,12 @@ class PostgresDiagnosis(DatabasePort):
     async def excess_rights(self, role: str) -> list[str]:
         return await self._column("excess_rights", role=role)
 
+    async def newer_migrations(self) -> list[str]:
+        from noetl_stream.adapters.postgres.schema.migrate import known_migrations  # servers start faster without it
+
+        known = known_migrations()[-1].number
+        return [row["name"] for row in await self._database.fetch("schema_version") if row["number"] > known]
+
 
 class PostgresRetention(DatabasePort):
     """:class:`~noetl_stream.ports.stores.retention.RetentionStore`; the port documents each method."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final
 
 from noetl_stream import __version__
 from noetl_stream.errors import NoetlError, NotReady, page
+from noetl_stream.operations.doctor.causes import explained, remedy_of
+from noetl_stream.operations.doctor.findings import NAMED, Finding, counted, named, ok, size, warning, wrong
 from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed
-from noetl_stream.ports.operations.cluster import Verdict
 from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, LetterBounds
 from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
 from noetl_stream.sealing.keys import KeyRing
@@ -34,7 +35,7 @@ async def postgres(read: Readings) -> Finding:
     try:
         facts = (await read.database).value
     except NoetlError as error:
-        return wrong(error.message, error.hint or "start Postgres, and check NOETL_POSTGRES_DSN")
+        return explained(error)
     used = f"{facts.connections} of {facts.max_connections} connections"
     if facts.connections >= NEARLY_FULL * facts.max_connections:
         return warning(f"{used} of Postgres are in use", "raise max_connections of Postgres")
@@ -46,7 +47,7 @@ async def nats(read: Readings) -> Finding:
     try:
         facts = await read.nats
     except NoetlError as error:
-        return wrong(error.message, error.hint or "start nats-server, and check NOETL_NATS_URL")
+        return explained(error)
     identity = f"the identity {facts.user!r}" if facts.user else "a user without an identity"
     where = f", cluster {facts.cluster}" if facts.cluster else ""
     return ok(f"version {facts.version}{where} answers {identity}")
@@ -57,7 +58,10 @@ async def schema(read: Readings) -> Finding:
     try:
         await read.schema
     except NotReady as error:
-        return wrong(error.message, error.hint or "noetl-stream database migrate")
+        return explained(error)
+    if newer := await read.newer:
+        says = f"the schema is newer than this version: {named(newer)} came later"
+        return warning(says, f"pip install --upgrade noetl-stream, or end the upgrade: {page('upgrade')}")
     return ok("the schema is the one that this version needs")
 
 
@@ -285,6 +289,19 @@ async def confinement(read: Readings) -> Finding:
     return ok(f"tasks are fully confined{theirs}" if workers else "no worker is running")
 
 
+async def results(read: Readings) -> Finding:
+    """What servers decide and workers have found is stored."""
+    stuck = [(one.process, why) for one in (await read.servers).value for why in one.unstored]
+    kept = [(one.name, run.waits_for) for one in (await read.workers).value for run in one.running if run.waits_for]
+    if not stuck and not kept:
+        return ok("all that servers decide and workers have found is stored")
+    says = [f"{counted({name for name, _ in stuck}, 'server')} cannot store what is decided"] if stuck else []
+    if kept:
+        says.append(f"{counted(kept, 'result')} not stored, kept by {counted({name for name, _ in kept}, 'worker')}")
+    why = (stuck or kept)[0][1]
+    return wrong(f"{'; '.join(says)}: {why}", remedy_of(why))
+
+
 async def pools(read: Readings) -> Finding:
     """Where commands wait, there are workers to take them."""
     queued, workers = await read.pools, (await read.workers).value
@@ -294,6 +311,8 @@ async def pools(read: Readings) -> Finding:
             "; ".join(f"NATS gives out no commands of pool {pool.pool}: {pool.unreadable}" for pool in unreadable),
             UNREADABLE_MENDED,
         )
+    if not workers and not any(pool.queued for pool in queued):
+        return warning("no worker runs: executions will wait at their first task", "noetl-stream worker")
     there = Counter(worker.pool for worker in workers)
     taking = Counter(worker.pool for worker in workers if not worker.draining)
     unserved = [pool for pool in queued if pool.queued and not there[pool.pool]]
@@ -432,50 +451,3 @@ async def tokens(read: Readings, now_ms: int) -> Finding:
             f"within {SOON_DAYS} days end {counted(soon, 'token')}: {named(soon)}", "noetl-stream token create NAME"
         )
     return ok(f"{counted(held, 'token')}, and none ends within {SOON_DAYS} days")
-
-
-NAMED: Final = 5
-"""How many of several things a sentence names."""
-
-
-class Finding(NamedTuple):
-    """The fields are those of :class:`~noetl_stream.ports.operations.cluster.CheckDocument`."""
-
-    verdict: Verdict
-    says: str
-    mend: str = ""
-
-
-def ok(says: str) -> Finding:
-    return Finding("ok", says)
-
-
-def warning(says: str, mend: str) -> Finding:
-    return Finding("warning", says, mend)
-
-
-def wrong(says: str, mend: str) -> Finding:
-    return Finding("wrong", says, mend)
-
-
-def named(names: Iterable[object]) -> str:
-    """The first few of them."""
-    shown = [str(name) for name in names]
-    more = len(shown) - NAMED
-    return ", ".join(shown[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def counted(things: Collection[object] | int, one: str, most: int | None = None) -> str:
-    """``1 stream``, ``3 streams``; from ``most`` on, ``100 streams or more``."""
-    number = things if isinstance(things, int) else len(things)
-    return f"{number} {one}{'' if number == 1 else 's'}" + (" or more" if number == most else "")
-
-
-def size(count: int) -> str:
-    """Bytes for people: ``3.4 GiB``."""
-    amount, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.3g} {unit}"

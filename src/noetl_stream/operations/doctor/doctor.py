@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from typing import Final
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.operations.doctor import checks
-from noetl_stream.operations.doctor.checks import Finding
+from noetl_stream.operations.doctor.findings import Finding
 from noetl_stream.operations.doctor.power_loss import power_loss
 from noetl_stream.operations.doctor.readings import STREAMS, DoctorPorts, Readings, begin, reading
 from noetl_stream.ports.operations.cluster import CheckDocument, StoredDocument
 from noetl_stream.protocol.subjects import RESULTS
+
+STORES: Final = ("postgres", "nats")
+"""The checks of the stores themselves: others are skipped for what is wrong there."""
 
 
 class DirectDiagnosis:
@@ -46,7 +50,7 @@ class DirectDiagnosis:
         read = begin(self._ports)
         try:
             found = _checks(read, self._ports)
-            return await asyncio.gather(*(_done(name, check) for name, check in found.items()))
+            return _roots_said_once(await asyncio.gather(*(_done(name, check) for name, check in found.items())))
         finally:
             await read.close()
 
@@ -73,6 +77,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "partitions": _unless_on_demand(read, on_demand, checks.partitions(read)),
         "fold": _unless_on_demand(read, on_demand, checks.fold(read)),
         "confinement": checks.confinement(read),
+        "results": checks.results(read),
         "pools": _unless_on_demand(read, on_demand, checks.pools(read)),
         "stuck": checks.stuck(read),
         "quarantined": checks.quarantined(read),
@@ -98,6 +103,20 @@ async def _done(name: str, check: Awaitable[Finding]) -> CheckDocument:
     except NoetlError as error:
         found = Finding("skipped", error.message, error.hint or "")
     return CheckDocument(name, *found)
+
+
+def _roots_said_once(found: list[CheckDocument]) -> list[CheckDocument]:
+    """Says of skipped checks which store they need, instead of what is wrong with it."""
+    roots = [one for one in found if one.check in STORES and one.verdict == "wrong"]
+    return [next((_needing(root, one) for root in roots if _needs(root, one)), one) for one in found]
+
+
+def _needs(root: CheckDocument, other: CheckDocument) -> bool:
+    return other.verdict == "skipped" and root.says.endswith(other.says)
+
+
+def _needing(root: CheckDocument, other: CheckDocument) -> CheckDocument:
+    return CheckDocument(other.check, "skipped", f"it needs what is wrong in `{root.check}`")
 
 
 def _largest_first(found: list[StoredDocument]) -> list[StoredDocument]:

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from noetl_stream.errors import page
-from noetl_stream.operations.doctor.checks import Finding, counted, ok, warning
+from noetl_stream.operations.doctor.findings import Finding, counted, ok, warning
 from noetl_stream.operations.doctor.readings import Readings
 from noetl_stream.ports.self_reports import NatsFacts
 from noetl_stream.protocol.subjects import EVENTS

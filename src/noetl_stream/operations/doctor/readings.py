@@ -97,6 +97,7 @@ class Readings(NamedTuple):
     database: asyncio.Future[Timed[DatabaseFacts]]
     nats: asyncio.Future[NatsFacts]
     schema: asyncio.Future[None]
+    newer: asyncio.Future[list[str]]
     streams: asyncio.Future[list[Timed[StreamFacts]]]
     storage: asyncio.Future[NatsStorage]
     unsynced: asyncio.Future[int]
@@ -131,6 +132,7 @@ def begin(ports: DoctorPorts) -> Readings:
         database=reading("Postgres", _timed(ports.clock, ports.database.facts())),
         nats=nats,
         schema=reading("the schema", ports.store.verify()),
+        newer=reading("the schema", ports.database.newer_migrations()),
         streams=reading(
             "the streams", asyncio.gather(*(_timed(ports.clock, ports.nats.stream(name)) for name in STREAMS))
         ),
@@ -139,7 +141,7 @@ def begin(ports: DoctorPorts) -> Readings:
         warnings=reading("the settings of Postgres", ports.store.durability_warnings()),
         excess=reading("the rights in Postgres", ports.database.excess_rights(ROLE)),
         known=reading("the servers", ports.database.live_servers()),
-        servers=reading("the servers", _timed(ports.clock, server_uses(ports.bus))),
+        servers=reading("the servers", _timed(ports.clock, _servers(ports, nats))),
         workers=reading("the workers", _timed(ports.clock, _workers(ports, pools))),
         pools=pools,
         partitions=reading("the partitions", ports.store.read_partitions()),
@@ -169,6 +171,11 @@ async def _in_time(what: str, work: Awaitable[Read]) -> Read:
 async def _timed(clock: Clock, work: Awaitable[Read]) -> Timed[Read]:
     from_ms = clock.now_ms()
     return Timed(await work, from_ms, clock.now_ms())
+
+
+async def _servers(ports: DoctorPorts, nats: Awaitable[NatsFacts]) -> list[MemoryUse]:
+    await nats  # a user that may not ask hears no server
+    return await server_uses(ports.bus)
 
 
 async def _workers(ports: DoctorPorts, pools: Awaitable[list[QueuedPool]]) -> list[WorkerPresence]:

@@ -70,6 +70,9 @@ class MemoryDatabaseDiagnosis:
     async def excess_rights(self, role: str) -> list[str]:
         return []
 
+    async def newer_migrations(self) -> list[str]:
+        return []
+
 
 class MemoryNatsDiagnosis:
     """:class:`~noetl_stream.ports.self_reports.NatsDiagnosis`."""

@@ -100,7 +100,7 @@ class NatsConnection:
         self._ended: list[Hook] = []
         self.client = PatientClient(certificate)
         self.shown_url = redact_urls(url)
-        self.refusals = Refusals(self.shown_url, f"the identity {identity!r}" if identity else "this user")
+        self.refusals = Refusals(self.shown_url, identity)
 
     @classmethod
     async def open(

@@ -1,0 +1,105 @@
+"""Why a store fails: each cause with its words and the command that mends it, in one table.
+
+The page docs/reference/doctor.md has the same table, and tests make each break.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.operations.doctor.findings import Finding, wrong
+
+
+class Cause(NamedTuple):
+    """A cause of failures.
+
+    Attributes:
+        symptom: A regular expression that the messages of its errors match.
+        says: What is wrong, in words.
+        command: What mends it, as it can be typed.
+        before: What a person has to do before, if there is anything.
+    """
+
+    symptom: str
+    says: str
+    command: str
+    before: str = ""
+
+    @property
+    def mend(self) -> str:
+        """What mends it, in one line."""
+        return f"{self.before}, then: {self.command}" if self.before else self.command
+
+
+_AGAIN: Final = "noetl-stream doctor"
+_SEED: Final = f"NOETL_NATS_NKEY_FILE=nats-seeds/gateway.nk {_AGAIN}"
+_START: Final = "nats-server -c nats.conf"
+_RELOAD: Final = "nats-server --signal reload"
+_DSN: Final = f"NOETL_POSTGRES_DSN=postgresql://USER:PASSWORD@HOST/DATABASE {_AGAIN}"
+_MIGRATE: Final = "noetl-stream database migrate"
+
+CAUSES: Final = (
+    Cause("belongs to another identity", "the seed is not that of the gateway, as which doctor asks", _SEED),
+    Cause("Authorization Violation", "NATS does not know the user or the seed", _SEED),
+    Cause("invalid seed", "NOETL_NATS_NKEY is not a seed, which begins with SU", _SEED),
+    Cause(
+        "NATS .*does not let",
+        "the accounts of NATS lack a right that this version needs",
+        _RELOAD,
+        "write them anew: `noetl-stream nats accounts` with all pools",
+    ),
+    Cause(
+        "NATS .*certificate has expired", "the certificate of NATS has expired", _RELOAD, "put a new one in its place"
+    ),
+    Cause(
+        "NATS .*(self-signed certificate|unable to get local issuer)",
+        "the authority that signed the certificate of NATS is not trusted here",
+        f"SSL_CERT_FILE=ca.pem {_AGAIN}",
+    ),
+    Cause(
+        "NATS .*(certificate is not valid for|[Hh]ostname mismatch)",
+        "the certificate of NATS is for another name",
+        f"NOETL_NATS_URL=tls://NAME:4222 {_AGAIN}",
+    ),
+    Cause("NATS .*has no JetStream", "nats-server runs without JetStream", _START),
+    Cause("NATS .*connection refused", "no nats-server listens there", _START),
+    Cause("error (10023|10047)", "NATS has no room left", _RELOAD, "raise max_file_store in its file"),
+    Cause("error 10077", "a stream is full", "noetl-stream storage", "raise its max_bytes"),
+    Cause("error 10002", "the account of NATS is full", _RELOAD, "raise its max_file in the file of NATS"),
+    Cause("Postgres .*(connection refused|no such socket)", "no Postgres listens there", _DSN, "start it"),
+    Cause("Postgres .*wrong password", "Postgres does not take the password", _DSN),
+    Cause(
+        "Postgres .*login is not allowed",
+        "Postgres does not let this user in",
+        "psql -c 'select pg_reload_conf()'",
+        "add the user to its pg_hba.conf",
+    ),
+    Cause(
+        "Postgres .*the database does not exist", "the database does not exist", _MIGRATE, "create it: `createdb NAME`"
+    ),
+    Cause("Postgres .*its disk is full", "the disk of Postgres is full", _AGAIN, "make it larger"),
+    Cause("lacks a privilege", "the user lacks a right that this version needs", f"{_MIGRATE} --roles"),
+    Cause("has a newer schema", "a newer release has changed the schema", "pip install --upgrade noetl-stream"),
+    Cause("has no schema yet|has an older schema", "migrations are missing", _MIGRATE),
+)
+"""The first that matches counts."""
+
+
+def explained(error: NoetlError) -> Finding:
+    """Returns what is wrong with a store that failed, and what mends it."""
+    cause = _cause_of(error.message)
+    if cause is None:
+        return wrong(error.message, error.hint or "")
+    return wrong(f"{cause.says}: {error.message}", cause.mend)
+
+
+def remedy_of(text: str) -> str:
+    """Returns what mends what a process says of a store; empty if its cause is not in the table."""
+    cause = _cause_of(text)
+    return cause.mend if cause is not None else ""
+
+
+def _cause_of(text: str) -> Cause | None:
+    return next((cause for cause in CAUSES if re.search(cause.symptom, text)), None)
