@@ -1,0 +1,119 @@
+"""Each store is filled up under a server and a worker at work: who says so, and that all goes on with room."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from real_stack import LARGE, RealStack
+
+from nats_process import NatsServer
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.outbox import Outbox, publish_once
+from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams, stream_info
+from noetl_stream.errors import NoetlError
+from noetl_stream.hosting.maintenance import diagnose
+from noetl_stream.ports.operations.cluster import CheckDocument
+from noetl_stream.protocol.subjects import RESULTS
+from noetl_testkit.waiting import TIMEOUT_S
+
+MOST = 8 << 20
+"""What the nats-server of these tests may store at first, in bytes."""
+
+FULL_DISK = """
+    create function full_disk() returns trigger language plpgsql as $$
+    begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$;
+    create trigger full_disk before insert on noetl.event execute function full_disk();
+"""
+
+
+@pytest.fixture
+async def stack(tmp_path: Path, postgres_server: object, dsn: str) -> AsyncIterator[RealStack]:
+    nats = NatsServer(tmp_path)
+    write_bound(nats, MOST)
+    nats.start()
+    stack = RealStack(nats, postgres_server, dsn)
+    await stack.admin(lambda connection: ensure_streams(connection, logs=LogsBounds(max_bytes=1 << 20)))
+    yield stack
+    nats.end()
+
+
+def write_bound(nats: NatsServer, most: int) -> None:
+    plain = "\n".join(line for line in nats.conf.read_text().splitlines() if "max_file_store" not in line)
+    nats.conf.write_text(plain.replace("jetstream {", f"jetstream {{\n  max_file_store: {most}"))
+
+
+async def fill(connection: NatsConnection) -> None:
+    """Stores bytes until NATS refuses them."""
+    outbox = await Outbox.open(connection)
+    with pytest.raises(ApiRefused, match="error 10023"):
+        while True:
+            await publish_once(outbox, "$O.noetl-results.C.filler", os.urandom(256 << 10), {})
+    await outbox.close()
+
+
+async def until_wrong(stack: RealStack, check: str, words: str) -> CheckDocument:
+    """What the doctor says of a check once it is wrong, with these words."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            found = {one.check: one for one in await diagnose(stack.endpoint, on_demand=False)}[check]
+            if found.verdict == "wrong" and words in found.says:
+                return found
+
+
+async def test_a_result_that_its_full_stream_refuses_is_named_and_stored_once_there_is_room(stack: RealStack) -> None:
+    async def bound(most: int) -> None:
+        async def write(connection: NatsConnection) -> None:
+            config = (await stream_info(connection, RESULTS)).config
+            await connection.api(f"STREAM.UPDATE.{RESULTS}", {**config, "max_bytes": most})
+
+        await stack.admin(write)
+
+    await bound(50_000)
+    async with stack.running() as connected:
+        execution_id = await stack.submit(connected, LARGE, "tests/large")
+        found = await until_wrong(stack, "results", "error 10077")
+        assert found.says.startswith("1 result not stored, kept by 1 worker: its result cannot be stored: NATS refused")
+        assert found.mend == "raise its max_bytes, then: noetl-stream storage"
+        await bound(-1)
+        await stack.ended(connected, execution_id)
+
+
+async def test_a_full_nats_server_is_named_and_goes_on_once_its_bound_is_raised(stack: RealStack) -> None:
+    async with stack.running() as connected:
+        await stack.ended(connected, await stack.submit(connected))
+        await stack.admin(fill)
+        with pytest.raises(NoetlError, match="insufficient resources") as refused:
+            await connected.log.publish_report("run-1", "default", "report-1", b"")
+        assert "max_file_store" in str(refused.value)
+        write_bound(stack.nats, 8 * MOST)
+        stack.nats.reload(1)
+        await stack.ended(connected, await stack.submit(connected))
+
+
+async def test_a_server_that_begins_on_a_full_nats_waits_and_the_doctor_says_for_what(stack: RealStack) -> None:
+    await stack.admin(fill)
+    async with stack.running() as connected:
+        found = await until_wrong(stack, "results", "1 server cannot store what is decided")
+        assert "error 10023" in found.says and found.mend.endswith("then: nats-server --signal reload")
+        write_bound(stack.nats, 8 * MOST)
+        stack.nats.reload(1)
+        await stack.ended(connected, await stack.submit(connected))
+
+
+async def test_a_full_disk_of_postgres_is_named_and_what_waited_goes_on_once_there_is_room(
+    stack: RealStack, dsn: str
+) -> None:
+    database = await asyncpg.connect(dsn)
+    async with stack.running() as connected:
+        await database.execute(FULL_DISK)
+        submitting = asyncio.create_task(stack.submit(connected))
+        found = await until_wrong(stack, "results", "its disk is full")
+        assert found.mend == "make it larger, then: noetl-stream doctor"
+        await database.execute("drop trigger full_disk on noetl.event")
+        await stack.ended(connected, await submitting)
+    await database.close()
