@@ -107,6 +107,22 @@ def test_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"waiting: It is held.\n{timer}"
 
 
+def test_a_wait_is_not_reported_again_while_only_its_time_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress(stderr=False)
+    words = [
+        "Step `a` runs task `t`, attempt 1, at worker w for 5 s.",
+        "Step `a` runs task `t`, attempt 1, at worker w for 1,005 s.",
+        "Step `a` has ended: NATS refused an object: maximum bytes exceeded (error 10077).",
+        "Step `a` has ended: NATS refused an object: maximum bytes exceeded (error 10077).",
+        "Step `a` has ended: NATS refused an object: insufficient resources (error 10023).",
+        "Step `a` waits until 2999-01-01T00:00:00.000+00:00 for attempt 2.",
+        "Step `a` waits until 2999-01-01T00:07:59.100+00:00 for attempt 3.",
+    ]
+    for sentence in words:
+        progress.waits([replace(HELD, kind="running", step="a", sentence=sentence)])
+    assert capsys.readouterr().out.splitlines() == [f"waiting: {words[number]}" for number in (0, 2, 4, 5)]
+
+
 def loop(items: int) -> list[FeedEvent]:
     """The events of a loop that prints and retries in every iteration, and fails in every tenth."""
     found = [ENQUEUED, CLAIMED, ProgressUpdate(LoopStarted("run1", count=items), "run1")]

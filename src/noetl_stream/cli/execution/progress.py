@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -274,8 +275,8 @@ class Stalls(ProgressView):
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         for reason in reasons:
-            if reason.kind in NOBODY and reason.sentence not in self._shown:
-                self._shown.add(reason.sentence)
+            if reason.kind in NOBODY and (about := _about(reason)) not in self._shown:
+                self._shown.add(about)
                 say(f"waiting: {reason.sentence}", err=True)
 
 
@@ -284,6 +285,14 @@ class EventLines(Stalls):
 
     def event(self, event: FeedEvent) -> None:
         say_json(event.json)
+
+
+_COUNT: Final = re.compile(r"(?<!error )\b[0-9][0-9T.,:+-]*")
+
+
+def _about(reason: ReasonDocument) -> str:
+    """Returns what a reason is about: the same as its times and counts go on. Codes of errors stay."""
+    return f"{reason.kind} {reason.step} {_COUNT.sub('', reason.sentence)}"
 
 
 class PlainProgress(ProgressView):
@@ -317,7 +326,7 @@ class PlainProgress(ProgressView):
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         for reason in reasons:
             until = f" (until {reason.until})" if reason.until else ""
-            self._say_once(f"waiting: {reason.sentence}{until}", reason.sentence)
+            self._say_once(f"waiting: {reason.sentence}{until}", _about(reason))
 
     def unreachable(self, what: str) -> None:
         self._say_once(f"waiting: {what}", what)
