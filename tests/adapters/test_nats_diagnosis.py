@@ -45,6 +45,8 @@ async def test_a_monitoring_address_tells_how_soon_messages_are_on_the_disk(tmp_
         monitored = NatsOwnDiagnosis(connection, NatsSync(monitors=(f"http://127.0.0.1:{port}",)))
         facts = await monitored.facts()
         assert (facts.sync_s, facts.keeps_copies_apart) == (10.0, False)
+        (store,) = (await monitored.storage()).servers
+        assert (store.name, store.bytes) == (f"nats-server 127.0.0.1:{port}", 0) and (store.max_bytes or 0) > 1 << 20
         assert (await NatsOwnDiagnosis(connection, NatsSync(0.0)).facts()).sync_s == 0.0
 
         with pytest.raises(Unreachable, match=r"/varz does not tell how NATS writes to its disk"):

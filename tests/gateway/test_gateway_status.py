@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from contextlib import ExitStack
 
 import pytest
@@ -15,6 +16,7 @@ from noetl_stream.gateway.gateway import Gateway
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.status import LIVE
 from noetl_stream.operations.views.index import MAX_INDEX_BYTES
+from noetl_stream.ports.self_reports import StoreUse
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.ports.streams.command_queue import QueuedCommand, QueuedPool
 
@@ -171,3 +173,21 @@ async def test_metrics_of_a_token_are_those_of_the_status_address_and_what_other
     own = await measured(stage.gateway)
     assert {name.partition(" ")[0] for name in own} <= {name.partition(" ")[0] for name in shown}
     assert "noetl_memory_bytes server states" in shown and "noetl_memory_bytes server states" not in own
+
+
+async def test_how_full_the_stores_are_is_measured(stage: GatewayStage) -> None:
+    class Seen:
+        async def watch(self) -> None:
+            raise NotImplementedError
+
+        def uses(self) -> list[StoreUse]:
+            return [StoreUse("EVENTS", 5, None), StoreUse("all streams", 7, 10, 120.0)]
+
+    status = dataclasses.replace(stage.gateway.status, stores=Seen())
+    found = {name: value for name, value in samples_of(await status.readings()).items() if "noetl_store" in name}
+    assert found == {
+        "noetl_store_bytes EVENTS": 5,
+        "noetl_store_bytes all streams": 7,
+        "noetl_store_limit_bytes all streams": 10,
+        "noetl_store_full_in_seconds all streams": 120,
+    }

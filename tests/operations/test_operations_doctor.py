@@ -29,7 +29,7 @@ from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.operations.cluster import CheckDocument
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.self_reports import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
+from noetl_stream.ports.self_reports import DatabaseFacts, NatsFacts, NatsStorage, StoreUse, StreamFacts
 from noetl_stream.ports.stores.aggregates import AggregateRow
 from noetl_stream.ports.stores.credentials import NewCredential
 from noetl_stream.ports.stores.dead_letters import LetterBounds
@@ -429,6 +429,7 @@ async def test_postgres_is_judged_by_what_it_says(
         (Said(told(version="2.12.2", cluster="main")), "power-loss", "warning", "removing a peer may lose"),
         (Said(told(version="2.12.3", cluster="main")), "power-loss", "ok", "NATS would lose nothing"),
         (Said(used=NatsStorage(85, 100)), "storage", "warning", "all streams 85%"),
+        (Said(used=NatsStorage(1, None, [StoreUse("nats-server n1", 96, 100)])), "storage", "wrong", "n1 96%"),
         (Said(one=StreamFacts("", True, (), 99, 100)), "storage", "wrong", "EVENTS 99%"),
     ],
 )
@@ -438,6 +439,37 @@ async def test_nats_is_judged_by_what_it_says(
     found = (await examined(ports_of(stage)._replace(nats=said)))[check]
 
     assert verdict == found.verdict and says in found.says
+
+
+class Watched(NamedTuple):
+    """A watch that has seen this."""
+
+    seen: tuple[StoreUse, ...]
+
+    async def watch(self) -> None:
+        raise NotImplementedError
+
+    def uses(self) -> tuple[StoreUse, ...]:
+        return self.seen
+
+
+async def test_a_store_that_is_full_soon_is_a_warning_long_before_it_is(stage: OperationsStage) -> None:
+    seen = Watched((StoreUse("all streams", 40, 100, 2 * 3_600.0), StoreUse("Postgres", 1, 100, 5 * 3_600.0)))
+    ports = ports_of(stage)._replace(nats=Said(used=NatsStorage(40, 100)), watch=seen)
+
+    found = await examined(ports)
+
+    assert (found["storage"].verdict, found["storage"].says) == (
+        "warning", "little room is left: all streams 40%, full in 2 h"
+    )  # fmt: skip
+    assert found["storage"].mend.endswith(": noetl-stream storage") and found["postgres"].verdict == "ok"
+
+
+@pytest.mark.parametrize(("size_bytes", "verdict"), [(79, "ok"), (80, "warning"), (95, "wrong")])
+async def test_postgres_is_judged_by_what_it_may_take(stage: OperationsStage, size_bytes: int, verdict: str) -> None:
+    ports = ports_of(stage)._replace(database=database(stage, size_bytes=size_bytes), postgres_max_bytes=100)
+
+    assert (await examined(ports))["postgres"].verdict == verdict
 
 
 async def test_a_certificate_that_ends_soon_is_a_warning(stage: OperationsStage) -> None:

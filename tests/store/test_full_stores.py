@@ -9,9 +9,10 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from real_stack import LARGE, RealStack
 
-from nats_process import NatsServer
+from nats_process import NatsServer, free_port
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import Outbox, publish_once
 from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams, stream_info
@@ -19,6 +20,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.hosting.maintenance import diagnose
 from noetl_stream.ports.operations.cluster import CheckDocument
 from noetl_stream.protocol.subjects import RESULTS
+from noetl_stream.settings.servers import NatsSync
 from noetl_testkit.waiting import TIMEOUT_S
 
 MOST = 8 << 20
@@ -35,8 +37,10 @@ FULL_DISK = """
 async def stack(tmp_path: Path, postgres_server: object, dsn: str) -> AsyncIterator[RealStack]:
     nats = NatsServer(tmp_path)
     write_bound(nats, MOST)
-    nats.start()
+    monitor = free_port()
+    nats.start("-m", str(monitor))
     stack = RealStack(nats, postgres_server, dsn)
+    stack.endpoint = replace(stack.endpoint, nats_sync=NatsSync(monitors=(f"http://127.0.0.1:{monitor}",)))
     await stack.admin(lambda connection: ensure_streams(connection, logs=LogsBounds(max_bytes=1 << 20)))
     yield stack
     nats.end()
@@ -90,6 +94,7 @@ async def test_a_full_nats_server_is_named_and_goes_on_once_its_bound_is_raised(
         with pytest.raises(NoetlError, match="insufficient resources") as refused:
             await connected.log.publish_report("run-1", "default", "report-1", b"")
         assert "max_file_store" in str(refused.value)
+        assert "nats-server 127.0.0.1:" in (await until_wrong(stack, "storage", "little room is left")).says
         write_bound(stack.nats, 8 * MOST)
         stack.nats.reload(1)
         await stack.ended(connected, await stack.submit(connected))

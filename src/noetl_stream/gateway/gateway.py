@@ -38,6 +38,7 @@ from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.gateway.status_report import GatewayStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.self_reports import StoreUses
 from noetl_stream.ports.stores.idempotency import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.stores.identities import Audit, Authenticator, Sessions
 from noetl_stream.ports.traces import Tracing
@@ -70,6 +71,7 @@ class GatewayPorts(NamedTuple):
     clock: Clock
     grants: GrantsSource | None = None
     tracing: Tracing | None = None
+    stores: StoreUses | None = None
 
 
 class Gateway:
@@ -122,11 +124,14 @@ class Gateway:
             clock=ports.clock,
             tracing=ports.tracing,
             is_ending=lambda: self.connections.closing,
+            stores=ports.stores,
         )
         self._application = make_application(serving, self.status)
         self._lasting = [pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim]
         if ports.grants is not None:
             self._lasting.append(partial(keep_fresh, ports.grants, ports.clock))
+        if ports.stores is not None:
+            self._lasting.append(ports.stores.watch)
 
     def drain(self) -> None:
         """Lets callers go elsewhere, then stops: the gateway is not ready, and each answer closes its connection, while

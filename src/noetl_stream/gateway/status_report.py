@@ -17,6 +17,7 @@ from noetl_stream.model.status import LIVE
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import Cluster, PoolDocument
 from noetl_stream.ports.stores.dead_letters import LetterSource
+from noetl_stream.ports.self_reports import StoreUses
 from noetl_stream.ports.stores.idempotency import KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.ports.traces import Tracing
@@ -55,6 +56,14 @@ OLDEST: Final = Metric(
 )
 LETTERS: Final = Metric("gauge", "noetl_dead_letters", "Dead letters that nobody has settled, by source.", ("source",))
 EXECUTIONS: Final = Metric("gauge", "noetl_executions", "Executions that have not ended, by status.", ("status",))
+STORED: Final = Metric("gauge", "noetl_store_bytes", "What is stored in a store.", ("store",))
+STORE_LIMIT: Final = Metric("gauge", "noetl_store_limit_bytes", "What a store may hold, if that is known.", ("store",))
+FULL_IN: Final = Metric(
+    "gauge",
+    "noetl_store_full_in_seconds",
+    "When a store is full if it grows on as it did in the last hour; none for one that does not grow.",
+    ("store",),
+)
 STUCK: Final = Metric(
     "gauge", "noetl_executions_stuck", "Executions that wait for nothing that could end the wait: a defect."
 )
@@ -74,6 +83,7 @@ class GatewayStatus:
     clock: Clock
     tracing: Tracing | None
     is_ending: Callable[[], bool]
+    stores: StoreUses | None = None
 
     def reasons_to_replace(self) -> Sequence[str]:
         return ()  # it ends when one of its tasks does
@@ -123,7 +133,15 @@ class GatewayStatus:
             found.append(EXECUTIONS.read_each({str(status): living.by_status.get(status, 0) for status in LIVE}))
             found.append(STUCK.read(living.stuck))
             found.append(LETTERS.read_each({source: living.dead_letters.get(source, 0) for source in SOURCES}))
-        return found
+        return [*found, *self._stores()]
+
+    def _stores(self) -> Sequence[Reading]:
+        uses = self.stores.uses() if self.stores is not None else ()
+        return [
+            STORED.read_each({one.name: one.bytes for one in uses}),
+            STORE_LIMIT.read_each({one.name: one.max_bytes for one in uses if one.max_bytes is not None}),
+            FULL_IN.read_each({one.name: one.full_in_s for one in uses if one.full_in_s is not None}),
+        ]
 
     def _ages_s(self, pools: Sequence[PoolDocument]) -> Iterator[tuple[str, float]]:
         """Yields how long the oldest command of each pool waits; nothing of a pool whose commands no server sees."""

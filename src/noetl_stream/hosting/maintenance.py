@@ -131,6 +131,7 @@ async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument
         clock=SystemClock(),
         keys=credential_keys(endpoint),
         on_demand=on_demand,
+        postgres_max_bytes=endpoint.postgres_max_bytes,
     )
     try:
         return await DirectDiagnosis(ports).examine()

@@ -107,11 +107,40 @@ class StreamFacts(msgspec.Struct, frozen=True, gc=False):
     acknowledges_early: bool = False
 
 
-class NatsStorage(msgspec.Struct, frozen=True, gc=False):
-    """The files of all streams of the account; ``max_bytes`` is ``None`` if the account has no bound."""
+class StoreUse(msgspec.Struct, frozen=True, gc=False):
+    """How full a store is.
+
+    Attributes:
+        name: A stream, ``all streams`` of the account, ``nats-server <host>:<port>``, or ``Postgres``.
+        max_bytes: Its bound; ``None`` if it has none, or none is known.
+        full_in_s: When it is full if it grows on as it did in the last hour, in seconds; ``None`` if it does not grow,
+            has no bound, or nobody has watched it for long enough.
+    """
+
+    name: str
+    bytes: int
+    max_bytes: int | None
+    full_in_s: float | None = None
+
+
+class StoreUses(Protocol):
+    """The stores as a process watches them."""
+
+    async def watch(self) -> None:
+        """Watches until cancelled."""
+
+    def uses(self) -> Sequence[StoreUse]:
+        """Returns what was seen last; empty before that."""
+
+
+class NatsStorage(msgspec.Struct, frozen=True):
+    """The files of all streams of the account; ``max_bytes`` is ``None`` if the account has no bound. ``servers`` are
+    the nats-servers whose monitoring address is known, with their ``max_file_store``.
+    """
 
     size_bytes: int
     max_bytes: int | None
+    servers: Sequence[StoreUse] = ()
 
 
 class NatsDiagnosis(Protocol):

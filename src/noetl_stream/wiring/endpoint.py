@@ -30,6 +30,7 @@ class Endpoint(Unprinted, frozen=True):
     Attributes:
         postgres_dsn: ``None`` for a worker.
         postgres_read_dsn: A replica to read executions from, if there is one. Gateways and the command line only.
+        postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
         credentials: The credentials that a server offers to playbooks, or a worker's own, by lower-case name.
         credential_keys: The keys that encrypt stored credentials, the current key first; empty if not configured.
         tools: The settings of the tools of a worker here.
@@ -72,6 +73,7 @@ class Endpoint(Unprinted, frozen=True):
     spread: Spread = Spread()
     nats_sync: NatsSync = NatsSync()
     postgres_read_dsn: str | None = None
+    postgres_max_bytes: int | None = None
     trigger_streams: tuple[str, ...] = ()
     trigger_rates: TriggerRates = TriggerRates()
     page_url: str = ""

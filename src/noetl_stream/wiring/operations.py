@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # each process imports what it uses
     from noetl_stream.ports.operations.reading.feed import Feed
     from noetl_stream.ports.operations.reading.views import Views
     from noetl_stream.ports.operations.selections import Selections
+    from noetl_stream.ports.self_reports import StoreUses
     from noetl_stream.settings.grants import GrantsSource
     from noetl_stream.storage.used_secrets import UsedSecrets
     from noetl_stream.tools.registry import ToolClass
@@ -62,6 +63,7 @@ class DirectOperations:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
         checked: Playbooks that were checked here already.
         evaluator: Makes comparisons that would hold up this process.
+        watch: What sees the stores grow here, for the doctor.
     """
 
     def __init__(
@@ -72,10 +74,12 @@ class DirectOperations:
         unanswered: Callable[[], Awaitable[None]] | None = None,
         checked: Sequence[CheckedText] = (),
         evaluator: Evaluator | None = None,
+        watch: StoreUses | None = None,
     ) -> None:
         self._connected, self._endpoint = connected, endpoint
         self._unanswered, self._checked = unanswered, checked
         self._evaluator = evaluator
+        self._watch = watch
         self._keys = credential_keys(endpoint)
         self._over_replica: Executions | None = None
 
@@ -186,6 +190,8 @@ class DirectOperations:
             credentials=store.credentials,
             clock=given.clock,
             keys=self._keys,
+            postgres_max_bytes=self._endpoint.postgres_max_bytes,
+            watch=self._watch,
         )
         return DirectDiagnosis(ports)
 

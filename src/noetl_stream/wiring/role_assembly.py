@@ -210,6 +210,7 @@ async def open_gateway(
     from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
     from noetl_stream.operations.cluster import DirectReadiness
+    from noetl_stream.operations.doctor.store_uses import StoreWatch
     from noetl_stream.operations.presence import DirectLiving, DirectMemory
     from noetl_stream.tools.egress import Egress
 
@@ -221,8 +222,9 @@ async def open_gateway(
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     evaluator = EvaluationPool()
-    operations = DirectOperations(connected, endpoint, evaluator=evaluator)
     tracing = open_tracing(endpoint.traces, GATEWAY, process_name(GATEWAY))
+    watch = StoreWatch(connected.diagnosis, store.diagnosis, clock, endpoint.postgres_max_bytes)
+    operations = DirectOperations(connected, endpoint, evaluator=evaluator, watch=watch)
     ports = GatewayPorts(
         operations=cast("Operations", operations),
         indexes=operations.indexes,
@@ -236,6 +238,7 @@ async def open_gateway(
         clock=clock,
         grants=grants,
         tracing=tracing,
+        stores=watch,
     )
     try:
         network = Network(settings.gateway_hosts, settings.gateway_proxies)

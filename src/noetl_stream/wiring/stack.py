@@ -134,6 +134,7 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
         spread=settings.spread,
         nats_sync=settings.nats_sync,
         postgres_read_dsn=settings.postgres_read_dsn,
+        postgres_max_bytes=settings.postgres_max_bytes,
     )
     missing = [one for one in _NEEDED if role_of(identity) in one.roles and not getattr(everything, one.field)]
     if missing:
@@ -180,6 +181,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
         nats_sync=NatsSync(SYNC_S),
+        postgres_max_bytes=settings.postgres_max_bytes,
     )
     return everything.only_for(identity)
 

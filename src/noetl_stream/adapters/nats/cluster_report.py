@@ -105,7 +105,8 @@ class NatsOwnDiagnosis:
     async def storage(self) -> NatsStorage:
         account = msgspec.json.decode(await self._connection.api("INFO"), type=_Account)
         bound = account.limits.max_storage
-        return NatsStorage(account.storage, bound if bound >= 0 else None)
+        told = await self._disks()
+        return NatsStorage(account.storage, bound if bound >= 0 else None, () if told is None else told.stores)
 
     async def stored_since(self, stream: str, from_ms: int) -> int:
         last = (await stream_info(self._connection, stream)).state.last_seq

@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from noetl_stream.errors import Unreachable
+from noetl_stream.ports.self_reports import StoreUse
 
 ANSWER_S: Final = 3.0
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
@@ -25,20 +26,28 @@ class NatsDisks(msgspec.Struct, frozen=True):
     Attributes:
         sync_s: The longest ``sync_interval`` of them, in seconds; 0 if all sync every message.
         keeps_copies_apart: Whether all place copies of a stream on servers with different tags.
+        stores: What each stores, and may store (``max_file_store``).
     """
 
     sync_s: float
     keeps_copies_apart: bool
+    stores: Sequence[StoreUse]
 
 
 class _JetStreamConfig(msgspec.Struct):
     sync_interval: int = 0
     sync_always: bool = False
     unique_tag: str = ""
+    max_storage: int = 0
+
+
+class _JetStreamStats(msgspec.Struct):
+    storage: int = 0
 
 
 class _JetStream(msgspec.Struct):
     config: _JetStreamConfig | None = None
+    stats: _JetStreamStats = msgspec.field(default_factory=_JetStreamStats)
 
 
 class _Varz(msgspec.Struct):
@@ -55,20 +64,24 @@ async def read_disks(monitors: Sequence[str]) -> NatsDisks:
     async with aiohttp.ClientSession(timeout=timeout) as session:
         found = await asyncio.gather(*(_read(session, monitor) for monitor in monitors))
     return NatsDisks(
-        sync_s=max(0.0 if one.sync_always else one.sync_interval / NANOSECONDS for one in found),
-        keeps_copies_apart=all(one.unique_tag for one in found),
+        sync_s=max(0.0 if one.sync_always else one.sync_interval / NANOSECONDS for one, _ in found),
+        keeps_copies_apart=all(one.unique_tag for one, _ in found),
+        stores=[
+            StoreUse(f"nats-server {monitor.partition('://')[2]}", stats.storage, config.max_storage or None)
+            for monitor, (config, stats) in zip(monitors, found, strict=True)
+        ],
     )
 
 
-async def _read(session: aiohttp.ClientSession, monitor: str) -> _JetStreamConfig:
+async def _read(session: aiohttp.ClientSession, monitor: str) -> tuple[_JetStreamConfig, _JetStreamStats]:
     try:
         async with session.get(f"{monitor}/varz", allow_redirects=False) as answer:
-            config = msgspec.json.decode(await _bounded(answer), type=_Varz).jetstream.config
+            found = msgspec.json.decode(await _bounded(answer), type=_Varz).jetstream
     except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
         raise _unreachable(monitor, str(error) or "no answer in time") from None
-    if config is None:
+    if found.config is None:
         raise _unreachable(monitor, "it tells nothing of JetStream")
-    return config
+    return found.config, found.stats
 
 
 async def _bounded(answer: aiohttp.ClientResponse) -> bytes:

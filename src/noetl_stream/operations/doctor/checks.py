@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from noetl_stream import __version__
 from noetl_stream.errors import NoetlError, NotReady, page
 from noetl_stream.operations.doctor.causes import explained, remedy_of
-from noetl_stream.operations.doctor.findings import NAMED, Finding, counted, named, ok, size, warning, wrong
+from noetl_stream.operations.doctor.findings import NAMED, Finding, counted, duration, named, ok, size, warning, wrong
 from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed
+from noetl_stream.operations.doctor.store_uses import nats_uses, postgres_use
+from noetl_stream.ports.self_reports import StoreUse
 from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, LetterBounds
 from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
 from noetl_stream.sealing.keys import KeyRing
@@ -21,6 +23,9 @@ NEARLY_FULL: Final = 0.8
 FULL: Final = 0.95
 """Parts of a bound from which room is scarce, and wrong."""
 
+SOON_FULL_S: Final = 4 * 3_600.0
+"""What is full within this time, as it grows, leaves little room."""
+
 CLOCK_WARNING_MS: Final = 1_000
 CLOCK_WRONG_MS: Final = 30_000
 """Clocks that differ by more: timers, which run by Postgres' clock from times that NATS sets, end wrong by as much."""
@@ -30,8 +35,8 @@ SOON_DAYS: Final = 14
 """What ends within this many days ends soon."""
 
 
-async def postgres(read: Readings) -> Finding:
-    """Answers, and has connections left."""
+async def postgres(read: Readings, max_bytes: int | None, watched: Sequence[StoreUse]) -> Finding:
+    """Answers, and has connections and room left."""
     try:
         facts = (await read.database).value
     except NoetlError as error:
@@ -39,6 +44,8 @@ async def postgres(read: Readings) -> Finding:
     used = f"{facts.connections} of {facts.max_connections} connections"
     if facts.connections >= NEARLY_FULL * facts.max_connections:
         return warning(f"{used} of Postgres are in use", "raise max_connections of Postgres")
+    if scarce := _scarce([postgres_use(facts, max_bytes)], watched):
+        return scarce
     return ok(f"version {facts.version} answers {facts.user!r}; {used}, {size(facts.size_bytes)}")
 
 
@@ -111,19 +118,30 @@ async def durability(read: Readings) -> Finding:
     return ok(waits + hidden)
 
 
-async def storage(read: Readings) -> Finding:
-    """There is room in the streams, and in the account."""
-    used = [(one.value.name, one.value.size_bytes, one.value.max_bytes) for one in await read.streams]
+async def storage(read: Readings, watched: Sequence[StoreUse]) -> Finding:
+    """There is room in the streams, the account and the nats-servers, and there will be in the next hours."""
     account = await read.storage
-    used.append(("all streams", account.size_bytes, account.max_bytes))
-    # LOGS drops its oldest lines when it is full, as it should.
-    bounded = [(name, now / most) for name, now, most in used if most and name != "LOGS"]
-    scarce = [f"{name} {part:.0%}" for name, part in bounded if part >= NEARLY_FULL]
-    if scarce:
-        verdict = wrong if any(part >= FULL for _, part in bounded) else warning
-        return verdict(f"little room is left in NATS: {', '.join(scarce)}", "raise the bound, or shorten the retention")
+    uses = nats_uses((one.value for one in await read.streams), account)
+    if scarce := _scarce(uses, watched):
+        return scarce
     bound = f"of {size(account.max_bytes)}" if account.max_bytes is not None else "and the account has no bound"
-    return ok(f"the streams take {size(account.size_bytes)} {bound}; the disks themselves are not seen from here")
+    disks = "" if account.servers else "; the disks themselves are not seen from here"
+    return ok(f"the streams take {size(account.size_bytes)} {bound}{disks}")
+
+
+def _scarce(uses: Sequence[StoreUse], watched: Sequence[StoreUse]) -> Finding | None:
+    """Returns what says that one of these stores is nearly full, or soon will be; ``None`` if none is."""
+    ends_s = {one.name: one.full_in_s for one in watched}
+    bounded = [(one.name, one.bytes / one.max_bytes, ends_s.get(one.name)) for one in uses if one.max_bytes]
+    scarce = [one for one in bounded if one[1] >= NEARLY_FULL or (one[2] is not None and one[2] < SOON_FULL_S)]
+    if not scarce:
+        return None
+    says = [
+        f"{name} {part:.0%}{'' if left_s is None else f', full in {duration(left_s)}'}" for name, part, left_s in scarce
+    ]
+    verdict = wrong if any(part >= FULL for _, part, _ in scarce) else warning
+    mend = "raise the bound, or shorten the retention; this shows what takes the room: noetl-stream storage"
+    return verdict(f"little room is left: {'; '.join(says)}", mend)
 
 
 async def namespaces(read: Readings) -> Finding:

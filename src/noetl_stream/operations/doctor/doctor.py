@@ -58,15 +58,16 @@ class DirectDiagnosis:
 def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Finding]]:
     """By name, in the order in which they are shown: what others need comes first."""
     on_demand = ports.on_demand
+    watched = ports.watch.uses() if ports.watch is not None else ()
     return {
-        "postgres": checks.postgres(read),
+        "postgres": checks.postgres(read, ports.postgres_max_bytes, watched),
         "nats": checks.nats(read),
         "schema": checks.schema(read),
         "streams": checks.streams(read),
         "replicas": checks.replicas(read),
         "durability": checks.durability(read),
         "power-loss": power_loss(read),
-        "storage": checks.storage(read),
+        "storage": checks.storage(read, watched),
         "clocks": checks.clocks(read),
         "certificates": checks.certificates(read),
         "permissions": checks.permissions(read),

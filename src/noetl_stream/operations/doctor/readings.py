@@ -20,6 +20,7 @@ from noetl_stream.ports.self_reports import (
     NatsDiagnosis,
     NatsFacts,
     NatsStorage,
+    StoreUses,
     StreamFacts,
 )
 from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials
@@ -60,6 +61,8 @@ class DoctorPorts(NamedTuple):
     Attributes:
         keys: Those that open credentials; ``None`` if this process has none.
         on_demand: Whether commands start a server here when they need one.
+        postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
+        watch: What has seen the stores grow, if anything here has.
     """
 
     database: DatabaseDiagnosis
@@ -74,6 +77,8 @@ class DoctorPorts(NamedTuple):
     clock: Clock
     keys: KeyRing | None
     on_demand: bool = False
+    postgres_max_bytes: int | None = None
+    watch: StoreUses | None = None
 
 
 class Timed(NamedTuple, Generic[Read]):

@@ -101,6 +101,7 @@ from noetl_stream.settings.servers import (
     MONITOR_VARIABLE,
     PAGE_VARIABLE,
     PLACEMENT_VARIABLE,
+    POSTGRES_MAX_BYTES_VARIABLE,
     POSTGRES_VARIABLE,
     READ_VARIABLE,
     REPLICAS_VARIABLE,
@@ -286,6 +287,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
         postgres_server_dsn, postgres_gateway_dsn: The same Postgres, by a user for servers and one for gateways.
         postgres_read_dsn: The ``postgresql://`` address of a replica to read from, or ``None``.
+        postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         settings_file: The file that these settings are from, or ``None`` if all are from the environment.
         pool: The worker pool that ``worker`` serves.
@@ -345,6 +347,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True
     )
     postgres_read_dsn: str | None = setting(READ_VARIABLE, "none", read_address, is_secret=True)
+    postgres_max_bytes: int | None = setting(POSTGRES_MAX_BYTES_VARIABLE, "unknown", stream_size(None))
     home_folder: Path | None = setting(HOME_VARIABLE, DEFAULT_HOME, read_home)
     settings_file: Path | None = setting(SETTINGS_VARIABLE, f"{SETTINGS_FILE} of the home", parse_with(Path))
     pool: str = setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
