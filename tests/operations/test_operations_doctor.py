@@ -286,14 +286,14 @@ async def test_a_worker_that_cannot_confine_its_tasks_is_named_with_its_level(st
 async def test_without_a_server_its_work_is_wrong_or_where_one_is_started_on_demand_skipped() -> None:
     stage = OperationsStage()
     await stage.broker.event_log.publish_request("execution-1", "one", b"{}")
-    names = ("servers", "partitions", "fold")
+    names = ("servers", "partitions", "fold", "pools")
 
     found = await examined(ports_of(stage))
-    assert [found[name].verdict for name in names] == ["wrong"] * 3
+    assert [found[name].verdict for name in names] == ["wrong", "wrong", "wrong", "warning"]
     assert f"{PARTITIONS} partitions of {PARTITIONS} without a server" in found["partitions"].says
 
     found = await examined(ports_of(stage)._replace(on_demand=True))
-    assert [found[name].verdict for name in names] == ["skipped"] * 3
+    assert [found[name].verdict for name in names] == ["skipped"] * 4
 
 
 async def test_several_versions_are_a_warning(stage: OperationsStage) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -15,14 +17,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from nats_process import NatsServer, free_port
-from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import ApiError
 from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.adapters.postgres.connections.failures import translate_error
+from noetl_stream.errors import NoetlError
 from noetl_stream.hosting.maintenance import diagnose
 from noetl_stream.local.secrets import new_seed, public_nkey
-from noetl_stream.operations.doctor.causes import CAUSES
+from noetl_stream.operations.doctor.causes import CAUSES, explained
+from noetl_stream.operations.doctor.findings import Finding
 from noetl_stream.ports.operations.cluster import CheckDocument
 from noetl_stream.protocol.nats_accounts import nats_accounts
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.protocol.subjects import LOGS
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.wiring.endpoint import Endpoint
 
@@ -171,3 +178,56 @@ async def test_a_database_that_does_not_exist_is_named(guarded: NatsServer, dsn:
     missing = dsn.replace("/test_", "/missing_")
     found = await examined(guarded.url, missing, SEEDS[GATEWAY])
     assert found["postgres"].mend == MEND["the database does not exist"] and is_root(found, "postgres"), found
+
+
+async def test_a_right_that_the_accounts_lack_is_named(tmp_path: Path, dsn: str) -> None:
+    """As after an upgrade of the program alone."""
+    accounts = nats_accounts({identity: public_nkey(seed) for identity, seed in SEEDS.items()})
+    assert f'"noetl.api.STREAM.INFO.{LOGS}"' in accounts
+    server = NatsServer(tmp_path, accounts.replace(f'"noetl.api.STREAM.INFO.{LOGS}"', '"nothing"'))
+    server.start()
+    try:
+        found = await examined(server.url, dsn, SEEDS[GATEWAY])
+    finally:
+        server.end()
+    assert found["nats"].verdict == "ok" and found["streams"].verdict == "skipped"
+    assert found["streams"].mend == MEND["the accounts of NATS lack a right that this version needs"], found["streams"]
+
+
+async def test_a_nats_without_jetstream_is_named(tmp_path: Path, dsn: str) -> None:
+    server = NatsServer(tmp_path)
+    server.conf.write_text(re.sub(r"jetstream \{.*?\n\}", "", server.conf.read_text(), flags=re.DOTALL))
+    server.start()
+    try:
+        found = await examined(server.url, dsn)
+    finally:
+        server.end()
+    assert found["streams"].mend == MEND["nats-server runs without JetStream"], found["streams"]
+
+
+async def test_a_user_that_postgres_does_not_let_in_is_named(
+    guarded: NatsServer, dsn: str, postgres_server: Any
+) -> None:
+    await postgres_server.execute("drop role if exists barred", "create role barred nologin")
+    found = await examined(guarded.url, dsn.replace("postgres@", "barred@"), SEEDS[GATEWAY])
+    assert found["postgres"].mend == MEND["Postgres does not let this user in"], found["postgres"]
+
+
+async def test_a_user_that_lacks_rights_in_postgres_is_named(
+    guarded: NatsServer, dsn: str, postgres_server: Any
+) -> None:
+    await postgres_server.execute("drop role if exists poor", "create role poor login")
+    found = await examined(guarded.url, dsn.replace("postgres@", "poor@"), SEEDS[GATEWAY])
+    assert found["schema"].mend == MEND["the user lacks a right that this version needs"], found["schema"]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ApiRefused("an object", ApiError(500, 10047, "insufficient storage")), "NATS has no room left"),
+        (ApiRefused("an object", ApiError(400, 10002, "limits reached")), "the account of NATS is full"),
+        (translate_error(asyncpg.InvalidPasswordError("no"), "host"), "Postgres does not take the password"),
+    ],
+)
+def test_what_is_not_broken_here_is_known_by_its_error(error: NoetlError, says: str) -> None:
+    assert explained(error) == Finding("wrong", f"{says}: {error.message}", MEND[says])

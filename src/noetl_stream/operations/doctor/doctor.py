@@ -8,6 +8,7 @@ from typing import Final
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.operations.doctor import checks
+from noetl_stream.operations.doctor.causes import remedy_of
 from noetl_stream.operations.doctor.findings import Finding
 from noetl_stream.operations.doctor.power_loss import power_loss
 from noetl_stream.operations.doctor.readings import STREAMS, DoctorPorts, Readings, begin, reading
@@ -93,7 +94,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
 async def _unless_on_demand(read: Readings, on_demand: bool, check: Awaitable[Finding]) -> Finding:
     """What fails without a server is skipped where the next command starts one."""
     found = await check
-    if on_demand and found.verdict == "wrong" and not (await read.servers).value:
+    if on_demand and found.verdict in ("wrong", "warning") and not (await read.servers).value:
         return Finding("skipped", "no server runs here: the next command that needs one starts it")
     return found
 
@@ -102,7 +103,7 @@ async def _done(name: str, check: Awaitable[Finding]) -> CheckDocument:
     try:
         found = await check
     except NoetlError as error:
-        found = Finding("skipped", error.message, error.hint or "")
+        found = Finding("skipped", error.message, remedy_of(error.message) or error.hint or "")
     return CheckDocument(name, *found)
 
 
