@@ -142,7 +142,7 @@ class Faults:
     async def fill_disk(self, name: str, lasts_s: float) -> None:
         """Leaves next to nothing free; an operator then makes room, and starts the server again."""
         filler = self.disks[name] / "filler"
-        await asyncio.to_thread(_fill, filler)
+        await asyncio.to_thread(fill_disk, filler)
         try:
             await asyncio.sleep(lasts_s)
         finally:
@@ -280,7 +280,8 @@ def _signal(process: psutil.Process, number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-def _fill(filler: Path) -> None:
+def fill_disk(filler: Path) -> None:
+    """Fills the file system of a file with it, but for a little."""
     free = os.statvfs(filler.parent)
     size = free.f_bavail * free.f_frsize - KEPT_FREE_BYTES
     with filler.open("wb") as file:

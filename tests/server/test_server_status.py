@@ -93,6 +93,7 @@ async def test_a_server_that_cannot_commit_says_why_until_it_can(stage: Stage) -
     server = await stage.server()
     server.note_failure(Unreachable("Postgres refuses: its disk is full"))
     assert server.unstored() == ["Postgres refuses: its disk is full"]
+    assert (await measured(server))["noetl_server_stores_refusing"] == 1
     await stage.pass_time(FAILED_S + 1)
     assert server.unstored() == []
 

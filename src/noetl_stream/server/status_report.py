@@ -28,6 +28,9 @@ LETTERS_DROPPED: Final = Metric(
 MESSAGES_LOST: Final = Metric(
     "counter", "noetl_server_messages_lost", "Messages that EVENTS has lost, found by the gaps that they left."
 )
+REFUSING: Final = Metric(
+    "gauge", "noetl_server_stores_refusing", "Stores that refuse what the server decides or commits now."
+)
 DISAGREEMENTS: Final = Metric(
     "gauge", "noetl_server_store_disagreements", "Disagreements between Postgres and EVENTS, when last compared."
 )
@@ -127,6 +130,7 @@ class ServerStatus:
             COMMITS.read(counts.commits),
             ROWS.read_each(counts.rows),
             DEAD_LETTERS.read_each(counts.dead_letters),
+            REFUSING.read(len(server.unstored())),
             *self._of_upkeep(),
             OCCURRENCES.read_each(counts.occurrences),
             LATENESS.read_each(counts.lateness),
