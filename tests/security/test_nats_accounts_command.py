@@ -54,6 +54,40 @@ def test_seeds_are_private_and_stay_when_a_pool_is_added(tmp_path: Path) -> None
     assert {line for line in first.splitlines() if "nkey" in line} < set(second.splitlines())
 
 
+def said(folder: Path, *options: str) -> str:
+    result = CliRunner().invoke(accounts, ["--seeds", str(folder), *options], catch_exceptions=False)
+    return result.stderr
+
+
+def test_naming_one_more_pool_or_stream_drops_no_other_and_says_so(tmp_path: Path) -> None:
+    assert said(tmp_path) == "pools: added default\n"
+    assert said(tmp_path, "--pool", "gpu", "--trigger-stream", "ORDERS") == (
+        "pools: kept default; added gpu\ntrigger streams: added ORDERS\n"
+    )
+    before = printed(tmp_path)
+    assert "# worker-default" in before and "# worker-gpu" in before and "STREAM.INFO.ORDERS" in before
+    assert said(tmp_path, "--pool", "default", "--trigger-stream", "VISITS") == (
+        "pools: kept default, gpu\ntrigger streams: kept ORDERS; added VISITS\n"
+    )
+    assert printed(tmp_path, "--remove-trigger-stream", "VISITS") == before
+    (tmp_path / "worker-gpu.nk.before").write_text("a copy is no pool")
+    assert said(tmp_path, "--remove-pool", "gpu", "--pool", "night") == (
+        "pools: kept default; added night; removed gpu\ntrigger streams: kept ORDERS\n"
+    )
+    assert "# worker-gpu" not in printed(tmp_path)
+    assert not (tmp_path / "worker-gpu.nk").exists()
+
+
+def test_streams_of_a_folder_that_does_not_say_them_are_asked_for(tmp_path: Path) -> None:
+    """Release 0.3 wrote no list of them."""
+    printed(tmp_path, "--trigger-stream", "ORDERS")
+    (tmp_path / "trigger-streams").unlink()
+    with pytest.raises(UsageError, match="does not say which streams triggers read"):
+        printed(tmp_path)
+    assert "STREAM.INFO.ORDERS" in printed(tmp_path, "--trigger-stream", "ORDERS")
+    assert "STREAM.INFO.ORDERS" in printed(tmp_path)
+
+
 def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "admin.nk").write_text("no seed")
     (tmp_path / "admin.nk").chmod(0o600)
@@ -61,3 +95,10 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
         printed(tmp_path)
     with pytest.raises(UsageError, match=r"'a\.b' is not a valid pool name"):
         printed(tmp_path / "other", "--pool", "a.b")
+    with pytest.raises(UsageError, match=r"there is no pool gpu .*there are: default"):
+        printed(tmp_path / "third", "--pool", "default") and printed(tmp_path / "third", "--remove-pool", "gpu")
+    with pytest.raises(UsageError, match="pool gpu is to be added and removed"):
+        printed(tmp_path / "third", "--pool", "gpu", "--remove-pool", "gpu")
+    with pytest.raises(UsageError, match="triggers cannot read it"):
+        printed(tmp_path / "third", "--trigger-stream", "EVENTS")
+    assert "EVENTS" not in said(tmp_path / "third")

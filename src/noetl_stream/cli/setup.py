@@ -8,7 +8,6 @@ import click
 
 from noetl_stream.cli.base.options import home_option
 from noetl_stream.cli.base.output import say
-from noetl_stream.errors import UsageError
 
 
 @click.command()
@@ -60,8 +59,12 @@ def nats() -> None:
 
 
 @nats.command()
-@click.option("--pool", "pools", multiple=True, default=("default",), show_default=True, help="A pool with workers.")
+@click.option(
+    "--pool", "pools", multiple=True, help="A pool with workers. [default: those in the folder, else default]"
+)
 @click.option("--trigger-stream", "streams", multiple=True, metavar="NAME", help="A stream that triggers may read.")
+@click.option("--remove-pool", "without_pools", multiple=True, metavar="POOL", help="Remove a pool, and its seed.")
+@click.option("--remove-trigger-stream", "without_streams", multiple=True, metavar="NAME", help="Remove a stream.")
 @click.option(
     "--seeds",
     "folder",
@@ -70,33 +73,25 @@ def nats() -> None:
     show_default=True,
     help="The folder of the seeds, one file for each identity.",
 )
-def accounts(pools: tuple[str, ...], streams: tuple[str, ...], folder: Path) -> None:
+def accounts(
+    pools: tuple[str, ...],
+    streams: tuple[str, ...],
+    without_pools: tuple[str, ...],
+    without_streams: tuple[str, ...],
+    folder: Path,
+) -> None:
     """Print the accounts of a nats-server, with a user for each identity; keep their seeds in a folder.
 
-    Seeds that exist are used again, so name all pools and streams each time. Each process gets the seed of its own
-    identity as NOETL_NATS_NKEY. nats-server needs the printed text, which holds no secret, and a reload.
+    Pools and streams that the folder has are kept until they are removed, with the same seeds. What is kept, added and
+    removed is said on stderr. Each process gets the seed of its own identity as NOETL_NATS_NKEY. nats-server needs the
+    printed text, which holds no secret, and a reload; two where a pool or a stream is new.
 
     Streams that triggers read are in an account of their own, for whoever has the seed of the publisher.
     """
-    from nkeys import NkeysError
+    from noetl_stream.hosting.nats_seeds import write_seeds
 
-    from noetl_stream.local.home import read_private, write_private
-    from noetl_stream.local.secrets import new_seed, public_nkey
-    from noetl_stream.protocol.nats_accounts import nats_accounts
-    from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, PUBLISHER, SERVER, worker_identity
-
-    public_keys: dict[str, str] = {}
-    publishers = (PUBLISHER,) if streams else ()
-    for identity in (ADMIN, SERVER, GATEWAY, *publishers, *dict.fromkeys(map(worker_identity, pools))):
-        file = folder / f"{identity}.nk"
-        if not file.exists():
-            try:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_private(file, new_seed() + "\n")
-            except OSError as error:
-                raise UsageError(f"cannot write {file}: {error.strerror}", hint="use --seeds") from None
-        try:
-            public_keys[identity] = public_nkey(read_private(file).strip())
-        except (ValueError, NkeysError):
-            raise UsageError(f"{file} holds no seed of a NATS user", hint="remove it to make another") from None
-    say(nats_accounts(public_keys, streams), nl=False)
+    made = write_seeds(folder, pools, streams, without_pools=without_pools, without_streams=without_streams)
+    say(made.text, nl=False)
+    say(f"pools: {made.pools}", err=True)
+    if any(made.streams):
+        say(f"trigger streams: {made.streams}", err=True)

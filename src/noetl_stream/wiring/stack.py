@@ -151,7 +151,7 @@ def _own_seed(folder: Path | None, identity: str) -> str | None:
         if file.exists():
             return read_private(file).strip()
     pool = f" --pool {pool_of(identity)}" if pool_of(identity) else ""
-    hint = f"`noetl-stream nats accounts{pool} --seeds {folder}` makes it: name all pools"
+    hint = f"`noetl-stream nats accounts{pool} --seeds {folder}` makes it; NATS needs what it prints"
     raise UsageError(f"{SEEDS_VARIABLE} names {folder}, which has no seed of {identity}", hint=hint)
 
 
