@@ -25,7 +25,6 @@ from walkthrough import BLOCK
 from nats_process import NatsServer
 from noetl_stream.cli.main import noetl_stream
 from noetl_stream.local.binaries import find_nats_server, find_postgres_programs
-from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_stream.settings.file_keys import ARCHIVE_KEYS_VARIABLE, BACKUP_KEYS_VARIABLE, FILE_KEY_NAMES
 from noetl_stream.settings.gateway_settings import OIDC_PREFIX, OIDC_VARIABLES
 from noetl_stream.settings.key_variables import CREDENTIAL_PREFIX
@@ -121,7 +120,6 @@ CHECKED = {
         "helm",
         "systemctl",
         "nats-server",
-        "nats",
         "psql",
         "createdb",
         "pg_basebackup",
@@ -240,11 +238,6 @@ async def _is_true(what: bool) -> bool:
 @pytest.mark.parametrize("text", of_sort("nats-server"))
 def test_a_page_signals_what_a_nats_server_knows(text: str) -> None:
     assert text == "nats-server --signal reload"
-
-
-@pytest.mark.parametrize("text", of_sort("nats"))
-def test_the_cli_of_nats_which_tests_do_not_have_removes_streams_that_exist(text: str) -> None:
-    assert text in {f"nats stream rm {EVENTS}", f"nats stream rm {COMMANDS}"}
 
 
 def test_the_configuration_of_a_clustered_nats_server_is_one(tmp_path: Path) -> None:

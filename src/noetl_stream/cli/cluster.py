@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, home_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_documents, say
-from noetl_stream.cli.base.process import run_on_stack, settings_for
+from noetl_stream.cli.base.process import principal, run_on_stack, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.base.verbs import does, lists, shows
 from noetl_stream.model.ids import MOST_PARTITIONS
 from noetl_stream.ports.operations.limits import LimitDocument, LimitWithSlotsDocument
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 from noetl_stream.settings.servers import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
@@ -236,6 +237,9 @@ def storage() -> None:
     """
 
 
+ENGINE_STREAMS: Final = (EVENTS, COMMANDS, RESULTS, LOGS)
+
+
 @click.group()
 def stream() -> None:
     """Prepare and repair the JetStream streams."""
@@ -291,6 +295,28 @@ def list_all_streams(output: str, home: Path | None) -> None:
         tags=lambda one: ", ".join(one.tags),
     )
     print_documents(found, output, columns, "stream")
+
+
+@stream.command()
+@click.argument("name", type=click.Choice(ENGINE_STREAMS))
+@click.option("--yes-lose", "consent", metavar="WHAT", help="What you agree to lose. Without it, you are told.")
+@click.option("--reason", default="", help="Why, for the audit.")
+@home_option
+def delete(name: str, consent: str | None, reason: str, home: Path | None) -> None:
+    """Delete a stream with all it holds. Stop the servers first.
+
+    They may run only if the stream has lost its leader. `stream ensure` makes it again, and servers publish what
+    Postgres holds. It is an entry of the audit, `deleteStream`, where Postgres has a schema.
+
+    Run it with the settings of `stream ensure`: no other NATS identity than `admin` may.
+    """
+    from noetl_stream.hosting.stream_deletion import delete_after_consent
+
+    work = partial(delete_after_consent, stream=name, consent=consent, by=principal(), reason=reason)
+    done = run_on_stack(settings_for(home), ADMIN, work)
+    say(f"deleted {name}: {done.lost}")
+    if not done.is_recorded:
+        say("no audit has it: Postgres has no schema", err=True)
 
 
 @stream.command()

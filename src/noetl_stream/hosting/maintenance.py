@@ -184,13 +184,18 @@ async def _require_empty(store: PostgresStore) -> None:
         )
 
 
-async def _require_rest(connected: Connected) -> None:
-    """Raises :class:`~noetl_stream.errors.Conflict` unless all messages are folded, published and acknowledged."""
-    store, hint = connected.store, "start the servers and workers, let them finish, stop the gateways and then these"
+async def require_no_server(store: PostgresStore) -> None:
+    """Raises :class:`~noetl_stream.errors.Conflict` while servers live."""
     if living := [server.name for server in await store.diagnosis.live_servers()]:
         raise Conflict(
             f"servers live: {', '.join(living)}", hint="stop them and repeat; one that was killed counts for a while"
         )
+
+
+async def _require_rest(connected: Connected) -> None:
+    """Raises :class:`~noetl_stream.errors.Conflict` unless all messages are folded, published and acknowledged."""
+    store, hint = connected.store, "start the servers and workers, let them finish, stop the gateways and then these"
+    await require_no_server(store)
     if commands := await connected.queue.present():
         raise Conflict(f"{len(commands)} commands wait or run", hint=hint)
     behind = await connected.log.beyond({view.id: view.last_seq for view in await store.read_partitions()})

@@ -149,11 +149,11 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     _api(f"STREAM.PURGE.{LOGS}", SERVER),
     # How much of the disk the streams may take, for `doctor`.
     _api("INFO", GATEWAY),
-    # Deployment: `stream ensure` makes and changes the streams.
+    # Deployment: `stream ensure` makes and changes the streams, `stream delete` deletes one.
     *(
         _api(f"STREAM.{verb}.{stream}", ADMIN)
         for stream in (EVENTS, COMMANDS, RESULTS, LOGS)
-        for verb in ("INFO", "CREATE", "UPDATE")
+        for verb in ("INFO", "CREATE", "UPDATE", "DELETE")
     ),
 )
 """Every subject the code uses, once. Inboxes and :data:`ANSWERS` belong to each identity in addition."""

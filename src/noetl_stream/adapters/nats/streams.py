@@ -22,7 +22,7 @@ from noetl_stream.adapters.nats.api_errors import (
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import NANOSECONDS
 from noetl_stream.adapters.treatments import Treatment
-from noetl_stream.errors import Conflict, NotReady, StoreMissing
+from noetl_stream.errors import Conflict, NotReady, StoreMissing, Unreachable
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES
@@ -40,6 +40,9 @@ MIN_PAYLOAD = 4 * 1024 * 1024
 
 FAR_BEHIND: Final = 1_000
 """How many of the leader's last writes a copy may lack before it counts as behind."""
+
+DELETION_S: Final = 120.0
+"""How long NATS may take to delete a stream: without its leader, the others have to notice first."""
 
 SILENT_S: Final = 5.0
 """How long a copy may be silent to its leader before it counts as away. It reports each second; NATS waits longer.
@@ -339,8 +342,8 @@ async def verify_empty(connection: NatsConnection, names: Iterable[str]) -> None
         if state.last_seq:
             raise Conflict(
                 f"stream {name} at {connection.shown_url} is not empty: it has had {state.last_seq} messages",
-                hint="stop all servers, delete EVENTS and COMMANDS, and run `noetl-stream stream ensure`; or use a "
-                "new NATS",
+                hint="stop all servers, delete EVENTS and COMMANDS with `noetl-stream stream delete`, and run "
+                "`noetl-stream stream ensure`; or use a new NATS",
             )
 
 
@@ -349,6 +352,22 @@ async def partitions_of(connection: NatsConnection) -> int | None:
     present = await _config(connection, EVENTS)
     found = (present or {}).get("metadata", {}).get(_PARTITIONS_KEY)
     return int(found) if found is not None else None
+
+
+async def delete_stream(connection: NatsConnection, name: str) -> None:
+    """Deletes a stream with all it holds.
+
+    Raises:
+        StoreMissing: there is none.
+        Unreachable: NATS refuses, or does not answer within :data:`DELETION_S`; then it may still do it.
+    """
+    try:
+        await stream_api(connection, name, f"STREAM.DELETE.{name}", timeout_s=DELETION_S)
+    except (ApiRefused, StoreMissing):
+        raise
+    except Unreachable as error:
+        hint = f"NATS may still delete {name}: `noetl-stream stream list` says when it is gone"
+        raise Unreachable(error.message, hint=hint) from error
 
 
 async def set_partitions(connection: NatsConnection, count: int) -> None:
