@@ -23,7 +23,7 @@ from noetl_stream.adapters.nats.connections.refusals import NotPermitted
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import LoginRefused, Unreachable
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.streams.command_queue import QueuedCommand
@@ -229,6 +229,27 @@ async def test_a_refused_subject_is_an_error_that_says_who_what_and_what_to_do(w
         assert "noetl-stream nats accounts" in str(caught.value)
     with pytest.raises(Unreachable, match=r"NATS refused noetl\.events.*reported\.b: this user may not publish there"):
         await log.publish_report("e", "b", "m", b"{}")
+
+
+@pytest.mark.parametrize(
+    ("identity", "holds"), [("worker-b", "worker-a"), ("worker-night", "worker-a"), (SERVER, GATEWAY)]
+)
+async def test_a_process_with_the_seed_of_another_identity_ends_and_says_which_it_needs(
+    wire: Wire, identity: str, holds: str
+) -> None:
+    """It would wait for answers in vain: a pool without an account of its own has no queue that its workers find."""
+    with pytest.raises(LoginRefused, match=f"as another identity than '{identity}'") as caught:
+        await NatsConnection.open(wire.server.url, name="test", nkey=wire.seeds[holds], identity=identity)
+    pool = f" --pool {pool_of(identity)}" if pool_of(identity) else ""
+    assert f"the seed of {identity}, which `noetl-stream nats accounts{pool}` makes" in str(caught.value)
+
+
+async def test_a_seed_that_nats_does_not_know_yet_is_refused_with_what_makes_it_known(wire: Wire) -> None:
+    with pytest.raises(LoginRefused, match="Authorization Violation") as caught:
+        await NatsConnection.open(wire.server.url, name="test", nkey=new_seed(), identity="worker-night")
+    assert "the accounts that `noetl-stream nats accounts --pool night` prints, and reload it twice" in str(
+        caught.value
+    )
 
 
 async def test_work_goes_from_a_server_to_a_worker_and_back_under_exactly_these_rights(wire: Wire) -> None:

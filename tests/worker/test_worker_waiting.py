@@ -44,6 +44,22 @@ async def test_retries_slow_down_to_once_a_second(stage: Stage) -> None:
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0], rel=0.25, abs=0.06)
 
 
+async def test_tries_that_each_wait_long_are_warned_of_all_the_same(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def action() -> None:
+        await stage.clock.sleep(5.0)
+        raise Unreachable("no account", hint="reload it")
+
+    working = asyncio.create_task(persist(stage.clock, "open pool night", action))
+    await stage.settle()
+    await stage.advance(9.0, step_s=1.0)
+    assert caplog.messages == []
+    await stage.advance(20.0, step_s=1.0)
+    assert caplog.messages == ["open pool night: no account (reload it); will retry until it succeeds"]
+    working.cancel()
+
+
 async def test_a_permanent_error_is_not_retried(stage: Stage) -> None:
     async def action() -> None:
         raise NotReady("no stream")

@@ -21,6 +21,9 @@ Value = TypeVar("Value")
 WARN_TRIES: Final = 6
 """How many tries fail until a log says so, about a second and a half after the first."""
 
+WARN_S: Final = 10.0
+"""How long fewer tries may take, which themselves wait for an answer, until a log says so."""
+
 
 class Trouble:
     """Why a worker cannot store something yet.
@@ -60,10 +63,10 @@ async def persist(
     """Returns the value of ``action``, retried until the server at the other end answers.
 
     Calls ``failed`` with each error. Logs nothing while the server may be starting: a warning comes with the
-    :data:`WARN_TRIES`-th.
+    :data:`WARN_TRIES`-th, or after :data:`WARN_S`.
     """
     waits = pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-    tries = 0
+    begun_s, tries, warned = clock.monotonic_s(), 0, False
     while True:
         try:
             value = await action()
@@ -71,10 +74,11 @@ async def persist(
             if failed is not None:
                 failed(error)
             tries += 1
-            if tries == WARN_TRIES:
+            if not warned and (tries >= WARN_TRIES or clock.monotonic_s() - begun_s >= WARN_S):
+                warned = True
                 log.warning("%s: %s; will retry until it succeeds", what, error)
         else:
-            if tries >= WARN_TRIES:
+            if warned:
                 log.info("%s: succeeded", what)
             return value
         await clock.sleep(next(waits))

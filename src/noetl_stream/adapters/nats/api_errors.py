@@ -28,6 +28,7 @@ NOT_PERMITTED: Final = ApiError(403, 0, "this user may not publish there")
 
 _ENSURE: Final = "run `noetl-stream stream ensure`"
 _OFF: Final = "is JetStream starting, off for this account, or away with the hub of a leaf node?"
+_SILENT: Final = f"{_OFF} A new account needs a second reload of NATS: `nats-server --signal reload`"
 _DISK: Final = "make room on the server's disk, or raise max_file_store in the configuration of NATS"
 _FULL: Final = "the stream is full: raise its limits, or make room on the server's disk"
 _ACCOUNT: Final = "raise the limits of its JetStream account"
@@ -68,7 +69,9 @@ RULES: Final[Mapping[int, CodeRule]] = {
         _HANDLED, "another server has the partition, or another put of the object came first"
     ),
     10074: CodeRule(_STOPS, "a NATS without cluster keeps one copy of a stream only", _FEWER),
-    10076: CodeRule(_AGAIN, "JetStream does not answer, as while it starts; without JetStream the process stops", _OFF),
+    10076: CodeRule(
+        _AGAIN, "JetStream does not answer, as while it starts; without JetStream the process stops", _SILENT
+    ),
     STORE_REFUSED: CodeRule(_WAITED, "the stream is full, or cannot write", _FULL),
     10096: CodeRule(_AGAIN, "the stream is being opened or closed"),
     10099: CodeRule(_WAITED, "a work queue has another reader of all its messages", _SHARED),

@@ -30,7 +30,7 @@ from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import LoginRefused, NotReady, Unreachable, UsageError
 from noetl_stream.model.secrets.urls import redact_urls, split_address
 from noetl_stream.nats_client import PatientClient
-from noetl_stream.protocol.nats_permissions import IMPORTED_STREAMS, JETSTREAM, inbox_prefix, jetstream_prefix
+from noetl_stream.protocol.nats_permissions import IMPORTED_STREAMS, JETSTREAM, inbox_prefix, jetstream_prefix, pool_of
 from noetl_stream.retries import RetryBudget, pauses
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,11 @@ class ApiRefused(Unreachable):
     def of(self, what: str) -> ApiRefused:
         """Returns this refusal as one of ``what``, in words instead of a subject."""
         return ApiRefused(what, self._error)
+
+
+def _accounts_of(identity: str) -> str:
+    pool = pool_of(identity)
+    return f"`noetl-stream nats accounts{f' --pool {pool}' if pool else ''}`"
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -128,7 +133,7 @@ class NatsConnection:
 
         Raises:
             Unreachable: nothing answers there.
-            LoginRefused: the server does not know this user.
+            LoginRefused: the server does not know this user, or as another identity.
             UsageError: the url is invalid.
         """
         if any(split_address(one.strip()) is None for one in url.split(",")):
@@ -144,6 +149,8 @@ class NatsConnection:
         await connection._connect(connect_timeout_s)
         fits = fast and fast_path_fits(connection.client)
         connection.wire = (FastWire if fits else PlainWire)(connection.client)
+        if connection.identity:
+            await connection._require_own_inboxes()
         return connection
 
     async def sibling(self, name: str) -> NatsConnection:
@@ -404,8 +411,33 @@ class NatsConnection:
                 raise UsageError(f"{self.shown_url!r} is not a NATS url: {failure}", hint=_URL_HINT) from failure
             await self.client.close()
             found = self.unreachable(self._why())
-            raise (LoginRefused(found.message) if self._refused.is_set() else found) from self._error
+            if self._refused.is_set():
+                hint = f"give it the accounts that {_accounts_of(self.identity)} prints, and reload it twice"
+                found = LoginRefused(found.message, hint=hint if self.identity else None)
+            raise found from self._error
         self._connected.set()
+
+    async def _require_own_inboxes(self) -> None:
+        """Raises :class:`~noetl_stream.errors.LoginRefused` if the seed is another identity's: each has inboxes of its
+        own, and would wait for answers in vain."""
+        inbox = f"{inbox_prefix(self.identity)}.own"
+        try:
+            with self.refusals.until_refused("subscribe", inbox, quiet=True) as refused:
+                subscription = await self.client.subscribe(inbox)
+                await self.flush()
+                if refused.done():
+                    raise LoginRefused(
+                        f"NATS at {self.shown_url} knows the seed of this process as another identity than "
+                        f"{self.identity!r}",
+                        hint=f"give the process the seed of {self.identity}, which {_accounts_of(self.identity)} makes",
+                    )
+                await subscription.unsubscribe()
+        except Unreachable:
+            await self.close()
+            raise
+        except (NatsError, OSError) as error:
+            await self.close()
+            raise self.unreachable(error) from error
 
     def _why(self) -> str:
         error = self._error

@@ -56,8 +56,10 @@ class Refusals:
             raise self.error("subscribe", inbox_prefix(self._identity))
 
     @contextmanager
-    def until_refused(self, verb: str, subject: str) -> Iterator[asyncio.Future[None]]:
-        """Yields a future that is done once NATS refuses the subject."""
+    def until_refused(self, verb: str, subject: str, *, quiet: bool = False) -> Iterator[asyncio.Future[None]]:
+        """Yields a future that is done once NATS refuses the subject, of which the log is silent if ``quiet``."""
+        if quiet:
+            self._shown.add((verb, subject.lower()))
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault((verb, subject.lower()), [])
         waiting.append(refused)
