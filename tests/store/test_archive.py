@@ -13,6 +13,7 @@ from kept_places import KeptPlace
 from msgspec.structs import replace
 from real_stack import LARGE, RealStack
 
+from cli_program import one_clear_line
 from noetl_stream.adapters import archive
 from noetl_stream.adapters.archive import ParquetArchive, month_of
 from noetl_stream.adapters.clock import SystemClock
@@ -130,6 +131,14 @@ def read_by_commands(place: str, execution_id: str) -> list[Any]:
     unknown = noetl("execution", "get", "unknown", "--archive", place, **nowhere)
     assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
     return found
+
+
+def test_a_place_without_an_archive_is_an_error_and_not_an_empty_list(tmp_path: Path) -> None:
+    """As a wrong prefix is, or a folder that was not mounted."""
+    (tmp_path / "executions").mkdir()
+    listed = noetl("execution", "list", "--archive", tmp_path, "-o", "json")
+    assert (listed.returncode, listed.stdout) == (2, "")
+    assert f"there is no archive in {tmp_path}" in one_clear_line(listed)
 
 
 async def test_nothing_is_deleted_that_the_archive_does_not_hold(stack: RealStack, tmp_path: Path) -> None:

@@ -120,7 +120,11 @@ class ParquetArchive:
         return [_decode_document(text, EventDocument) for (text,) in rows]
 
     def page(self, chosen: ExecutionFilter, limit: int, before: str | None) -> ExecutionPage:
-        """Returns the archived executions that match, newest first."""
+        """Returns the archived executions that match, newest first.
+
+        Raises:
+            NotFound: there is no archive at this place.
+        """
         if chosen.labels or chosen.error is not None:
             raise UsageError("an archive has no index of labels and errors", hint="use --status, --path, --older-than")
         query = """
@@ -136,7 +140,11 @@ class ParquetArchive:
         since, until = iso_or_none(chosen.started_from_ms), iso_or_none(chosen.started_before_ms)
         status = list(chosen.status)
         values = [status, status, path, path, path, since, since, until, until, before, before, limit + 1]
-        rows = self._rows(self._names(EXECUTIONS), query, values)
+        names = self._names(EXECUTIONS)
+        if not names:
+            hint = "nothing was archived there yet, or the archive is at another folder or prefix"
+            raise NotFound(f"there is no archive in {self._files.place}", hint=hint)
+        rows = self._rows(names, query, values)
         items = [_decode_document(text, ListedExecutionDocument) for (text,) in rows[:limit]]
         return ExecutionPage(items, items[-1].execution_id if len(rows) > limit else None)
 
