@@ -282,6 +282,17 @@ async def test_a_refused_request_is_not_evaluated_again_after_a_rebuild(stage: S
     assert row is not None and codec.decode_json(row.answer)["code"] == "answer_lost"
 
 
+async def test_a_rebuild_says_once_that_its_partitions_are_behind_their_fences(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Postgres has lost their epochs, which each attempt to take them raises by one."""
+    epochs = dict.fromkeys(range(PARTITIONS), 26)
+    assert len(await stage.broker.command_queue.fence("before", epochs)) == PARTITIONS
+    assert (await rebuild(stage.new_server())).executions == 0
+    said = [text for text in caplog.messages if "fences" in text]
+    assert said == [f"COMMANDS has fences of later epochs: giving {PARTITIONS} partitions back until theirs are later"]
+
+
 async def test_only_an_empty_postgres_is_rebuilt_and_only_without_servers(stage: Stage) -> None:
     await stage.server()
     with pytest.raises(Conflict, match="stop the servers"):

@@ -73,6 +73,7 @@ class PartitionOwnership:
         self.condemned: dict[int, str] = {}
         self._grown: set[int] = set()
         self._left: dict[int, float] = {}
+        self._behind: set[int] = set()
 
     def __iter__(self) -> Iterator[PartitionLease]:
         return iter(self._owned.values())
@@ -279,10 +280,18 @@ class PartitionOwnership:
         fences = await self._queue.fence(self.owner, dict(_epochs(leases)))
         behind = [lease for lease in leases if lease.id not in fences]
         if behind:
-            log.warning("COMMANDS has fences of later epochs: giving %d partitions back", len(behind))
+            self._say_behind({lease.id for lease in behind})
             await self._give_back(behind)
+        self._behind -= fences.keys()
         self.fences |= fences
         return [lease for lease in leases if lease.id in fences]
+
+    def _say_behind(self, partitions: set[int]) -> None:
+        """Says once that partitions are behind their fences: each takeover raises their epochs by one."""
+        if partitions - self._behind:
+            many = len(partitions)
+            log.warning("COMMANDS has fences of later epochs: giving %d partitions back until theirs are later", many)
+        self._behind |= partitions
 
     async def _give_back(self, leases: Collection[PartitionLease]) -> None:
         await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
