@@ -54,6 +54,7 @@ class Told:
         self.history: dict[int, tuple[str, str]] = {}
         self.started: list[str] = []
         self.workloads: list[dict[str, Any]] = []
+        self.labels: list[dict[str, Any]] = []
         self.cancelled: list[str] = []
         self.register(**terms)
 
@@ -74,6 +75,7 @@ class Told:
             if isinstance(message.fact, ExecutionRequested):
                 self.started.append(message.execution_id)
                 self.workloads.append(message.fact.workload)
+                self.labels.append(message.fact.labels)
             elif isinstance(message.fact, CancelRequested):
                 self.cancelled.append(message.execution_id)
         for entry in folded.history:
@@ -114,6 +116,12 @@ def test_each_occurrence_starts_one_execution_of_its_own() -> None:
         told.end()
     assert told.statuses == ["completed"] * 3
     assert len(set(told.started)) == 3
+
+
+def test_what_it_starts_has_its_labels() -> None:
+    schedule = Told(labels={"team": "shop", "tier": 1})
+    schedule.wait(NOW + MINUTE)
+    assert schedule.labels == [{"team": "shop", "tier": 1}]
 
 
 def test_the_id_of_an_execution_follows_from_schedule_and_occurrence() -> None:

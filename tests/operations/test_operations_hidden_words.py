@@ -8,7 +8,7 @@ from shown_stage import SECRET, Showing
 
 from noetl_stream.model.ids import first_uuid7
 from noetl_stream.model.json import codec
-from noetl_stream.model.search_terms import error_terms
+from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.operations.access import AuditRecord
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.redacted import RedactedExecutions
@@ -79,3 +79,21 @@ async def test_a_hidden_word_counts_nothing_and_selects_nothing(showing: Showing
         assert (bars.counts, sum(bars.bars["failed"]), bars.complete) == (expected, expected["failed"], True)
         acted = await selections.act(BulkOrder("delete", chosen=chosen, dry_run=True), "ann")
         assert len(acted.items) == expected["failed"]
+
+
+async def test_a_hidden_label_finds_counts_and_groups_nothing(showing: Showing) -> None:
+    stage, labels = showing.stage, {"order": SECRET}
+    executions = RedactedExecutions(stage.executions, showing.secrets)
+    selections = DirectSelections(executions, stage.store, stage.clock, AuditRecord(MemoryAudit(), stage.clock))
+    for number in range(2):
+        execution_id = first_uuid7(stage.clock.now_ms() - 60_000 + number) + f"-7000-8000-{number:012}"
+        row = execution_row(execution_id, status="failed", labels=codec.encode(labels))
+        stage.store.tables.executions[execution_id] = row
+        stage.store.tables.terms |= {(term, execution_id) for term in label_terms(labels)}
+        if number:
+            await showing.give(execution_id)
+    chosen = ExecutionFilter(labels=labels)
+    assert len((await executions.page(chosen, 9, None)).items) == 1
+    assert (await selections.histogram(chosen, 24)).counts == {"failed": 1}
+    groups = await selections.groups(ExecutionFilter(), "label:order")
+    assert sorted((group.value == SECRET, group.counts["failed"]) for group in groups.items) == [(False, 1), (True, 1)]

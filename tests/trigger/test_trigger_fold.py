@@ -139,6 +139,11 @@ def test_an_event_starts_an_execution_in_the_name_of_who_registered_it() -> None
     assert fold(state, event(7)) == folded, "deciding twice decides alike"
 
 
+def test_an_execution_has_the_labels_that_its_trigger_makes_of_the_event() -> None:
+    labelled = replace(TERMS, labels={"n": "{{ event.json.n }}", "team": "shop"})
+    assert requested(fold(registered(labelled), event(7))).labels == {"n": 7, "team": "shop"}
+
+
 def test_its_state_is_what_is_stored() -> None:
     state = fold(registered(replace(TERMS, key="{{ event.json.n }}")), event(7)).state
     assert codec.decode_as(TriggerState, codec.encode(state)) == state

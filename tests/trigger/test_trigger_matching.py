@@ -53,6 +53,13 @@ def test_a_workload_takes_native_values_from_the_event() -> None:
     assert match(wanted, delivered()) == Starts({"n": 7, "at": "POST!"}, "7")
 
 
+def test_labels_take_values_from_the_event_within_their_bounds() -> None:
+    wanted = Rules("webhook", True, {}, None, {"ref": "{{ event.json.ref }}", "team": "a"})
+    assert match(wanted, delivered()) == Starts({}, "", {"ref": "main", "team": "a"})
+    faulty = Rules("webhook", True, {}, None, {"all": "{{ event.json }}"})
+    assert match(faulty, delivered()).reason == "`labels`: label `all` must be a text, a number, a boolean or null"
+
+
 def test_a_value_from_outside_is_never_a_template() -> None:
     sent = delivered(b'{"name": "{{ event.headers }}"}')
     assert match(rules(workload={"name": "{{ event.json.name }}"}), sent) == Starts({"name": "{{ event.headers }}"}, "")

@@ -180,10 +180,11 @@ def _on_quarantined(
 
 
 def _on_started(
-    plan: Plan | None, _state: Execution, _fact: events.ExecutionStarted, _position: int
+    plan: Plan | None, state: Execution, _fact: events.ExecutionStarted, _position: int
 ) -> Iterator[Effect]:
-    if plan is not None and plan.labels:
-        yield AddTerms(frozenset(label_terms(plan.labels)))
+    labels = state.labels if state.labels is not None else plan.labels if plan is not None else {}
+    if labels:
+        yield AddTerms(frozenset(label_terms(labels)))
 
 
 def _on_finished(

@@ -231,7 +231,8 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
 class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
-    ``schemas`` are the digests of the schemas that its playbook names, by address.
+    ``schemas`` are the digests of the schemas that its playbook names, by address. ``labels`` are ``None`` if they are
+    those that stand in its playbook.
 
     ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
     ``ctx_notice`` what is still to be reported of a task's patch. ``requests`` are the client requests taken so far.
@@ -322,6 +323,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     caller_keys: tuple[str, ...] = ()
     keys: KeyScope = ALL_SHARED
     returned: dict[str, int] = {}
+    labels: dict[str, Any] | None = None
 
     @property
     def ended(self) -> bool:

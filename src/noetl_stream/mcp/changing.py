@@ -11,6 +11,7 @@ from noetl_stream.mcp.answers import ToolAnswer, part_of
 from noetl_stream.mcp.reading import MAX_SOURCE, Version
 from noetl_stream.mcp.tools import AgentCall, ExecutionId, Keys, OfChange, Tools
 from noetl_stream.model.events import CancelRequested, CtxPatched, InterventionFact, SignalReceived
+from noetl_stream.model.labels import MAX_LABELS
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
 
@@ -34,6 +35,10 @@ class ToStart(OfChange):
     ] = None
     workload: Annotated[Keys, Field(description="Input, merged deeply over the playbook's own.")]
     ctx: Annotated[Keys, Field(description="Set before the first step.")]
+    labels: Annotated[
+        dict[str, str | int | float | bool | None],
+        Field(default_factory=dict, max_length=MAX_LABELS, description="Added to the playbook's own."),
+    ]
     priority: Annotated[
         int | None,
         Field(
@@ -62,6 +67,7 @@ async def start(call: AgentCall, given: ToStart) -> ToolAnswer:
         playbook=given.playbook,
         workload=given.workload,
         ctx=given.ctx,
+        labels=given.labels,
         priority=given.priority,
         reason=given.reason,
     )

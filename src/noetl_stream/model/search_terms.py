@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from noetl_stream.model.json import codec
+from noetl_stream.model.labels import label_text
 
 MAX_WORDS: Final = 128
 """How many words of an error are indexed, from its beginning."""
@@ -28,9 +28,8 @@ def label_terms(labels: Mapping[str, Any]) -> set[str]:
     """The terms of labels, whose values count as text: ``{"tier": 1}`` is found by ``tier`` and ``"1"``. A null label
     counts as absent.
     """
-    given = [(name, value) for name, value in labels.items() if value is not None]
-    texts = [(name, value if isinstance(value, str) else codec.encode(value).decode()) for name, value in given]
-    return {f"label:{name}={text}"[:MAX_LABEL_CHARS] for name, text in texts}
+    given = ((name, label_text(value)) for name, value in labels.items() if value is not None)
+    return {f"label:{name}={text}"[:MAX_LABEL_CHARS] for name, text in given}
 
 
 def error_terms(error: Mapping[str, Any]) -> set[str]:

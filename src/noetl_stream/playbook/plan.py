@@ -252,8 +252,9 @@ class Plan(msgspec.Struct, frozen=True):
 
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
     some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
-    ``metadata.labels``, scalars by name. ``schemas`` are the digests, by address, of the schemas it names in the
-    catalog; empty until an execution is about to start. ``keys`` says whose the keys of its limits are, from then on.
+    ``metadata.labels``, scalars by name, as written; ``label_templates`` those that are rendered at a start.
+    ``schemas`` are the digests, by address, of the schemas it names in the catalog; empty until an execution is about
+    to start. ``keys`` says whose the keys of its limits are, from then on.
     ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
     execution is written. An execution holds a slot of ``concurrency`` from before its first step to its end.
     """
@@ -274,6 +275,7 @@ class Plan(msgspec.Struct, frozen=True):
     keychain: Mapping[str, KeychainPlan] = msgspec.field(default_factory=dict)
     reaches: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     labels: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    label_templates: Mapping[str, Template] = msgspec.field(default_factory=dict)
     schemas: Mapping[str, str] = msgspec.field(default_factory=dict)
     priority: int | None = None
     format: int = FORMAT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import click
 import msgspec
@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 from noetl_stream.cli.base.files import stdin_text
 from noetl_stream.cli.base.options import Command, bundled, moment_ms, seconds
 from noetl_stream.cli.base.session import Session, collect
+from noetl_stream.cli.execution.workload import labels_of
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import is_valid_id
@@ -142,20 +143,6 @@ async def found_by(
         return found
     moment = iso(ended_before_ms)
     return [one for one in found if one.finished is not None and one.finished < moment]
-
-
-def labels_of(pairs: Iterable[str]) -> Mapping[str, str]:
-    """
-    Raises:
-        UsageError: one is not ``KEY=VALUE``.
-    """
-    found = {}
-    for text in pairs:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--label {text!r}: expected KEY=VALUE")
-        found[key] = value
-    return found
 
 
 def check_id(execution_id: str) -> None:

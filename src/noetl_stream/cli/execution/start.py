@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.activity import activity
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import explained, form_option, output_option
+from noetl_stream.cli.base.options import bundled, explained, form_option, output_option
 from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, with_session
@@ -34,7 +34,14 @@ from noetl_stream.cli.execution.follow import (
 from noetl_stream.cli.execution.progress import ProgressView
 from noetl_stream.cli.execution.tables import print_begun, print_ended
 from noetl_stream.cli.execution.traces import traceparent_option
-from noetl_stream.cli.execution.workload import Batch, batch_options, priority_option, workload_of, workload_options
+from noetl_stream.cli.execution.workload import (
+    Batch,
+    batch_options,
+    labels_of,
+    priority_option,
+    workload_of,
+    workload_options,
+)
 from noetl_stream.cli.playbook.checked import check_text
 from noetl_stream.cli.playbook.playbook_source import file_or_address, not_there, print_diagnostics, read_text
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
@@ -57,9 +64,18 @@ LOOKUP_S: Final = 0.5
 """How long an interrupted run looks for the execution that it may have started."""
 
 
+marks_options = bundled(
+    "marks",
+    lambda labels: {"labels": labels_of(labels)},
+    [click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add this label; repeatable.")],
+)
+"""What executions are found by: fields of :class:`Start`."""
+
+
 @click.command()
 @click.argument("playbook", metavar="FILE|PATH[@VERSION]")
 @workload_options
+@marks_options
 @priority_option("that of the playbook, else 5")
 @traceparent_option
 @timeout_option
@@ -71,6 +87,7 @@ def run(
     ctx: click.Context,
     playbook: str,
     workload: dict[str, Any],
+    marks: dict[str, Any],
     priority: int | None,
     traceparent: str,
     timeout_s: float | None,
@@ -109,7 +126,7 @@ def run(
     if is_local:
         ctx.call_on_close(background.close)
         background.prepare()
-    wanted = replace(wanted_of(playbook), workload=workload, priority=priority, traceparent=traceparent)
+    wanted = replace(wanted_of(playbook), workload=workload, priority=priority, traceparent=traceparent, **marks)
     if is_local and wanted.playbook is not None:
         check = check_text(playbook, wanted.playbook, settings)  # before anything is changed for it
     if background.is_stack_down:
@@ -144,6 +161,7 @@ def _print_run(ended: ExecutionDocument, output: str, view: ProgressView, backgr
 @click.option("--digest", default=None, help="Start the playbook with this digest.")
 @workload_options
 @click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx before the first step.")
+@marks_options
 @priority_option("that of the playbook, else 5")
 @explained
 @traceparent_option
@@ -158,6 +176,7 @@ def start(
     digest: str | None,
     workload: dict[str, Any],
     ctx_sets: tuple[str, ...],
+    marks: dict[str, Any],
     priority: int | None,
     reason: str,
     correlation_id: str,
@@ -185,6 +204,7 @@ def start(
         reason=reason,
         correlation_id=correlation_id,
         traceparent=traceparent,
+        **marks,
     )
     if batch is not None:
         if following.wait or following.watch or output != "text":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -64,6 +64,21 @@ workload_options = bundled(
         ),
     ],
 )
+
+
+def labels_of(pairs: Iterable[str]) -> dict[str, str]:
+    """The labels of ``--label KEY=VALUE``.
+
+    Raises:
+        UsageError: one is not ``KEY=VALUE``.
+    """
+    found = {}
+    for text in pairs:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--label {text!r}: expected KEY=VALUE")
+        found[key] = value
+    return found
 
 
 def json_or_text(text: str) -> Any:

@@ -25,7 +25,7 @@ from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.base.verbs import lists
-from noetl_stream.cli.execution.selection import labels_of
+from noetl_stream.cli.execution.workload import labels_of
 from noetl_stream.cli.playbook.playbook_source import (
     PlaybookText,
     file_or_address,

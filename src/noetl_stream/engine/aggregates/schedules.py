@@ -312,7 +312,10 @@ class _Turn:
             started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
             self.state = replace(state, running=(*state.running, started))
             origin = Origin(self.given.aggregate_id, SCHEDULE, state.path, one.number)
-            self.messages.append(start(state, one.own_id, origin, cause="occurrence", found=found, workload=workload))
+            labels = state.terms.labels
+            self.messages.append(
+                start(state, one.own_id, origin, cause="occurrence", found=found, workload=workload, labels=labels)
+            )
             self._note(started, "started")
 
     def ended(self, fact: StartedEnded) -> None:

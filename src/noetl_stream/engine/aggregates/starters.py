@@ -175,6 +175,7 @@ def start(
     cause: str,
     found: Found,
     workload: dict[str, Any],
+    labels: dict[str, Any],
     digits_lost: Sequence[str] = (),
 ) -> InboxMessage:
     """The message that starts an execution. ``cause`` names the entry of the history."""
@@ -188,5 +189,6 @@ def start(
         reason=f"{origin.kind.lower()} {state.path}, {cause} {origin.number}",
         origin=origin,
         digits_lost=list(digits_lost),
+        labels=labels,
     )
     return InboxMessage(execution_id, request, AGGREGATES_FORMAT)

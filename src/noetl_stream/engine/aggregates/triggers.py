@@ -331,7 +331,14 @@ def _started(state: TriggerState, given: Given, arrival: Arrival, made: Starts, 
     origin = arrival.origin(given.aggregate_id, state.path, number)
     found, lost = given.found[state.lookup], digits_lost_in(state.terms, arrival.event)
     message = start(
-        state, arrival.execution_id, origin, cause="event", found=found, workload=made.workload, digits_lost=lost
+        state,
+        arrival.execution_id,
+        origin,
+        cause="event",
+        found=found,
+        workload=made.workload,
+        labels=dict(made.labels),
+        digits_lost=lost,
     )
     return Folded(state, (message,), (entry,), told(state, entry))
 

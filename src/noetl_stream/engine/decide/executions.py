@@ -7,8 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.choices import WORKLOAD, EvaluationNeeded, refusal_in
 from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.labels import labels_of
 from noetl_stream.engine.decide.slots import ask_for_execution, limit_failure
 from noetl_stream.engine.evolve.ctx import patch_ctx
+from noetl_stream.engine.scope import expression_failure
 from noetl_stream.engine.state import Execution, due_ms
 from noetl_stream.errors import WorkloadRefused
 from noetl_stream.model import events
@@ -206,6 +208,10 @@ def _start(
     if refused is not None:
         code, text, at = "invalid_workload", refused.message, refused.pointer
         return refuse([{"code": code, "message": text, "pointer": at}], text, code, at)
+    try:
+        labels = labels_of(plan, state.execution_id, request, pinned.workload)
+    except ExpressionError as error:
+        return _refuse_failure(expression_failure("metadata.labels", error))
     started = events.ExecutionStarted(
         digest=plan.digest,
         path=plan.path,
@@ -217,12 +223,12 @@ def _start(
         schemas=pinned.schemas,
         priority=pinned.priority,
         keys=plan.keys,
+        labels=labels,
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)
     except ExpressionError as error:
-        failure = limit_failure(error)
-        return refuse([{"code": failure.kind, "message": failure.message}], failure.message, failure.kind)
+        return _refuse_failure(limit_failure(error))
     facts: list[Fact] = [events.ExecutionEvaluated(True), started]
     if request.ctx:
         by = request.request_id, request.principal, request.reason, request.correlation_id
@@ -233,6 +239,10 @@ def _start(
         due = due_ms(state.at_ms, plan.timeout_s)
         facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due))
     return (*facts, first)
+
+
+def _refuse_failure(failure: ErrorInfo) -> Sequence[Fact]:
+    return refuse([{"code": failure.kind, "message": failure.message}], failure.message, failure.kind)
 
 
 def _refusal_of(plan: Plan, state: Execution, workload: dict[str, Any]) -> WorkloadRefused | None:

@@ -44,6 +44,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         schemas=fact.schemas,
         priority=fact.priority,
         keys=fact.keys,
+        labels=fact.labels,
         request=None,
         chosen={},
     )

@@ -16,6 +16,7 @@ from noetl_stream.errors import PayloadRefused, TooDeep
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import digits_lost
+from noetl_stream.model.labels import MAX_LABELS, MAX_NAME_CHARS
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.problems import FaultDocument
 from noetl_stream.settings.gateway_settings import BodySize, GatewayLimits
@@ -40,6 +41,13 @@ class RequestModel(BaseModel):
 Keys = Annotated[dict[str, Any], Field(default_factory=dict)]
 """An object of a JSON body, empty if it is not given."""
 
+
+LabelsGiven = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)], str | int | float | bool | None],
+    Field(
+        default_factory=dict, max_length=MAX_LABELS, description="Added to the playbook's labels, and override them."
+    ),
+]
 
 _Priority = Annotated[int, Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)]
 PriorityGiven = Annotated[

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from pydantic import Field
 
 from noetl_stream.concurrency import result_until
-from noetl_stream.gateway.http.bodies import Keys, Numbered, PriorityGiven, RequestModel, numbered_body, raw_body
+from noetl_stream.gateway.http.bodies import (
+    Keys,
+    LabelsGiven,
+    Numbered,
+    PriorityGiven,
+    RequestModel,
+    numbered_body,
+    raw_body,
+)
 from noetl_stream.gateway.http.parameters import (
     MAX_PAGE,
     MAX_POSITION,
@@ -52,6 +60,7 @@ class StartRequest(RequestModel):
     playbook: str | None = None
     workload: Annotated[Keys, Field(description="Merged deeply over the playbook's own.")]
     ctx: Annotated[Keys, Field(description="Set before the first step.")]
+    labels: LabelsGiven
     priority: PriorityGiven = None
 
 

@@ -97,12 +97,13 @@ STREAM_RATE: Final = StartRate(per_minute=60_000, burst=1_000)
 class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
     """What a trigger starts, and on which events.
 
-    Exactly one of ``webhook``, ``nats`` and ``execution`` is given. ``when``, ``workload`` and ``key`` are as written:
-    templates over ``event``.
+    Exactly one of ``webhook``, ``nats`` and ``execution`` is given. ``when``, ``workload``, ``labels`` and ``key`` are
+    as written: templates over ``event``.
     """
 
     when: str | bool = True
     workload: Mapping[str, Any] = {}
+    labels: Mapping[str, Any] = {}
     key: str | None = None
     webhook: Verification | None = None
     execution: EndedExecutions | None = None

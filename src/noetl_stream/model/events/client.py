@@ -32,7 +32,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     ``caller_keys`` are the keys whose slots the calling execution holds, which it shares, in its namespace;
     ``shared_keys`` those that are shared by namespaces (LANGUAGE §15).
     ``digits_lost`` are the JSON pointers of numbers in the JSON text of the workload, or of the event, that are no
-    doubles.
+    doubles. ``labels`` are added to those of the playbook, and override them.
     """
 
     kind: ClassVar = Kind("playbook")
@@ -54,6 +54,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     shared_keys: list[str] = []
     digits_lost: list[str] = []
     caller_keys: list[str] = []
+    labels: dict[str, Any] = {}
 
 
 class RequestForm(NamedTuple):

@@ -44,7 +44,7 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     """The execution has started. Pins what all later decisions read: digest, merged workload, limits, engine format,
     priority; the digests of the schemas that the playbook names in the catalog, by address; and whose the ``keys`` of
-    its limits are.
+    its limits are. ``labels`` are ``None`` if they are those that stand in the playbook.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -59,6 +59,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     schemas: dict[str, str] = {}
     priority: int = DEFAULT_PRIORITY
     keys: KeyScope = ALL_SHARED
+    labels: dict[str, Any] | None = None
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):

@@ -24,7 +24,7 @@ from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import digits_lost_text
-from noetl_stream.model.messages import FORMAT, Request
+from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, Request
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
@@ -166,7 +166,11 @@ class DirectExecutions:
         else:
             checked = await self._checking.plan(found.source, found.name)
         await refuse_workload(checked, wanted.workload, self._ports.evaluator)
-        more: dict[str, Any] = {"workload": dict(wanted.workload), "digits_lost": list(wanted.digits_lost)}
+        more: dict[str, Any] = {
+            "workload": dict(wanted.workload),
+            "digits_lost": list(wanted.digits_lost),
+            "labels": dict(wanted.labels),
+        }
         if (caller := read_traceparent(wanted.traceparent)) is not None:
             more |= msgspec.structs.asdict(caller)
         request = self._request(ids, checked, wanted, by, **more)
@@ -286,7 +290,7 @@ class DirectExecutions:
         begin = client_events.Rerun(
             execution_id, wanted.step, wanted.step_run_id, None if wanted.args is None else dict(wanted.args)
         )
-        request = self._request(ids, original, wanted, by, rerun=begin)
+        request = self._request(ids, original, wanted, by, rerun=begin, labels=await self._own_labels(original))
         await self._refuse_impossible(request, original)
         await self._submit(request, source=None)
         await until_begun(self._store, self._ports.bus, request.execution_id, PATIENCE_S)
@@ -294,6 +298,12 @@ class DirectExecutions:
             if isinstance(fact := codec.decode_fact(row.data), RerunRefused):
                 raise _ERRORS.get(fact.code, UsageError)(fact.reason)
         return await self.get(request.execution_id)
+
+    async def _own_labels(self, original: ExecutionRow) -> dict[str, Any]:
+        """The labels that its rerun is given: none if they are those that stand in its playbook."""
+        labels: dict[str, Any] = codec.decode_json(original.labels)
+        plan = await self._plan(original) if labels else None
+        return {} if plan is not None and labels == plan.labels else labels
 
     async def _refuse_impossible(self, request: Request, original: ExecutionRow) -> None:
         """Tries a rerun before it is requested: one that a server refuses has begun, and stays as a failed one.
@@ -365,7 +375,9 @@ class DirectExecutions:
             priority=wanted.priority,
             **{"trace_id": clock.random_bytes(16).hex(), **more},
         )
-        return Request(ids.execution_id, ids.request_id, fact, format=FORMAT)
+        # Servers of 0.3 would drop labels unread.
+        written = AGGREGATES_FORMAT if fact.labels else FORMAT
+        return Request(ids.execution_id, ids.request_id, fact, format=written)
 
     def _new_id(self) -> str:
         return uuid7(self._ports.clock.now_ms(), self._ports.clock.random_bytes(10))

@@ -74,7 +74,7 @@ class RedactedExecutions(Redacted):
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         verb = verb_of(Executions.page)
-        if chosen.error is None and not chosen.labels:
+        if not chosen.searches_values:
             page: ExecutionPage = await self._ask(verb, chosen, limit, cursor)
             return page
         size, found, looked_at = page_size(limit), list[ListedExecutionDocument](), 0

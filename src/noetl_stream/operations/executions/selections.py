@@ -84,13 +84,15 @@ class DirectSelections:
         return BulkDocument(items, dict(Counter(item.outcome for item in items)), following)
 
     async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
-        return await histogram_of(self._tallies(chosen), chosen, bars, self._clock.now_ms())
+        tallies = self._tallies(chosen, shown=chosen.searches_values)
+        return await histogram_of(tallies, chosen, bars, self._clock.now_ms())
 
     async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
-        return await groups_of(self._tallies(chosen), chosen, key)
+        shown = chosen.searches_values or key != "path"
+        return await groups_of(self._tallies(chosen, shown=shown), chosen, key, MOST_SHOWN if shown else MOST_LOOKED_UP)
 
-    def _tallies(self, chosen: ExecutionFilter) -> Tallies:
-        return self._store if chosen.error is None else _ShownTallies(self._executions, chosen)
+    def _tallies(self, chosen: ExecutionFilter, *, shown: bool) -> Tallies:
+        return _ShownTallies(self._executions, chosen) if shown else self._store
 
     async def _subjects(self, wanted: BulkOrder) -> tuple[list[_Subject], str | None]:
         if wanted.ids is None:
@@ -244,12 +246,13 @@ async def histogram_of(tallies: Tallies, chosen: ExecutionFilter, bars: int, now
     )
 
 
-async def groups_of(tallies: Tallies, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+async def groups_of(
+    tallies: Tallies, chosen: ExecutionFilter, by: str, most: int = MOST_LOOKED_UP
+) -> ExecutionGroupsDocument:
     kind, _, label = by.partition(":")
     if by != "path" and (kind != "label" or not label):
         raise UsageError(f"{by!r} is nothing to group by", hint="use `path`, or `label:` and the name of a label")
     wanted = listing_of(chosen)
-    most = _most_of(chosen, MOST_LOOKED_UP)
     found = await tallies.tally_executions(wanted, TallyKey(label=label or None), most)
     by_key: defaultdict[str | None, list[ExecutionTally]] = defaultdict(list)
     for tally in found:
@@ -262,7 +265,7 @@ async def groups_of(tallies: Tallies, chosen: ExecutionFilter, by: str) -> Execu
 
 
 def _most_of(chosen: ExecutionFilter, most: int) -> int:
-    return most if chosen.error is None else min(most, MOST_SHOWN)
+    return min(most, MOST_SHOWN) if chosen.searches_values else most
 
 
 def _tally_key(shown: ListedExecutionDocument, key: TallyKey) -> str | None:

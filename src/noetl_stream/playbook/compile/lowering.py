@@ -83,11 +83,17 @@ class Lowering(msgspec.Struct, frozen=True):
             keychain=MappingProxyType(document.keychain),
             reaches=reach_of_joins(steps),
             labels=MappingProxyType(document.labels),
+            label_templates=MappingProxyType(self._labels()),
             priority=document.priority,
             concurrency=self._limit(document.concurrency, bindings.STARTING, None),
         )
         self.expressions.warn_never_set()
         return plan
+
+    def _labels(self) -> dict[str, Template]:
+        visible = self.declared.visible(bindings.STARTING, None)
+        nodes = self.document.label_nodes
+        return {name: self.expressions.value(node, visible, on_server=True) for name, node in nodes.items()}
 
     def _step(self, step: StepDraft) -> StepPlan:
         pipeline = PipelineLowering(self.declared, self.expressions, step)

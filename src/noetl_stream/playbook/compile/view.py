@@ -52,6 +52,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         priority=plan.priority,
         limits=_lowered_limits(plan.limits),
         concurrency=_limit(plan.concurrency),
+        labels=dict(plan.labels),
         result=_source(plan.result),
         workload=dict(plan.workload),
         workload_schema=None if plan.workload_schema is None else plan.workload_schema.content,

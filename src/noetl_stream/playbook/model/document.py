@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json.codec import encode
+from noetl_stream.model.labels import label_fault
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
 from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
@@ -122,7 +123,7 @@ class Metadata(Section):
     description: str | None = described("What it is for; shown in lists.")
     tags: list[str] | None = described("Words for people.")
     labels: dict[str, Label] | None = described(
-        "Scalars by which playbooks and executions are found.",
+        "Scalars by which playbooks and executions are found; templates over `workload` are rendered at the start.",
         {"type": ["object", "null"], "additionalProperties": {"type": ["string", "number", "boolean", "null"]}},
     )
     annotations: dict[str, Any] | None = described("Anything else; the engine does not read it.")
@@ -214,12 +215,15 @@ class KeychainEntry(Section):
 
 
 class ParsedPlaybook(msgspec.Struct, frozen=True):
-    """A playbook document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given."""
+    """A playbook document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given.
+    ``label_nodes`` are the labels that hold a template.
+    """
 
     name: str
     path: str
     version: str | None
     labels: MappingOf[str, Any]
+    label_nodes: MappingOf[str, Node]
     pool: str
     priority: int | None
     entry: str | None
@@ -290,6 +294,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         path=metadata.path.removeprefix("/"),
         version=metadata.version,
         labels=metadata.labels or {},
+        label_nodes=_templates_in(child(top.metadata, "labels")),
         pool=spec.pool,
         priority=spec.priority,
         entry=spec.entry_step,
@@ -308,6 +313,12 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         workbook=top.workbook,
         concurrency=read_concurrency(policy.concurrency, problems),
     )
+
+
+def _templates_in(node: Node | None) -> MappingOf[str, Node]:
+    """The values of a mapping that hold a template."""
+    values = node.values if isinstance(node, Mapping) else {}
+    return {name: value for name, value in values.items() if holds_template(value)}
 
 
 def _with_indentation(root: Node, problems: Problems) -> Node:
@@ -422,6 +433,20 @@ def read_workload(node: Node | None, limits: Limits, problems: Problems) -> Mapp
         message = f"`workload` has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)"
         problems.error("limit_exceeded", message, node, "keep the data in a store and refer to it from the workload")
     return workload
+
+
+def read_labels(node: Node | None, problems: Problems) -> dict[str, Any]:
+    """Reads the ``labels`` that a schedule or trigger adds; none, after reporting, if they exceed their bounds."""
+    if node is None or is_null(node):
+        return {}
+    if not isinstance(node, Mapping):
+        report_wrong_type(node, "`labels`", "a mapping", problems)
+        return {}
+    labels: dict[str, Any] = node.plain()
+    templates = [name for name, value in node.values.items() if isinstance(value, Scalar) and holds_template(value)]
+    if fault := label_fault({**labels, **dict.fromkeys(templates)}):
+        problems.error("invalid_value", fault, node)
+    return labels
 
 
 def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, KeychainPlan]:

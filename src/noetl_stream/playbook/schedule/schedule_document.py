@@ -32,7 +32,7 @@ from noetl_stream.playbook.model.catalog_document import (
     schema_of,
     texts,
 )
-from noetl_stream.playbook.model.document import read_workload
+from noetl_stream.playbook.model.document import read_labels, read_workload
 from noetl_stream.playbook.model.sections import (
     MAPPING,
     NULL,
@@ -176,6 +176,7 @@ class ScheduleSpec(Section):
     )
     version: str | None = described("Its version. Default: the one registered last.")
     workload: Part = described("What executions are started with: templates over schedule.", MAPPING)
+    labels: Part = described("Labels of the executions that it starts. They are not rendered.", MAPPING)
     cron: list[str] | None = described(
         "Expressions of five fields, or of six with seconds in front.",
         texts({"type": "string", "maxLength": MAX_CRON_CHARS}, MAX_CRON),
@@ -220,7 +221,8 @@ def schedule_schema() -> Schema:
 
 
 class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of ``kind: Schedule``. ``labels`` are ``metadata.labels``; durations are in seconds.
+    """A document of ``kind: Schedule``. ``labels`` are ``metadata.labels``, ``start_labels`` those of the
+    executions that it starts; durations are in seconds.
 
     ``missed_within_s`` and ``pause_after_failures`` are ``None`` where the document does not say.
     """
@@ -232,6 +234,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
     labels: MappingOf[str, Any]
     call: PlaybookCall
     workload: MappingOf[str, Any]
+    start_labels: MappingOf[str, Any]
     recurrence: Recurrence
     jitter_s: int
     overlap: Overlap
@@ -248,6 +251,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
             playbook=self.call.path,
             version=self.call.version,
             workload=dict(self.workload),
+            labels=dict(self.start_labels),
             timetable=Timetable(**asdict(self.recurrence)),
             jitter_s=self.jitter_s,
             overlap=self.overlap,
@@ -266,9 +270,12 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
         return None
     check_playbook(spec.playbook, node, problems)
     workload = read_workload(spec.workload, limits, problems)
+    labels = read_labels(spec.labels, problems)
     if spec.workload is not None:
         templates = Templates(source.text, problems, limits)
         templates.template(spec.workload, Visible(frozenset([NAMESPACE]), {}, {}, {}), on_server=True)
+    if spec.labels is not None and holds_template(spec.labels):
+        problems.error("template_not_rendered", "`labels` of a schedule is not rendered", spec.labels, "write values")
     reading = _Reading(node, spec, problems)
     recurrence = reading.recurrence()
     jitter_s = reading.duration("jitter", MAX_JITTER_S) or 0
@@ -294,6 +301,7 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
         labels=metadata.labels or {},
         call=PlaybookCall(spec.playbook.removeprefix("/"), spec.version, node.values["playbook"]),
         workload=workload,
+        start_labels=labels,
         recurrence=recurrence,
         jitter_s=jitter_s,
         overlap=spec.overlap,

@@ -26,6 +26,7 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json.codec import check_text, decode_value, encode
 from noetl_stream.model.json.texts import charset_of, decode_body, digits_lost, media_type
+from noetl_stream.model.labels import label_fault
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import PlaybookCall
@@ -65,11 +66,12 @@ class Rules(msgspec.Struct, frozen=True):
     when: str | bool
     workload: Any
     key: str | None
+    labels: Any = {}
 
     @classmethod
     def from_terms(cls, terms: TriggerTerms) -> Rules:
         """The rules of a trigger's terms."""
-        return cls(terms.source, terms.when, terms.workload, terms.key)
+        return cls(terms.source, terms.when, terms.workload, terms.key, terms.labels)
 
 
 class Starts(NamedTuple):
@@ -77,6 +79,7 @@ class Starts(NamedTuple):
 
     workload: dict[str, Any]
     key: str
+    labels: Mapping[str, Any] = {}
 
 
 class Ignored(NamedTuple):
@@ -154,12 +157,13 @@ def concerns(wanted: EndedExecutions, path: str, labels: Mapping[str, Any], stat
 
 def match(rules: Rules, event: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Starts | Ignored:
     """Decides what the trigger does with an event. Never raises for the content of the event."""
-    when, workload, key = _compile_rules(encode(rules))
+    when, workload, labels, key = _compile_rules(encode(rules))
     scope = Scope({"event": event}, limits=limits, budget=Budget(limits.max_inline_operations))
     try:
         if not holds(when, scope):
             return Ignored.for_reason(f"`when` does not hold: {when.source}")
-        return _check_start(render(workload, scope), None if key is None else render(key, scope), limits)
+        rendered_key = None if key is None else render(key, scope)
+        return _check_start(render(workload, scope), render(labels, scope), rendered_key, limits)
     except ExpressionError as error:
         return Fault.for_reason(f"cannot be evaluated: {error}")
     except OverBudget:
@@ -170,7 +174,7 @@ def match(rules: Rules, event: Mapping[str, Any], limits: Limits = DEFAULT_LIMIT
         return Fault.for_reason(f"the workload cannot be stored: {error.message}")
 
 
-def _check_start(workload: Any, key: Any, limits: Limits) -> Starts | Ignored:
+def _check_start(workload: Any, labels: Any, key: Any, limits: Limits) -> Starts | Ignored:
     encoded = encode(workload)
     check_text(encoded)
     size = len(encoded)
@@ -179,24 +183,27 @@ def _check_start(workload: Any, key: Any, limits: Limits) -> Starts | Ignored:
         return Fault.for_reason(
             f"the workload has {size:,} bytes of JSON; the limit is {most:,} (limits.max_workload_bytes)"
         )
+    if fault := label_fault(labels):
+        return Fault.for_reason(f"`labels`: {fault}")
     if key is None:
-        return Starts(workload, "")
+        return Starts(workload, "", labels)
     text = key if isinstance(key, str) else encode(key).decode() if isinstance(key, int) else ""
     if not text or len(text) > MAX_KEY_CHARS or "\0" in text:
         return Fault.for_reason(
             f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters, none of them NUL"
         )
-    return Starts(workload, text)
+    return Starts(workload, text, labels)
 
 
 @lru_cache(maxsize=256)
-def _compile_rules(rules: bytes) -> tuple[Guard, Template, Template | None]:
+def _compile_rules(rules: bytes) -> tuple[Guard, Template, Template, Template | None]:
     read = msgspec.json.decode(rules, type=Rules)
     names = visible_in(read.source).namespaces
     key = read.key
     return (
         compile_guard(read.when, namespaces=names, bindings={}),
         compile_template(read.workload, namespaces=names, bindings={}, expressions_only=True),
+        compile_template(read.labels, namespaces=names, bindings={}, expressions_only=True),
         None if key is None else compile_template(key, namespaces=names, bindings={}, expressions_only=True),
     )
 

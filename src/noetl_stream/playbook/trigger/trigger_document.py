@@ -41,7 +41,7 @@ from noetl_stream.playbook.model.catalog_document import (
     read_head,
     schema_of,
 )
-from noetl_stream.playbook.model.document import Label, read_workload
+from noetl_stream.playbook.model.document import Label, read_labels, read_workload
 from noetl_stream.playbook.model.sections import (
     MAPPING,
     Part,
@@ -249,6 +249,7 @@ class TriggerSpec(Section):
         "What is sent, in place of starting a playbook."
     )
     workload: Part = described("What executions are started with, or what is sent: templates over event.", MAPPING)
+    labels: Part = described("Labels of what is started: templates over event.", MAPPING)
     key: Part = described("Events with the same key start one execution: a template over event.", or_null(TEXT))
     rate: Annotated[Part, Shaped(lambda: schema_of(RateSection))] = described("How often executions start.")
     allow_circle: bool | None = described(
@@ -304,6 +305,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
     nats = read_stream(part, problems) if kind == "nats" else None
     rate = read_rate(spec.rate, problems)
     workload = read_workload(spec.workload, limits, problems)
+    labels = read_labels(spec.labels, problems)
     if kind is not None:
         shape = EventShape.from_source(kind, webhook or execution or nats)
         _check_templates(spec, shape, Templates(source.text, problems, limits), problems)
@@ -326,6 +328,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
             version=spec.version,
             when=True if is_null(spec.when) else spec.when.plain(),
             workload=workload if notification is None else {"message": workload or "{{ event }}"},
+            labels=labels,
             key=None if is_null(spec.key) else spec.key.plain(),
             webhook=webhook,
             execution=execution,
@@ -462,9 +465,9 @@ def _is_pattern(path: str) -> bool:
 
 
 def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates, problems: Problems) -> None:
-    """Compiles ``when``, ``workload`` and ``key``, and reports reads that no event has."""
+    """Compiles ``when``, ``workload``, ``labels`` and ``key``, and reports reads that no event has."""
     visible = visible_in(shape.source)
-    for name in ("when", "workload", "key"):
+    for name in ("when", "workload", "labels", "key"):
         node = getattr(spec, name)
         if is_null(node):
             continue

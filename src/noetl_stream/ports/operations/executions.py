@@ -34,7 +34,7 @@ class RequestIds(msgspec.Struct, frozen=True, gc=False):
 class Start(msgspec.Struct, frozen=True, gc=False):
     """What to run: exactly one of ``playbook`` (its YAML text), ``digest``, and ``path`` with an optional version.
 
-    ``priority`` overrides the playbook's.
+    ``priority`` overrides the playbook's. ``labels`` are added to the playbook's, and override them.
     ``traceparent`` is the W3C header of the caller, whose trace the execution joins; any other text counts as none.
     ``digits_lost`` are the JSON pointers of numbers that lost digits where the workload was read.
     """
@@ -45,6 +45,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     playbook: str | None = None
     workload: Mapping[str, Any] = {}
     ctx: Mapping[str, Any] = {}
+    labels: Mapping[str, Any] = {}
     priority: int | None = None
     reason: str = ""
     correlation_id: str = ""
@@ -82,6 +83,11 @@ class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     started_before_ms: int | None = None
     error: Annotated[str | None, Meta(description="Words that the error has.", max_length=512)] = None
     scope: ItemsBelow = ()
+
+    @property
+    def searches_values(self) -> bool:
+        """Whether it searches values that may be hidden where an execution is shown."""
+        return self.error is not None or bool(self.labels)
 
 
 class ListedExecutionDocument(Document, frozen=True):

@@ -77,7 +77,11 @@ class CachedExecution:
 
     @property
     def labels(self) -> Mapping[str, Any]:
-        """The labels of the playbook; none if it cannot be used."""
+        """The labels that the execution started with; those of its playbook if it has no others, none if that cannot be
+        used.
+        """
+        if self.state is not None and self.state.labels is not None:
+            return self.state.labels
         return self.plan.labels if isinstance(self.plan, Plan) else NO_LABELS
 
     @property

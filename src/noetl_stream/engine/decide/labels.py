@@ -1,0 +1,33 @@
+"""The labels that an execution starts with: those of its playbook, and of the request over them (LANGUAGE §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.labels import label_fault
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, render
+
+
+def labels_of(
+    plan: Plan, execution_id: str, request: ExecutionRequested, workload: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The labels of an execution; ``None`` if they are those that stand in its playbook.
+
+    Raises:
+        ExpressionError: one cannot be rendered, or they exceed their bounds.
+    """
+    if not plan.label_templates and not request.labels:
+        return None
+    names = {"workload": workload, "execution_id": execution_id}
+    scope = Scope(names, {}, plan.limits, Budget(plan.limits.max_inline_operations))
+    try:
+        rendered = {name: render(template, scope) for name, template in plan.label_templates.items()}
+    except OverBudget:
+        raise ExpressionError("the labels cost more than a decision may spend: make them plainer") from None
+    labels = {**plan.labels, **rendered, **request.labels}
+    if fault := label_fault(labels):
+        raise ExpressionError(fault)
+    return labels

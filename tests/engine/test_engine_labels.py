@@ -1,0 +1,86 @@
+"""The labels of an execution: written in its playbook, rendered over its inputs, given at its start (LANGUAGE §1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from engine_scenarios import HEAD
+
+from noetl_stream.engine.effects import AddTerms
+from noetl_stream.engine.state import RecordedFact
+from noetl_stream.model.bounds import bounds_exceeded
+from noetl_stream.model.events import ExecutionFinished, ExecutionRequested, ExecutionStarted
+from noetl_stream.model.labels import MAX_LABELS, MAX_VALUE_CHARS
+from noetl_testkit.scenario.scenario import Scenario
+
+
+class Begun(Scenario):
+    """An execution of a playbook with these labels, asked for with more; ``terms`` are what it is found by."""
+
+    def __init__(self, written: str, workload: dict[str, Any] | None = None, **asked: Any) -> None:
+        head = HEAD.replace("path: tests/test", f"path: tests/test, labels: {written}")
+        super().__init__(head + "workflow: [ { step: start, tool: { kind: noop } } ]\n")
+        request = ExecutionRequested("request-1", self.plan.digest, self.plan.path, workload or {}, **asked)
+        effects = self.feed(RecordedFact(request)).effects
+        self.terms = {term for effect in effects if isinstance(effect, AddTerms) for term in effect.terms}
+
+
+def started(scenario: Scenario) -> ExecutionStarted:
+    (fact,) = scenario.facts(ExecutionStarted)
+    return fact
+
+
+def test_labels_over_the_workload_are_rendered_at_the_start_and_recorded() -> None:
+    labels = "{team: shop, order: '{{ workload.order.id }}', half: '{{ workload.n / 2 }}'}"
+    scenario = Begun(labels, {"order": {"id": "A-1"}, "n": 3})
+    assert started(scenario).labels == {"team": "shop", "order": "A-1", "half": 1.5} == scenario.execution.labels
+
+
+def test_what_a_start_is_given_lies_over_the_labels_of_the_playbook() -> None:
+    scenario = Begun("{team: shop, tier: 1}", labels={"team": "night", "ticket": 7})
+    assert started(scenario).labels == {"team": "night", "tier": 1, "ticket": 7}
+    assert scenario.terms == {"label:team=night", "label:tier=1", "label:ticket=7"}
+
+
+def test_labels_that_stand_in_the_playbook_are_not_recorded_again() -> None:
+    assert started(Begun("{team: shop}")).labels is None
+
+
+@pytest.mark.parametrize(
+    ("label", "workload", "expected"),
+    [
+        pytest.param(
+            "'{{ workload.order }}'", {}, "metadata.labels: `workload.order` is undefined", id="a missing input"
+        ),
+        pytest.param("'{{ workload.order }}'", {"order": {"id": 1}}, "label `order` must be a text", id="no scalar"),
+        pytest.param(
+            "'{{ workload.order }}'", {"order": "x" * (MAX_VALUE_CHARS + 1)}, "has 181 characters", id="too long"
+        ),
+    ],
+)
+def test_a_start_whose_label_cannot_be_made_is_refused_with_the_reason(
+    label: str, workload: dict[str, Any], expected: str
+) -> None:
+    (finished,) = Begun(f"{{order: {label}}}", workload).facts(ExecutionFinished)
+    assert finished.outcome.error is not None
+    assert expected in finished.outcome.error.message
+
+
+def test_a_label_that_is_null_counts_as_absent() -> None:
+    scenario = Begun("{order: '{{ workload.order | default(none) }}', team: a}")
+    assert scenario.terms == {"label:team=a"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({"a": "b"}, ""),
+        ({f"l{number}": 1 for number in range(MAX_LABELS + 1)}, "there are 65 labels"),
+        ({"a=b": 1}, "must have 1 to 64 characters"),
+        ({"a": [1]}, "must be a text"),
+        ({"a": "x" * (MAX_VALUE_CHARS + 1)}, "has 181 characters"),
+    ],
+)
+def test_a_request_has_bounded_labels(labels: dict[str, Any], expected: str) -> None:
+    assert bounds_exceeded(ExecutionRequested("r", "digest", labels=labels)).find(expected) >= 0 or not expected

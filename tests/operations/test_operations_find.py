@@ -1,0 +1,49 @@
+"""Finding an execution by what it was given: labels, its key, its inputs (LANGUAGE §1 *labels*)."""
+
+from __future__ import annotations
+
+import pytest
+from operations_stage import BY, OperationsStage, labelled
+
+from noetl_stream.errors import UsageError
+from noetl_stream.ports.operations.executions import ExecutionDocument, ExecutionFilter, RerunOptions, Start
+from noetl_testkit.simulation.work import work
+
+REFUND = labelled("refund", [{"step": "only", "tool": work(1)}], team="shop", order="{{ workload.order.id }}")
+
+
+def order(number: str) -> dict[str, dict[str, str]]:
+    return {"order": {"id": number}}
+
+
+async def found(stage: OperationsStage, **chosen: object) -> list[str]:
+    page = await stage.executions.page(ExecutionFilter(**chosen), 10, None)  # type: ignore[arg-type]
+    return [one.execution_id for one in page.items]
+
+
+async def test_an_execution_is_found_by_a_label_made_of_its_input(stage: OperationsStage) -> None:
+    first = await stage.run(REFUND, workload=order("A-1004"))
+    second = await stage.run(REFUND, workload=order("A-1005"))
+    assert second.labels == {"team": "shop", "order": "A-1005"}
+    assert await found(stage, labels={"order": "A-1005"}) == [second.execution_id]
+    assert await found(stage, labels={"team": "shop"}) == [second.execution_id, first.execution_id]
+
+
+async def test_an_execution_is_found_by_a_label_that_its_start_added(stage: OperationsStage) -> None:
+    ran = await stage.run(REFUND, workload=order("A-1"), labels={"ticket": "T-9", "team": "night"})
+    assert ran.labels == {"team": "night", "order": "A-1", "ticket": "T-9"}
+    assert await found(stage, labels={"ticket": "T-9"}) == [ran.execution_id]
+    assert await found(stage, labels={"team": "shop"}) == []
+
+
+async def test_a_rerun_has_the_labels_of_its_original(stage: OperationsStage) -> None:
+    original = await stage.run(REFUND, workload=order("A-1"), labels={"ticket": 9})
+    again = await stage.executions.rerun(original.execution_id, RerunOptions(step="only"), BY)
+    ended: ExecutionDocument = await stage.executions.wait(again.execution_id, 60)
+    assert ended.labels == original.labels == {"team": "shop", "order": "A-1", "ticket": 9}
+
+
+async def test_labels_beyond_their_bounds_are_refused_before_anything_starts(stage: OperationsStage) -> None:
+    with pytest.raises(UsageError, match="label `ticket` has 181 characters; the limit is 180"):
+        await stage.executions.start(Start(playbook=REFUND, labels={"ticket": "9" * 181}), BY)
+    assert await found(stage) == []
