@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from operations_stage import BY, OperationsStage, labelled
 
@@ -41,6 +43,46 @@ async def test_a_rerun_has_the_labels_of_its_original(stage: OperationsStage) ->
     again = await stage.executions.rerun(original.execution_id, RerunOptions(step="only"), BY)
     ended: ExecutionDocument = await stage.executions.wait(again.execution_id, 60)
     assert ended.labels == original.labels == {"team": "shop", "order": "A-1", "ticket": 9}
+
+
+async def test_a_second_start_with_a_unique_key_is_answered_with_the_first(stage: OperationsStage) -> None:
+    first = await stage.run(REFUND, workload=order("A-1"), key="order=A-1", unique=True)
+    again = await stage.executions.start(Start(playbook=REFUND, key="order=A-1", unique=True, workload=order("B")), BY)
+    assert (again.execution_id, again.already, first.already) == (first.execution_id, True, False)
+    assert await found(stage, key="order=A-1") == await found(stage) == [first.execution_id]
+    other = await stage.run(REFUND, workload=order("A-2"), key="order=A-2", unique=True)
+    assert not other.already and other.key == "order=A-2"
+
+
+async def test_of_two_starts_with_one_key_at_once_one_starts_and_both_are_answered_with_it(
+    stage: OperationsStage,
+) -> None:
+    wanted = Start(playbook=REFUND, key="order=A-1", unique=True, workload=order("A-1"))
+    started = await asyncio.gather(*(stage.executions.start(wanted, BY) for _ in range(3)))
+    (execution_id,) = {one.execution_id for one in started}
+    assert (await stage.executions.wait(execution_id, 60)).status == "completed"
+    assert await found(stage, key="order=A-1") == [execution_id]
+    refused = await stage.executions.page(ExecutionFilter(status=["failed"]), 9, None)
+    assert {one.error.kind for one in refused.items if one.error is not None} == {"key_taken"}
+
+
+async def test_a_key_that_is_not_unique_names_several_executions(stage: OperationsStage) -> None:
+    ran = [(await stage.run(REFUND, workload=order("A-1"), key="order=A-1")).execution_id for _ in range(2)]
+    assert await found(stage, key="order=A-1") == ran[::-1]
+    again = await stage.executions.rerun(ran[0], RerunOptions(step="only"), BY)
+    assert again.key == "order=A-1"
+
+
+async def test_a_start_that_was_refused_does_not_hold_its_key(stage: OperationsStage) -> None:
+    with pytest.raises(UsageError, match=r"metadata\.labels"):
+        await stage.executions.start(Start(playbook=REFUND, key="k", unique=True), BY)
+    ran = await stage.run(REFUND, workload=order("A-1"), key="k", unique=True)
+    assert (ran.status, ran.already) == ("completed", False)
+
+
+async def test_a_unique_start_without_a_key_is_refused(stage: OperationsStage) -> None:
+    with pytest.raises(UsageError, match="a unique start needs a key"):
+        await stage.executions.start(Start(playbook=REFUND, unique=True, workload=order("A-1")), BY)
 
 
 async def test_labels_beyond_their_bounds_are_refused_before_anything_starts(stage: OperationsStage) -> None:

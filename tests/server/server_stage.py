@@ -175,13 +175,20 @@ class Stage:
         return submission.execution_id
 
     async def request(
-        self, execution_id: str, request_id: str, source: str, *, known: bool = True, path: str = "tests/server"
+        self,
+        execution_id: str,
+        request_id: str,
+        source: str,
+        *,
+        known: bool = True,
+        path: str = "tests/server",
+        **more: Any,
     ) -> bytes:
         """Publishes a request. Returns its bytes."""
         digest = digest_of(source)
         if known:
             await self.blobs.put(subjects.playbook_key(digest), source.encode())
-        request = Request(execution_id, request_id, ExecutionRequested(request_id, digest, path))
+        request = Request(execution_id, request_id, ExecutionRequested(request_id, digest, path, **more))
         await self.requests.publish(request)
         return SIGNER.encode(request)
 

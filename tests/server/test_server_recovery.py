@@ -293,6 +293,20 @@ async def test_a_rebuild_says_once_that_its_partitions_are_behind_their_fences(
     assert said == [f"COMMANDS has fences of later epochs: giving {PARTITIONS} partitions back until theirs are later"]
 
 
+async def test_a_rebuild_claims_the_unique_keys_of_what_had_started(stage: Stage) -> None:
+    server = await stage.server()
+    stage.start_worker()
+    for execution_id in (EXECUTION, BESIDE):
+        await stage.request(execution_id, f"request-{execution_id}", ONE_STEP, key="order=1", unique=True)
+        await stage.ended(execution_id)
+    await stopped(stage, server)
+    keys = stage.tables.keys.copy()
+    put_back(stage, Stage().store.real.dump())
+    await rebuild(stage.new_server())
+    assert [holder for holder, _ in keys.values()] == [EXECUTION]
+    assert {key: holder for key, (holder, _) in stage.tables.keys.items()} == dict.fromkeys(keys, EXECUTION)
+
+
 async def test_only_an_empty_postgres_is_rebuilt_and_only_without_servers(stage: Stage) -> None:
     await stage.server()
     with pytest.raises(Conflict, match="stop the servers"):

@@ -144,6 +144,11 @@ def test_an_execution_has_the_labels_that_its_trigger_makes_of_the_event() -> No
     assert requested(fold(registered(labelled), event(7))).labels == {"n": 7, "team": "shop"}
 
 
+def test_the_key_of_an_event_is_that_of_its_execution() -> None:
+    keyed = replace(TERMS, key="order={{ event.json.n }}")
+    assert requested(fold(registered(keyed), event(7))).key == "order=7"
+
+
 def test_its_state_is_what_is_stored() -> None:
     state = fold(registered(replace(TERMS, key="{{ event.json.n }}")), event(7)).state
     assert codec.decode_as(TriggerState, codec.encode(state)) == state

@@ -125,8 +125,10 @@ class ParquetArchive:
         Raises:
             NotFound: there is no archive at this place.
         """
-        if chosen.labels or chosen.error is not None:
-            raise UsageError("an archive has no index of labels and errors", hint="use --status, --path, --older-than")
+        if chosen.searches_values:
+            raise UsageError(
+                "an archive has no index of labels, keys and errors", hint="use --status, --path, --older-than"
+            )
         query = """
             select arg_max(listed, position) from given
             where (len(?) = 0 or list_contains(?, status))

@@ -120,10 +120,11 @@ class Advanced(msgspec.Struct, frozen=True, gc=False):
 
 
 class InvalidPlan(NamedTuple):
-    """Stands in for a plan: the requested playbook cannot run for this reason."""
+    """Stands in for a plan: the requested playbook cannot run for this reason. ``kind`` is that of the error."""
 
     reason: str
     diagnostics: list[dict[str, Any]]
+    kind: str = "invalid_playbook"
 
 
 class Unloaded:
@@ -164,7 +165,7 @@ def advance(
     if _has_no_consequences(state, after, recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
-        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), None)
+        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason, plan.kind)), None)
     elif isinstance(plan, Unloaded):
         settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), None)
     else:

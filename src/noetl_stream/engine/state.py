@@ -324,6 +324,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     keys: KeyScope = ALL_SHARED
     returned: dict[str, int] = {}
     labels: dict[str, Any] | None = None
+    key: str = ""
 
     @property
     def ended(self) -> bool:

@@ -11,7 +11,7 @@ from noetl_stream.mcp.answers import ToolAnswer, part_of
 from noetl_stream.mcp.reading import MAX_SOURCE, Version
 from noetl_stream.mcp.tools import AgentCall, ExecutionId, Keys, OfChange, Tools
 from noetl_stream.model.events import CancelRequested, CtxPatched, InterventionFact, SignalReceived
-from noetl_stream.model.labels import MAX_LABELS
+from noetl_stream.model.labels import MAX_KEY_CHARS, MAX_LABELS
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
 
@@ -39,6 +39,8 @@ class ToStart(OfChange):
         dict[str, str | int | float | bool | None],
         Field(default_factory=dict, max_length=MAX_LABELS, description="Added to the playbook's own."),
     ]
+    key: Annotated[str, Field(max_length=MAX_KEY_CHARS, description="Its business key, such as order=A-1005.")] = ""
+    unique: Annotated[bool, Field(description="Answer with the execution that has the key, if there is one.")] = False
     priority: Annotated[
         int | None,
         Field(
@@ -68,6 +70,8 @@ async def start(call: AgentCall, given: ToStart) -> ToolAnswer:
         workload=given.workload,
         ctx=given.ctx,
         labels=given.labels,
+        key=given.key,
+        unique=given.unique,
         priority=given.priority,
         reason=given.reason,
     )

@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, Field
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.mcp.answers import ToolAnswer, list_answer, part_answer
 from noetl_stream.mcp.tools import AgentCall, Arguments, ExecutionId, OfList, OfPart, Tools
+from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Executions, StepRunRange
@@ -97,6 +98,7 @@ class ExecutionsWanted(OfList):
         str | None, Field(max_length=512, description="Of this playbook, or of playbooks below this path.")
     ] = None
     labels: Annotated[dict[str, str], Field(default_factory=dict, description="All of them must hold.")]
+    key: Annotated[str | None, Field(max_length=MAX_KEY_CHARS, description="Its business key.")] = None
     started_from: Moment = None
     started_before: Moment = None
     error: Annotated[str | None, Field(max_length=512, description="Words that the error has.")] = None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from noetl_stream.model.aggregates import AggregateRequested
 from noetl_stream.model.events import ClientFact, ExecutionRequested
-from noetl_stream.model.labels import label_fault
+from noetl_stream.model.labels import key_fault, label_fault
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
 from noetl_stream.model.rights import MAX_PATH_CHARS
 
@@ -30,7 +30,9 @@ def bounds_exceeded(fact: ClientFact | AggregateRequested) -> str:
     """Why a text of a request is too long, or a number out of range, in words; ``""`` if none is."""
     if isinstance(fact, ExecutionRequested) and fact.priority is not None and fact.priority not in PRIORITIES:
         return f"its priority is {fact.priority}; the lowest is {LOWEST_PRIORITY}, the highest {HIGHEST_PRIORITY}"
-    if isinstance(fact, ExecutionRequested) and (fault := label_fault(fact.labels)):
+    if isinstance(fact, ExecutionRequested) and (
+        fault := label_fault(fact.labels) or key_fault(fact.key, unique=fact.unique)
+    ):
         return fault
     for name, value in _texts(fact):
         if len(value) > MAX_CHARS[name]:

@@ -13,6 +13,9 @@ MAX_LABELS: Final = 64
 MAX_NAME_CHARS: Final = 64
 """The most characters of the name of a label."""
 
+MAX_KEY_CHARS: Final = 256
+"""The most characters of a business key."""
+
 MAX_VALUE_CHARS: Final = 180
 """The most characters of the value of a label as text, so that it is indexed whole."""
 
@@ -20,6 +23,13 @@ MAX_VALUE_CHARS: Final = 180
 def label_text(value: Any) -> str:
     """The value of a label as text, as filters compare it: ``1`` is ``"1"``, ``true`` is ``"true"``."""
     return value if isinstance(value, str) else codec.encode(value).decode()
+
+
+def key_fault(key: str, *, unique: bool) -> str:
+    """Why an execution cannot have this business key, in words; ``""`` if it can. An empty one is none."""
+    if unique and not key:
+        return "a unique start needs a key"
+    return f"its key has {len(key)} characters; the limit is {MAX_KEY_CHARS}" if len(key) > MAX_KEY_CHARS else ""
 
 
 def label_fault(labels: Mapping[str, Any]) -> str:

@@ -113,6 +113,7 @@ ERROR_KINDS: dict[str, str] = {
     "result_lost": "a result kept in the object store can no longer be read",
     "rerun_refused": "the rerun does not match its original",
     "invalid_playbook": "the requested playbook is unknown here, or has errors",
+    "key_taken": "another execution of the playbook has the unique key",
     "invalid_workload": "the workload does not match the playbook's schema of it; `code` is the JSON pointer",
     "internal": "a defect in this project",
 }

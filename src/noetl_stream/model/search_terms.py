@@ -32,6 +32,11 @@ def label_terms(labels: Mapping[str, Any]) -> set[str]:
     return {f"label:{name}={text}"[:MAX_LABEL_CHARS] for name, text in given}
 
 
+def key_terms(key: str) -> set[str]:
+    """The term of a business key; none if it is empty."""
+    return {f"key:{key}"} if key else set()
+
+
 def error_terms(error: Mapping[str, Any]) -> set[str]:
     """The terms of an error: the words of its kind, code, task and message."""
     return word_terms(" ".join(str(error.get(key) or "") for key in ("kind", "code", "task", "message")))

@@ -46,7 +46,10 @@ RejectionCode = Literal[
     "under_way",  # a backfill of the schedule is under way
     "nothing_due",  # the schedule has no occurrence there
     "older_servers",  # servers of an older version still run
+    "key_taken",  # another execution of the playbook has the unique key
 ]
+
+KEY_TAKEN: Final[RejectionCode] = "key_taken"
 
 
 class Rejection(msgspec.Struct, frozen=True, gc=False):

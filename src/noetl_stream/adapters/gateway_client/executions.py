@@ -20,7 +20,7 @@ from noetl_stream.ports.operations.executions import (
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 _GIVEN: Final = ("path", "version", "digest", "playbook", "priority")
-"""Sent with a start only if given: a gateway of version 0.3 does not know priorities and labels."""
+"""Sent with a start only if given: a gateway of version 0.3 does not know priorities, labels and keys."""
 
 MAX_WAIT_S: Final = 300.0
 """The longest that a gateway waits for one request."""
@@ -32,7 +32,7 @@ class GatewayExecutions(GatewayVerbs):
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         given = asdict(wanted)
         named = {name: given[name] for name in _GIVEN if given[name] is not None}
-        named |= {"labels": dict(wanted.labels)} if wanted.labels else {}
+        named |= {name: given[name] for name in ("labels", "key", "unique") if given[name]}
         body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
         key, headers = _key(ids), headers_of(wanted)
         if wanted.traceparent:

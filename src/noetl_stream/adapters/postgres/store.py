@@ -29,11 +29,12 @@ from noetl_stream.errors import Fenced, NotReady
 from noetl_stream.model.events.composite import with_composites
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.json import codec
-from noetl_stream.model.search_terms import error_terms, label_terms
+from noetl_stream.model.search_terms import error_terms, key_terms, label_terms
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.stores.cursors import Cursor, Repair
 from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
 from noetl_stream.ports.stores.store import (
+    LOST_AFTER_S,
     ExecutionRow,
     FedEvent,
     FeedFloor,
@@ -278,6 +279,13 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
         rows = await self._database.fetch("playbook", digest=digest)
         return row_of(PlaybookRow, rows[0]) if rows else None
 
+    async def hold_key(self, path: str, key: str, execution_id: str) -> str:
+        values = {"path": path, "key": key, "execution_id": execution_id}
+        return str(await self._value("hold_key", **values, lost_after_s=LOST_AFTER_S))
+
+    async def key_holder(self, path: str, key: str) -> str | None:
+        return next(iter(await self._column("key_holder", path=path, key=key)), None)
+
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
@@ -294,7 +302,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
             "delete_events", execution_id=execution_id, limit=EVENTS_AT_ONCE
         ):
             pass
-        terms = label_terms(codec.decode_json(row.labels))
+        terms = label_terms(codec.decode_json(row.labels)) | key_terms(row.key)
         if row.error is not None:
             terms |= error_terms(codec.decode_json(row.error))
         return bool(await self._database.fetch("delete_execution", execution_id=execution_id, terms=sorted(terms)))

@@ -26,6 +26,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     status: tuple[ExecutionStatus, ...]
     path: str | None
     labels: tuple[str, ...]
+    key: str | None
     error: str | None
     older_than_s: float | None
     since_ms: int | None
@@ -42,6 +43,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             self.status or statuses,
             self.path,
             labels_of(self.labels),
+            self.key,
             started_from_ms=self.since_ms,
             started_before_ms=min(ends, default=None),
             error=self.error,
@@ -85,6 +87,7 @@ filter_options = bundled(
         click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Match this status; repeatable."),
         click.option("--path", help="Match playbooks at or below this path."),
         click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Match this label; repeatable."),
+        click.option("--key", metavar="TEXT", help="Match this business key."),
         click.option(
             "--since",
             "since_ms",

@@ -66,8 +66,16 @@ LOOKUP_S: Final = 0.5
 
 marks_options = bundled(
     "marks",
-    lambda labels: {"labels": labels_of(labels)},
-    [click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add this label; repeatable.")],
+    lambda labels, key, unique: {"labels": labels_of(labels), "key": key, "unique": unique},
+    [
+        click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add this label; repeatable."),
+        click.option("--key", default="", metavar="TEXT", help="Its business key, such as order=A-1005."),
+        click.option(
+            "--unique",
+            is_flag=True,
+            help="Answer with the execution of this playbook that has the key, if there is one.",
+        ),
+    ],
 )
 """What executions are found by: fields of :class:`Start`."""
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import astuple
 
-from noetl_stream.cli.base.output import DOCUMENTS, Columns, Fields, print_documents, print_result, print_table, say
+from noetl_stream.cli.base.output import (
+    DOCUMENTS,
+    Columns,
+    Fields,
+    cell_text,
+    print_documents,
+    print_result,
+    print_table,
+    say,
+)
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
 
@@ -50,6 +59,10 @@ def print_execution(found: ExecutionDocument) -> None:
     for key in ("execution_id", "path", "status", "duration_s", "rerun_of", "discarded_tokens", "error"):
         if value := _status(found) if key == "status" else getattr(found, key):
             say(f"{key}: {_words(value)}")
+    if found.key is not None:
+        say(f"key: {found.key}")
+    if found.labels:
+        say("labels: " + " ".join(f"{name}={cell_text(value)}" for name, value in found.labels.items()))
     if found.origin is not None:
         say(f"started: by {found.origin.kind.lower()} {found.origin.path}, number {found.origin.number} of its history")
     for token in found.discarded or ():
@@ -96,6 +109,8 @@ def print_begun(found: ExecutionDocument) -> None:
     """Prints the warnings of an execution that has begun to stderr. Those of its tasks are printed at its end: it may
     have got there already.
     """
+    if found.already:
+        say(f"execution {found.execution_id} has the key {found.key} already: nothing was started", err=True)
     _print_warnings([one for one in found.warnings or () if not one.step and one.kind not in WITH_STATUS], err=True)
 
 

@@ -176,6 +176,7 @@ def start(
     found: Found,
     workload: dict[str, Any],
     labels: dict[str, Any],
+    key: str = "",
     digits_lost: Sequence[str] = (),
 ) -> InboxMessage:
     """The message that starts an execution. ``cause`` names the entry of the history."""
@@ -190,5 +191,6 @@ def start(
         origin=origin,
         digits_lost=list(digits_lost),
         labels=labels,
+        key=key,
     )
     return InboxMessage(execution_id, request, AGGREGATES_FORMAT)

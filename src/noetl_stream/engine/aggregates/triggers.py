@@ -338,6 +338,7 @@ def _started(state: TriggerState, given: Given, arrival: Arrival, made: Starts, 
         found=found,
         workload=made.workload,
         labels=dict(made.labels),
+        key=made.key,
         digits_lost=lost,
     )
     return Folded(state, (message,), (entry,), told(state, entry))

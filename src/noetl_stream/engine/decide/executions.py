@@ -224,6 +224,8 @@ def _start(
         priority=pinned.priority,
         keys=plan.keys,
         labels=labels,
+        key=request.key,
+        unique=request.unique,
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)

@@ -45,6 +45,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         priority=fact.priority,
         keys=fact.keys,
         labels=fact.labels,
+        key=fact.key,
         request=None,
         chosen={},
     )

@@ -32,6 +32,7 @@ from noetl_stream.gateway.http.parameters import (
 )
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.http.verbs import route_of, routes_of
+from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -61,6 +62,10 @@ class StartRequest(RequestModel):
     workload: Annotated[Keys, Field(description="Merged deeply over the playbook's own.")]
     ctx: Annotated[Keys, Field(description="Set before the first step.")]
     labels: LabelsGiven
+    key: Annotated[str, Field(max_length=MAX_KEY_CHARS, description="Its business key.")] = ""
+    unique: Annotated[
+        bool, Field(description="If an execution of the playbook has the key, answer with it, and start nothing.")
+    ] = False
     priority: PriorityGiven = None
 
 

@@ -28,6 +28,7 @@ from noetl_stream.model.events import (
     SignalReceived,
     TokenInjected,
 )
+from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.rights import Role
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionFilter, RerunOptions
@@ -170,6 +171,7 @@ class SelectionRequest(RequestModel):
     status: tuple[ExecutionStatus, ...] = ()
     path: str | None = None
     label: tuple[Label, ...] = ()
+    key: Annotated[str | None, Field(min_length=1, max_length=MAX_KEY_CHARS)] = None
     started_from: Moment | None = None
     started_before: Moment | None = None
     error: Annotated[str | None, Field(max_length=512)] = None
@@ -199,6 +201,7 @@ def _serve(verb: BulkVerb, role: Role, sent: type[SelectionRequest], summary: st
             status=sent.status,
             path=sent.path,
             labels=labels_in(sent.label),
+            key=sent.key,
             started_from_ms=ms_of(sent.started_from),
             started_before_ms=ms_of(sent.started_before),
             error=sent.error,

@@ -32,7 +32,8 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     ``caller_keys`` are the keys whose slots the calling execution holds, which it shares, in its namespace;
     ``shared_keys`` those that are shared by namespaces (LANGUAGE §15).
     ``digits_lost`` are the JSON pointers of numbers in the JSON text of the workload, or of the event, that are no
-    doubles. ``labels`` are added to those of the playbook, and override them.
+    doubles. ``labels`` are added to those of the playbook, and override them. ``key`` is the business key of the
+    execution; ``unique``: if another execution of the playbook holds it, this one does not start.
     """
 
     kind: ClassVar = Kind("playbook")
@@ -55,6 +56,8 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     digits_lost: list[str] = []
     caller_keys: list[str] = []
     labels: dict[str, Any] = {}
+    key: str = ""
+    unique: bool = False
 
 
 class RequestForm(NamedTuple):

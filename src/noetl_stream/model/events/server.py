@@ -44,7 +44,8 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     """The execution has started. Pins what all later decisions read: digest, merged workload, limits, engine format,
     priority; the digests of the schemas that the playbook names in the catalog, by address; and whose the ``keys`` of
-    its limits are. ``labels`` are ``None`` if they are those that stand in the playbook.
+    its limits are. ``labels`` are ``None`` if they are those that stand in the playbook. No other execution of the
+    playbook has a ``key`` that is ``unique``.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -60,6 +61,8 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     priority: int = DEFAULT_PRIORITY
     keys: KeyScope = ALL_SHARED
     labels: dict[str, Any] | None = None
+    key: str = ""
+    unique: bool = False
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.concurrency import beside
 from noetl_stream.errors import (
@@ -26,6 +27,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import digits_lost_text
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, Request
 from noetl_stream.model.secrets.credential import Redactor
+from noetl_stream.model.status import KEY_TAKEN
 from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
 from noetl_stream.operations.executions.reading.documents import (
@@ -170,12 +172,18 @@ class DirectExecutions:
             "workload": dict(wanted.workload),
             "digits_lost": list(wanted.digits_lost),
             "labels": dict(wanted.labels),
+            "key": wanted.key,
+            "unique": wanted.unique,
         }
         if (caller := read_traceparent(wanted.traceparent)) is not None:
             more |= msgspec.structs.asdict(caller)
+        with_waits = not isinstance(checked, CheckedText)
         request = self._request(ids, checked, wanted, by, **more)
-        await self._submit(request, source=None if stored else found.source)
-        return await self._document(request.execution_id, with_waits=not isinstance(checked, CheckedText))
+        holder = await self._store.key_holder(checked.path, wanted.key) if wanted.unique else None
+        if holder is None:
+            holder = await self._submit(request, source=None if stored else found.source)
+        document = await self._document(holder, with_waits=with_waits)
+        return document if holder == request.execution_id else replace(document, already=True)
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         size = page_size(limit)
@@ -290,7 +298,9 @@ class DirectExecutions:
         begin = client_events.Rerun(
             execution_id, wanted.step, wanted.step_run_id, None if wanted.args is None else dict(wanted.args)
         )
-        request = self._request(ids, original, wanted, by, rerun=begin, labels=await self._own_labels(original))
+        request = self._request(
+            ids, original, wanted, by, rerun=begin, key=original.key, labels=await self._own_labels(original)
+        )
         await self._refuse_impossible(request, original)
         await self._submit(request, source=None)
         await until_begun(self._store, self._ports.bus, request.execution_id, PATIENCE_S)
@@ -375,17 +385,19 @@ class DirectExecutions:
             priority=wanted.priority,
             **{"trace_id": clock.random_bytes(16).hex(), **more},
         )
-        # Servers of 0.3 would drop labels unread.
-        written = AGGREGATES_FORMAT if fact.labels else FORMAT
+        # Servers of 0.3 would drop labels and keys unread.
+        written = AGGREGATES_FORMAT if fact.labels or fact.key else FORMAT
         return Request(ids.execution_id, ids.request_id, fact, format=written)
 
     def _new_id(self) -> str:
         return uuid7(self._ports.clock.now_ms(), self._ports.clock.random_bytes(10))
 
-    async def _submit(self, request: Request, source: str | None) -> None:
-        """Publishes a request until it is answered; an answered one is not published again."""
+    async def _submit(self, request: Request, source: str | None) -> str:
+        """Publishes a request until it is answered; an answered one is not published again. Returns the id of the
+        execution, which is another one if that holds the unique key.
+        """
         if await self._store.request(request.execution_id, request.request_id) is not None:
-            return
+            return request.execution_id
         if source is not None:
             await self._client.put(source)
         if self._unanswered is not None:
@@ -394,9 +406,13 @@ class DirectExecutions:
         try:
             await self._client.begin(request, follower, unanswered=self._patience(request.execution_id))
         except RequestRefused as refused:
+            for one in refused.diagnostics:
+                if one.get("code") == KEY_TAKEN:
+                    return str(one["execution_id"])
             raise _error(refused) from None
         finally:
             await follower.close()
+        return request.execution_id
 
     async def _row(self, execution_id: str) -> ExecutionRow:
         return await known_row(self._store, execution_id)

@@ -92,4 +92,4 @@ def _matches(chosen: ExecutionFilter, shown: ListedExecutionDocument) -> bool:
     words = word_terms(chosen.error or "")
     if words and (shown.error is None or not words <= error_terms(msgspec.structs.asdict(shown.error))):
         return False
-    return label_terms(chosen.labels) <= label_terms(shown.labels)
+    return label_terms(chosen.labels) <= label_terms(shown.labels) and chosen.key in (None, shown.key)

@@ -26,7 +26,7 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json.codec import check_text, decode_value, encode
 from noetl_stream.model.json.texts import charset_of, decode_body, digits_lost, media_type
-from noetl_stream.model.labels import label_fault
+from noetl_stream.model.labels import MAX_KEY_CHARS, label_fault
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import PlaybookCall
@@ -51,7 +51,6 @@ from noetl_stream.trigger.events import StreamEvent, WebhookEvent
 from noetl_stream.trigger.signatures import WebhookDelivery
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessage
 
-MAX_KEY_CHARS: Final = 256
 MAX_REASON_CHARS: Final = 1_000
 MAX_FIELDS: Final = 1000
 """The most fields of a form or of the query of an address."""

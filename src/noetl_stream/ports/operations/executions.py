@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from noetl_stream.model.envelope import EventDocument, Time
 from noetl_stream.model.events import InterventionFact
+from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import ExecutionStatus, RunStatus
@@ -35,6 +36,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     """What to run: exactly one of ``playbook`` (its YAML text), ``digest``, and ``path`` with an optional version.
 
     ``priority`` overrides the playbook's. ``labels`` are added to the playbook's, and override them.
+    ``key`` is its business key; ``unique``: if an execution of the playbook has that key, it is the answer.
     ``traceparent`` is the W3C header of the caller, whose trace the execution joins; any other text counts as none.
     ``digits_lost`` are the JSON pointers of numbers that lost digits where the workload was read.
     """
@@ -46,6 +48,8 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     workload: Mapping[str, Any] = {}
     ctx: Mapping[str, Any] = {}
     labels: Mapping[str, Any] = {}
+    key: str = ""
+    unique: bool = False
     priority: int | None = None
     reason: str = ""
     correlation_id: str = ""
@@ -79,6 +83,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     status: Annotated[Sequence[ExecutionStatus], Meta(description="Any of these.")] = ()
     path: Annotated[str | None, Meta(description="Of this playbook, or of playbooks below it.")] = None
     labels: Labels = {}
+    key: Annotated[str | None, Meta(description="Its business key.", min_length=1, max_length=MAX_KEY_CHARS)] = None
     started_from_ms: int | None = None
     started_before_ms: int | None = None
     error: Annotated[str | None, Meta(description="Words that the error has.", max_length=512)] = None
@@ -87,10 +92,10 @@ class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     @property
     def searches_values(self) -> bool:
         """Whether it searches values that may be hidden where an execution is shown."""
-        return self.error is not None or bool(self.labels)
+        return self.error is not None or self.key is not None or bool(self.labels)
 
 
-class ListedExecutionDocument(Document, frozen=True):
+class ListedExecutionDocument(Document, frozen=True, kw_only=True):
     """An execution in a list."""
 
     execution_id: str
@@ -104,6 +109,7 @@ class ListedExecutionDocument(Document, frozen=True):
     duration_s: float | None
     labels: dict[str, Any]
     error: ErrorInfo | None
+    key: str | None = None
 
 
 class ExecutionPage(DocumentPage[ListedExecutionDocument], frozen=True):
@@ -260,11 +266,11 @@ class WarningDocument(Document, frozen=True):
     step: str | None
 
 
-class ExecutionDocument(ListedExecutionDocument, frozen=True):
+class ExecutionDocument(ListedExecutionDocument, frozen=True, kw_only=True):
     """An execution. A ``result`` that is kept by reference is ``{"$reference": …}``: ``…/result`` has it. ``steps`` and
     ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them. ``discarded`` and ``warnings``
     have the first 100 each, and are null where the journal is long and the execution has not ended. Without a start
-    ``priority`` is the one asked for.
+    ``priority`` is the one asked for. ``already``: a start with a unique key found it, and started nothing.
     """
 
     result: Any
@@ -282,6 +288,7 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True):
     waits: list[WaitDocument] | None
     priority: int | None = None
     origin: OriginDocument | None = None
+    already: bool = False
 
 
 class ResultDocument(Document, frozen=True):
@@ -453,6 +460,8 @@ class Executions(Protocol):
     @verb("POST", "/executions", scope="special")
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         """The execution as :meth:`get` shows it, once the request is committed.
+
+        With a unique key that an execution of the playbook has, it is that one, and nothing starts.
 
         Raises:
             PlaybookRefused: the playbook has errors, with its diagnostics; nothing was started.

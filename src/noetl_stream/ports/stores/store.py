@@ -78,7 +78,8 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first, or
     ``evaluation`` while templates are evaluated by another process.
     ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object, which a
-    start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``stored_bytes`` are those
+    start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``key`` is its business
+    key, empty until it has started. ``stored_bytes`` are those
     of the objects that its workers have stored.
     """
 
@@ -107,6 +108,7 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     labels: Json = b"{}"
     rerun_of: str | None = None
     stored_bytes: int = 0
+    key: str = ""
 
 
 class RequestRow(Row, frozen=True, kw_only=True):
@@ -233,6 +235,10 @@ class Tick(AggregateParts, frozen=True, kw_only=True):
     limit_slots_gone: Sequence[LimitSlotKey] = ()
 
 
+LOST_AFTER_S: Final = 600.0
+"""How long after the claim of a unique key its execution may not have been stored, until another may take the key."""
+
+
 class ListingFilter(msgspec.Struct, frozen=True, gc=False):
     """The executions to list: those that match all of these.
 
@@ -267,6 +273,7 @@ class ListedExecution(msgspec.Struct, frozen=True, gc=False):
     updated_ms: int
     error: bytes | None
     labels: bytes
+    key: str
 
 
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):
@@ -444,6 +451,12 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def execution(self, execution_id: str) -> ExecutionRow | None: ...
 
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]: ...
+
+    async def hold_key(self, path: str, key: str, execution_id: str) -> str:
+        """Claims a unique key of the playbook at ``path``; returns the execution that holds it, perhaps another one."""
+
+    async def key_holder(self, path: str, key: str) -> str | None:
+        """The started execution that holds a unique key of the playbook at ``path``."""
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         """Newest first, by id, which begins with the time. ``before`` is the id to continue before."""

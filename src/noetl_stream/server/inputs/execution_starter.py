@@ -16,13 +16,14 @@ from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.events import ExecutionRequested, KeyScope
 from noetl_stream.model.rights import namespace_of
+from noetl_stream.model.status import KEY_TAKEN
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, credential_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.ports.stores.catalog import ADDRESS_FORM, SCHEMA, Catalog, NotRegistered, find_entry, read_address
-from noetl_stream.ports.stores.store import PlaybookRow
+from noetl_stream.ports.stores.store import PlaybookRow, Store
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, check_path
@@ -43,7 +44,7 @@ class ExecutionStarter:
         if known is None:
             self._executions.begin(execution_id, UNLOADED)
             return None
-        self._executions.begin(execution_id, await self._runnable_plan(known.plan, request))
+        self._executions.begin(execution_id, await self._runnable_plan(execution_id, known.plan, request))
         return known.row
 
     async def take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
@@ -52,11 +53,13 @@ class ExecutionStarter:
         if cached is None or not isinstance(cached.plan, Unloaded) or not isinstance(known, KnownPlaybook):
             return
         if cached.state is not None and cached.state.request is not None:
-            cached.plan = await self._runnable_plan(known.plan, cached.state.request)
+            cached.plan = await self._runnable_plan(execution_id, known.plan, cached.state.request)
             if known.row is not None:
                 tick.playbooks[known.row.digest] = known.row
 
-    async def _runnable_plan(self, known: Plan | InvalidPlan, request: ExecutionRequested) -> Plan | InvalidPlan:
+    async def _runnable_plan(
+        self, execution_id: str, known: Plan | InvalidPlan, request: ExecutionRequested
+    ) -> Plan | InvalidPlan:
         """Returns the playbook of a request with everything it needs to run; or why it may not run."""
         ports = self._parts.ports
         grants = ports.grants.current() if ports.grants is not None else None
@@ -64,7 +67,8 @@ class ExecutionStarter:
         plan = with_keys(check_grants(check_path(known), grants, caller), grants)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, ports.catalog, grants)
-        return self._parts.formats.with_format(await with_credentials(plan, ports.secrets, grants))
+        plan = self._parts.formats.with_format(await with_credentials(plan, ports.secrets, grants))
+        return await with_key(plan, ports.store, execution_id, request) if request.unique else plan
 
     async def _caller_of(self, request: ExecutionRequested) -> str | None:
         """Returns the path of the calling playbook; ``None`` if the execution was not called."""
@@ -72,6 +76,23 @@ class ExecutionStarter:
             return None
         row = await self._parts.ports.store.execution(request.parent.execution_id)
         return row.path if row is not None else ""
+
+
+async def with_key(
+    plan: Plan | InvalidPlan, store: Store, execution_id: str, request: ExecutionRequested
+) -> Plan | InvalidPlan:
+    """Returns ``plan`` if the execution holds its unique key from now on; or why it may not run: another one does.
+
+    Raises:
+        Unreachable: the database does not answer.
+    """
+    if isinstance(plan, InvalidPlan):
+        return plan
+    holder = await store.hold_key(plan.path, request.key, execution_id)
+    if holder == execution_id:
+        return plan
+    text = f"execution {holder} of playbook {plan.path} has the key {request.key}"
+    return InvalidPlan(text, [{"code": KEY_TAKEN, "message": text, "execution_id": holder}], KEY_TAKEN)
 
 
 UNGRANTED_KINDS: Final = frozenset({"noop", "wait", "playbook", SECRETS_KIND})

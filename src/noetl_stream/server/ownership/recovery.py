@@ -22,7 +22,7 @@ from noetl_stream.engine.effects import (
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model.aggregates import SlotHeld, StartedBefore
-from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact, SlotGranted
+from noetl_stream.model.events import ClientRequest, ExecutionRequested, ExecutionStarted, Fact, SlotGranted
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage, AggregateRequest, JournalRecord, Request
 from noetl_stream.model.status import Rejection
@@ -225,6 +225,7 @@ class _Restoring:
         self._ticks_left = ticks
         self._tick = PendingTick()
         self._bytes = 0
+        self._keys: list[tuple[str, str, str]] = []
         self.restored = Restored()
         self.origins: dict[str, str] = {}
 
@@ -255,6 +256,9 @@ class _Restoring:
         if tick.segments or tick.requests:
             await self._committer.write(tick, {self._partition})
             self._ticks_left -= 1
+        keys, self._keys = self._keys, []
+        for path, key, execution_id in keys:
+            await self._store.hold_key(path, key, execution_id)
         for execution_id, touched in tick.touched.items():
             if touched.state.ended:
                 self._executions.end(execution_id)
@@ -286,6 +290,8 @@ class _Restoring:
                 self._recall(after)
             effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
             self._collect(execution_id, after, effects)
+            started = (fact for fact in decisions if isinstance(fact, ExecutionStarted) and fact.unique)
+            self._keys += [(fact.path, fact.key, execution_id) for fact in started]
             if after.ended and (before is None or not before.ended):
                 told = self._ends.end_messages(after, cached.labels, cached.at_ms, again_since_ms=self._since_ms)
                 self._tick.tell_ends(told, after)

@@ -440,6 +440,7 @@ def execution_row(
         labels=codec.encode(dict(labels)) if labels else EMPTY,
         rerun_of=state.rerun_of or None,
         stored_bytes=state.stored_bytes,
+        key=state.key,
     )
 
 

@@ -121,7 +121,7 @@ class ReadingConformance:
         assert await listed(store, ListingFilter(["running"], "p"), 9, "02-a") == ["00-a"]
         assert await listed(store, ListingFilter(["failed"])) == []
         newest = (await store.list_executions(ListingFilter(), 1, None))[0]
-        assert astuple(newest) == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}")
+        assert astuple(newest) == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}", "")
 
     async def test_recent_executions_are_those_of_exactly_one_path_newest_first(self, store: Store) -> None:
         rows = [
@@ -289,6 +289,34 @@ class ListingConformance:
         await committed(store, executions=[row])
         (found,) = await store.list_executions(ListingFilter(), 9, None)
         assert (found.error, found.labels, found.digest) == (row.error, row.labels, row.digest)
+
+
+class KeyConformance:
+    """Unique keys of executions: one holder, in the order of the claims."""
+
+    async def test_the_first_claim_of_a_key_holds_it_whoever_asks_again(self, store: Store) -> None:
+        assert await store.hold_key("p", "k", "a") == await store.hold_key("p", "k", "b") == "a"
+        assert await store.hold_key("p", "k", "a") == "a"
+        assert (await store.hold_key("q", "k", "b"), await store.hold_key("p", "l", "c")) == ("b", "c")
+        assert await store.key_holder("p", "k") is None, "it has not started"
+        await committed(store, executions=[execution_row("a", path="p", key="k")])
+        assert await store.key_holder("p", "k") == await store.hold_key("p", "k", "b") == "a"
+        (found,) = await store.list_executions(ListingFilter(), 9, None)
+        assert found.key == "k"
+
+    async def test_a_start_that_was_refused_leaves_its_key_to_the_next(self, store: Store) -> None:
+        await store.hold_key("p", "k", "a")
+        await committed(store, executions=[execution_row("a", path="p", status="failed", finished_ms=9)])
+        assert await store.hold_key("p", "k", "b") == await store.hold_key("p", "k", "c") == "b"
+
+    async def test_a_key_is_free_once_its_execution_is_deleted(self, store: Store) -> None:
+        await store.hold_key("p", "k", "a")
+        row = execution_row("a", path="p", key="k", status="completed", finished_ms=9)
+        await committed(store, executions=[row], terms=terms_of([row], "key:k"))
+        assert await listed(store, ListingFilter(terms=["key:k"])) == ["a"]
+        assert await store.delete_execution("a")
+        assert await store.hold_key("p", "k", "b") == "b"
+        await store.delete_execution("b")
 
 
 class TallyingConformance:

@@ -35,6 +35,7 @@ from noetl_testkit.conformance.aggregates import AggregateConformance
 from noetl_testkit.conformance.limits import LimitConformance
 from noetl_testkit.conformance.listing import (
     DeletingConformance,
+    KeyConformance,
     ListingConformance,
     ReadingConformance,
     TallyingConformance,
@@ -511,6 +512,7 @@ class StoreConformance(
     WaitingConformance,
     ObjectUseConformance,
     ListingConformance,
+    KeyConformance,
     TallyingConformance,
     DeletingConformance,
 ):

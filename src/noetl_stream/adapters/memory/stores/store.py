@@ -29,6 +29,7 @@ from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.store import (
     LONGEST_LEASE_S,
+    LOST_AFTER_S,
     ExecutionRow,
     InboxItem,
     InboxRow,
@@ -362,6 +363,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         tables.inbox = {seq: one for seq, one in tables.inbox.items() if one.execution_id != execution_id}
         tables.stale_reports = [one for one in tables.stale_reports if one.execution_id != execution_id]
         tables.terms = {term for term in tables.terms if term[1] != execution_id}
+        tables.keys = {key: holder for key, holder in tables.keys.items() if holder[0] != execution_id}
         return True
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
@@ -417,6 +419,21 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         """Returns known executions. See :meth:`noetl_stream.ports.stores.store.Store.executions`."""
         rows = self.tables.executions
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
+
+    async def hold_key(self, path: str, key: str, execution_id: str) -> str:
+        now_s = self._clock.monotonic_s()
+        holder, claimed_s = self.tables.keys.get((path, key), (execution_id, now_s))
+        row = self.tables.executions.get(holder)
+        is_refused = row is not None and row.finished_ms is not None and not row.key
+        if is_refused or (row is None and claimed_s < now_s - LOST_AFTER_S):
+            holder = execution_id
+        self.tables.keys[path, key] = holder, now_s if holder == execution_id else claimed_s
+        return holder
+
+    async def key_holder(self, path: str, key: str) -> str | None:
+        holder, _ = self.tables.keys.get((path, key), ("", 0))
+        row = self.tables.executions.get(holder)
+        return row.execution_id if row is not None and row.key == key else None
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         chosen = [row for row in self._matching(wanted) if before is None or row.execution_id < before]

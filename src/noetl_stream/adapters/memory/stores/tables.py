@@ -122,6 +122,7 @@ class MemoryTables:
     events_floor: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    keys: dict[tuple[str, str], tuple[str, float]] = field(default_factory=dict)
     stale_reports: list[StaleReportRow] = field(default_factory=list)
     snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
     servers: dict[str, tuple[KnownServer, float]] = field(default_factory=dict)

@@ -56,6 +56,7 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
         finished=iso_or_none(row.finished_ms),
         duration_s=None if row.finished_ms is None else round((row.finished_ms - row.started_ms) / 1000, 3),
         labels=codec.decode_json(row.labels),
+        key=row.key or None,
         error=error_of(row),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.model.search_terms import label_terms, word_terms
+from noetl_stream.model.search_terms import key_terms, label_terms, word_terms
 from noetl_stream.model.status import STATUSES
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.ports.operations.executions import ExecutionFilter
@@ -57,7 +57,7 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
     return ListingFilter(
         chosen.status,
         path,
-        sorted(label_terms(chosen.labels) | words),
+        sorted(label_terms(chosen.labels) | key_terms(chosen.key or "") | words),
         chosen.started_from_ms,
         chosen.started_before_ms,
         (path,) if path is not None and chosen.scope else tuple(chosen.scope),

@@ -12,6 +12,7 @@ grant execute on function
 
 grant select on
     noetl.migration, noetl.meta, noetl.partition, noetl.event, noetl.request, noetl.execution, noetl.execution_term,
+    noetl.execution_key,
     noetl.snapshot, noetl.timer, noetl.inbox, noetl.object_use, noetl.credential_use, noetl.feed, noetl.feed_floor,
     noetl.dead_letter, noetl.server, noetl.aggregate, noetl.aggregate_history,
     noetl.limit_slot

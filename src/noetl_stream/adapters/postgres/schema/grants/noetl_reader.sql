@@ -3,7 +3,7 @@
 grant usage on schema noetl to noetl_reader;
 grant select on
     noetl.migration, noetl.meta, noetl.partition, noetl.event, noetl.event_month, noetl.history, noetl.request, noetl.playbook,
-    noetl.execution, noetl.execution_term, noetl.snapshot, noetl.timer, noetl.inbox, noetl.object_use,
+    noetl.execution, noetl.execution_term, noetl.execution_key, noetl.snapshot, noetl.timer, noetl.inbox, noetl.object_use,
     noetl.credential_use, noetl.feed, noetl.feed_floor, noetl.dead_letter, noetl.stale_report, noetl.catalog,
     noetl.catalog_deleted, noetl.audit, noetl.audit_answer, noetl.audit_chain, noetl.aggregate, noetl.aggregate_history,
     noetl.limit_slot, noetl.grant_revision

@@ -27,6 +27,7 @@ grant select, insert on noetl.event, noetl.playbook to noetl_server;
 -- Those of aggregates, which never end, are trimmed.
 grant select, insert, delete on noetl.request to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;
+grant select, insert, update (execution_id, claimed_at) on noetl.execution_key to noetl_server;
 grant select, insert, update, delete on noetl.snapshot to noetl_server;
 grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;
 grant select, insert, delete on noetl.inbox to noetl_server;
