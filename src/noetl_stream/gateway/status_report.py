@@ -16,8 +16,8 @@ from noetl_stream.model.messages import MemoryUse
 from noetl_stream.model.status import LIVE
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import Cluster, PoolDocument
-from noetl_stream.ports.stores.dead_letters import LetterSource
 from noetl_stream.ports.self_reports import StoreUses
+from noetl_stream.ports.stores.dead_letters import LetterSource
 from noetl_stream.ports.stores.idempotency import KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.ports.traces import Tracing
