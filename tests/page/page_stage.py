@@ -135,6 +135,17 @@ workflow:
     tool: {{kind: noop, args: {{said: "{{{{ workload[workload.names[0]].more }}}}"}}}}
 """
 
+IMPORT: Final = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: import, path: team/import}
+executor: {spec: {policy: {concurrency: {key: "import-{{ workload.customer }}", limit: 1}}}}
+workload: {customer: acme}
+workflow:
+  - step: import
+    tool: {name: go, kind: wait, signal: go, timeout_s: 36000}
+"""
+
 SCHEDULE: Final = """\
 apiVersion: noetl.io/v2
 kind: Schedule
@@ -234,6 +245,7 @@ class Shown(NamedTuple):
             "hostile-trigger": f"/triggers?open={quote(LONG_PATH, '')}&event=1",
             "health": "/system",
             "pools": "/system/pools",
+            "limits": "/system/limits?open=import-acme&namespace=team",
             "workers": "/system/workers",
             "partitions": "/system/partitions",
             "dead-letters": f"/system/dead-letters?open={self.ids['letter']}",
@@ -259,6 +271,8 @@ async def something_to_show(hostile: bool = True) -> AsyncIterator[Shown]:
         made = _Maker(stage, {})
         for text in (EARLIER, NIGHTLY, APPROVAL, (PLAYBOOKS / "approval_by_signal.yaml").read_text()):
             await stage.operations.playbooks.register(text.encode(), "playbook", "token:local")
+        for name in ("holds", "waits", "waits too"):
+            await made.run(name, IMPORT)
         for _ in range(12):
             await made.run("nightly", NIGHTLY)
         await made.run("long", LOOP.replace("[1, 2, 3]", str(list(range(200)))))

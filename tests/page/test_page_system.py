@@ -151,6 +151,38 @@ async def values(shown: Shown, visit: Visit) -> None:
     visit.forgive("422")  # of the value that was too short
 
 
+async def limits(shown: Shown, visit: Visit) -> None:
+    """A key shows who holds it and who waits, in order; one that holds it for too long is cancelled there, and the next
+    one has it.
+    """
+    page, dialog, ids = visit.page, visit.page.get_by_role("dialog"), shown.ids
+    await shown.open(visit, "/system/limits")
+    row = page.get_by_role("row").filter(has_text="import-acme")
+    assert (await row.inner_text()).split() == ["import-acme", "team", "1", "2", "1", "at", "once", "team/import"]
+    await page.get_by_label("Find a key").fill("team acm")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/system/limits?open=import-acme&namespace=team")
+    limit = page.get_by_role("complementary", name="Limit import-acme")
+    holders, waiting = (limit.get_by_role("table", name=name) for name in ("Held by", "Waiting, in order"))
+    await expect(holders.locator("a")).to_have_attribute("title", ids["holds"])
+    assert [await one.get_attribute("title") for one in await waiting.locator("a").all()] == [
+        ids["waits"],
+        ids["waits too"],
+    ]
+    await expect(limit.get_by_role("link", name="Change it there")).to_have_attribute(
+        "href", "/playbooks/team%2Fimport/edit"
+    )
+    await limit.get_by_role("button", name=f"Cancel {ids['holds']}").click()
+    await dialog.get_by_label("Reason (optional)").fill("it hangs")
+    await dialog.get_by_role("button", name="Cancel").click()
+    await expect(holders.locator("a")).to_have_attribute("title", ids["waits"])
+    await expect(waiting.locator("a")).to_have_count(1)
+    await page.get_by_label("Find a key").fill("nobody")
+    await page.keyboard.press("Enter")
+    await page.get_by_text("nobody holds key nobody").wait_for()
+    visit.forgive("404")
+
+
 async def workers(shown: Shown, visit: Visit) -> None:
     """A worker shows how many child processes of a kind are busy, and how many tasks wait for one."""
 
@@ -183,16 +215,16 @@ async def faults(shown: Shown, visit: Visit) -> None:
 async def test_the_system_is_looked_after_by_clicks() -> None:
     async with something_to_show() as shown, visiting() as visit:
         await shown.sign_in(visit)
-        for look in (health, letters, tokens, credentials, values, workers, faults):
+        for look in (health, limits, letters, tokens, credentials, values, workers, faults):
             await look(shown, visit)
         assert visit.complaints == []
 
 
 async def test_each_role_is_offered_its_part_of_the_system_and_alarms_from_what_it_may_read() -> None:
     offered = {
-        "viewer": "Health Pools Workers Partitions",
-        "operator": "Health Pools Workers Partitions",
-        "author": "Health Pools Workers Partitions Credentials",
+        "viewer": "Health Pools Limits Workers Partitions",
+        "operator": "Health Pools Limits Workers Partitions",
+        "author": "Health Pools Limits Workers Partitions Credentials",
     }
     async with something_to_show() as shown:
         for role, parts in offered.items():
@@ -204,6 +236,9 @@ async def test_each_role_is_offered_its_part_of_the_system_and_alarms_from_what_
                 assert (await page.get_by_role("navigation", name="System").inner_text()).split() == parts.split()
                 await shown.open(visit, "/system/tokens")
                 await page.get_by_text("Your role does not show this.").wait_for()
+                await shown.open(visit, shown.screens["limits"])
+                await page.get_by_role("table", name="Held by").wait_for()
+                await expect(page.get_by_role("button", name="Cancel")).to_have_count(0 if role == "viewer" else 3)
                 if role == "author":
                     await shown.open(visit, "/system/credentials?open=warehouse")
                     await page.get_by_role("region", name="Use of warehouse").wait_for()

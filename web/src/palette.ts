@@ -16,6 +16,7 @@ export const SCREENS: { name: string; view: View }[] = [
   { name: 'Playbooks', view: { screen: 'playbooks' } },
   { name: 'Schedules', view: { screen: 'schedules' } },
   { name: 'Triggers', view: { screen: 'triggers' } },
+  { name: 'Limits', view: { screen: 'system', part: 'limits' } },
   { name: 'System', view: { screen: 'system', part: 'health' } },
 ]
 

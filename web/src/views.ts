@@ -21,11 +21,11 @@ export type Chosen = Partial<Record<(typeof CHOICES)[number], string>>
 export const PLAYBOOK_TABS = ['changes', 'statistics', 'edit'] as const
 export type PlaybookTab = (typeof PLAYBOOK_TABS)[number]
 
-export const PARTS = ['health', 'pools', 'workers', 'partitions', 'dead-letters', 'credentials', 'tokens', 'audit', 'storage'] as const
+export const PARTS = ['health', 'pools', 'limits', 'workers', 'partitions', 'dead-letters', 'credentials', 'tokens', 'audit', 'storage'] as const
 export type Part = (typeof PARTS)[number]
 
-/** What is chosen within a part of the system: what is open, and the filters of the audit. */
-const SYSTEM_CHOICES = ['open', 'principal', 'operation', 'target', 'refused'] as const
+/** What is chosen within a part of the system: what is open, for a limit in which namespace, and the filters of the audit. */
+const SYSTEM_CHOICES = ['open', 'namespace', 'principal', 'operation', 'target', 'refused'] as const
 export type SystemChoice = Partial<Record<(typeof SYSTEM_CHOICES)[number], string>>
 
 /** Documents that start executions by themselves. */

@@ -4,6 +4,7 @@ import type { Part } from '../../views'
 export const PART_OF: Record<Part, { name: string; operation: string }> = {
   health: { name: 'Health', operation: 'listPools' },
   pools: { name: 'Pools', operation: 'listPools' },
+  limits: { name: 'Limits', operation: 'listLimits' },
   workers: { name: 'Workers', operation: 'listWorkers' },
   partitions: { name: 'Partitions', operation: 'listPartitions' },
   'dead-letters': { name: 'Dead letters', operation: 'listDeadLetters' },
