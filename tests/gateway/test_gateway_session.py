@@ -38,15 +38,18 @@ async def test_a_browser_acts_with_the_rights_of_the_token_that_signed_it_in(api
     me = (await browser.call("me")).body
     assert (me["principal"], me["role"], me["paths"]) == ("token:local", "admin", [])
     assert {"me", "cancelExecution", "createToken"} <= set(me["operations"])
+    assert me["expires"] == signed_in.body["expires"]
     assert (await browser.call("createToken", body={"name": "ci", "role": "viewer"})).status == 201
     entries = (await api.call("listAudit", query={"principal": "token:local"})).body["items"]
     assert [entry["operation"] for entry in entries] == ["createToken", "createSignInCode"]
 
 
 async def test_a_caller_learns_what_its_role_allows(api: Described) -> None:
-    made = await api.call("createToken", body={"name": "eve", "role": "viewer", "paths": ["team/a"]})
+    given = {"name": "eve", "role": "viewer", "paths": ["team/a"], "expires": "2120-01-01T00:00:00.000Z"}
+    made = await api.call("createToken", body=given)
     me = (await api.call("me", headers={"Authorization": f"Bearer {made.body['secret']}"})).body
     assert (me["principal"], me["role"], me["paths"]) == ("token:eve", "viewer", ["team/a"])
+    assert me["expires"] == "2120-01-01T00:00:00.000+00:00"
     assert "getExecution" in me["operations"]
     assert "cancelExecution" not in me["operations"]
 

@@ -1,5 +1,6 @@
 import { connection } from './connection.svelte'
 import { csrfToken } from './csrf'
+import { signed } from './signed.svelte'
 import type { Problem } from './types'
 
 /** What the gateway refused, or why it could not be asked (`status` 0). `message` is for people. */
@@ -53,8 +54,13 @@ export async function call<T>(method: string, path: string, sending: Sending = {
 export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> =>
   call<T>('GET', path, signal ? { query, signal } : { query })
 
-/** The answer to a request, if it is a success. */
+const SESSION = '/api/v1/session'
+/** What is asked to have another session, once one has ended. */
+const SIGNING_IN = [SESSION, '/api/v1/me']
+
+/** The answer to a request, if it is a success. Once the session has ended, nothing else is asked. */
 export async function send(method: string, url: string, sending: Sending = {}): Promise<Response> {
+  if (signed.out !== null && !SIGNING_IN.includes(url)) throw signed.out
   const response = await fetched(url, { method, credentials: 'same-origin', ...request(method, sending) }).catch(
     (error: unknown) => {
       if (error instanceof DOMException && error.name === 'AbortError') throw error
@@ -64,7 +70,9 @@ export async function send(method: string, url: string, sending: Sending = {}): 
   )
   connection.answered()
   if (response.ok) return response
-  throw await refusal(response)
+  const refused = await refusal(response)
+  if (response.status === 401 && url !== SESSION) signed.refused(refused)
+  throw refused
 }
 
 const AGAIN_MS = 500

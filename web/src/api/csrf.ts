@@ -8,8 +8,15 @@ const QUESTION = 'question'
 /** What proves that a change comes from this page; empty when nobody has signed in. */
 export const csrfToken = (): string => sessionStorage.getItem(KEPT) ?? ''
 
-export function keepCsrfToken(token: string): void {
+/** Keeps it here and in the other open tabs: they use the same session. */
+export function shareCsrfToken(token: string): void {
   sessionStorage.setItem(KEPT, token)
+  tabs.postMessage(token)
+}
+
+/** Calls `then` each time another tab has signed in, or says what it knows. */
+export function onSharedCsrfToken(then: () => void): void {
+  tabs.addEventListener('message', ({ data }: MessageEvent<string>) => data !== '' && data !== QUESTION && then())
 }
 
 /** Forgets it in every tab. */
@@ -32,6 +39,6 @@ export async function findCsrfToken(): Promise<boolean> {
 
 tabs.addEventListener('message', ({ data }: MessageEvent<string>) => {
   if (data === '') sessionStorage.removeItem(KEPT)
-  else if (data !== QUESTION) keepCsrfToken(data)
+  else if (data !== QUESTION) sessionStorage.setItem(KEPT, data)
   else if (csrfToken() !== '') tabs.postMessage(csrfToken())
 })

@@ -1,5 +1,5 @@
 import { call } from './client'
-import { findCsrfToken, forgetCsrfToken, keepCsrfToken } from './csrf'
+import { findCsrfToken, forgetCsrfToken, shareCsrfToken } from './csrf'
 import type { Caller, Session } from './types'
 
 /** Exchanges the code in the fragment, if there is one, for a session; the address loses it at once. */
@@ -14,7 +14,7 @@ export async function signInFromAddress(): Promise<void> {
 export async function signIn(given: string): Promise<void> {
   const code = given.trim().replace(/^.*#code=/, '')
   const session = await call<Session>('POST', '/session', { body: { code } })
-  keepCsrfToken(session.csrf_token)
+  shareCsrfToken(session.csrf_token)
 }
 
 export async function signOut(): Promise<void> {

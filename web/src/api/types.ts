@@ -208,6 +208,7 @@ export interface Caller {
   role: "admin" | "author" | "operator" | "viewer"
   paths: string[]
   operations: string[]
+  expires: string | null
 }
 
 export interface ChangedArc {

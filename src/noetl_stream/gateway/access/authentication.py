@@ -95,7 +95,9 @@ class Authentication:
         token = await self._lookup(session.token_id)
         if token is None:
             raise Unauthenticated("the token of the browser session is gone")
-        return replace(await self._caller(token), session=session.session_hash)
+        caller = await self._caller(token)
+        expires_ms = min(session.expires_ms, token.expires_ms or session.expires_ms)
+        return replace(caller, session=session.session_hash, expires_ms=expires_ms)
 
     async def _caller(self, token: StoredToken) -> Caller:
         now_ms = self._clock.now_ms()
@@ -103,7 +105,7 @@ class Authentication:
             word = "has expired" if token.revoked_ms is None else "was revoked"
             raise Unauthenticated(f"the token {token.name} ({token.id}) {word}", hint="ask an admin for another")
         await self._note_use(token, now_ms)
-        return Caller(f"token:{token.name}", token.role, token.paths, f"token:{token.id}")
+        return Caller(f"token:{token.name}", token.role, token.paths, f"token:{token.id}", expires_ms=token.expires_ms)
 
     async def _lookup(self, token_id: str) -> StoredToken | None:
         """The token, cached briefly; so is its absence: nobody knows an id before it is created."""

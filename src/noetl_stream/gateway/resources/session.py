@@ -15,7 +15,7 @@ from noetl_stream.gateway.http.bodies import RequestModel
 from noetl_stream.gateway.http.parameters import Moment, Nothing
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.http.verbs import routes_of
-from noetl_stream.model.envelope import Time, iso
+from noetl_stream.model.envelope import Time, iso, iso_or_none
 from noetl_stream.model.rights import Role, includes_role
 from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken, SignInCodeDocument
 from noetl_stream.ports.operations.documents import Document
@@ -33,12 +33,15 @@ class SessionDocument(Document, frozen=True):
 
 
 class CallerDocument(Document, frozen=True):
-    """``paths``: the playbooks it may see, with all below them; empty: all. ``operations``: those its role allows."""
+    """``paths``: the playbooks it may see, with all below them; empty: all. ``operations``: those its role allows.
+    ``expires``: when its browser session or API token ends; null if it has no end that the gateway knows.
+    """
 
     principal: str
     role: Role
     paths: list[str]
     operations: list[str]
+    expires: Time | None
 
 
 class SignInRequest(RequestModel):
@@ -90,7 +93,8 @@ def caller_document(caller: Caller, description: dict[str, Any]) -> CallerDocume
     """
     operations = (operation for methods in description["paths"].values() for operation in methods.values())
     allowed = [one["operationId"] for one in operations if includes_role(caller.role, one.get("x-role", "viewer"))]
-    return CallerDocument(caller.principal, caller.role, list(caller.paths), sorted(allowed))
+    expires = iso_or_none(caller.expires_ms)
+    return CallerDocument(caller.principal, caller.role, list(caller.paths), sorted(allowed), expires)
 
 
 TOKENS: Final = f"{API}/tokens"

@@ -20,6 +20,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
         paths: The part of the catalog it may access (:func:`~noetl_stream.model.rights.covers`); empty: everything.
         id: ``token:<id>`` or ``oidc:<subject>``. Unlike the principal, it is never given to another caller.
         session: The hash of the caller's browser session; empty if it sent a token.
+        expires_ms: When its session or API token ends; ``None`` if that has no end, or an identity provider says.
     """
 
     principal: str
@@ -27,6 +28,7 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     paths: tuple[str, ...] = ()
     id: str = ""
     session: bytes = b""
+    expires_ms: int | None = None
 
 
 TOKEN_TEXT: Final = re.compile(r"noetl_([0-9a-f]{16})_([0-9a-f]{64})")

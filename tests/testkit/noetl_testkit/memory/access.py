@@ -106,6 +106,10 @@ class MemorySessions:
     async def end(self, session_hash: bytes) -> None:
         self._sessions.pop(session_hash, None)
 
+    def expire(self, at_ms: int) -> None:
+        """All sessions there are end then."""
+        self._sessions = {key: replace(one, expires_ms=at_ms) for key, one in self._sessions.items()}
+
 
 PERIOD_MS: Final = AUDIT_PERIOD_DAYS * 24 * 3600 * 1000
 NO_ROW: Final = ChainEnd(0, b"")
