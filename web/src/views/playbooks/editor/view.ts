@@ -24,6 +24,8 @@ export interface Wanted {
 /** An editor on the screen. */
 export interface Shown {
   diagnose(diagnostics: readonly Diagnostic[]): void
+  /** Changes a part of the text, as if it were typed: it can be undone. */
+  edit(change: { from: number; to: number; insert: string }): void
   goTo(place: Pick<Diagnostic, 'line' | 'column'>): void
   destroy(): void
 }
@@ -42,6 +44,7 @@ export function editorIn(host: HTMLElement, wanted: Wanted): Shown {
       const marks = diagnostics.map((one) => ({ ...rangeOf(text(), one), severity: one.severity, message: wordsOf(one) }))
       view.dispatch(setDiagnostics(view.state, marks))
     },
+    edit: (change) => view.dispatch({ changes: change, effects: EditorView.scrollIntoView(change.from, { y: 'center' }) }),
     goTo: (place) => {
       const { from, to } = rangeOf(text(), place)
       view.dispatch({ selection: { anchor: from, head: to }, effects: EditorView.scrollIntoView(from, { y: 'center' }) })
