@@ -190,6 +190,8 @@ spec:
 
 
 READ: Final = "readCredential"
+SETTLED: Final = "!document.querySelector('main')?.innerText.match(/^\\s*$/) && !document.querySelector('.skeleton')"
+"""Something is shown, and nothing stands for what is still read."""
 
 
 class Shown(NamedTuple):
@@ -215,7 +217,7 @@ class Shown(NamedTuple):
         """A screen, once it has settled."""
         await visit.page.goto(self.stage.url + path)
         await visit.page.locator("main :is(h1, h2)").first.wait_for(state="attached")
-        await visit.page.wait_for_function("!document.querySelector('main')?.innerText.match(/^\\s*$/)")
+        await visit.page.wait_for_function(SETTLED)
 
     @property
     def screens(self) -> dict[str, str]:
@@ -258,7 +260,7 @@ class Shown(NamedTuple):
 
 
 LETTERS: Final = ("not a report", '{"kind": "report", "of": "another system"}')
-LINES: Final = ("1240 orders of north, none late", "the rate of GBP is a day old")
+LINES: Final = ("\x1b[32m1240 orders\x1b[0m of \x1b[1mnorth\x1b[0m, none late", "the rate of GBP is a day old")
 
 
 @asynccontextmanager

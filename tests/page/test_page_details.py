@@ -1,0 +1,96 @@
+"""What is small and yet seen: errors on a phone, colours of logs, numbers under their heads, red for what ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from page_browser import Visit, expect, needs_browser, visiting
+from page_stage import EVIL, Shown
+
+pytestmark = needs_browser
+
+
+async def box(found: Any) -> dict[str, float]:
+    """Where something is on screen."""
+    made = await found.bounding_box()
+    assert made is not None
+    return dict(made)
+
+
+async def test_on_a_phone_the_list_says_why_something_failed(shown: Shown) -> None:
+    async with visiting(width=390, height=844) as visit:
+        page = visit.page
+        await shown.sign_in(visit, "/?q=path:tests/fails")
+        row = page.locator(".executions .row.link").filter(has_text="tests/fails")
+        error = row.locator(".bad")
+        await expect(error).to_contain_text("the inputs of task start_task")
+        assert (await box(error))["width"] > 280
+        assert (await box(error))["y"] >= (await box(row.get_by_role("link")))["y"] + 16
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert visit.complaints == []
+
+
+async def test_logs_are_coloured_and_nothing_in_them_is_obeyed(shown: Shown) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await shown.sign_in(visit, f"/executions/{shown.ids['nightly']}/logs")
+        line = page.get_by_role("table", name="Log").get_by_role("row").filter(has_text="38: 1240 orders")
+        await expect(line.locator(".fg2")).to_have_text("1240 orders")
+        await expect(line.locator(".bold")).to_have_text("north")
+        await expect(line.locator(".text")).to_have_text("38: 1240 orders of north, none late")
+        await page.goto(f"{shown.stage.url}/executions/{shown.ids['hostile']}/logs")
+        await page.get_by_role("table", name="Log").get_by_text(EVIL).first.wait_for()
+        assert await page.evaluate("window.evil") is None
+        assert visit.complaints == []
+
+
+async def test_the_numbers_of_groups_stand_under_their_heads(shown: Shown) -> None:
+    async with visiting() as visit:
+        await shown.sign_in(visit, "/?group=path")
+        table = visit.page.get_by_role("region", name="Groups").get_by_role("table")
+        await table.get_by_role("row").nth(1).wait_for()
+        heads = await table.locator("th").all()
+        for head, cell in list(zip(heads, await table.locator("tbody tr").first.locator("td").all(), strict=True))[1:]:
+            inner = cell.get_by_role("button")
+            if await inner.count():
+                right = [one["x"] + one["width"] for one in (await box(head), await box(inner))]
+                assert abs(right[0] - 16 - right[1]) < 2, right
+        assert visit.complaints == []
+
+
+async def colours(visit: Visit, found: Any) -> tuple[str, str]:
+    """The background of something, and the red of the theme."""
+    bad = "(() => { const one = document.createElement('i'); one.style.color = 'var(--bad)'; document.body.append(one)"
+    red = await visit.page.evaluate(f"{bad}; return getComputedStyle(one).color }})()")
+    return await found.evaluate("one => getComputedStyle(one).backgroundColor"), red
+
+
+async def test_what_ends_something_is_red_and_says_whether_it_needs_a_reason(shown: Shown) -> None:
+    async with visiting() as visit:
+        page, dialog = visit.page, visit.page.get_by_role("dialog")
+        await shown.sign_in(visit, f"/executions/{shown.ids['approval']}")
+        await page.get_by_role("button", name="Cancel").click()
+        await dialog.get_by_text("Reason (optional)").wait_for()
+        background, red = await colours(visit, dialog.get_by_role("button", name="Cancel"))
+        assert background == red
+        await shown.open(visit, "/system/tokens")
+        await page.get_by_role("button", name="Revoke ci").click()
+        await dialog.get_by_text("Reason (required)").wait_for()
+        await shown.open(visit, f"/executions/{shown.ids['approval']}")
+        await page.get_by_role("button", name="Pause").click()
+        background, red = await colours(visit, dialog.get_by_role("button", name="Pause"))
+        assert background != red
+        assert visit.complaints == []
+
+
+async def test_the_audit_leads_to_what_was_started(shown: Shown) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        body = {"path": "team/nightly"}
+        async with shown.stage.client.post("/api/v1/executions", json=body) as answered:
+            started = (await answered.json())["execution_id"]
+        await shown.sign_in(visit, "/system/audit?operation=startExecution")
+        await page.get_by_role("link", name=started).click()
+        await page.wait_for_url(f"**/executions/{started}")
+        await page.get_by_role("heading", name="team/nightly").wait_for()
+        assert visit.complaints == []
