@@ -23,6 +23,7 @@ from noetl_stream.ports.operations.documents import plain
 if TYPE_CHECKING:  # what is shown is there already
     from noetl_stream.ports.operations.executions import (
         ExecutionDocument,
+        FailureDocument,
         ListedExecutionDocument,
         ReasonDocument,
         WaitDocument,
@@ -59,6 +60,8 @@ def print_execution(found: ExecutionDocument) -> None:
     for key in ("execution_id", "path", "status", "duration_s", "rerun_of", "discarded_tokens", "error"):
         if value := _status(found) if key == "status" else getattr(found, key):
             say(f"{key}: {_words(value)}")
+    if found.status == "failed":
+        say(f"cause: run `noetl-stream execution why {found.execution_id}`")
     if found.key is not None:
         say(f"key: {found.key}")
     if found.labels:
@@ -78,12 +81,25 @@ def print_execution(found: ExecutionDocument) -> None:
         say(_waiting(wait))
     if len(waits) > WAITS_SHOWN:
         say(f"… and {len(waits) - WAITS_SHOWN} more waits")
+    if found.workload:
+        _print_inputs(found.execution_id, found.workload)
     if found.ctx:
         say(f"ctx, version {found.ctx_version}:")
         print_result(found.ctx)
     if found.result is not None:
         say("result:")
         print_result(found.result)
+
+
+def _print_inputs(execution_id: str, workload: dict[str, Any]) -> None:
+    if workload.keys() == {"$large"}:
+        size = workload["$large"]["size"]
+        say(
+            f"inputs: {size} bytes; run `noetl-stream execution events {execution_id} --name execution.started -o json`"
+        )
+    else:
+        say("inputs:")
+        print_result(workload)
 
 
 def print_state(found: ExecutionStateDocument) -> None:
@@ -169,6 +185,19 @@ def print_why(found: WhyDocument) -> None:
             say(f"  → {reason.moves}")
     if found.more:
         say(f"… and {found.more} more")
+    for number, cause in enumerate(found.causes):
+        say(f"{'caused by' if number else 'failed'}: {_failure(cause)}")
+    if found.causes and (traceback := found.causes[-1].traceback):
+        say(traceback.rstrip())
+
+
+def _failure(one: FailureDocument) -> str:
+    """``team/report 019a… at fetch[3].get, attempt 4 of 10: http_status: 503``."""
+    place = (one.step or "") + "".join(f"[{index}]" for index in one.iteration) + (f".{one.task}" if one.task else "")
+    most = f" of {one.attempts}" if one.attempts else ""
+    attempt = f", attempt {one.attempt}{most}" if one.attempt else ""
+    error = f": {_words(one.error)}" if one.error is not None else ""
+    return f"{one.path} {one.execution_id}{f' at {place}' if place else ''}{attempt}{error}"
 
 
 def _since(reason: ReasonDocument) -> str:

@@ -32,6 +32,7 @@ from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
 from noetl_stream.operations.executions.reading.documents import (
     START_EVENTS,
+    STARTED,
     RunWorkers,
     error_of,
     event_documents,
@@ -201,6 +202,8 @@ class DirectExecutions:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else START_EVENTS)
+        if not is_short and all(event.name != STARTED for event in journal):  # a rerun of a long one
+            journal += await self._store.events_named(execution_id, (STARTED,), START_EVENTS, 1)
         waits: Sequence[WaitDocument] | None = () if is_short else None
         if with_waits and row.finished_ms is None:
             waits = await self._waits(row, journal if is_short else None)
@@ -342,6 +345,7 @@ class DirectExecutions:
 
     async def why(self, execution_id: str, paths: Sequence[str] = ()) -> WhyDocument:
         from noetl_stream.operations.why.answer import explain, observe  # most verbs start faster without it
+        from noetl_stream.operations.why.causes import causes_of
         from noetl_stream.operations.why.journal import JournalHistories
         from noetl_stream.operations.why.reason import Environment
 
@@ -354,9 +358,12 @@ class DirectExecutions:
         async with self._histories.read(row) as history:
             if row.finished_ms is None:
                 around = await observe(self._cluster(), self._store, row, history, around.now_ms, paths)
+            causes = await causes_of(self._store, row, history, self._plan, paths)
             if plan is None:  # there are no guards to evaluate
-                return explain(execution_id, history, None, around)
-            return await asyncio.to_thread(explain, execution_id, history, plan, around)
+                answer = explain(execution_id, history, None, around)
+            else:
+                answer = await asyncio.to_thread(explain, execution_id, history, plan, around)
+        return replace(answer, causes=causes)
 
     async def delete(self, execution_id: str, by: str) -> None:
         from noetl_stream.storage.deletion import delete_execution  # most verbs start faster without it

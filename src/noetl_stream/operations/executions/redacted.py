@@ -7,6 +7,7 @@ hidden once more where it is shown, also when a credential has another value sin
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from noetl_stream.ports.operations.executions import (
     ExecutionPage,
     Executions,
     ListedExecutionDocument,
+    WhyDocument,
 )
 from noetl_stream.ports.operations.verbs import EXECUTIONS, Verb, Verbs, verb_of
 from noetl_stream.storage.used_secrets import UsedSecrets
@@ -71,6 +73,13 @@ class RedactedExecutions(Redacted):
 
     def __init__(self, executions: object, secrets: UsedSecrets) -> None:
         super().__init__(Executions, executions, secrets)
+
+    async def why(self, execution_id: str, paths: Sequence[str] = ()) -> WhyDocument:
+        """Without the secrets of the executions that it called, too: its error tells theirs."""
+        answer: WhyDocument = await self._ask(verb_of(Executions.why), execution_id, paths)
+        for cause in answer.causes[1:]:
+            answer = await self._hide(cause.execution_id, answer)
+        return answer
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         verb = verb_of(Executions.page)

@@ -16,6 +16,7 @@ from noetl_stream.model import events
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded
 from noetl_stream.model.ids import run_of_report
 from noetl_stream.model.json import codec
+from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import pieces
@@ -60,6 +61,7 @@ class JournalHistory(JournalReader[str]):
 
     Attributes:
         called: The executions that it called.
+        calls: The last execution that each task called, by step run, iteration and task.
         lock: Held while it is read on, or answered from.
     """
 
@@ -78,6 +80,7 @@ class JournalHistory(JournalReader[str]):
         self.failing: tuple[events.ExecutionFailing, int] | None = None
         self.failed_run = ""
         self.called: set[str] = set()
+        self.calls: dict[tuple[str, events.Path, str], str] = {}
         self.lock = asyncio.Lock()
         self._before: Execution | None = None
 
@@ -139,6 +142,9 @@ class JournalHistory(JournalReader[str]):
 
     def child_requested(self, at: Recorded, step: str, fact: events.ChildRequested) -> None:
         self.called.add(fact.execution_id)
+        suspended = self.state.suspensions.get(fact.command_id) if self.state is not None else None
+        if suspended is not None and (wait := suspended.waits.get(path_key(fact.path))) is not None:
+            self.calls[fact.step_run_id, fact.path, wait.task] = fact.execution_id
 
     # --- commands -----------------------------------------------------------------------------------------------------
 

@@ -270,7 +270,8 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True, kw_only=True):
     """An execution. A ``result`` that is kept by reference is ``{"$reference": …}``: ``…/result`` has it. ``steps`` and
     ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them. ``discarded`` and ``warnings``
     have the first 100 each, and are null where the journal is long and the execution has not ended. Without a start
-    ``priority`` is the one asked for. ``already``: a start with a unique key found it, and started nothing.
+    ``priority`` is the one asked for, and ``workload`` null. A large ``workload`` is ``{"$large": …}``: the event
+    ``execution.started`` has it. ``already``: a start with a unique key found it, and started nothing.
     """
 
     result: Any
@@ -289,6 +290,7 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True, kw_only=True):
     priority: int | None = None
     origin: OriginDocument | None = None
     already: bool = False
+    workload: Any = None
 
 
 class ResultDocument(Document, frozen=True):
@@ -439,8 +441,30 @@ class ReasonDocument(Document, frozen=True):
     waiting_on: WaitingOnDocument | None = None
 
 
+class FailureDocument(Document, frozen=True):
+    """Where an execution failed. What is not known, or does not apply, is null or empty: an expression of an arc has no
+    task. ``attempt`` is the one that failed, of the ``attempts`` that its policy allows. ``error`` is that of the task
+    itself; ``traceback`` the one of its code, of a long one the end.
+    """
+
+    execution_id: str
+    path: str
+    status: ExecutionStatus
+    step: str | None
+    step_run_id: str | None
+    task: str | None
+    iteration: list[int]
+    attempt: int | None
+    attempts: int | None
+    worker: str
+    error: ErrorInfo | None
+    traceback: str
+
+
 class WhyDocument(Document, frozen=True):
-    """Why an execution is where it is. ``more`` counts reasons that are left out."""
+    """Why an execution is where it is. ``more`` counts reasons that are left out. ``causes`` lead from a failure
+    into the executions that were called, to where it began.
+    """
 
     execution_id: str
     status: ExecutionStatus
@@ -448,6 +472,7 @@ class WhyDocument(Document, frozen=True):
     since: Time
     reasons: list[ReasonDocument]
     more: int
+    causes: list[FailureDocument] = msgspec.field(default_factory=list)
 
 
 class Executions(Protocol):

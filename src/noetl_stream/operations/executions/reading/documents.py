@@ -22,6 +22,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.operations.executions.reading.notices import Notices
+from noetl_stream.operations.executions.reading.step_runs import within_size
 from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -38,6 +39,8 @@ from noetl_stream.storage.loop_results import gather_iterations
 
 START_EVENTS: Final = 3
 """Of an execution that is not a rerun: requested, evaluated, started."""
+
+STARTED: Final = ExecutionStarted.event_name()
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 """A larger result is shown as its reference, so that many of them do not fill the memory of this process."""
@@ -73,13 +76,15 @@ def execution_document(
     """An execution in full.
 
     Args:
-        journal: At least its first entries. If it starts further on, the priority is the one asked for.
+        journal: At least its first entries, and the one of its start.
         waits: What it waits for, as ``waits.awaited`` finds it; ``None`` if that is not known.
         now_ms: The duration of an execution that has not ended counts up to here.
         notices: ``None`` if they are not known.
     """
     first = codec.decode_fact(journal[0].data) if journal else None
     requested = first if isinstance(first, ExecutionRequested) else None
+    started = _started(journal)
+    asked = requested.priority if requested is not None else None
     parent = requested.parent if requested is not None else None
     listed = listed_document(row)
     if row.finished_ms is None:
@@ -94,7 +99,8 @@ def execution_document(
         discarded=None if notices is None else notices.discarded,
         warnings=None if notices is None else notices.warnings,
         principal=requested.principal if requested is not None else "",
-        priority=_priority_of(journal, requested),
+        priority=asked if started is None else started.priority,
+        workload=None if started is None else within_size(started.workload),
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
         origin=_origin_of(requested),
         steps=steps,
@@ -102,12 +108,12 @@ def execution_document(
     )
 
 
-def _priority_of(journal: Sequence[StoredEvent], requested: ExecutionRequested | None) -> int | None:
+def _started(journal: Sequence[StoredEvent]) -> ExecutionStarted | None:
     for event in journal:
-        if event.name == "execution.started":
-            started = codec.decode_fact(event.data)
-            return started.priority if isinstance(started, ExecutionStarted) else None
-    return None if requested is None else requested.priority
+        if event.name == STARTED:
+            fact = codec.decode_fact(event.data)
+            return fact if isinstance(fact, ExecutionStarted) else None
+    return None
 
 
 def _origin_of(requested: ExecutionRequested | None) -> OriginDocument | None:
