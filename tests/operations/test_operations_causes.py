@@ -57,6 +57,17 @@ async def test_a_failed_call_leads_to_the_attempt_that_failed_in_the_last_execut
     assert (run.step, deepest.worker) == ("fetch", "worker")
 
 
+async def test_of_three_called_executions_the_list_says_which_failed(stage: OperationsStage) -> None:
+    failed = await fails_three_deep(stage)
+    first = await stage.views.calls(failed, 1, None)
+    rest = await stage.views.calls(failed, 10, first.next)
+    assert [(one.path, one.status) for one in (*first.items, *rest.items)] == [
+        ("simulation/fine", "completed"),
+        ("simulation/middle", "failed"),
+    ]
+    assert rest.next is None and rest.items[0].execution_id == (await causes_in(stage, failed))[1].execution_id
+
+
 async def test_a_caller_with_paths_sees_the_causes_at_its_paths_alone(stage: OperationsStage) -> None:
     failed = await fails_three_deep(stage)
     assert [one.path for one in await causes_in(stage, failed, "simulation/outer")] == ["simulation/outer"]

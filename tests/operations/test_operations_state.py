@@ -57,7 +57,7 @@ async def test_every_token_is_where_why_says_it_waits(stage: OperationsStage) ->
         assert by_step[reason.step or ""].waiting_on == reason.waiting_on
     assert [(one.step, one.done, one.waiting, one.running) for one in state.steps or ()] == [
         ("start", 1, 0, 0),
-        ("ear", 0, 0, 1),
+        ("ear", 0, 1, 0),
     ]
     assert (state.status, state.position, state.more) == ("waiting", state.last, 0)
     assert [(one.step, one.result) for one in state.results] == [("start", "first")]

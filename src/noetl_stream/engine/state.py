@@ -28,7 +28,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Payload, Reference, StepValue
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus
+from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus, RunStatus
 from noetl_stream.template import Budget
 
 Value = TypeVar("Value")
@@ -395,6 +395,21 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         waits = self.suspensions or self.resting or any(waiting.keeps_alive for waiting in self.tokens.values())
         waits = waits or any(not slot.granted for slot in self.slots.values())
         return "waiting" if waits else "running"
+
+    def run_statuses(self) -> dict[str, RunStatus]:
+        """The statuses people read of the step runs that have not ended, by id (LANGUAGE §9). Like the execution's:
+        ``running`` if a command of it is queued or running, else ``waiting`` if something of it waits; one of which
+        neither is true is about to go on, and has the status of the execution.
+        """
+        owed = {assignment.step_run_id for assignment in self.assignments.values()}
+        waits = {suspended.step_run_id for suspended in self.suspensions.values()}
+        waits |= {slot.step_run_id for slot in self.slots.values() if not slot.granted}
+        goes_on: RunStatus = "running" if self.shown_status == "running" else "waiting"
+        return {
+            one: "running" if one in owed else "waiting" if one in waits else goes_on
+            for one, run in self.runs.items()
+            if not run.ended
+        }
 
 
 UNSETTLED: Final = Execution("", "", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -18,6 +18,7 @@ STATUSES: Final[tuple[ExecutionStatus, ...]] = (*LIVE, *ENDED)
 
 RunStatus = Literal["waiting", "running", "done", "failed", "cancelled", "reused"]
 """The status of a step run, of all runs of a step, or of an iteration."""
+RUN_STATUSES: Final[tuple[RunStatus, ...]] = get_args(RunStatus)
 
 RejectionCode = Literal[
     "unknown_execution",  # no execution has that id

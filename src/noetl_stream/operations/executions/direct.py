@@ -51,6 +51,7 @@ from noetl_stream.operations.executions.reading.notices import (
     read_notices,
     undeclared_workload,
 )
+from noetl_stream.operations.executions.reading.statuses import Statuses
 from noetl_stream.operations.executions.reading.step_runs import StepSummaries, iterations_page, step_runs, summarize
 from noetl_stream.operations.executions.submit import (
     PATIENCE_S,
@@ -90,6 +91,7 @@ from noetl_stream.ports.streams.blobs import Blobs
 from noetl_stream.ports.streams.bus import Bus
 
 if TYPE_CHECKING:
+    from noetl_stream.engine.state import Execution
     from noetl_stream.operations.why.journal import JournalHistories
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations.cluster import Cluster
@@ -205,32 +207,43 @@ class DirectExecutions:
         if not is_short and all(event.name != STARTED for event in journal):  # a rerun of a long one
             journal += await self._store.events_named(execution_id, (STARTED,), START_EVENTS, 1)
         waits: Sequence[WaitDocument] | None = () if is_short else None
-        if with_waits and row.finished_ms is None:
-            waits = await self._waits(row, journal if is_short else None)
+        statuses: Statuses | None = None
+        if row.finished_ms is None:
+            state = await self._state(row, journal if is_short else None)
+            statuses = _statuses(row, state)
+            if with_waits:
+                waits = await self._waits(row, state)
         notices = await self._notices(row, journal, is_whole=is_short)
         if is_short:
-            steps = await beside(partial(summarize, journal), size_of(journal))
+            steps = await beside(partial(summarize, journal, statuses), size_of(journal))
         else:
-            steps = await self._summaries.of(execution_id)
+            steps = await self._summaries.of(execution_id, statuses)
         now_ms = self._ports.clock.now_ms()
         return execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
 
-    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent] | None) -> Sequence[WaitDocument] | None:
-        """
+    async def _state(self, row: ExecutionRow, journal: Sequence[StoredEvent] | None) -> Execution | None:
+        """The state of an execution that has not ended; ``None`` if too many events would have to be replayed.
+
         Args:
             journal: ``None`` if it is long.
         """
-        from noetl_stream.engine.replay import replay
+        from noetl_stream.engine.replay import replay  # of what has ended nothing is replayed
         from noetl_stream.operations.executions.reading.states import state_at
-        from noetl_stream.operations.waiting_on import awaited  # what has ended waits for nothing
 
         if journal is not None:
-            state = await beside(partial(replay, row.execution_id, journal), size_of(journal))
-        else:
-            state = await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
+            return await beside(partial(replay, row.execution_id, journal), size_of(journal))
+        return await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
+
+    async def _waits(self, row: ExecutionRow, state: Execution | None) -> Sequence[WaitDocument] | None:
+        from noetl_stream.operations.waiting_on import awaited  # what has ended waits for nothing
+
         if state is None:
-            return None if journal is None else ()
+            return None if row.position > DESCRIBED_EVENTS else ()
         return list(awaited(state, await self._plan(row)))
+
+    async def _live_statuses(self, row: ExecutionRow) -> Statuses | None:
+        """What the statuses of its step runs follow from; ``None`` if it has ended."""
+        return None if row.finished_ms is not None else _statuses(row, await self._state(row, None))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)
@@ -250,11 +263,11 @@ class DirectExecutions:
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         row = await self._row(execution_id)
-        return await step_runs(self._store, execution_id, row.trace_id)
+        return await step_runs(self._store, execution_id, row.trace_id, await self._live_statuses(row))
 
     async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
         row = await self._row(execution_id)
-        return await self._summaries.page(row, wanted)
+        return await self._summaries.page(row, wanted, await self._live_statuses(row))
 
     async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
         """A result of more than ``MAX_LOADED_BYTES`` is a reference."""
@@ -456,6 +469,12 @@ class DirectExecutions:
         if self._unanswered is not None:
             return self._unanswered
         return patience(self._ports.clock, f"execution {execution_id}")
+
+
+def _statuses(row: ExecutionRow, state: Execution | None) -> Statuses:
+    from noetl_stream.operations.views.state import statuses_of  # of what has ended nothing is replayed
+
+    return Statuses(row.status) if state is None else statuses_of(state)
 
 
 def _error(refused: RequestRefused) -> NoetlError:

@@ -141,7 +141,7 @@ class Runs:
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.step = array("i")
-        self.claimed, self.started, self.ended = array("i"), array("i"), array("i")
+        self.claimed, self.ended = array("i"), array("i")
         """Positions."""
         self.status = array("b")
 
@@ -149,22 +149,17 @@ class Runs:
         self.ids.append(step_run_id)
         self.step.append(step)
         self.claimed.append(position)
-        self.started.append(0)
         self.ended.append(0)
         self.status.append(WAITING)
         return len(self.ids) - 1
 
-    def status_at(self, number: int, position: int) -> int | None:
-        """The status after this position; ``None`` before the run was claimed."""
-        if self.claimed[number] > position:
-            return None
-        if 0 < self.ended[number] <= position:
-            return self.status[number]
-        return RUNNING if 0 < self.started[number] <= position else WAITING
+    def end_at(self, number: int, position: int) -> int | None:
+        """The status it has ended with after this position; ``None`` if it has not ended there."""
+        return self.status[number] if 0 < self.ended[number] <= position else None
 
     @property
     def size(self) -> int:
-        return (17 + RUN_BYTES) * len(self.ids)
+        return (13 + RUN_BYTES) * len(self.ids)
 
 
 class Changes:

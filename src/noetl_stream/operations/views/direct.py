@@ -11,6 +11,7 @@ from noetl_stream.errors import NotFound
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.known import known_plan, known_row
 from noetl_stream.operations.paging import page_size, read_cursor
+from noetl_stream.operations.views.calls import call_page
 from noetl_stream.operations.views.events import EventPages
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.storage.used_secrets import UsedSecrets
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
         TimelineDocument,
         TimeRange,
     )
-    from noetl_stream.ports.operations.reading.views import ExecutionStateDocument, KeyChangePage
+    from noetl_stream.ports.operations.reading.views import CallPage, ExecutionStateDocument, KeyChangePage
 
 Answer = TypeVar("Answer")
 
@@ -67,7 +68,7 @@ class DirectViews:
 
     async def state(self, execution_id: str, position: int | None) -> ExecutionStateDocument:
         from noetl_stream.operations.executions.reading.states import state_at
-        from noetl_stream.operations.views.state import state_document
+        from noetl_stream.operations.views.state import state_document, statuses_of
 
         row = await known_row(self._store, execution_id)
         wanted = row.position if position is None else position
@@ -79,7 +80,7 @@ class DirectViews:
         if state is None:
             raise NotFound(f"execution {execution_id} is being deleted")
         index = await self._indexes.known(execution_id, wanted, READ_FOR_COUNTS)
-        counts = None if index is None else index.counts_at(wanted)
+        counts = None if index is None else index.counts_at(wanted, statuses_of(state))
         return state_document(state, await known_plan(self._store, self._checking, row), row.position, counts)
 
     async def graph(self, execution_id: str, so_far: bool = False) -> ExecutionGraphDocument:
@@ -137,6 +138,10 @@ class DirectViews:
         index = await self._indexes.of(execution_id)
         after = max(0, read_cursor(cursor, int) or 0)
         return await change_page(self._store, index, key, page_size(limit), after)
+
+    async def calls(self, execution_id: str, limit: int, cursor: str | None) -> CallPage:
+        await known_row(self._store, execution_id)
+        return await call_page(self._store, execution_id, page_size(limit), read_cursor(cursor, int) or 0)
 
     async def events(self, execution_id: str, chosen: EventFilter, limit: int) -> EventPage:
         row = await known_row(self._store, execution_id)

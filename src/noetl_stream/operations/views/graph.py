@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -10,11 +11,12 @@ from msgspec.structs import replace
 from noetl_stream.engine.scope import arc_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.status import RUN_STATUSES
 from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.graphs import graph_document
 from noetl_stream.operations.views.arrays import STATUSES, ArcCounts
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.operations.views.state import places_of
+from noetl_stream.operations.views.state import statuses_of
 from noetl_stream.operations.waiting_on import GUARD_OPERATIONS, guard_document
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.operations.executions import GuardDocument
@@ -53,24 +55,21 @@ async def execution_graph(store: Store, index: ExecutionIndex, state: Execution,
 
 
 def _steps(index: ExecutionIndex, state: Execution, plan: Plan) -> list[StepActivityDocument]:
-    runs: dict[str, list[int]] = {}
+    statuses = statuses_of(state)
+    runs = index.counts_at(index.position, statuses)
     iterations: dict[str, list[int]] = {}
-    for number in range(len(index.runs.ids)):
-        step = index.step_of(number)
-        status = index.runs.status_at(number, index.position)
-        runs.setdefault(step, [0] * len(STATUSES))[status or 0] += 1
-        level = index.levels.get(number, {}).get(())
-        if level is not None:
-            counted = iterations.setdefault(step, [0] * len(STATUSES))
+    for number, levels in index.levels.items():
+        if (level := levels.get(())) is not None:
+            counted = iterations.setdefault(index.step_of(number), [0] * len(STATUSES))
             for place, count in enumerate(level.counts(0, level.count)):
                 counted[place] += count
-    places = {one.step: one.places for one in places_of(state)}
     return [
         StepActivityDocument(
             step=step,
-            runs=RunCountsDocument(*runs.get(step, ())),
+            status=statuses.of_step(step, runs.get(step, {})),
+            runs=RunCountsDocument(*(runs.get(step, Counter())[status] for status in RUN_STATUSES)),
             iterations=RunCountsDocument(*iterations[step]) if step in iterations else None,
-            places=places.get(step, {}),
+            places=dict(statuses.places.get(step, {})),
         )
         for step in plan.steps
     ]

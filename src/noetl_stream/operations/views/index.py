@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model import events
 from noetl_stream.model.events.composite import StepRan
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
+from noetl_stream.model.status import RUN_STATUSES, RunStatus
+from noetl_stream.operations.executions.reading.statuses import Statuses
 from noetl_stream.operations.views.arrays import (
     CANCELLED,
     DONE,
@@ -29,7 +32,6 @@ from noetl_stream.operations.views.arrays import (
     Spans,
 )
 from noetl_stream.ports.operations.reading.timelines import RowKind, WaitKind
-from noetl_stream.ports.operations.reading.views import StepRunCountsDocument
 from noetl_stream.ports.stores.store import Store, StoredEntry
 from noetl_stream.storage.journal import facts_of
 
@@ -91,14 +93,19 @@ class ExecutionIndex(JournalReader[int]):
     def step_of(self, run: int) -> str:
         return self.steps[self.runs.step[run]]
 
-    def counts_at(self, position: int) -> list[StepRunCountsDocument]:
-        """The step runs by step and status, after this position."""
-        counted: dict[int, list[int]] = {}
-        for number, step in enumerate(self.runs.step):
-            status = self.runs.status_at(number, position)
-            if status is not None:
-                counted.setdefault(step, [0] * len(STATUSES))[status] += 1
-        return [StepRunCountsDocument(self.steps[step], *by_status[:-1]) for step, by_status in counted.items()]
+    def counts_at(self, position: int, statuses: Statuses) -> dict[str, Counter[RunStatus]]:
+        """How many step runs have which status, by step, after this position.
+
+        Args:
+            statuses: Of those that had not ended there.
+        """
+        counted: dict[str, Counter[RunStatus]] = {}
+        for number, step_run_id in enumerate(self.runs.ids):
+            if self.runs.claimed[number] <= position:
+                end = self.runs.end_at(number, position)
+                counts = counted.setdefault(self.step_of(number), Counter())
+                counts[statuses.of_run(step_run_id) if end is None else RUN_STATUSES[end]] += 1
+        return counted
 
     @property
     def size(self) -> int:
@@ -194,8 +201,6 @@ class ExecutionIndex(JournalReader[int]):
 
     def run_started(self, at: Recorded, run: int, fact: Any) -> None:
         self._end(("queued", at.command_id), at.at_ms)
-        if not self.runs.started[run]:
-            self.runs.started[run] = at.position
 
     def run_passed(self, at: Recorded, run: int, fact: StepRan) -> None:
         """A whole step run, without its parts: tasks by the times that the worker measured."""

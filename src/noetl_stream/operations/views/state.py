@@ -14,6 +14,8 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Token, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.json import codec
+from noetl_stream.model.status import RUN_STATUSES, RunStatus
+from noetl_stream.operations.executions.reading.statuses import Statuses
 from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES, shown_result
 from noetl_stream.operations.views.index import place_of_wait
 from noetl_stream.operations.waiting_on import (
@@ -35,6 +37,7 @@ from noetl_stream.ports.operations.reading.views import (
     StepPlacesDocument,
     StepResultDocument,
     StepRunCountsDocument,
+    StepStatusDocument,
     TokenPlace,
 )
 from noetl_stream.template import Budget
@@ -59,12 +62,13 @@ class _Placed(msgspec.Struct):
 
 
 def state_document(
-    state: Execution, plan: Plan | None, last: int, counts: list[StepRunCountsDocument] | None
+    state: Execution, plan: Plan | None, last: int, counts: Mapping[str, Mapping[RunStatus, int]] | None
 ) -> ExecutionStateDocument:
     """
     Args:
         plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.
         last: The last position of the journal.
+        counts: Of the step runs by step and status; ``None`` if they are not known.
     """
     placed = list(_placed(state))
     state = replace(state, budget=Budget(GUARD_OPERATIONS))
@@ -79,7 +83,8 @@ def state_document(
         tokens=tokens,
         more=len(placed) - len(tokens),
         places=_places(placed),
-        steps=counts,
+        steps=None if counts is None else [_counts(step, runs) for step, runs in counts.items()],
+        statuses=_step_statuses(state, counts),
         ctx=_shown_ctx(state.ctx),
         ctx_version=state.ctx_version,
         results=_results(state),
@@ -122,9 +127,26 @@ def _of_command(state: Execution, assignment: Assignment) -> Iterator[tuple[Toke
         yield place_of_wait(wait), wait
 
 
-def places_of(state: Execution) -> list[StepPlacesDocument]:
-    """How many tokens of each step are where."""
-    return _places(_placed(state))
+def statuses_of(state: Execution) -> Statuses:
+    """What the statuses of step runs and steps follow from."""
+    places = {} if state.ended else {one.step: one.places for one in _places(_placed(state))}
+    status = state.shown_status
+    return Statuses(status, state.run_statuses(), places, status == "running" and not state.assignments)
+
+
+def _step_statuses(state: Execution, counts: Mapping[str, Mapping[RunStatus, int]] | None) -> list[StepStatusDocument]:
+    """The statuses of the steps; without counts, by their last results."""
+    statuses = statuses_of(state)
+    if counts is None:
+        counts = {step: {"done" if one.outcome.error is None else "failed": 1} for step, one in state.steps.items()}
+    found = (
+        (step, statuses.of_step(step, counts.get(step, {}))) for step in dict.fromkeys((*counts, *statuses.places))
+    )
+    return [StepStatusDocument(step, status) for step, status in found if status is not None]
+
+
+def _counts(step: str, runs: Mapping[RunStatus, int]) -> StepRunCountsDocument:
+    return StepRunCountsDocument(step, *(runs.get(status, 0) for status in RUN_STATUSES))
 
 
 def _places(placed: Iterable[_Placed]) -> list[StepPlacesDocument]:

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
-from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
+from noetl_stream.operations.executions.reading.statuses import Statuses
 from noetl_stream.operations.paging import page_of, page_size
 from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import (
@@ -43,6 +44,10 @@ PAGES_KEPT: Final = 4
 
 SUMMARIES_KEPT: Final = 32
 """How many summaries of long journals are kept: callers poll those that grow."""
+
+
+_ENDED: Final = Statuses("completed")
+"""Of an execution that has ended: so have its step runs."""
 
 
 class _RunHistory(msgspec.Struct):
@@ -70,11 +75,15 @@ class _RunHistory(msgspec.Struct):
     def duration_s(self) -> float | None:
         return None if self.finished is None else (self.finished - self.claimed_ms) / 1000
 
-    def document(self, trace_id: str) -> StepRunDocument:
+    def shown_status(self, statuses: Statuses | None) -> RunStatus:
+        return self.status if statuses is None or self.finished is not None else statuses.of_run(self.step_run_id)
+
+    def document(self, trace_id: str, statuses: Statuses | None) -> StepRunDocument:
         token = self.token
         return document_from(
             StepRunDocument,
             self,
+            status=self.shown_status(statuses),
             token=document_from(TokenDocument, token, trace_id=trace_id, lineage=token.waves),
             finished=iso_or_none(self.finished),
             duration_s=None if self.duration_s is None else round(self.duration_s, 3),
@@ -111,7 +120,7 @@ class _RunTimes(JournalReader[_RunHistory]):
                 run.finished, run.status = at.at_ms, "cancelled"
 
 
-class _StepRuns(_RunTimes):
+class StepRunReader(_RunTimes):
     def run_started(self, at: Recorded, run: _RunHistory, fact: events.StepStarted) -> None:
         run.started_ms = run.started_ms if run.started_ms is not None else at.at_ms
         run.worker, run.status = fact.worker, "running"
@@ -134,12 +143,19 @@ def _loop_counts(fact: events.LoopDone | events.LoopCounts) -> LoopCountsDocumen
     return LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped, leaves)
 
 
-async def step_runs(store: Store, execution_id: str, trace_id: str) -> list[StepRunDocument]:
-    """The step runs in the order in which they began. ``trace_id`` is that of the execution."""
-    reading = _StepRuns(execution_id)
+async def step_runs(
+    store: Store, execution_id: str, trace_id: str, statuses: Statuses | None = None
+) -> list[StepRunDocument]:
+    """The step runs in the order in which they began.
+
+    Args:
+        trace_id: That of the execution.
+        statuses: ``None`` if the execution has ended.
+    """
+    reading = StepRunReader(execution_id)
     async for piece in pieces(store, execution_id):
         reading.take(piece)
-    return [run.document(trace_id) for run in reading.by_id.values()]
+    return [run.document(trace_id, statuses) for run in reading.by_id.values()]
 
 
 class StepTime(msgspec.Struct, frozen=True, gc=False):
@@ -169,11 +185,11 @@ class StepSummaries:
         self._store = store
         self._known: LruCache[str, _Growing] = LruCache(SUMMARIES_KEPT)
 
-    async def of(self, execution_id: str) -> list[StepSummaryDocument]:
+    async def of(self, execution_id: str, statuses: Statuses | None) -> list[StepSummaryDocument]:
         """The runs of each step together."""
-        return summaries((await self._runs(execution_id)).values())
+        return summaries((await self._runs(execution_id)).values(), statuses)
 
-    async def page(self, row: ExecutionRow, wanted: StepRunRange) -> StepRunsDocument:
+    async def page(self, row: ExecutionRow, wanted: StepRunRange, statuses: Statuses | None) -> StepRunsDocument:
         """Some of the step runs."""
         runs = await self._runs(row.execution_id)
         if wanted.step_run_id is not None:
@@ -181,7 +197,7 @@ class StepSummaries:
         else:
             chosen = [run for run in runs.values() if wanted.step in (None, run.step)]
         end = wanted.first + page_size(wanted.limit)
-        items = [run.document(row.trace_id) for run in chosen[wanted.first : end]]
+        items = [run.document(row.trace_id, statuses) for run in chosen[wanted.first : end]]
         return StepRunsDocument(items, len(chosen), end if end < len(chosen) else None)
 
     async def result(self, execution_id: str, step_run_id: str) -> tuple[str, Payload]:
@@ -201,7 +217,7 @@ class StepSummaries:
     async def _runs(self, execution_id: str) -> dict[str, _RunHistory]:
         growing = self._known.get(execution_id)
         if growing is None:
-            growing = _Growing(_StepRuns(execution_id))
+            growing = _Growing(StepRunReader(execution_id))
             self._known.put(execution_id, growing)
         async with growing.lock:
             async for piece in pieces(self._store, execution_id, growing.reading.position):
@@ -210,36 +226,41 @@ class StepSummaries:
 
 
 class _Growing(msgspec.Struct):
-    reading: _StepRuns
+    reading: StepRunReader
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
-def summarize(journal: Iterable[StoredEvent]) -> list[StepSummaryDocument]:
+def summarize(journal: Iterable[StoredEvent], statuses: Statuses | None = None) -> list[StepSummaryDocument]:
     """The runs of each step together, from a journal."""
-    reading = _StepRuns("")
+    reading = StepRunReader("")
     reading.take(journal)
-    return summaries(reading.by_id.values())
+    return summaries(reading.by_id.values(), statuses)
 
 
-def summaries(runs: Iterable[_RunHistory | StepRunDocument]) -> list[StepSummaryDocument]:
-    """The runs of each step together, in the order in which the steps first ran. The status of a step is that of the
-    run that ended last; ``duration_s`` is the sum over the ended runs, by the log's stored times.
+def summaries(
+    runs: Iterable[_RunHistory | StepRunDocument], statuses: Statuses | None = None
+) -> list[StepSummaryDocument]:
+    """The runs of each step together, in the order in which the steps first ran; ``duration_s`` is the sum over the
+    ended runs, by the log's stored times.
 
     Args:
         runs: In the order in which they began.
+        statuses: ``None`` if the execution has ended.
     """
     steps: dict[str, list[_RunHistory | StepRunDocument]] = {}
     for run in runs:
         steps.setdefault(run.step, []).append(run)
-    return [_summary(step, of_step) for step, of_step in steps.items()]
+    return [_summary(step, of_step, statuses) for step, of_step in steps.items()]
 
 
-def _summary(step: str, runs: Sequence[_RunHistory | StepRunDocument]) -> StepSummaryDocument:
-    ended = sorted((run for run in runs if run.finished is not None), key=attrgetter("finished"))
+def _summary(
+    step: str, runs: Sequence[_RunHistory | StepRunDocument], statuses: Statuses | None
+) -> StepSummaryDocument:
+    counts = Counter(run.shown_status(statuses) if isinstance(run, _RunHistory) else run.status for run in runs)
     return StepSummaryDocument(
         step=step,
         runs=len(runs),
-        status=ended[-1].status if ended else "running",
+        status=(statuses or _ENDED).of_step(step, counts) or "waiting",
         duration_s=round(sum(run.duration_s or 0.0 for run in runs), 3),
         retries=sum(run.retries for run in runs),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from noetl_stream.model.envelope import Time
+from noetl_stream.model.status import RunStatus
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import GuardDocument
 
@@ -66,11 +67,13 @@ class RunCountsDocument(Document, frozen=True):
 
 
 class StepActivityDocument(Document, frozen=True):
-    """What happened at a step. ``places``: how many tokens are where now. ``iterations``: of the outermost loops of all
-    its runs; null without a loop.
+    """What happened at a step. ``status`` is that of all its runs and tokens together; null if nothing has happened.
+    ``places``: how many tokens are where now. ``iterations``: of the outermost loops of all its runs; null without a
+    loop.
     """
 
     step: str
+    status: RunStatus | None
     runs: RunCountsDocument
     iterations: RunCountsDocument | None
     places: dict[str, int]

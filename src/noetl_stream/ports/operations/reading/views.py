@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
 from noetl_stream.ports.operations.reading.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
@@ -121,6 +121,13 @@ class StepRunCountsDocument(Document, frozen=True):
     reused: int
 
 
+class StepStatusDocument(Document, frozen=True):
+    """The status of all runs and tokens of a step together."""
+
+    step: str
+    status: RunStatus
+
+
 class StepResultDocument(Document, frozen=True):
     """What templates read of a step: its last result. A long one is ``{"$large": …}`` or ``{"$reference": …}``."""
 
@@ -134,6 +141,7 @@ class ExecutionStateDocument(Document, frozen=True):
 
     ``tokens`` are the first 500; ``more`` counts those that are left out, ``places`` has all. Values of ``ctx`` are
     shown like results. ``steps`` is null where the journal is long and was not read for a graph or timeline before.
+    ``statuses`` are those of the steps to which something has happened, as in the graph.
     """
 
     execution_id: str
@@ -146,9 +154,26 @@ class ExecutionStateDocument(Document, frozen=True):
     more: int
     places: list[StepPlacesDocument]
     steps: list[StepRunCountsDocument] | None
+    statuses: list[StepStatusDocument]
     ctx: dict[str, Any]
     ctx_version: int
     results: list[StepResultDocument]
+
+
+class CallDocument(Document, frozen=True):
+    """An execution that a step run has called, in one of its iterations. ``status`` is null until it has begun, and
+    once it is deleted.
+    """
+
+    execution_id: str
+    path: str
+    status: ExecutionStatus | None
+    step_run_id: str
+    iteration: list[int]
+
+
+class CallPage(DocumentPage[CallDocument], frozen=True):
+    """In the order in which they were called."""
 
 
 SEARCHED: Final = "Events are searched as they are shown, at most 10,000 for a page. A page ends after 1 MiB."
@@ -274,3 +299,7 @@ class Views(Protocol):
         cursor: Cursor | None,
     ) -> KeyChangePage:
         """List the changes of its `ctx` by key, with the values before and after."""
+
+    @verb("GET", "/executions/{execution_id}/calls", "listCalls", listed_first=("limit", "cursor"))
+    async def calls(self, execution_id: ExecutionId, limit: Limit, cursor: Cursor | None) -> CallPage:
+        """List the executions that it has called, with their statuses."""
