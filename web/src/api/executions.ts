@@ -2,6 +2,7 @@ import type { Filter } from '../query'
 import { address, call, get, segment, send } from './client'
 import type {
   Bulk,
+  CallPage,
   Ctx,
   EventPage,
   Execution,
@@ -76,16 +77,12 @@ export async function lastCall(id: string, step: string): Promise<string | undef
   const [called] = (await get<{ items: Event[] }>(`${one(id)}/events`, { before: 2 ** 31 - 1, limit: 1, name: 'child.requested', step })).items
   return called?.data['execution_id'] as string | undefined
 }
-const MOST_CALLS = 100
-/** The executions that it has called, the last ones first. */
-export async function callsOf(id: string): Promise<{ id: string; path: string }[]> {
-  const { items } = await get<{ items: Pick<Event, 'data'>[] }>(`${one(id)}/events`, {
-    before: 2 ** 31 - 1,
-    limit: MOST_CALLS,
-    name: 'child.requested',
-    field: 'data',
-  })
-  return items.map(({ data }) => ({ id: String(data['execution_id']), path: (data['call'] as { path: string }).path }))
+/** The executions that it has called, in order. */
+export const callsOf = (id: string, cursor: string | null): Promise<CallPage> => get(`${one(id)}/calls`, { limit: 100, cursor })
+/** All of its inputs, however large. */
+export async function inputsOf(id: string): Promise<unknown> {
+  const [started] = (await get<{ items: Event[] }>(`${one(id)}/events`, { after: 0, limit: 1, name: 'execution.started' })).items
+  return started?.data['workload']
 }
 export const stateAt = (id: string, position: number, signal: AbortSignal): Promise<ExecutionState> =>
   get(`${one(id)}/state`, { position }, signal)

@@ -203,6 +203,19 @@ export interface BulkRetryRequest {
   priority?: number | null
 }
 
+export interface Call {
+  execution_id: string
+  path: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
+  step_run_id: string
+  iteration: number[]
+}
+
+export interface CallPage {
+  items: Call[]
+  next: string | null
+}
+
 export interface Caller {
   principal: string
   role: "admin" | "author" | "operator" | "viewer"
@@ -474,6 +487,7 @@ export interface Execution {
   waits: Wait[] | null
   priority?: number | null
   origin?: Origin | null
+  workload?: unknown
 }
 
 export interface ExecutionDiff {
@@ -537,6 +551,7 @@ export interface ExecutionState {
   more: number
   places: StepPlaces[]
   steps: StepRunCounts[] | null
+  statuses: StepStatus[]
   ctx: Record<string, unknown>
   ctx_version: number
   results: StepResult[]
@@ -552,6 +567,21 @@ export interface ExpectedValue {
   value: unknown
   moves?: boolean | null
   to?: string[]
+}
+
+export interface Failure {
+  execution_id: string
+  path: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  step: string | null
+  step_run_id: string | null
+  task: string | null
+  iteration: number[]
+  attempt: number | null
+  attempts: number | null
+  worker: string
+  error: ErrorInfo | null
+  traceback: string
 }
 
 export interface Fault {
@@ -1124,6 +1154,7 @@ export interface StatisticsBucket {
 
 export interface StepActivity {
   step: string
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting" | null
   runs: RunCounts
   iterations: RunCounts | null
   places: Record<string, number>
@@ -1204,6 +1235,11 @@ export interface StepStatistics {
   failed: number
   failure_rate: number
   duration: Durations
+}
+
+export interface StepStatus {
+  step: string
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting"
 }
 
 export interface StepSummary {
@@ -1432,6 +1468,7 @@ export interface Why {
   since: string
   reasons: Reason[]
   more: number
+  causes?: Failure[]
 }
 
 export interface Worker {

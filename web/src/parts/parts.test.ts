@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { merged } from '../views/executions/merge'
 import { line, place } from '../views/graph/place'
-import { arcStatesOf, partsOf, progress, statesAt, statesNow } from '../views/graph/passed'
+import { arcStatesOf, countsOf, failures, partsOf, progress, statesAt, statesNow } from '../views/graph/passed'
 import type { ArcActivity, ExecutionState, ListedExecution, Reason, RunCounts, StepActivity } from '../api/types'
 import { placeOf, sizeOf } from '../views/execution/place'
 import { waitsFor } from '../views/execution/waits'
@@ -54,11 +54,23 @@ test('a first page read again brings what is new and keeps the older rows', () =
 })
 
 test('a step that waits says why, and an arc by what it decided', () => {
-  const step = (name: string, runs: RunCounts, places = {}): StepActivity => ({ step: name, runs, iterations: null, places })
-  const steps = [step('a', { done: 1 }), step('b', { done: 1, failed: 1 }), step('j', { done: 1 }, { join: 2 }), step('d', {})]
-  const states = statesNow(steps, [{ step: 'c', sentence: 'held' } as Reason])
+  const step = (name: string, status: StepActivity['status'], runs: RunCounts, places = {}): StepActivity => ({
+    step: name,
+    status,
+    runs,
+    iterations: null,
+    places,
+  })
+  const steps = [
+    step('a', 'done', { done: 1 }),
+    step('b', 'failed', { done: 1, failed: 1 }),
+    step('c', 'waiting', {}, { held: 1 }),
+    step('j', 'waiting', { done: 1 }, { join: 2 }),
+    step('d', null, {}),
+  ]
+  const states = statesNow(steps, [{ step: 'c', sentence: '`c` is held' } as Reason])
   expect(states.get('b')).toMatchObject({ status: 'failed', runs: 2 })
-  expect(states.get('c')).toMatchObject({ status: 'waiting', runs: 0, waits: ['held'] })
+  expect(states.get('c')).toMatchObject({ status: 'waiting', runs: 0, waits: ['c is held'] })
   expect(states.get('j')).toMatchObject({ status: 'waiting', places: { join: 2 } })
   expect(states.has('d')).toBe(false)
   const guard = { when: '', holds: true, values: { 'ctx.n': 1 }, missing: ['ctx.m'], to: 'b' }
@@ -72,11 +84,18 @@ test('a state of the past shows tokens and loops, also where step runs are not c
   const token = { step: 'each', step_run_id: 'r', loop, place: 'queued', count: 2, waiting_on: null }
   const tokens = [token, { ...token, waiting_on: { pool: { pool: 'gpu' } } }]
   const places = [{ step: 'each', places: { running: 2, queued: 1 } }]
-  const states = statesAt({ tokens, places, steps: null, results: [{ step: 'a', error: null }] } as unknown as ExecutionState)
+  const statuses = [
+    { step: 'a', status: 'done' },
+    { step: 'each', status: 'running' },
+  ]
+  const states = statesAt({ tokens, places, steps: null, statuses, results: [{ step: 'a', error: null }] } as unknown as ExecutionState)
   expect(states.get('a')).toMatchObject({ status: 'done', places: {} })
   expect(states.get('each')).toMatchObject({ status: 'running', iterations: { done: 3, failed: 1, waiting: 6 } })
   expect(states.get('each')?.waits).toEqual(['2 queued: a worker of pool gpu'])
   expect(progress(states.get('each')?.iterations ?? {})).toBe('4/10')
+  expect(failures(states.get('each')?.iterations ?? {})).toBe('1 failed')
+  expect(progress(countsOf({ count: 2000, ok: 1996, failed: 4, skipped: 0, failed_leaves: 4 }))).toBe('2,000/2,000')
+  expect(failures({ done: 3 })).toBe('')
   expect(partsOf({ done: 3, failed: 1, waiting: 6 })).toEqual([
     { status: 'done', from: 0, to: 0.3 },
     { status: 'failed', from: 0.3, to: 0.4 },

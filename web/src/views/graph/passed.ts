@@ -1,4 +1,4 @@
-import type { ArcActivity, ExecutionState, PlacedToken, Reason, RunCounts, StepActivity } from '../../api/types'
+import type { ArcActivity, ExecutionState, LoopCounts, PlacedToken, Reason, RunCounts, StepActivity } from '../../api/types'
 import { valuesOf, waitsFor } from '../execution/waits'
 
 /** What the runs of a step come to, where its tokens are, and what they wait for. */
@@ -13,23 +13,15 @@ export interface StepState {
   waits: string[]
 }
 
-const WEIGHT = ['running', 'waiting', 'failed', 'cancelled', 'done', 'reused'] as const
-/** Reasons of `why` that say how a step goes on, not what it waits for. */
-const GOES_ON = new Set(['running', 'queued', 'stopping'])
-const WAITING = new Set(['held', 'admission', 'join', 'signal', 'child', 'retry', 'timer', 'limit', 'suspended', 'next'])
-
 /** As they are now; steps to which nothing has happened are missing. */
 export function statesNow(steps: readonly StepActivity[], reasons: readonly Reason[]): Map<string, StepState> {
   const found = new Map<string, StepState>()
-  for (const { step, runs, iterations, places } of steps) {
-    const state = stateOf(runs, places)
-    if (state) found.set(step, { ...state, iterations })
+  for (const { step, status, runs, iterations, places } of steps) {
+    if (status !== null) found.set(step, { status, runs: total(runs), places, iterations, waits: [] })
   }
-  for (const { step, sentence, kind } of reasons) {
-    if (step === null) continue
-    const state = found.get(step) ?? EMPTY
-    const status = GOES_ON.has(kind) ? state.status : 'waiting'
-    found.set(step, { ...state, status, waits: [...state.waits, sentence.replaceAll('`', '')] })
+  for (const { step, sentence } of reasons) {
+    const state = step === null ? undefined : found.get(step)
+    if (step !== null && state) found.set(step, { ...state, waits: [...state.waits, sentence.replaceAll('`', '')] })
   }
   return found
 }
@@ -38,26 +30,19 @@ export function statesNow(steps: readonly StepActivity[], reasons: readonly Reas
 export function statesAt(state: ExecutionState): Map<string, StepState> {
   const places = new Map(state.places.map((one) => [one.step, one.places]))
   const runs = new Map<string, RunCounts>(state.steps?.map(({ step, ...counts }) => [step, counts]))
-  if (state.steps === null) {
-    for (const { step, error } of state.results) runs.set(step, error === null ? { done: 1 } : { failed: 1 })
-  }
-  const found = new Map<string, StepState>()
-  for (const step of new Set([...runs.keys(), ...places.keys()])) {
-    const known = stateOf(runs.get(step) ?? {}, places.get(step) ?? {})
-    if (known) found.set(step, { ...known, iterations: iterationsOf(state.tokens, step), waits: waitsOf(state.tokens, step) })
-  }
-  return found
-}
-
-const EMPTY: StepState = { status: 'waiting', runs: 0, places: {}, iterations: null, waits: [] }
-
-function stateOf(runs: RunCounts, places: Record<string, number>): StepState | null {
-  const there = Object.keys(places)
-  const count = total(runs)
-  if (count === 0 && there.length === 0) return null
-  const waits = there.length > 0 && there.every((place) => WAITING.has(place))
-  const status = waits ? 'waiting' : (WEIGHT.find((one) => (runs[one] ?? 0) > 0) ?? 'running')
-  return { ...EMPTY, status, runs: count, places }
+  if (state.steps === null) for (const { step } of state.results) runs.set(step, { done: 1 })
+  return new Map(
+    state.statuses.map(({ step, status }) => [
+      step,
+      {
+        status,
+        runs: total(runs.get(step) ?? {}),
+        places: places.get(step) ?? {},
+        iterations: iterationsOf(state.tokens, step),
+        waits: waitsOf(state.tokens, step),
+      },
+    ]),
+  )
 }
 
 function waitsOf(tokens: readonly PlacedToken[], step: string): string[] {
@@ -69,25 +54,31 @@ function waitsOf(tokens: readonly PlacedToken[], step: string): string[] {
 
 function iterationsOf(tokens: readonly PlacedToken[], step: string): RunCounts | null {
   const loops = new Map(tokens.filter((one) => one.step === step && one.loop).map((one) => [one.step_run_id, one.loop]))
-  if (loops.size === 0) return null
-  const counts = { done: 0, failed: 0, skipped: 0, waiting: 0 }
-  for (const loop of loops.values()) {
-    if (loop === null) continue
-    counts.done += loop.ok
-    counts.failed += loop.failed
-    counts.skipped += loop.skipped
-    counts.waiting += loop.count - loop.ok - loop.failed - loop.skipped
-  }
-  return counts
+  const counts = [...loops.values()].flatMap((loop) => (loop ? [countsOf(loop)] : []))
+  return counts.length > 0 ? counts.reduce(added) : null
 }
+
+/** The iterations of a loop by status. */
+export const countsOf = ({ count, ok, failed, skipped }: LoopCounts): RunCounts => ({
+  done: ok,
+  failed,
+  skipped,
+  waiting: count - ok - failed - skipped,
+})
+
+const added = (a: RunCounts, b: RunCounts): RunCounts =>
+  Object.fromEntries([...new Set([...Object.keys(a), ...Object.keys(b)])].map((key) => [key, (a[key as keyof RunCounts] ?? 0) + (b[key as keyof RunCounts] ?? 0)]))
 
 export const total = (counts: RunCounts): number => Object.values(counts).reduce((sum, one) => sum + one, 0)
 
-/** How far loops are: `3/100`. */
+/** How far loops are, of all iterations those that have ended in any way: `1,203/2,000`. */
 export function progress(iterations: RunCounts): string {
   const ahead = (iterations.waiting ?? 0) + (iterations.running ?? 0)
-  return `${total(iterations) - ahead}/${total(iterations)}`
+  return `${(total(iterations) - ahead).toLocaleString('en')}/${total(iterations).toLocaleString('en')}`
 }
+
+/** How many iterations failed: `4 failed`; empty if none did. */
+export const failures = ({ failed = 0 }: RunCounts): string => (failed > 0 ? `${failed.toLocaleString('en')} failed` : '')
 
 export interface Part {
   status: string

@@ -27,11 +27,11 @@ test('a step says how it is, where its tokens are and what they wait for', () =>
   expect(stepLines('c', undefined, null)).toEqual(['c: has not run'])
 })
 
-test('a step with a reason waits, unless that is how it goes on', () => {
-  const activity = [{ step: 'b', runs: { running: 1 }, iterations: null, places: { running: 1 } as Record<PlacedToken['place'], number> }]
-  expect(statesNow(activity, [reason('running', 'it runs')]).get('b')).toMatchObject({ status: 'running', waits: ['it runs'] })
+test('a step has the status that the server gives it, whatever its reasons are', () => {
+  const places = { running: 1 } as Record<PlacedToken['place'], number>
+  const activity = [{ step: 'b', status: 'running' as const, runs: { running: 1 }, iterations: null, places }]
   expect(statesNow(activity, [reason('slot', 'no `slot`'), reason('join', 'two')]).get('b')).toMatchObject({
-    status: 'waiting',
+    status: 'running',
     waits: ['no slot', 'two'],
   })
 })

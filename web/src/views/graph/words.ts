@@ -1,5 +1,5 @@
 import type { Arc } from '../../api/types'
-import { placed, progress, type ArcState, type StepState } from './passed'
+import { failures, placed, progress, type ArcState, type StepState } from './passed'
 
 /** The steps that tokens can still lead to; null if there is no token. Guards are not asked: `ctx` may change. */
 export function aheadOf(arcs: readonly Pick<Arc, 'from' | 'to'>[], states: ReadonlyMap<string, StepState> | undefined): Set<string> | null {
@@ -22,7 +22,8 @@ export function aheadOf(arcs: readonly Pick<Arc, 'from' | 'to'>[], states: Reado
 export function stepLines(step: string, state: StepState | undefined, ahead: Set<string> | null): string[] {
   const follows = ahead?.has(step) ?? false
   if (!state) return [`${step}: has not run${ahead === null ? '' : follows ? ', may still run' : ', and no token leads to it'}`]
-  const loop = state.iterations ? `, iterations ${progress(state.iterations)}` : ''
+  const failed = state.iterations ? failures(state.iterations) : ''
+  const loop = state.iterations ? `, iterations ${progress(state.iterations)}${failed ? `, ${failed}` : ''}` : ''
   const tokens = placed(state.places)
   return [
     `${step}: ${state.status}, ${state.runs} ${state.runs === 1 ? 'run' : 'runs'}${loop}`,
