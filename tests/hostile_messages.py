@@ -17,6 +17,7 @@ from noetl_stream.model.events import (
     PauseRequested,
     Rerun,
     ResumeRequested,
+    RetryNowRequested,
     SignalReceived,
     TokenInjected,
 )
@@ -49,6 +50,7 @@ def requests_to(execution_id: str, digest: str) -> list[ClientFact]:
         TokenInjected("ask", step="only", args={"n": 1}),
         PauseRequested("ask"),
         ResumeRequested("ask"),
+        RetryNowRequested("ask"),
         CancelRequested("ask", reason="enough"),
     ]
 

@@ -96,6 +96,7 @@ POST /api/v1/executions/{execution_id}/signals/{name}
 POST /api/v1/executions/{execution_id}/cancel
 POST /api/v1/executions/{execution_id}/pause
 POST /api/v1/executions/{execution_id}/resume
+POST /api/v1/executions/{execution_id}/retry-now
 POST /api/v1/executions/{execution_id}/rerun
 POST /api/v1/executions/{execution_id}/retry
 PATCH /api/v1/executions/{execution_id}/ctx

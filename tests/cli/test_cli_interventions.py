@@ -43,6 +43,7 @@ VERBS = {
     "cancel": (),
     "pause": (),
     "resume": (),
+    "retry-now": (),
 }
 
 Program = Callable[..., subprocess.CompletedProcess[str]]

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
+    RetryNowRequested,
     StepDone,
     StepFailed,
     StepResumed,
@@ -201,6 +202,19 @@ RETRY = """
 """
 
 
+NAPS_AND_TRIES = """
+- step: start
+  next: {spec: {mode: inclusive}, arcs: [{step: tries}, {step: nap}]}
+- step: tries
+  loop: {in: [1, 2], iterator: n, spec: {mode: parallel}}
+  tool:
+    name: work
+    kind: noop
+    spec: {policy: {rules: [{when: "{{ outcome.status == 'error' }}", then: {do: retry, attempts: 3, delay: 600}}]}}
+- {step: nap, tool: {kind: wait, for_s: 600}}
+"""
+
+
 def test_a_long_retry_delay_frees_the_worker() -> None:
     scenario = started(RETRY.replace("DELAY", "60"))
     scenario.failed("start")
@@ -227,6 +241,42 @@ def test_an_execution_may_lower_what_a_worker_waits_for_itself() -> None:
     scenario = started(RETRY.replace("DELAY", "4"), limits(inline_delay_s=1))
     scenario.failed("start")
     assert scenario.suspended == [("start", None)]
+
+
+def test_a_retry_may_be_asked_for_now_and_counts_no_attempt_more() -> None:
+    scenario = started(RETRY.replace("DELAY", "600"))
+    for attempt in (1, 2):
+        scenario.failed("start")
+        assert scenario.suspended == [("start", None)], attempt
+        scenario.ask(RetryNowRequested)
+        assert (scenario.working, scenario.suspended) == ([("start", None)], [])
+        assert not scenario.execution.timers
+    scenario.done("start", "third time lucky")
+    assert scenario.result == "third time lucky"
+    assert [fact.attempt for fact in scenario.facts(TaskProcessed)] == [1, 2, 3]
+    assert scenario.replayed() == scenario.state and scenario.decided_again() == scenario.journal
+
+
+def test_asked_for_in_a_pause_a_retry_begins_when_that_ends() -> None:
+    scenario = started(RETRY.replace("DELAY", "600"))
+    scenario.failed("start")
+    scenario.pause()
+    scenario.ask(RetryNowRequested)
+    assert scenario.working == []
+    scenario.resume()
+    assert scenario.working == [("start", None)]
+
+
+def test_what_waits_for_a_time_goes_on_waiting_when_retries_are_asked_for() -> None:
+    scenario = started(NAPS_AND_TRIES)
+    for index in (0, 1):
+        scenario.failed("tries", index=index)
+    scenario.done("nap")
+    scenario.ask(RetryNowRequested)
+    assert sorted(scenario.working) == [("tries", 0), ("tries", 1)] and scenario.suspended == [("nap", None)]
+    before = scenario.execution.position
+    scenario.ask(RetryNowRequested)
+    assert scenario.execution.position == before, "nothing waits for another attempt"
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------

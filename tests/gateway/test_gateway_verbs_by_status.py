@@ -27,6 +27,7 @@ CALLS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "POST …/signals/{name}": ("sendSignal", {"name": "go"}),
     "POST …/pause": ("pauseExecution", {}),
     "POST …/resume": ("resumeExecution", {}),
+    "POST …/retry-now": ("retryNow", {}),
     "POST …/cancel": ("cancelExecution", {}),
     "POST …/rerun": ("rerunExecution", {"body": {"step": "start"}}),
     "POST …/retry": ("retryExecution", {}),

@@ -170,7 +170,7 @@ def test_the_traceback_of_a_task_is_shown_and_of_a_long_one_its_end() -> None:
     scenario.failed("work")
     history, text = history_of(scenario), f"{'x' * 9_000}\nValueError: no such order"
     [(run, failed)] = history.failed.items()
-    outcome = replace(failed.fact.outcome, helper={"py": {"exception_type": "ValueError", "traceback": text}})
+    outcome = replace(failed.fact.outcome, helper={"exception_type": "ValueError", "traceback": text})
     history.failed[run] = replace(failed, fact=replace(failed.fact, outcome=outcome))
     row = execution_row("execution-1", status="failed", finished_ms=1_004)
     assert causes.failure_of(row, history, scenario.plan).traceback == text[-8_000:]

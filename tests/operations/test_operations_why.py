@@ -418,7 +418,11 @@ def test_a_long_retry_says_when_it_tries_again() -> None:
     )
     scenario.start()
     scenario.failed("rest")
-    assert "waits until" in reasons(scenario)["retry"].sentence
+    found = reasons(scenario)["retry"]
+    assert found.until in found.sentence and "for attempt 2 of 3 (" in found.sentence
+    assert found.sentence.endswith("s after the last); the last error: exception: it broke.")
+    assert found.moves.endswith("or `noetl-stream execution retry-now execution-1`")
+    assert (found.details["attempt"], found.details["attempts"], found.details["error"]["kind"]) == (2, 3, "exception")
 
 
 def test_a_short_retry_at_a_worker_says_when_it_tries_again() -> None:
@@ -430,7 +434,9 @@ def test_a_short_retry_at_a_worker_says_when_it_tries_again() -> None:
     failure = Outcome("error", error=ErrorInfo("exception", "busy"))
     run.report(TaskProcessed("act", 1, failure, "retry", to="act", delay_s=2.5))
     found = reasons(scenario)["retry"]
-    assert found.sentence == f"Step `work` waits until {found.until} for attempt 2 of task `act`."
+    assert found.sentence == (
+        f"Step `work` waits until {found.until} for attempt 2 of task `act`; the last error: exception: busy."
+    )
     run.report(TaskStarted("act", 2))
     assert "task `act`, attempt 2" in reasons(scenario)["running"].sentence
 

@@ -37,7 +37,7 @@ MODULES: Final = {
     "start": "execution.start",
     **dict.fromkeys(("diff", "count", "logs"), "execution.readings"),
     **dict.fromkeys(("wait", "watch"), "execution.follow"),
-    **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume"), "execution.interventions"),
+    **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume", "retry-now"), "execution.interventions"),
     **dict.fromkeys(("rerun", "retry", "delete"), "execution.rerun"),
 }
 """Of the verbs that do more than read."""
@@ -76,7 +76,8 @@ archive_option = bundled(
 def execution() -> None:
     """Start, inspect and control executions.
 
-    cancel, pause, resume, retry, rerun, delete, signal and patch accept several IDs, `-` for IDs on stdin, or a filter:
+    cancel, pause, resume, retry, retry-now, rerun, delete, signal and patch accept several IDs, `-` for IDs on stdin,
+    or a filter:
 
     \b
       noetl-stream execution cancel --path team/report --older-than 2d --dry-run

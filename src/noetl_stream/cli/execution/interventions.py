@@ -1,4 +1,4 @@
-"""``noetl-stream execution patch|signal|token|cancel|pause|resume``: requests to executions."""
+"""``noetl-stream execution patch|signal|token|cancel|pause|resume|retry-now``: requests to executions."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from noetl_stream.model.events import (
     InterventionFact,
     PauseRequested,
     ResumeRequested,
+    RetryNowRequested,
     SignalReceived,
     TokenInjected,
 )
@@ -116,6 +117,17 @@ def pause(**shared: Any) -> None:
 def resume(**shared: Any) -> None:
     """Resume paused and quarantined executions."""
     _ask_each("resume", ResumeRequested, shared)
+
+
+@click.command("retry-now")
+@_request_options()
+def retry_now(**shared: Any) -> None:
+    """Begin the next attempts of tasks that wait for them.
+
+    That is for long delays between attempts. Those that a worker waits for itself, up to `limits.inline_delay_s`, go on
+    by themselves.
+    """
+    _ask("retry now the tasks of", LIVE, RetryNowRequested, shared)
 
 
 def _ask_each(name: BulkVerb, kind: type[InterventionFact], shared: dict[str, Any]) -> None:

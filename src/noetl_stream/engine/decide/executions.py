@@ -84,6 +84,9 @@ def is_redundant(state: Execution, fact: events.ClientRequest) -> bool:
         return bool(state.cancelling) and not state.quarantined
     if isinstance(fact, events.PauseRequested):
         return bool(state.paused_at_ms)
+    if isinstance(fact, events.RetryNowRequested):
+        waits = (wait for suspended in state.suspensions.values() for wait in suspended.waits.values())
+        return all(wait.delay_s is None for wait in waits)
     return isinstance(fact, events.ResumeRequested) and not state.paused_at_ms
 
 

@@ -94,6 +94,12 @@ def _wait_answered(plan: Plan, state: Execution, fact: Fact) -> Sequence[Fact]:
     return () if answered is None or state.ending else resume_or_wait(plan, state, answered)
 
 
+def _retries_begin(plan: Plan, state: Execution, fact: events.RetryNowRequested) -> Sequence[Fact]:
+    """Resumes every command one of whose waits was answered."""
+    answered = [suspended for suspended in state.suspensions.values() if suspended.answers and not state.ending]
+    return [one for suspended in answered for one in resume_or_wait(plan, state, suspended)]
+
+
 def _slot_granted(plan: Plan, state: Execution, fact: events.SlotGranted) -> Sequence[Fact]:
     """Begins the step run that has its slot, or resumes the command of a task; an execution begins as a halt ends."""
     if fact.slot_id:
@@ -161,6 +167,7 @@ def _time_out(state: Execution, step_run_id: str, text: str) -> Sequence[Fact]:
 RULES: Final[Rules] = {
     events.StepSuspended: _on_step_suspended,
     events.SignalReceived: _wait_answered,
+    events.RetryNowRequested: _retries_begin,
     events.ChildFinished: _wait_answered,
     events.SlotGranted: _slot_granted,
     events.TimerFired: _timer_fired,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve import Rules, tokens, with_run, with_warning, without
 from noetl_stream.engine.evolve.ctx import patch_ctx, reduce_all, with_ctx
 from noetl_stream.engine.evolve.step_runs import tolerate
-from noetl_stream.engine.evolve.suspensions import on_signal_received
+from noetl_stream.engine.evolve.suspensions import on_retry_now_requested, on_signal_received
 from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, LoopState, Timer
 from noetl_stream.model import events
 from noetl_stream.model.json import codec
@@ -222,6 +222,7 @@ CLIENT_RULES: Final[Rules] = {
     events.CancelRequested: _on_cancel_requested,
     events.PauseRequested: _record_request,
     events.ResumeRequested: _record_request,
+    events.RetryNowRequested: on_retry_now_requested,
 }
 
 

@@ -119,6 +119,15 @@ def on_signal_received(state: Execution, fact: events.SignalReceived) -> Executi
     return replace(state, signals={**state.signals, fact.signal: queued})
 
 
+def on_retry_now_requested(state: Execution, fact: events.RetryNowRequested) -> Execution:
+    """Ends every wait for a next attempt."""
+    for command_id, suspended in state.suspensions.items():
+        for key, wait in suspended.waits.items():
+            if wait.delay_s is not None and not state.ending:
+                state = _answer(state, command_id, key, None)
+    return state
+
+
 def _on_child_requested(state: Execution, fact: events.ChildRequested) -> Execution:
     if fact.execution_id in state.children or fact.command_id not in state.suspensions:
         return state

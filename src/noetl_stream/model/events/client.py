@@ -139,7 +139,16 @@ class ResumeRequested(ClientRequest, frozen=True, tag="execution.resume_requeste
     form: ClassVar = RequestForm("resume", "resumeExecution", "Resume it after a pause or a quarantine.")
 
 
-InterventionFact = CtxPatched | TokenInjected | SignalReceived | CancelRequested | PauseRequested | ResumeRequested
+class RetryNowRequested(ClientRequest, frozen=True, tag="execution.retry_now_requested"):
+    """Tasks that wait without a worker for their next attempt are to begin it (LANGUAGE §5)."""
+
+    kind: ClassVar = Kind("workflow")
+    form: ClassVar = RequestForm("retry-now", "retryNow", "Begin the next attempts of its tasks that wait for them.")
+
+
+InterventionFact = (
+    CtxPatched | TokenInjected | SignalReceived | CancelRequested | PauseRequested | ResumeRequested | RetryNowRequested
+)
 """Requests to an existing execution."""
 
 ClientFact = ExecutionRequested | InterventionFact

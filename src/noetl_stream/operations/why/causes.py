@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.executions.reading.documents import error_of
 from noetl_stream.operations.why.journal import LONG_EVENTS, Failed, JournalHistory
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import FailureDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 
 if TYPE_CHECKING:
+    from noetl_stream.engine.state import StepRun
+    from noetl_stream.model.events import Path
     from noetl_stream.playbook.plan import Plan
 
 MOST_CAUSES: Final = 16
@@ -77,6 +80,15 @@ def failure_of(row: ExecutionRow, history: JournalHistory, plan: Plan | None) ->
     )
 
 
+def retry_details(history: JournalHistory, plan: Plan | None, run: StepRun, path: Path, task: str) -> dict[str, Any]:
+    """The next ``attempt`` of a task that is tried again, of how many ``attempts``, and the ``error`` of the last."""
+    last = history.retried.get((run.step_run_id, path, task))
+    if last is None:
+        return {}
+    error = plain(last.outcome.error) if last.outcome.error is not None else None
+    return {"attempt": last.attempt + 1, "attempts": attempts_of(plan, run.step, task), "error": error}
+
+
 def attempts_of(plan: Plan | None, step: str, task: str) -> int | None:
     """How many attempts the policy of a task allows at most; ``None`` if it does not say."""
     found = next((one for one in plan.steps[step].tasks if one.name == task), None) if plan is not None else None
@@ -100,7 +112,6 @@ def _called(history: JournalHistory) -> str | None:
 
 
 def _traceback(helper: dict[str, Any]) -> str:
-    """The traceback in the block of a kind; of a long one the end."""
-    blocks = (block for block in helper.values() if isinstance(block, dict))
-    found = next((text for block in blocks if isinstance(text := block.get("traceback"), str)), "")
-    return found[-MAX_TRACEBACK_CHARACTERS:]
+    """The traceback in the block of a task's kind; of a long one the end."""
+    found = helper.get("traceback")
+    return found[-MAX_TRACEBACK_CHARACTERS:] if isinstance(found, str) else ""

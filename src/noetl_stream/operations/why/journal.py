@@ -62,6 +62,7 @@ class JournalHistory(JournalReader[str]):
     Attributes:
         called: The executions that it called.
         calls: The last execution that each task called, by step run, iteration and task.
+        retried: The last attempts of the tasks that are to have another, likewise.
         lock: Held while it is read on, or answered from.
     """
 
@@ -81,6 +82,7 @@ class JournalHistory(JournalReader[str]):
         self.failed_run = ""
         self.called: set[str] = set()
         self.calls: dict[tuple[str, events.Path, str], str] = {}
+        self.retried: dict[tuple[str, events.Path, str], events.TaskProcessed] = {}
         self.lock = asyncio.Lock()
         self._before: Execution | None = None
 
@@ -175,6 +177,11 @@ class JournalHistory(JournalReader[str]):
         command.task_ms, command.next_ms = at.at_ms, 0
 
     def attempt_ended(self, at: Recorded, step: str, fact: events.TaskProcessed) -> None:
+        place = at.step_run_id or "", fact.path, fact.task
+        if fact.do == "retry":
+            self.retried[place] = fact
+        else:
+            self.retried.pop(place, None)
         if fact.do == "fail":
             self.failed[at.step_run_id or ""] = Failed(fact, at.command_id)
             return

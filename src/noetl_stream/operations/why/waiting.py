@@ -20,6 +20,7 @@ from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import EXECUTION, PLAYBOOK
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.operations.waiting_on import COMMANDS_SHOWN, bound_ms, on_admission, on_join, on_next, on_wait
+from noetl_stream.operations.why.causes import retry_details
 from noetl_stream.operations.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.operations.why.journal import Command, JournalHistory
 from noetl_stream.operations.why.reason import Environment, counted, reason, seconds, values_text
@@ -329,7 +330,8 @@ def suspended(
                 place = run.step, wait.task
                 known = expected[place] = expected.get(place) or expected_payload(plan, *place)
                 waiting_on = replace(waiting_on, expects=known.expects, schema=known.schema)
-            yield _waiting(state, run, wait, until, waiting_on)
+            retry = retry_details(history, plan, run, wait.path, wait.task) if wait.delay_s is not None else {}
+            yield _waiting(state, run, wait, until, waiting_on, retry)
         if not assignment.waits:
             text = f"Step `{run.step}` is suspended between two iterations of its loop."
             waiting_on = WaitingOnDocument(request="resume")
@@ -430,7 +432,10 @@ def _running(
         text = f"{where} has ended at worker {command.worker}, which keeps the result: {shown.waits_for}."
         return reason("unreported", text, "the worker can report it; it tries again every second", **at)
     if command.next_ms:
-        text = f"{where} waits until {iso(command.next_ms)} for attempt {command.attempt} of task `{command.task}`."
+        retry = {} if run is None else retry_details(history, plan, run, assignment.path, command.task or "")
+        at["details"] = {**details, **retry}
+        attempt = _attempt({"attempt": command.attempt, **retry})
+        text = f"{where} waits until {iso(command.next_ms)} for {attempt} of task `{command.task}`{_last_error(retry)}."
         return reason("retry", text, "the time is reached", until_ms=command.next_ms, **at)
     if shown is not None and shown.task_waits_for:
         text = f"{where} waits at worker {command.worker} for {shown.task_waits_for}."
@@ -457,7 +462,12 @@ def _or_timeout(until_ms: int | None) -> str:
 
 
 def _waiting(
-    state: Execution, run: StepRun, wait: Wait, until: int | None, waiting_on: WaitingOnDocument
+    state: Execution,
+    run: StepRun,
+    wait: Wait,
+    until: int | None,
+    waiting_on: WaitingOnDocument,
+    retry: dict[str, Any],
 ) -> ReasonDocument:
     where = f"Task `{wait.task}` of step `{run.step}`{_iteration(wait.path)}"
     due = f" until {iso(until)}" if until is not None else ""
@@ -482,9 +492,23 @@ def _waiting(
         moves = f"its end: `noetl-stream execution why {child.execution_id}`{_or_timeout(bound)}"
         return reason("child", text, moves, **at)
     if wait.delay_s is not None:
-        text = f"{where} waits{due} for its next attempt ({wait.delay_s:g} s after the last)."
-        return reason("retry", text, "the time is reached", **at)
+        text = f"{where} waits{due} for {_attempt(retry)} ({wait.delay_s:g} s after the last){_last_error(retry)}."
+        moves = f"the time is reached; or `noetl-stream execution retry-now {state.execution_id}`"
+        return reason("retry", text, moves, details=retry, **at)
     return reason("timer", f"{where} waits{due}.", "the time is reached", **at)
+
+
+def _attempt(retry: dict[str, Any]) -> str:
+    """``attempt 4 of 10``."""
+    if "attempt" not in retry:
+        return "its next attempt"
+    most = f" of {retry['attempts']}" if retry.get("attempts") else ""
+    return f"attempt {retry['attempt']}{most}"
+
+
+def _last_error(retry: dict[str, Any]) -> str:
+    error = retry.get("error")
+    return "" if error is None else f"; the last error: {error['kind']}: {error['message']}".rstrip(".")
 
 
 def _iteration(path: tuple[int, ...]) -> str:
