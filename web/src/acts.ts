@@ -15,7 +15,7 @@ export interface Act {
   stdin?: string
 }
 
-export type Verb = 'pause' | 'resume' | 'cancel' | 'retry'
+export type Verb = 'pause' | 'resume' | 'cancel' | 'retry' | 'retry-now'
 type Mapping = Record<string, unknown>
 
 const one = (id: string): string => `/executions/${segment(id)}`
