@@ -65,6 +65,9 @@ async def test_a_timeline_has_rows_for_steps_and_iterations(api: Described) -> N
     execution_id = await looped(api)
     found = (await api.call("getTimeline", execution_id=execution_id, query={"width": 20})).body
     assert [(row["kind"], row["step"]) for row in found["rows"][:2]] == [("step", "start"), ("iterations", "start")]
+    query = {"width": 20, "first": 1, "limit": 1, "folded": "true", "toggled": ["start", "other"]}
+    page = (await api.call("getTimeline", execution_id=execution_id, query=query)).body
+    assert page["rows"] == found["rows"][1:2] and page["more"] == len(found["rows"]) - 1
     part = await api.call(
         "getTimeline", execution_id=execution_id, query={"since": "2020-01-01T00:00:00Z", "step": "no"}
     )

@@ -134,6 +134,65 @@ async def test_a_range_and_a_step_narrow_it(stage: OperationsStage) -> None:
         await stage.views.timeline(one, TimeRange(2, 2))
 
 
+WIDE = playbook(
+    "wide",
+    [
+        {"step": "start", "next": then(*(f"step_{n:03}" for n in range(40)), mode="inclusive")},
+        *({"step": f"step_{n:03}", "tool": work(n, 1.0 + n % 7)} for n in range(40)),
+    ],
+)
+
+
+async def test_rows_that_are_left_out_are_counted_and_reached_by_rows_and_by_time(stage: OperationsStage) -> None:
+    one = (await stage.run(WIDE)).execution_id
+    whole = await stage.views.timeline(one, TimeRange())
+    assert (whole.first, whole.more) == (0, 0)
+    pages = [await stage.views.timeline(one, TimeRange(first=first, limit=25)) for first in range(0, 200, 25)]
+    assert [row for page in pages for row in page.rows] == whole.rows
+    assert all((page.more, page.first) == (len(whole.rows) - len(page.rows), n * 25) for n, page in enumerate(pages))
+    last = max(whole.rows, key=lambda row: row.spans[0].offset_ms if row.spans else 0)
+    assert last.spans is not None
+    row = await stage.store.execution(one)
+    assert row is not None
+    at_ms = row.started_ms + last.spans[0].offset_ms
+    near = await stage.views.timeline(one, TimeRange(at_ms, at_ms + 10, limit=25))
+    assert (last.kind, last.step) in {(row.kind, row.step) for row in near.rows}, "zooming in reaches every row"
+
+
+async def test_the_density_counts_the_step_runs_of_all_rows(stage: OperationsStage) -> None:
+    one = (await stage.run(WIDE)).execution_id
+    whole = await stage.views.timeline(one, TimeRange(width=60))
+    part = await stage.views.timeline(one, TimeRange(width=60, first=30, limit=1))
+    assert (part.runs, part.idle) == (whole.runs, whole.idle) and len(part.rows) == 1
+    row = await stage.store.execution(one)
+    assert row is not None
+    length = row.updated_ms - row.started_ms + 1
+    expected = [0] * 60
+    for span in (span for row in whole.rows if row.kind == "step" for span in row.spans or ()):
+        assert span.ms is not None
+        for column in range(span.offset_ms * 60 // length, (span.offset_ms + span.ms) * 60 // length + 1):
+            expected[column] += 1
+    found = [0] * 60
+    for activity in whole.runs:
+        for column, columns, count in activity.columns:
+            for at in range(column, column + columns):
+                found[at] += count
+    assert found == expected and max(found) > 5
+
+
+async def test_steps_are_folded_and_single_ones_opened(stage: OperationsStage) -> None:
+    one = await waited(stage)
+    whole = await stage.views.timeline(one, TimeRange())
+    folded = await stage.views.timeline(one, TimeRange(folded=True))
+    assert {row.kind for row in folded.rows} == {"paused", "step"}
+    opened = await stage.views.timeline(one, TimeRange(folded=True, toggled=("meet",)))
+    assert [row for row in opened.rows if row.step == "meet"] == [row for row in whole.rows if row.step == "meet"]
+    assert {row.kind for row in opened.rows if row.step not in ("meet", "")} == {"step"}
+    closed = await stage.views.timeline(one, TimeRange(toggled=("meet",)))
+    assert [row.kind for row in closed.rows if row.step == "meet"] == ["step"]
+    assert (folded.runs, folded.idle) == (whole.runs, whole.idle), "what is folded went on all the same"
+
+
 @pytest.fixture
 async def looped(stage: OperationsStage) -> ExecutionDocument:
     return await stage.run(LOOP)

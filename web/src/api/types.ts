@@ -622,6 +622,11 @@ export interface Guard {
   to: string | null
 }
 
+export interface Idle {
+  offset_ms: number
+  ms: number | null
+}
+
 export interface Iteration {
   path: number[]
   status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting"
@@ -1275,6 +1280,9 @@ export interface Timeline {
   since: string
   until: string
   width: number
+  runs: Activity[]
+  idle: Idle[]
+  first: number
   rows: TimelineRow[]
   more: number
   left_out: number

@@ -31,6 +31,7 @@ from noetl_stream.operations.views.arrays import (
     Runs,
     Spans,
 )
+from noetl_stream.operations.views.busy import BusyTimes
 from noetl_stream.ports.operations.reading.timelines import RowKind, WaitKind
 from noetl_stream.ports.stores.store import Store, StoredEntry
 from noetl_stream.storage.journal import facts_of
@@ -82,6 +83,7 @@ class ExecutionIndex(JournalReader[int]):
         self.levels: dict[int, dict[events.Path, LoopLevel]] = {}
         self.arcs: dict[str, ArcCounts] = {}
         self.changes = Changes()
+        self.busy = BusyTimes()
         self.left_out = 0
         self.step_numbers: dict[str, int] = {}
         self._open: dict[tuple[Any, ...], tuple[Spans, int]] = {}
@@ -113,12 +115,13 @@ class ExecutionIndex(JournalReader[int]):
         spans = sum(spans.size for spans in self.rows.values())
         levels = sum(level.size for by_path in self.levels.values() for level in by_path.values())
         waiting = 400 * (len(self._open) + len(self.tokens))
-        return 10_000 + spans + levels + waiting + self.runs.size + self.changes.size
+        return 10_000 + spans + levels + waiting + self.runs.size + self.changes.size + self.busy.size
 
     def take(self, entries: Iterable[StoredEntry]) -> None:
         """Adds entries, which follow those that it has."""
         for entry in entries:
             self.at_ms = max(self.at_ms, entry.at_ms)
+            self.busy.add(entry.at_ms, entry.at_ms)
             for recorded in facts_of(entry):
                 self.read(recorded)
 
@@ -193,6 +196,7 @@ class ExecutionIndex(JournalReader[int]):
 
     def run_scheduled(self, at: Recorded, run: int, fact: events.StepScheduled | events.StepResumed) -> None:
         self._begin(("queued", fact.command_id), at, run, "queued", self.step_of(run))
+        self.busy.owed(run, fact.command_id, at.at_ms, fact.path)
 
     def run_resumed(self, at: Recorded, run: int, fact: events.StepResumed) -> None:
         for key in [key for key in self._open_of.get(run, ()) if key[:2] == ("wait", fact.suspended)]:
@@ -201,6 +205,7 @@ class ExecutionIndex(JournalReader[int]):
 
     def run_started(self, at: Recorded, run: int, fact: Any) -> None:
         self._end(("queued", at.command_id), at.at_ms)
+        self.busy.starts(run, at.command_id, at.at_ms)
 
     def run_passed(self, at: Recorded, run: int, fact: StepRan) -> None:
         """A whole step run, without its parts: tasks by the times that the worker measured."""
@@ -208,7 +213,9 @@ class ExecutionIndex(JournalReader[int]):
         for one in fact.tasks:
             key = ("task", run)
             self._begin(key, at, run, "task", self.step_of(run), one.task)
-            self._end(key, at.at_ms, DONE, self._began(run, at, one.duration_s))
+            begin_ms = self._began(run, at, one.duration_s)
+            self._end(key, at.at_ms, DONE, begin_ms)
+            self.busy.measured(run, at.command_id, begin_ms, at.at_ms)
         self.position += fact.width - 1
         self._end_run(at, run, DONE, self.position)
 
@@ -226,6 +233,7 @@ class ExecutionIndex(JournalReader[int]):
         begin_ms = self._began(run, at, fact.outcome.meta.duration_s)
         status = DONE if fact.outcome.status == "ok" else FAILED
         self._end(("task", at.command_id, fact.path), at.at_ms, status, begin_ms)
+        self.busy.measured(run, at.command_id, begin_ms, at.at_ms)
         if fact.path and (level := self._level_of(run, fact.path)) is not None:
             level.attempted(fact.path[-1], begin_ms)
         for key in fact.set_ctx:
@@ -238,6 +246,7 @@ class ExecutionIndex(JournalReader[int]):
             self._begin(("wait", at.command_id, wait.path), at, run, place_of_wait(wait), self.step_of(run), wait.task)
         if not fact.waits:
             self._begin(("wait", at.command_id, ()), at, run, "suspended", self.step_of(run))
+        self.busy.ends(run, at.command_id, at.at_ms)
 
     def run_ended(self, at: Recorded, run: int, fact: RunEnd) -> None:
         self._end_run(at, run, STATUSES.index(fact.status), at.position)
@@ -245,6 +254,7 @@ class ExecutionIndex(JournalReader[int]):
     def _end_run(self, at: Recorded, run: int, status: int, position: int) -> None:
         self.runs.ended[run], self.runs.status[run] = position, status
         self._end(("run", run), at.at_ms, status)
+        self.busy.ends_run(run, at.at_ms)
         for left in self._open_of.pop(run, ()):
             spans, place = self._open.pop(left)
             spans.close(place, at.at_ms, CANCELLED)
@@ -280,12 +290,14 @@ class ExecutionIndex(JournalReader[int]):
         self._room -= missing
         return level
 
-    def _loop_known(self, at: Recorded, run: int, fact: events.LoopStarted | events.LoopPagedOut) -> None:
+    def loop_counted(self, at: Recorded, run: int, fact: events.LoopPagedOut) -> None:
+        self.busy.ends_level(run, at.command_id, fact.path, at.at_ms)
+        self.loop_began(at, run, fact)
+
+    def loop_began(self, at: Recorded, run: int, fact: events.LoopStarted | events.LoopPagedOut) -> None:
         self._level(run, fact.path, fact.count)
         if fact.path and (around := self._level_of(run, fact.path)) is not None:
             around.begins(fact.path[-1], at.at_ms)
-
-    loop_counted = loop_began = _loop_known
 
     def iteration_began(self, at: Recorded, run: int, fact: events.LoopIterationStarted) -> None:
         self.run_started(at, run, fact)
@@ -293,6 +305,7 @@ class ExecutionIndex(JournalReader[int]):
             level.begins(fact.path[-1], at.at_ms)
 
     def iteration_ended(self, at: Recorded, run: int, fact: IterationEnd) -> None:
+        self.busy.ends_level(run, at.command_id, fact.path, at.at_ms)
         level = self._level_of(run, fact.path)
         if level is None:
             return

@@ -16,6 +16,7 @@ from noetl_stream.ports.operations.reading.timelines import (
     MAX_BUCKETS,
     MAX_WIDTH,
     ActivityDocument,
+    IdleDocument,
     IterationRange,
     IterationSummariesDocument,
     IterationSummaryDocument,
@@ -28,8 +29,6 @@ from noetl_stream.ports.operations.reading.timelines import (
     TimeRange,
 )
 
-ROWS_SHOWN: Final = 300
-
 SPANS_OF_ROW: Final = 100
 """A row with more spans in the range is shown as activity."""
 
@@ -40,6 +39,13 @@ COLUMNS_SHOWN: Final = 30_000
 """The most columns of all rows together: with many rows, each gets fewer than asked for."""
 
 LEAST_WIDTH: Final = 50
+
+IDLE_SHARE: Final = 0.06
+"""How much of the range an idle time takes at least."""
+
+
+_Times = tuple["array[int]", "array[int]", "array[int]"]
+"""Begins, ends and statuses."""
 
 
 class _Range(NamedTuple):
@@ -57,17 +63,16 @@ def timeline(index: ExecutionIndex, wanted: TimeRange) -> TimelineDocument:
     until_ms = index.at_ms + 1 if wanted.until_ms is None else wanted.until_ms
     if since_ms >= until_ms:
         raise UsageError("the range of the timeline is empty", hint="`until` is later than `since`")
-    keys = sorted((key for key in _keys(index) if wanted.step in (None, key.step)), key=lambda key: _order(index, key))
-    shown = keys[:ROWS_SHOWN]
+    keys = sorted((key for key in _keys(index) if _is_wanted(key, wanted)), key=lambda key: _order(index, key))
+    counted = [(key, count) for key in keys if (count := _count(index, key, since_ms, until_ms))]
+    shown = counted[wanted.first : wanted.first + wanted.limit]
     width = min(wanted.width, MAX_WIDTH, max(LEAST_WIDTH, COLUMNS_SHOWN // max(1, len(shown))))
     range_ = _Range(since_ms, until_ms, width)
     rows: list[TimelineRowDocument] = []
     left = SPANS_SHOWN
-    for key in shown:
-        row = _iterations_row(index, key, range_) if key.kind == "iterations" else _row(index, key, range_, left)
-        left -= len(row.spans or ())
-        if row.count:
-            rows.append(row)
+    for key, count in shown:
+        rows.append(_row(index, key, count, range_, left))
+        left -= len(rows[-1].spans or ())
     return TimelineDocument(
         execution_id=index.execution_id,
         position=index.position,
@@ -76,10 +81,29 @@ def timeline(index: ExecutionIndex, wanted: TimeRange) -> TimelineDocument:
         since=iso(since_ms),
         until=iso(until_ms),
         width=width,
+        runs=_activity([_times(index.rows[key]) for key, _ in counted if key.kind == "step"], range_),
+        idle=_idle(index, range_),
+        first=wanted.first,
         rows=rows,
-        more=len(keys) - len(shown),
+        more=len(counted) - len(rows),
         left_out=index.left_out,
     )
+
+
+def _is_wanted(key: RowKey, wanted: TimeRange) -> bool:
+    if wanted.step not in (None, key.step):
+        return False
+    return key.kind == "step" or not key.step or wanted.folded == (key.step in wanted.toggled)
+
+
+def _idle(index: ExecutionIndex, range_: _Range) -> list[IdleDocument]:
+    since_ms, until_ms, _ = range_
+    found = index.busy.idle(since_ms, until_ms, round((until_ms - since_ms) * IDLE_SHARE))
+    return [
+        IdleDocument(begin - since_ms, None if end is None else end - begin)
+        for begin, end in found
+        if end is not None or not index.has_ended
+    ]
 
 
 def _keys(index: ExecutionIndex) -> Iterator[RowKey]:
@@ -93,20 +117,41 @@ def _order(index: ExecutionIndex, key: RowKey) -> tuple[int, int, str]:
     return index.step_numbers.get(key.step, -1 if not key.step else len(index.steps)), kinds.get(key.kind, 2), key.task
 
 
-def _row(index: ExecutionIndex, key: RowKey, range_: _Range, left: int) -> TimelineRowDocument:
+def _is_inside(begin: int, end: int, since_ms: int, until_ms: int) -> bool:
+    """Whether a span from ``begin`` to ``end`` is in the range: 0 is one that has not begun, or not ended."""
+    return bool(begin) and begin < until_ms and (not end or end >= since_ms)
+
+
+def _parts(index: ExecutionIndex, key: RowKey) -> list[_Times]:
+    """The begins, ends and statuses of what a row shows."""
+    if key.kind != "iterations":
+        return [_times(index.rows[key])]
+    levels = [levels[()] for run, levels in index.levels.items() if () in levels and index.step_of(run) == key.step]
+    return [_times(level) for level in levels]
+
+
+def _times(spans: Spans | LoopLevel) -> _Times:
+    return spans.begin, spans.end, spans.status
+
+
+def _count(index: ExecutionIndex, key: RowKey, since_ms: int, until_ms: int) -> int:
+    return sum(
+        _is_inside(begin, end, since_ms, until_ms)
+        for begins, ends, _ in _parts(index, key)
+        for begin, end in zip(begins, ends, strict=True)
+    )
+
+
+def _row(index: ExecutionIndex, key: RowKey, count: int, range_: _Range, left: int) -> TimelineRowDocument:
+    if key.kind == "iterations" or count > min(SPANS_OF_ROW, left):
+        return TimelineRowDocument(key.kind, key.step, key.task, count, None, _activity(_parts(index, key), range_))
     spans = index.rows[key]
-    inside: list[int] = []
-    count = 0
-    for place, (begin, end) in enumerate(zip(spans.begin, spans.end, strict=True)):
-        if begin < range_.until_ms and (not end or end >= range_.since_ms):
-            count += 1
-            if count <= SPANS_OF_ROW:
-                inside.append(place)
-    if count <= min(SPANS_OF_ROW, left):
-        shown = [_span(index, spans, place, range_) for place in inside]
-        return TimelineRowDocument(key.kind, key.step, key.task, count, shown, None)
-    activity = _activity([(spans.begin, spans.end, spans.status)], range_)
-    return TimelineRowDocument(key.kind, key.step, key.task, count, None, activity)
+    shown = [
+        _span(index, spans, place, range_)
+        for place, (begin, end) in enumerate(zip(spans.begin, spans.end, strict=True))
+        if _is_inside(begin, end, range_.since_ms, range_.until_ms)
+    ]
+    return TimelineRowDocument(key.kind, key.step, key.task, count, shown, None)
 
 
 def _span(index: ExecutionIndex, spans: Spans, place: int, range_: _Range) -> SpanDocument:
@@ -120,28 +165,14 @@ def _span(index: ExecutionIndex, spans: Spans, place: int, range_: _Range) -> Sp
     )
 
 
-def _iterations_row(index: ExecutionIndex, key: RowKey, range_: _Range) -> TimelineRowDocument:
-    found = [
-        (level.begin, level.end, level.status)
-        for run, levels in index.levels.items()
-        if (level := levels.get(())) is not None and index.step_of(run) == key.step
-    ]
-    count = sum(
-        bool(begin) and begin < range_.until_ms and (not end or end >= range_.since_ms)
-        for begins, ends, _ in found
-        for begin, end in zip(begins, ends, strict=True)
-    )
-    return TimelineRowDocument(key.kind, key.step, "", count, None, _activity(found, range_))
-
-
-def _activity(parts: Iterable[tuple[array[int], array[int], array[int]]], range_: _Range) -> list[ActivityDocument]:
+def _activity(parts: Iterable[_Times], range_: _Range) -> list[ActivityDocument]:
     """How many were going on in each column, by status: begins and ends are counted, and added up."""
     since_ms, until_ms, width = range_
     changes = [[0] * (width + 1) for _ in STATUSES]
     span_ms, last = until_ms - since_ms, width - 1
     for begins, ends, statuses in parts:
         for begin, end, status in zip(begins, ends, statuses, strict=True):
-            if not begin or begin >= until_ms or (end and end < since_ms):
+            if not _is_inside(begin, end, since_ms, until_ms):
                 continue
             of_status = changes[status]
             of_status[(begin - since_ms) * width // span_ms if begin > since_ms else 0] += 1

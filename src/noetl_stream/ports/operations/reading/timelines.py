@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Final, Literal, NamedTuple, get_args
 
 from msgspec import Meta
@@ -14,6 +15,9 @@ from noetl_stream.ports.operations.reading.graphs import RunCountsDocument
 from noetl_stream.ports.operations.verbs import Name, Position
 
 MAX_WIDTH: Final = 2_000
+ROWS_SHOWN: Final = 300
+"""The most rows of an answer."""
+
 MAX_BUCKETS: Final = 1_000
 
 SpanStatus = Literal["waiting", "running", "done", "failed", "cancelled", "reused", "skipped"]
@@ -31,12 +35,24 @@ the words of ``why``.
 
 
 class TimeRange(NamedTuple):
-    """A part of a timeline. Times are ms since the epoch; ``None``: from the beginning, to the last event."""
+    """A part of a timeline. Times are ms since the epoch; ``None``: from the beginning, to the last event.
+
+    Attributes:
+        first: How many of the rows in the range come before those that are answered.
+        toggled: Steps that are folded if ``folded`` is false, and open if it is true.
+    """
 
     since_ms: Annotated[int | None, Meta(description="Where it begins; without it with the first event.")] = None
     until_ms: Annotated[int | None, Meta(description="Where it ends; without it with the last event.")] = None
     width: Annotated[int, Meta(ge=1, le=MAX_WIDTH, description="Columns.")] = 500
     step: Annotated[Name | None, Meta(description="Only this step.")] = None
+    first: Annotated[Position, Meta(description="Rows of the range before those that are answered.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=ROWS_SHOWN, description="Maximum number of rows.")] = ROWS_SHOWN
+    folded: Annotated[bool, Meta(description="Of steps only their runs are rows.")] = False
+    toggled: Annotated[
+        Collection[Name],
+        Meta(max_length=100, description="Steps that are folded if others are not, or not if others are."),
+    ] = ()
 
 
 class SpanDocument(Document, frozen=True):
@@ -71,9 +87,19 @@ class TimelineRowDocument(Document, frozen=True):
     activity: list[ActivityDocument] | None
 
 
+class IdleDocument(Document, frozen=True):
+    """A time in which nothing ran and nothing happened. ``ms`` is null for one that goes on."""
+
+    offset_ms: int
+    ms: int | None
+
+
 class TimelineDocument(Document, frozen=True):
     """``begun`` and ``last`` are the times of the first and the last event, ``since`` and ``until`` the range in
-    ``width`` columns. ``more`` counts rows that are left out, ``left_out`` attempts and waits of a very long journal.
+    ``width`` columns. ``runs`` has the step runs of all rows, answered or not, ``idle`` the longest idle times.
+
+    ``first`` counts the rows before those in ``rows``, ``more`` all that are not in ``rows``, those before included;
+    ``left_out`` counts attempts and waits of a very long journal.
     """
 
     execution_id: str
@@ -83,6 +109,9 @@ class TimelineDocument(Document, frozen=True):
     since: Time
     until: Time
     width: int
+    runs: list[ActivityDocument]
+    idle: list[IdleDocument]
+    first: int
     rows: list[TimelineRowDocument]
     more: int
     left_out: int
