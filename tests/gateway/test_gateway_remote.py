@@ -203,6 +203,7 @@ async def run_loop_and_rerun(operations: Operations, transcript: Transcript) -> 
     await executions.wait(loop, TIMEOUT_S)
     [run] = await transcript(executions.steps(loop))
     await transcript(executions.runs(loop, StepRunRange(0, 10, run.step, run.step_run_id)))
+    await transcript(executions.runs(loop, StepRunRange(0, 10, order="duration")))
     await transcript(executions.run_result(loop, run.step_run_id))
     page = await transcript(executions.iterations(loop, run.step_run_id, 2, None))
     await transcript(executions.iterations(loop, run.step_run_id, 2, page.next))

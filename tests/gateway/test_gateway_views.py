@@ -82,6 +82,11 @@ async def test_step_runs_come_in_pages_where_a_limit_is_given(api: Described) ->
     assert (whole["count"], whole["next"]) == (None, None)
     page = (await api.call("listSteps", execution_id=execution_id, query={"limit": 5, "step": "start"})).body
     assert page == {"items": whole["items"], "count": 1, "next": None}
+    assert (
+        await api.call("listSteps", execution_id=execution_id, query={"limit": 5, "order": "duration"})
+    ).body == page
+    wrong = await api.call("listSteps", execution_id=execution_id, query={"limit": 5, "order": "name"})
+    assert (wrong.status, wrong.body["errors"][0]["parameter"]) == (400, "order")
 
 
 async def test_the_result_of_a_step_run_is_loaded_and_of_a_loop_refused(api: Described) -> None:

@@ -267,6 +267,22 @@ async def test_step_runs_come_page_by_page_by_step_or_one_alone(stage: Operation
     assert (await stage.executions.runs(one, StepRunRange(step_run_id="nowhere"))).items == []
 
 
+async def test_step_runs_come_by_their_duration_page_by_page_those_that_go_on_first(stage: OperationsStage) -> None:
+    steps: list[dict[str, Any]] = [
+        {"step": "start", "next": then("short", "long", "endless", "later", mode="inclusive")},
+        {"step": "short", "tool": work(1, 0.5)},
+        {"step": "long", "tool": work(1, 3.0)},
+        {"step": "endless", "tool": [{"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 600}]},
+        {"step": "later", "tool": work(1, 5.0)},
+    ]
+    one = (await stage.executions.start(Start(playbook=playbook("sorted", steps)), BY)).execution_id
+    await stage.until_status(one, "waiting")
+    first = await stage.executions.runs(one, StepRunRange(0, 3, order="duration"))
+    rest = await stage.executions.runs(one, StepRunRange(3, 3, order="duration"))
+    assert [run.step for run in (*first.items, *rest.items)] == ["endless", "later", "long", "short", "start"]
+    assert (first.count, first.next, rest.next) == (5, 3, None)
+
+
 async def test_the_result_of_a_step_run_is_loaded_from_wherever_it_is_kept(stage: OperationsStage) -> None:
     large = "x" * 8_000
     steps = [{"step": "start", "tool": work(BIG), "next": then("more")}, {"step": "more", "tool": work(large)}]

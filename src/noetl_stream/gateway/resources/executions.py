@@ -39,6 +39,7 @@ from noetl_stream.ports.operations.executions import (
     Executions,
     ResultDocument,
     Start,
+    StepRunOrder,
     StepRunRange,
     StepRunsDocument,
 )
@@ -167,6 +168,12 @@ class StepRunsOf(ExecutionAt):
     first: Annotated[int, Field(ge=0, le=MAX_POSITION, description="Where the page begins.")] = 0
     step: Annotated[Name | None, Field(description="Only runs of this step, in a page.")] = None
     step_run_id: Annotated[Name | None, Field(description="Only this one, in a page.")] = None
+    order: Annotated[
+        StepRunOrder,
+        Field(
+            description="Of a page: by when they began, or the longest first, before them those that have not ended."
+        ),
+    ] = "began"
 
 
 @routes(
@@ -175,12 +182,12 @@ class StepRunsOf(ExecutionAt):
 async def steps(call: Call[StepRunsOf, None]) -> Reply:
     """List its step runs, in the order they began.
 
-    Without `limit` all of them, else a page.
+    Without `limit` all of them, else a page, by `order`.
     """
     given = call.parameters
     if given.limit is None:
         return Reply(StepRunsDocument(await call.operations.executions.steps(given.execution_id)))
-    wanted = StepRunRange(given.first, given.limit, given.step, given.step_run_id)
+    wanted = StepRunRange(given.first, given.limit, given.step, given.step_run_id, given.order)
     page = await call.operations.executions.runs(given.execution_id, wanted)
     return Reply(page, headers=call.link_to(first=page.next))
 

@@ -362,8 +362,14 @@ class StepRunsDocument(Document, frozen=True):
     next: int | None = None
 
 
+StepRunOrder = Literal["began", "duration"]
+"""By when they began; or by how long they took: the longest first, before them those that have not ended, the oldest
+first.
+"""
+
+
 class StepRunRange(msgspec.Struct, frozen=True, gc=False):
-    """Step runs from the one at ``first`` on, in the order they began.
+    """Step runs from the one at ``first`` on.
 
     Attributes:
         step: Only runs of this step.
@@ -374,6 +380,7 @@ class StepRunRange(msgspec.Struct, frozen=True, gc=False):
     limit: int = 100
     step: str | None = None
     step_run_id: str | None = None
+    order: StepRunOrder = "began"
 
 
 class IterationDocument(Document, frozen=True):

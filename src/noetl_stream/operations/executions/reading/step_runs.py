@@ -196,6 +196,8 @@ class StepSummaries:
             chosen = [run for run in (runs.get(wanted.step_run_id),) if run is not None]
         else:
             chosen = [run for run in runs.values() if wanted.step in (None, run.step)]
+            if wanted.order == "duration":
+                chosen = await asyncio.to_thread(sorted, chosen, key=_longest_first)
         end = wanted.first + page_size(wanted.limit)
         items = [run.document(row.trace_id, statuses) for run in chosen[wanted.first : end]]
         return StepRunsDocument(items, len(chosen), end if end < len(chosen) else None)
@@ -223,6 +225,10 @@ class StepSummaries:
             async for piece in pieces(self._store, execution_id, growing.reading.position):
                 growing.reading.take(piece)
         return growing.reading.by_id
+
+
+def _longest_first(run: _RunHistory) -> tuple[bool, float]:
+    return (False, run.claimed_ms) if run.duration_s is None else (True, -run.duration_s)
 
 
 class _Growing(msgspec.Struct):
