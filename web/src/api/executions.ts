@@ -35,7 +35,7 @@ export const counted = (filter: Filter, bars: number): Promise<ExecutionHistogra
 export const grouped = (filter: Filter, by: string): Promise<ExecutionGroups> => get('/executions/groups', { ...filter, by })
 
 export const execution = (id: string): Promise<Execution> => get(one(id))
-export const stepRuns = (id: string, query: { first?: number; limit: number; step?: string; step_run_id?: string }): Promise<StepRuns> =>
+export const stepRuns = (id: string, query: { first?: number; limit: number; step?: string; step_run_id?: string; order?: string }): Promise<StepRuns> =>
   get(`${one(id)}/steps`, query)
 export const runResult = async (id: string, run: string): Promise<unknown> =>
   (await get<StepRunResult>(`${one(id)}/steps/${segment(run)}/result`)).result
@@ -88,7 +88,7 @@ export const stateAt = (id: string, position: number, signal: AbortSignal): Prom
   get(`${one(id)}/state`, { position }, signal)
 export const timeline = (
   id: string,
-  query: { since: string | undefined; until: string | undefined; width: number },
+  query: { since: string | undefined; until: string | undefined; width: number; first?: number; folded?: string; toggled?: string[] },
   signal: AbortSignal,
 ): Promise<Timeline> => get(`${one(id)}/timeline`, query, signal)
 export const changesOf = (id: string, key: string, cursor: string | null): Promise<KeyChangePage> =>

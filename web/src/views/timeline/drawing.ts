@@ -1,20 +1,28 @@
-import type { Timeline, TimelineRow } from '../../api/types'
+import type { Activity, TimelineRow } from '../../api/types'
 import { colourOf, type Colours } from '../../parts/canvas.svelte'
 import { duration } from '../../times'
+import { placeOfWords, stacked } from './bars'
 import { roundStep, xOf, type Stretch } from './stretches'
 
 export const ROW_HEIGHT = 22
 export const AXIS_HEIGHT = 24
+/** Of the line of all step runs, which stands between the axis and the rows where not all rows are on screen. */
+export const LANE_HEIGHT = 34
 const LINE_GAP = 90
+
+const FONT = '12px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace'
+const SMALL_FONT = FONT.replace('12px', '11px')
 
 /** What goes on itself; the other kinds are waits. */
 const WORK = new Set(['step', 'iterations', 'task'])
-const WORKING = new Set(['task', 'iterations'])
-const WAITS = new Set(['timer', 'signal', 'child'])
 
 /** A timeline as it is drawn: `since` and `until` are the range on screen, in ms, which may be another than that read. */
 export interface Drawing {
+  /** Of all rows those from `first` on. */
   rows: readonly TimelineRow[]
+  first: number
+  /** Of the step runs of all rows; null: it is not drawn. */
+  runs: readonly Activity[] | null
   /** Where the answer begins and how wide its columns are, in ms. */
   base: number
   columnMs: number
@@ -32,63 +40,46 @@ export interface Drawing {
   brush: readonly [number, number] | null
 }
 
-/** From when to when something went on, in ms: tasks and iterations, and the moments at which anything began or ended. */
-export function busyOf(answer: Timeline, until: number): [number, number][] {
-  const base = Date.parse(answer.since)
-  const column = (Date.parse(answer.until) - base) / answer.width
-  const moment = (Date.parse(answer.until) - base) / 100
-  const busy: [number, number][] = []
-  /** Tasks that do nothing but wait. */
-  const waiting = new Set(answer.rows.filter(({ kind }) => WAITS.has(kind)).map(({ step, task }) => `${step}\n${task}`))
-  for (const { kind, step, task, spans, activity } of answer.rows) {
-    const works = WORKING.has(kind) && !waiting.has(`${step}\n${task}`)
-    for (const { offset_ms, ms } of spans ?? []) {
-      const [from, to] = [base + offset_ms, ms === null ? until : base + offset_ms + ms]
-      if (works) busy.push([from, to])
-      busy.push([from, from + moment])
-      if (ms !== null) busy.push([to - moment, to])
-    }
-    if (!works) continue
-    for (const one of activity ?? []) for (const [first = 0, count = 1] of one.columns) busy.push([base + first * column, base + (first + count) * column])
-  }
-  return busy
-}
+/** How high what stands above the rows is. */
+export const headOf = (runs: unknown): number => AXIS_HEIGHT + (runs === null ? 0 : LANE_HEIGHT)
 
 /** What a row is called: a step by its name, a task by its own, a wait by its word. */
 export const rowName = ({ kind, step, task }: TimelineRow): string =>
   kind === 'step' ? step : kind === 'task' ? task || 'task' : task ? `${kind} ${task}` : kind
 
 export function draw(context: CanvasRenderingContext2D, drawing: Drawing, colours: Colours, clock: (ms: number) => string): void {
-  const { labelWidth, width, height, top, rows } = drawing
-  context.font = '12px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace'
+  const { labelWidth, width, height, top, rows, first, runs } = drawing
+  const head = headOf(runs)
+  context.font = FONT
   context.textBaseline = 'middle'
-  const first = Math.max(0, Math.floor(top / ROW_HEIGHT))
-  const last = Math.min(rows.length, Math.ceil((top + height) / ROW_HEIGHT))
+  clipped(context, labelWidth, 0, width - labelWidth, height, () => {
+    idle(context, drawing, colours)
+    axis(context, drawing, colours, clock)
+  })
+  if (runs !== null) lane(context, drawing, runs, colours)
+  clipped(context, 0, head, width, height - head, () => {
+    for (let index = Math.max(first, Math.floor(top / ROW_HEIGHT)); index < first + rows.length; index++) {
+      const row = rows[index - first]
+      const y = head + index * ROW_HEIGHT - top
+      if (row === undefined || y > height) break
+      if (index === drawing.chosen) filled(context, colours.chosen, 0, y, labelWidth, ROW_HEIGHT)
+      label(context, row, y, labelWidth, colours)
+      clipped(context, labelWidth, head, width - labelWidth, height - head, () => {
+        if (row.spans) spans(context, drawing, row, y, colours)
+        else activity(context, drawing, row.activity ?? [], WORK.has(row.kind) ? 0.85 : 0.55, y + 2, ROW_HEIGHT - 4, (status) => colourIn(row, status, colours))
+      })
+    }
+  })
+  marks(context, drawing, colours)
+}
+
+function clipped(context: CanvasRenderingContext2D, x: number, y: number, width: number, height: number, inside: () => void): void {
   context.save()
   context.beginPath()
-  context.rect(labelWidth, 0, width - labelWidth, height)
+  context.rect(x, y, width, height)
   context.clip()
-  idle(context, drawing, colours)
-  axis(context, drawing, colours, clock)
+  inside()
   context.restore()
-  for (let index = first; index < last; index++) {
-    const row = rows[index]
-    const y = AXIS_HEIGHT + index * ROW_HEIGHT - top
-    if (row === undefined || y < AXIS_HEIGHT - ROW_HEIGHT) continue
-    context.save()
-    context.beginPath()
-    context.rect(0, AXIS_HEIGHT, width, height - AXIS_HEIGHT)
-    context.clip()
-    if (index === drawing.chosen) filled(context, colours.chosen, 0, y, labelWidth, ROW_HEIGHT)
-    label(context, row, y, labelWidth, colours)
-    context.beginPath()
-    context.rect(labelWidth, AXIS_HEIGHT, width - labelWidth, height - AXIS_HEIGHT)
-    context.clip()
-    if (row.spans) spans(context, drawing, row, y, colours)
-    else activity(context, drawing, row, y, colours)
-    context.restore()
-  }
-  marks(context, drawing, colours)
 }
 
 function filled(context: CanvasRenderingContext2D, colour: string, x: number, y: number, width: number, height: number): void {
@@ -113,35 +104,64 @@ const colourIn = (row: TimelineRow, status: string, colours: Colours): string =>
   WORK.has(row.kind) ? colourOf(status, colours) : row.kind === 'queued' ? colours.edge : colours.warn
 
 function spans(context: CanvasRenderingContext2D, drawing: Drawing, row: TimelineRow, y: number, colours: Colours): void {
-  const { stretches, base, labelWidth, until } = drawing
+  const { stretches, base, labelWidth, until, width: right } = drawing
   const thin = row.kind === 'step' ? 4 : 7
-  for (const span of row.spans ?? []) {
+  const drawn = (row.spans ?? []).map((span) => {
     const from = base + span.offset_ms
     const to = span.ms === null ? until : from + span.ms
     const x = labelWidth + xOf(stretches, from)
-    const width = Math.max(2, labelWidth + xOf(stretches, to) - x)
+    return { x, wide: Math.max(2, labelWidth + xOf(stretches, to) - x), status: span.status, words: `${duration((to - from) / 1000)}${span.ms === null ? '…' : ''}` }
+  })
+  context.font = SMALL_FONT
+  drawn.forEach(({ x, wide, status, words }, index) => {
     context.globalAlpha = WORK.has(row.kind) ? 1 : 0.55
-    filled(context, colourIn(row, span.status, colours), x, y + thin, width, ROW_HEIGHT - 2 * thin)
-  }
-  context.globalAlpha = 1
+    filled(context, colourIn(row, status, colours), x, y + thin, wide, ROW_HEIGHT - 2 * thin)
+    context.globalAlpha = 1
+    const place = placeOfWords(context.measureText(words).width, x, wide, labelWidth, drawn[index + 1]?.x ?? right, row.kind === 'step')
+    if (place === null) return
+    context.fillStyle = place.inside ? colours.page : colours.quiet
+    context.fillText(words, place.x, y + ROW_HEIGHT / 2 + 0.5)
+  })
+  context.font = FONT
 }
 
-/** How many were going on, as heights: those of the row's most are as high as the row. */
-function activity(context: CanvasRenderingContext2D, drawing: Drawing, row: TimelineRow, y: number, colours: Colours): void {
-  const { stretches, base, columnMs, labelWidth } = drawing
-  const counts = row.activity ?? []
-  const most = Math.max(1, ...counts.flatMap((one) => one.columns.map(([, , count = 0]) => count)))
-  const room = ROW_HEIGHT - 4
-  for (const { status, columns } of counts) {
-    context.globalAlpha = WORK.has(row.kind) ? 0.85 : 0.55
-    for (const [first = 0, wide = 1, count = 0] of columns) {
-      const x = labelWidth + xOf(stretches, base + first * columnMs)
-      const end = labelWidth + xOf(stretches, base + (first + wide) * columnMs)
-      const high = Math.max(1.5, (count / most) * room)
-      filled(context, colourIn(row, status, colours), x, y + ROW_HEIGHT - 2 - high, Math.max(1, end - x), high)
-    }
+/** How many were going on, as heights: the most, which it returns, are as high as there is room. */
+function activity(
+  context: CanvasRenderingContext2D,
+  { stretches, base, columnMs, labelWidth }: Drawing,
+  counts: readonly Activity[],
+  alpha: number,
+  top: number,
+  room: number,
+  colour: (status: string) => string,
+): number {
+  const { most, bars } = stacked(counts)
+  context.globalAlpha = alpha
+  for (const { status, first, wide, low, count } of bars) {
+    const x = Math.round(labelWidth + xOf(stretches, base + first * columnMs))
+    const end = Math.round(labelWidth + xOf(stretches, base + (first + wide) * columnMs))
+    const high = Math.max(1.5, (count / most) * room)
+    filled(context, colour(status), x, top + room - (low / most) * room - high, Math.max(1, end - x), high)
   }
   context.globalAlpha = 1
+  return most
+}
+
+/** All step runs in one line, whatever rows are on screen. */
+function lane(context: CanvasRenderingContext2D, drawing: Drawing, runs: readonly Activity[], colours: Colours): void {
+  const { labelWidth, width } = drawing
+  const middle = AXIS_HEIGHT + LANE_HEIGHT / 2
+  let most = 0
+  clipped(context, labelWidth, AXIS_HEIGHT, width - labelWidth, LANE_HEIGHT, () => {
+    most = activity(context, drawing, runs, 0.85, AXIS_HEIGHT + 3, LANE_HEIGHT - 6, (status) => colourOf(status, colours))
+  })
+  context.fillStyle = colours.text
+  context.fillText('All', 8, middle)
+  context.fillStyle = colours.quiet
+  context.textAlign = 'right'
+  context.fillText(`up to ${most.toLocaleString('en')}${labelWidth < 150 ? '' : ' a column'}`, labelWidth - 8, middle)
+  context.textAlign = 'left'
+  filled(context, colours.line, 0, AXIS_HEIGHT + LANE_HEIGHT - 1, width, 1)
 }
 
 function idle(context: CanvasRenderingContext2D, { stretches, labelWidth, height }: Drawing, colours: Colours): void {

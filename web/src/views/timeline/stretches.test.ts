@@ -1,36 +1,53 @@
 import { expect, test } from 'vitest'
 import { IDLE_WIDTH, roundStep, stretchesOf, timeAt, within, xOf } from './stretches'
 
-test('a long time in which nothing goes on is compressed and what is around it has the rest', () => {
-  const found = stretchesOf([[0, 1000], [3_601_000, 3_602_000]], 0, 3_602_000, 576)
+test('a long idle time is compressed but for its ends and what is around it has the rest', () => {
+  const found = stretchesOf([[36_000, 3_600_000]], 0, 3_600_000, 576)
   expect(found.map((part) => [part.from, part.to, part.idle])).toEqual([
-    [0, 1000, false],
-    [1000, 3_601_000, true],
-    [3_601_000, 3_602_000, false],
+    [0, 72_000, false],
+    [72_000, 3_564_000, true],
+    [3_564_000, 3_600_000, false],
   ])
-  expect(found.map((part) => part.width)).toEqual([250, IDLE_WIDTH, 250])
+  expect(found[1]?.width).toBe(IDLE_WIDTH)
 })
 
-test('short breaks, and what begins before the range or ends after it, are one part', () => {
-  const found = stretchesOf([[-500, 40_000], [40_500, 90_000], [50_000, 200_000]], 0, 100_000, 100)
-  expect(found).toEqual([{ from: 0, to: 100_000, x: 0, width: 100, idle: false }])
+test('short idle times are drawn as they are, and so is a range that is one idle time', () => {
+  const one = [{ from: 0, to: 100_000, x: 0, width: 100, idle: false }]
+  expect(stretchesOf([[1000, 4000]], 0, 100_000, 100)).toEqual(one)
+  expect(stretchesOf([[-5000, Infinity]], 0, 100_000, 100)).toEqual(one)
 })
 
-test('an idle beginning and end are compressed, and a range in which nothing goes on is drawn as it is', () => {
-  expect(stretchesOf([[50_000, 51_000]], 0, 100_000, 100).map((part) => part.idle)).toEqual([true, false, true])
-  expect(stretchesOf([], 0, 100_000, 100)).toEqual([{ from: 0, to: 100_000, x: 0, width: 100, idle: false }])
+test('an idle time that goes on is compressed up to the end of the range', () => {
+  expect(stretchesOf([[50_000, Infinity]], 0, 100_000, 100).map((part) => [part.from, part.to, part.idle])).toEqual([
+    [0, 51_000, false],
+    [51_000, 100_000, true],
+  ])
 })
 
-test('every time has a place, and the place has that time', () => {
-  const found = stretchesOf([[0, 1000], [500_000, 501_000], [900_000, 1_000_000]], 0, 1_000_000, 800)
-  const total = found.reduce((sum, part) => sum + part.width, 0)
-  expect(total).toBeCloseTo(800)
-  let last = -1
-  for (const at of [0, 10, 999, 1000, 250_000, 500_500, 899_999, 950_000, 1_000_000]) {
-    const x = xOf(found, at)
-    expect(x).toBeGreaterThan(last)
-    expect(timeAt(found, x)).toBeCloseTo(at, 3)
-    last = x
+test('whatever range is shown, all of it has a place, and what is compressed is idle', () => {
+  let seed = 36
+  const random = (most: number): number => (seed = (seed * 48_271) % 2_147_483_647) % most
+  for (let round = 0; round < 500; round++) {
+    const idle: [number, number][] = []
+    let end = 0
+    while (idle.length < 6) {
+      const from = end + 1 + random(60_000)
+      end = from + 1000 + random(300_000)
+      idle.push([from, end])
+    }
+    const since = random(end)
+    const until = since + 10 + random(end)
+    const found = stretchesOf(idle, since, until, 800)
+    expect([found[0]?.from, found.at(-1)?.to]).toEqual([since, until])
+    expect(found.reduce((sum, part) => sum + part.width, 0)).toBeCloseTo(800)
+    found.forEach((part, index) => {
+      if (index > 0) expect(part.from).toBe(found[index - 1]?.to)
+      if (part.idle) expect(idle.some(([from, to]) => from <= part.from && part.to <= to)).toBe(true)
+    })
+    for (const share of [0, 0.1, 0.5, 0.9, 0.999]) {
+      const at = since + share * (until - since)
+      expect(timeAt(found, xOf(found, at))).toBeCloseTo(at, 3)
+    }
   }
 })
 

@@ -9,30 +9,29 @@ export interface Stretch {
 
 /** How wide an idle stretch is, and how much of the range it must take to be one. */
 export const IDLE_WIDTH = 76
-const IDLE_SHARE = 0.06
+const IDLE_SHARE = 0.04
 const LEAST_IDLE_MS = 1000
 
 /**
- * The parts of a range as they are drawn: what is busy in proportion to its time, long idle parts compressed.
+ * The parts of a range as they are drawn: what is busy in proportion to its time, long idle times compressed, but for a
+ * moment at each of their ends, at which something happened.
  *
- * @param busy from when to when something went on, in any order.
+ * @param idle from when to when nothing went on, one after the other.
  */
-export function stretchesOf(busy: readonly (readonly [number, number])[], since: number, until: number, width: number): Stretch[] {
+export function stretchesOf(idle: readonly (readonly [number, number])[], since: number, until: number, width: number): Stretch[] {
   const length = until - since
-  const isLong = (from: number, to: number): boolean => to - from >= Math.max(LEAST_IDLE_MS, length * IDLE_SHARE)
+  const moment = length / 100
   const parts: { from: number; to: number; idle: boolean }[] = []
   let at = since
-  const upTo = (from: number, to: number): void => {
-    if (isLong(at, from)) parts.push({ from: at, to: from, idle: true })
-    else to = Math.max(to, from)
-    const start = isLong(at, from) ? from : at
-    const last = parts.at(-1)
-    if (last && !last.idle && last.to === start) last.to = to
-    else if (to > start) parts.push({ from: start, to, idle: false })
+  for (const [begin, end] of idle) {
+    const from = begin < since ? since : begin + moment
+    const to = end > until ? until : end - moment
+    if (to - from < Math.max(LEAST_IDLE_MS, length * IDLE_SHARE)) continue
+    if (from > at) parts.push({ from: at, to: from, idle: false })
+    parts.push({ from, to, idle: true })
     at = to
   }
-  for (const [from, to] of merged(busy, since, until)) upTo(from, to)
-  if (at < until) upTo(until, until)
+  if (at < until) parts.push({ from: at, to: until, idle: false })
   return placed(parts, since, until, width)
 }
 
@@ -48,17 +47,6 @@ function placed(parts: { from: number; to: number; idle: boolean }[], since: num
     x += wide
     return made
   })
-}
-
-function merged(busy: readonly (readonly [number, number])[], since: number, until: number): [number, number][] {
-  const found: [number, number][] = []
-  const inside = busy.filter(([from, to]) => to >= since && from <= until).sort((one, other) => one[0] - other[0])
-  for (const [from, to] of inside) {
-    const last = found.at(-1)
-    if (last && from <= last[1]) last[1] = Math.max(last[1], Math.min(to, until))
-    else found.push([Math.max(from, since), Math.min(to, until)])
-  }
-  return found
 }
 
 /** Where a time is drawn; outside the range, as far as its nearest part goes on. */
