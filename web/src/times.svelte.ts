@@ -18,9 +18,9 @@ class Now {
     localStorage.setItem(ZONE, this.utc ? 'utc' : 'local')
   }
 
-  /** A time as tables show it. */
-  show(iso: string): string {
-    return clock(iso, this.utc, this.ms)
+  /** A time as tables show it; `exact` to the millisecond. */
+  show(iso: string, exact = false): string {
+    return clock(iso, this.utc, this.ms, exact)
   }
 
   /** A time in both zones. */

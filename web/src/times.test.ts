@@ -18,6 +18,8 @@ test('a time shows as much of its date as is needed', () => {
   expect(clock('2026-11-23T01:02:03.456+00:00', true, now)).toBe('01:02:03')
   expect(clock('2026-11-22T01:02:03.456+00:00', true, now)).toBe('Nov 22 01:02:03')
   expect(clock('2025-11-22T01:02:03.456+00:00', true, now)).toBe('2025-11-22 01:02')
+  expect(clock('2026-11-23T01:02:03.456+00:00', true, now, true)).toBe('01:02:03.456')
+  expect(clock('2025-11-22T01:02:03.456+00:00', true, now, true)).toBe('2025-11-22 01:02:03.456')
   expect(instant('2026-11-22T01:02:03.456+00:00', true)).toBe('2026-11-22 01:02:03.456 UTC')
 })
 

@@ -33,12 +33,13 @@ function parts(iso: string, utc: boolean): Parts {
       }
 }
 
-/** A time in a table: today only the clock, this year with the day, else with the year. */
-export function clock(iso: string, utc: boolean, nowMs: number): string {
+/** A time in a table: today only the clock, this year with the day, else with the year; `exact` to the millisecond. */
+export function clock(iso: string, utc: boolean, nowMs: number, exact = false): string {
   const [at, today] = [parts(iso, utc), parts(new Date(nowMs).toISOString(), utc)]
-  if (at.year !== today.year) return `${at.year}-${two(at.month + 1)}-${two(at.day)} ${at.time.slice(0, 5)}`
+  const time = exact ? at.time + iso.slice(19, 23) : at.time
+  if (at.year !== today.year) return `${at.year}-${two(at.month + 1)}-${two(at.day)} ${exact ? time : at.time.slice(0, 5)}`
   const day = `${MONTHS[at.month] ?? ''} ${at.day}`
-  return at.month === today.month && at.day === today.day ? at.time : `${day} ${at.time}`
+  return at.month === today.month && at.day === today.day ? time : `${day} ${time}`
 }
 
 /** A time to the millisecond, with its zone. */

@@ -14,7 +14,7 @@ export const TABS = ['steps', 'timeline', 'events', 'ctx', 'result', 'logs'] as 
 export type Tab = (typeof TABS)[number]
 
 /** What is chosen within an execution: a position of its journal, a step, a part of the timeline, filters. */
-const CHOICES = ['at', 'step', 'run', 'task', 'iteration', 'name', 'text', 'key', 'since', 'until'] as const
+const CHOICES = ['at', 'step', 'run', 'task', 'iteration', 'name', 'text', 'key', 'since', 'until', 'order'] as const
 export type Chosen = Partial<Record<(typeof CHOICES)[number], string>>
 
 /** Of a playbook, beside its text. */
