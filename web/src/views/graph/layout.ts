@@ -20,12 +20,24 @@ export interface Placed {
   inner: Layout | null
 }
 
+/** What is to be seen of steps, and of arcs by their key: a word, which is their class; and more `words` about steps. */
+export interface Marks {
+  steps: ReadonlyMap<string, string>
+  arcs?: ReadonlyMap<string, string>
+  words?: ReadonlyMap<string, readonly string[]>
+}
+
+/** An arc with its line, and the rectangle that holds it. */
 export interface Drawn {
   from: string
   to: string
   when: string | null
   index: number
   path: string
+  x: number
+  y: number
+  width: number
+  height: number
 }
 
 /** A graph with places for its steps, in pixels; `x` and `y` are their upper left corners. */

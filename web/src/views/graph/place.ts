@@ -20,7 +20,7 @@ export function place(graph: Net): Layout {
     }),
     arcs: graph.arcs.map((arc, index) => {
       const { points } = net.edge(arc.from, arc.to, String(index)) as { points: Point[] }
-      return { ...arc, path: line(points) }
+      return { ...arc, path: line(points), ...around(points) }
     }),
   }
 }
@@ -34,6 +34,13 @@ function sizeOf(step: string, inner: Layout | undefined): { width: number; heigh
 interface Point {
   x: number
   y: number
+}
+
+/** The rectangle that holds points, and so a line that is bent by them. */
+function around(points: readonly Point[]): { x: number; y: number; width: number; height: number } {
+  const [xs, ys] = [points.map((one) => one.x), points.map((one) => one.y)]
+  const [x, y] = [Math.min(...xs), Math.min(...ys)]
+  return { x, y, width: Math.max(...xs) - x, height: Math.max(...ys) - y }
 }
 
 /** A smooth line through points: to the middle of each two, bent at the point between. */
