@@ -42,7 +42,9 @@ export class Tips {
 
   stay = (): void => clearTimeout(this.#leaving)
 
-  leave = (): void => {
+  /** Hides what is said, soon: unless the pointer has left another part than the one that says it. */
+  leave = (part?: Element): void => {
+    if (part !== undefined && part !== this.#part) return
     this.stay()
     this.#leaving = setTimeout(this.hide, STAYS_MS)
   }
