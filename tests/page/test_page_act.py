@@ -294,6 +294,7 @@ async def test_the_graph_says_what_tokens_wait_for_and_what_decided(home: Path) 
         await page.goto(page.url.replace(waits, ended))
         await page.get_by_role("img", name="quote to order").focus()
         await tip.get_by_text("ctx.approved is true, event.result.amount is 120").wait_for()
+        await page.keyboard.press("Escape")  # what is said may cover the table
         await page.get_by_text("The graph as a table").click()
         table = page.get_by_label("The graph as a table")
         await table.get_by_text("ctx.approved is true").first.wait_for()
