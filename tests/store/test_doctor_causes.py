@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from socket import gaierror
 from typing import Any
 
 import asyncpg
@@ -21,7 +22,7 @@ from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsCo
 from noetl_stream.adapters.nats.protocol import ApiError
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.connections.failures import translate_error
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.hosting.maintenance import diagnose
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.operations.doctor.causes import CAUSES, explained
@@ -226,6 +227,13 @@ async def test_a_user_that_lacks_rights_in_postgres_is_named(
     [
         (ApiRefused("an object", ApiError(500, 10047, "insufficient storage")), "NATS has no room left"),
         (ApiRefused("an object", ApiError(400, 10002, "limits reached")), "the account of NATS is full"),
+        (
+            Unreachable("cannot reach NATS at nats://n: [Errno -2] Name or service not known"),
+            "the host of NATS is not known",
+        ),
+        (Unreachable("cannot reach NATS at nats://n: no answer"), "NATS does not answer"),
+        (translate_error(gaierror(-2, "Name or service not known"), "host"), "the host of Postgres is not known"),
+        (translate_error(TimeoutError(), "host"), "Postgres does not answer"),
         (translate_error(asyncpg.InvalidPasswordError("no"), "host"), "Postgres does not take the password"),
     ],
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import Unreachable
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import GrantsUse, MemoryUse
 from noetl_stream.model.rights import namespace_of
@@ -264,7 +264,7 @@ class ServerParts:
         """Returns an empty fold of the executions in memory."""
         return Fold(self.executions, self.ports.capabilities, self.formats, self.ends, self.shares.of)
 
-    def note_failure(self, error: NoetlError) -> None:
+    def note_failure(self, error: Unreachable) -> None:
         """Notes that a turn of the loop has failed, or that its partitions cannot be read again."""
         self._failure, self._failed_s = str(error), self.ports.clock.monotonic_s()
 

@@ -65,10 +65,25 @@ CAUSES: Final = (
     ),
     Cause("NATS .*has no JetStream", "nats-server runs without JetStream", _START),
     Cause("NATS .*connection refused", "no nats-server listens there", _START),
+    Cause(
+        "NATS .*(not known|name resolution)",
+        "the host of NATS is not known",
+        f"NOETL_NATS_URL=nats://HOST:4222 {_AGAIN}",
+    ),
+    Cause(
+        "cannot reach NATS", "NATS does not answer", _START, "look at the network between, and start it if it has ended"
+    ),
     Cause("error (10023|10047)", "NATS has no room left", _RELOAD, "raise max_file_store in its file"),
     Cause("error 10077", "a stream is full", "noetl-stream storage", "raise its max_bytes"),
     Cause("error 10002", "the account of NATS is full", _RELOAD, "raise its max_file in the file of NATS"),
     Cause("Postgres .*(connection refused|no such socket)", "no Postgres listens there", _DSN, "start it"),
+    Cause("Postgres .*unknown host name", "the host of Postgres is not known", _DSN),
+    Cause(
+        "cannot reach Postgres",
+        "Postgres does not answer",
+        _DSN,
+        "look at the network between, and start it if it has ended",
+    ),
     Cause("Postgres .*wrong password", "Postgres does not take the password", _DSN),
     Cause(
         "Postgres .*login is not allowed",

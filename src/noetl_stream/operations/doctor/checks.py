@@ -317,7 +317,7 @@ async def results(read: Readings) -> Finding:
     if kept:
         says.append(f"{counted(kept, 'result')} not stored, kept by {counted({name for name, _ in kept}, 'worker')}")
     why = (stuck or kept)[0][1]
-    return wrong(f"{'; '.join(says)}: {why}", remedy_of(why))
+    return wrong(f"{'; '.join(says)}: {why[:REASON_CHARS]}", remedy_of(why))
 
 
 async def pools(read: Readings) -> Finding:

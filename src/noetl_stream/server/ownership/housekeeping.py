@@ -175,7 +175,8 @@ class PartitionAssignment:
             except NewerFormat as error:
                 self.leave(error)
             except (Unreachable, ReaderBroken, Fenced, OutcomeUnknown) as error:
-                self._parts.note_failure(error)
+                if isinstance(error, Unreachable):
+                    self._parts.note_failure(error)
                 if str(error) != reason:
                     reason = str(error)
                     log.warning("stores unreachable or missing, will retry: %s", reason)
