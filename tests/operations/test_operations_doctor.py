@@ -472,6 +472,18 @@ async def test_postgres_is_judged_by_what_it_may_take(stage: OperationsStage, si
     assert (await examined(ports))["postgres"].verdict == verdict
 
 
+async def test_what_is_stored_is_listed_with_the_bounds_that_are_known(stage: OperationsStage) -> None:
+    async def bounds(used: NatsStorage) -> dict[str, int | None]:
+        ports = ports_of(stage)._replace(nats=Said(used=used), postgres_max_bytes=7)
+        return {one.store: one.max_bytes for one in await DirectDiagnosis(ports).storage()}
+
+    servers = [StoreUse("nats-server n1", 1, 9), StoreUse("nats-server n2", 1, 5)]
+    found = await bounds(NatsStorage(1, 3, servers))
+    assert (found["account"], found["database"]) == (3, 7)
+    assert (await bounds(NatsStorage(1, None, servers)))["account"] == 5
+    assert (await bounds(NatsStorage(1, None)))["account"] is None
+
+
 async def test_a_certificate_that_ends_soon_is_a_warning(stage: OperationsStage) -> None:
     ends_ms = stage.clock.now_ms() + 10 * DAY_MS + 60_000
     ports = ports_of(stage)._replace(database=database(stage, certificate_ends_ms=ends_ms))

@@ -13,6 +13,7 @@ from noetl_stream.operations.doctor.findings import Finding
 from noetl_stream.operations.doctor.power_loss import power_loss
 from noetl_stream.operations.doctor.readings import STREAMS, DoctorPorts, Readings, begin, reading
 from noetl_stream.ports.operations.cluster import CheckDocument, StoredDocument
+from noetl_stream.ports.self_reports import NatsStorage
 from noetl_stream.protocol.subjects import RESULTS
 
 STORES: Final = ("postgres", "nats")
@@ -41,9 +42,9 @@ class DirectDiagnosis:
         ]
         in_postgres = [StoredDocument("table", one.name, one.size_bytes, None, one.rows) for one in tables]
         return [
-            StoredDocument("account", "NATS", account.size_bytes, account.max_bytes, None),
+            StoredDocument("account", "NATS", account.size_bytes, _bound_of(account), None),
             *_largest_first(in_nats),
-            StoredDocument("database", "Postgres", database.size_bytes, None, None),
+            StoredDocument("database", "Postgres", database.size_bytes, self._ports.postgres_max_bytes, None),
             *_largest_first(in_postgres),
         ]
 
@@ -54,6 +55,13 @@ class DirectDiagnosis:
             return _roots_said_once(await asyncio.gather(*(_done(name, check) for name, check in found.items())))
         finally:
             await read.close()
+
+
+def _bound_of(account: NatsStorage) -> int | None:
+    """Returns the bound of the account, or else of the smallest nats-server."""
+    if account.max_bytes is not None:
+        return account.max_bytes
+    return min((one.max_bytes for one in account.servers if one.max_bytes is not None), default=None)
 
 
 def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Finding]]:
