@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from noetl_stream.cli.execution.live_progress import LiveProgress
-from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold, ProgressUpdate, update_of
+from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold, ProgressUpdate, Stalls, update_of
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
     ExecutionFailing,
@@ -121,6 +121,15 @@ def test_a_wait_is_not_reported_again_while_only_its_time_goes_on(capsys: pytest
     for sentence in words:
         progress.waits([replace(HELD, kind="running", step="a", sentence=sentence)])
     assert capsys.readouterr().out.splitlines() == [f"waiting: {words[number]}" for number in (0, 2, 4, 5)]
+
+
+def test_a_program_reads_on_stderr_once_that_a_result_cannot_be_stored(capsys: pytest.CaptureFixture[str]) -> None:
+    stalls = Stalls()
+    full = "Step `a` has ended: NATS refused an object: insufficient resources (error 10023)."
+    for kind in ("unreported", "unreported", "running"):
+        stalls.waits([replace(HELD, kind=kind, step="a", sentence=full)])
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"waiting: {full}\n")
 
 
 def loop(items: int) -> list[FeedEvent]:

@@ -19,7 +19,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
 
-NOBODY: Final = frozenset({"no_worker", "no_server", "queue_unreadable"})
+NOBODY: Final = frozenset({"no_worker", "no_server", "queue_unreadable", "unreported"})
 """Kinds of reasons to wait that last until somebody acts."""
 
 
@@ -268,7 +268,7 @@ class ProgressView:
 
 
 class Stalls(ProgressView):
-    """One line on stderr when nobody takes the work; nothing else, since stdout is for a program (``-o json``)."""
+    """One line on stderr when nobody takes the work or its result; nothing else, since stdout is for a program."""
 
     def __init__(self) -> None:
         self._shown: set[str] = set()
