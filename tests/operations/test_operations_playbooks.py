@@ -103,6 +103,16 @@ async def test_the_latest_of_each_path_come_page_by_page(stage: OperationsStage)
     assert [one.path for one in (await stage.playbooks.page("", {"team": "b"}, 2, None)).items] == ["tests/b"]
 
 
+async def test_a_list_can_say_which_execution_of_each_started_last(stage: OperationsStage) -> None:
+    await register(stage, labelled("a", [{"step": "only", "tool": work(1)}]))
+    await register(stage, labelled("b", [{"step": "only", "tool": work(1)}]))
+    ids = [(await stage.executions.start(Start(path="tests/a"), BY)).execution_id for _ in range(2)]
+    first, second = (await stage.playbooks.page("", {}, 10, None, last=True)).items
+    assert first.last is not None and (first.last.execution_id, second.last) == (max(ids), None)
+    assert [one.last for one in (await stage.playbooks.page("", {}, 10, None)).items] == [None, None]
+    assert (await stage.playbooks.page("", {}, 10, None, kinds=["Schema"])).items == []
+
+
 async def test_words_are_looked_for_in_any_case_and_are_few(stage: OperationsStage) -> None:
     await register(stage, labelled("a", [{"step": "only", "tool": work(1)}], team="sales"))
     found = await stage.playbooks.page("", {}, 2, None, words="SALES tests")

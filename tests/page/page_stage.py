@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import quote
 from gateway_playbooks import APPROVAL, FAILS, LOOP
 from gateway_stage import GatewayStage
 from msgspec.structs import replace
-from page_browser import Visit
+from page_browser import Visit, expect
 
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import Role
@@ -190,8 +191,6 @@ spec:
 
 
 READ: Final = "readCredential"
-SETTLED: Final = "!document.querySelector('main')?.innerText.match(/^\\s*$/) && !document.querySelector('.skeleton')"
-"""Something is shown, and nothing stands for what is still read."""
 
 
 class Shown(NamedTuple):
@@ -217,7 +216,8 @@ class Shown(NamedTuple):
         """A screen, once it has settled."""
         await visit.page.goto(self.stage.url + path)
         await visit.page.locator("main :is(h1, h2)").first.wait_for(state="attached")
-        await visit.page.wait_for_function(SETTLED)
+        await expect(visit.page.locator("main")).to_contain_text(re.compile(r"\S"))
+        await expect(visit.page.locator(".skeleton")).to_have_count(0)
 
     @property
     def screens(self) -> dict[str, str]:

@@ -83,6 +83,25 @@ async def test_what_ends_something_is_red_and_says_whether_it_needs_a_reason(sho
         assert visit.complaints == []
 
 
+async def test_playbooks_say_what_ran_last_and_when_they_start_next_and_starters_have_their_own_places(
+    shown: Shown,
+) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await shown.sign_in(visit, "/playbooks?q=team")
+        row = page.locator(".playbooks .row.link").filter(has_text="team/nightly")
+        await row.get_by_text("completed").wait_for()
+        last = (await shown.stage.operations.playbooks.page("team/nightly", {}, 1, None, last=True)).items[0].last
+        assert last is not None
+        links = row.get_by_role("cell").nth(3).get_by_role("link"), row.get_by_role("cell").nth(4).get_by_role("link")
+        await expect(links[0]).to_have_attribute("href", f"/executions/{last.execution_id}")
+        await expect(page.get_by_role("link", name="team/each-night")).to_have_count(0)
+        await expect(page.get_by_role("link", name="team/pushes")).to_have_count(0)
+        await links[1].click()
+        await page.get_by_role("region", name="Schedule team/each-night").wait_for()
+        assert visit.complaints == []
+
+
 async def test_the_audit_leads_to_what_was_started(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page

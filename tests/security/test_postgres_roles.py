@@ -92,6 +92,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "journals": EVERYONE,
     "live_executions": EVERYONE,
     "looked_into_by": EVERYONE,
+    "last_executions": EVERYONE,
     "newest_execution": EVERYONE,
     "now_ms": EVERYONE,
     "objects_kept_for": EVERYONE,

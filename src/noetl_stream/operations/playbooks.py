@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
+from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.executions.prepare import PlaybookChecker, refusal_of
@@ -20,7 +21,10 @@ from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.playbooks import (
+    CatalogKind,
     CheckedDocument,
+    LastExecutionDocument,
+    ListedPlaybookDocument,
     PlaybookDiffDocument,
     PlaybookDocument,
     PlaybookPage,
@@ -46,6 +50,7 @@ from noetl_stream.ports.stores.catalog import (
     words_in,
 )
 from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.stores.tallies import RecentExecution
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.check.calls import PlaybookCall
@@ -153,12 +158,17 @@ class DirectPlaybooks:
         cursor: str | None,
         *,
         words: str = "",
+        kinds: Collection[CatalogKind] = (),
+        last: bool = False,
         scope: Sequence[str] = (),
     ) -> PlaybookPage:
         size, after = page_size(limit), read_cursor(cursor, str)
-        found = await self._catalog.latest(prefix, labels, size + 1, after, words=words_in(words), scope=scope)
+        found = await self._catalog.latest(
+            prefix, labels, size + 1, after, words=words_in(words), kinds=list(kinds), scope=scope
+        )
         entries, following = page_of(found, size, lambda entry: entry.path)
-        return PlaybookPage([entry_document(entry) for entry in entries], following)
+        newest = await self._store.last_executions([entry.path for entry in entries]) if last else {}
+        return PlaybookPage([_listed(entry, newest.get(entry.path)) for entry in entries], following)
 
     async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
         entry = await find_entry(self._catalog, _address(path, version))
@@ -300,6 +310,13 @@ async def _drawn(draft: Plan) -> GraphDocument | None:
 def entry_document(entry: CatalogEntry) -> PlaybookDocument:
     """A catalog entry without its text."""
     return document_from(PlaybookDocument, entry, labels=dict(entry.labels))
+
+
+def _listed(entry: CatalogEntry, last: RecentExecution | None) -> ListedPlaybookDocument:
+    newest = last and document_from(
+        LastExecutionDocument, last, started=iso(last.started_ms), finished=iso_or_none(last.finished_ms)
+    )
+    return document_from(ListedPlaybookDocument, entry, labels=dict(entry.labels), last=newest)
 
 
 def _address(path: str, version: str | None) -> Address:

@@ -17,6 +17,9 @@ const one = (path: string): string => `/playbooks/${segment(path)}`
 /** Those whose path begins so, or that have all `words` somewhere. */
 export const playbooks = (found: { prefix: string } | { words: string }, cursor: string | null): Promise<PlaybookPage> =>
   get('/playbooks', { ...found, cursor, limit: 100 })
+/** What is no starter of others, with the execution of each that started last. */
+export const listedPlaybooks = (words: string, cursor: string | null): Promise<PlaybookPage> =>
+  get('/playbooks', { words, cursor, limit: 100, kind: ['Playbook', 'Schema'], last: 'true' })
 export const playbook = (path: string, version: string | null): Promise<PlaybookWithSource> => get(one(path), { version })
 export const versions = async (path: string): Promise<Playbook[]> =>
   (await get<PlaybookVersions>(`${one(path)}/versions`)).items

@@ -680,6 +680,13 @@ export interface KeyChangePage {
   next: string | null
 }
 
+export interface LastExecution {
+  execution_id: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  started: string
+  finished: string | null
+}
+
 export interface Limit {
   key: string
   namespace: string
@@ -755,6 +762,22 @@ export interface ListedExecution {
   duration_s: number | null
   labels: Record<string, unknown>
   error: ErrorInfo | null
+}
+
+export interface ListedPlaybook {
+  path: string
+  version: string | null
+  revision: number
+  digest: string
+  name: string
+  description: string | null
+  labels: Record<string, unknown>
+  tags: string[]
+  registered_by: string
+  registered: string
+  known_as: string
+  kind?: string
+  last?: LastExecution | null
 }
 
 export interface LogLine {
@@ -916,7 +939,7 @@ export interface PlaybookGrants {
 }
 
 export interface PlaybookPage {
-  items: Playbook[]
+  items: ListedPlaybook[]
   next: string | null
 }
 

@@ -55,10 +55,11 @@ class PostgresCatalog(DatabasePort):
         after: str | None,
         *,
         words: Sequence[str] = (),
+        kinds: Sequence[str] = (),
         scope: Sequence[str] = (),
     ) -> list[CatalogEntry]:
         values = {"names": list(labels), "values": list(labels.values()), "after": after or "", "limit": limit}
-        searched = {"words": list(words), "searched": SEARCHED_CHARACTERS}
+        searched = {"words": list(words), "searched": SEARCHED_CHARACTERS, "kinds": list(kinds)}
         return await self._entries("catalog_latest", prefix=prefix, scope=list(scope), **values, **searched)
 
     async def _entries(self, query: str, **values: Any) -> list[CatalogEntry]:

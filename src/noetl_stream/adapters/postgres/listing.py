@@ -9,7 +9,7 @@ nor how long it takes depends on executions that its reader may not see.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -109,6 +109,10 @@ class Listing(DatabasePort):
     async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
         values = {"path": path, "from_ms": from_ms, "lowest": _id_from(from_ms - SKEW_MS), "limit": limit}
         return await self._rows(RecentExecution, "recent_executions", statuses=STATUSES, **values)
+
+    async def last_executions(self, paths: Collection[str]) -> dict[str, RecentExecution]:
+        rows = await self._database.fetch("last_executions", paths=list(paths), statuses=list(STATUSES))
+        return {path: RecentExecution(*row) for path, *row in rows}
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """Returns the term to look up; ``None`` to look up by status and path, or to read all executions in order."""

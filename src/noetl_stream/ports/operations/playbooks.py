@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument, document_from, list_of
 from noetl_stream.ports.operations.reading.graphs import GraphDocument
@@ -18,6 +19,7 @@ from noetl_stream.ports.operations.verbs import (
     ItemsBelow,
     Labels,
     Limit,
+    Named,
     PlaybookPath,
     Prefix,
     TextName,
@@ -103,6 +105,21 @@ class PlaybookDocument(Document, frozen=True, kw_only=True):
     kind: str = "Playbook"
 
 
+class LastExecutionDocument(Document, frozen=True):
+    """The execution of a playbook, of any of its versions, that started last."""
+
+    execution_id: str
+    status: ExecutionStatus
+    started: Time
+    finished: Time | None
+
+
+class ListedPlaybookDocument(PlaybookDocument, frozen=True, kw_only=True):
+    """``last`` is null if none has started, or it was not asked for."""
+
+    last: LastExecutionDocument | None = None
+
+
 class RegisteredDocument(PlaybookDocument, frozen=True):
     """``created``: whether it is new."""
 
@@ -118,7 +135,7 @@ class PlaybookWithSourceDocument(PlaybookDocument, frozen=True):
         return document_from(PlaybookDocument, self)
 
 
-class PlaybookPage(DocumentPage[PlaybookDocument], frozen=True):
+class PlaybookPage(DocumentPage[ListedPlaybookDocument], frozen=True):
     """The latest entry of each path, by path."""
 
 
@@ -188,6 +205,8 @@ COUNTED: Final = (
 )
 KEPT: Final = "Executions keep their text."
 
+CatalogKind = Literal["Playbook", "Schedule", "Trigger", "Schema"]
+
 Version = Annotated[
     str | None, Meta(max_length=256, description="`metadata.version`, or a revision; the latest without it.")
 ]
@@ -230,6 +249,10 @@ class Playbooks(Protocol):
         cursor: Cursor | None,
         *,
         words: Annotated[str, Meta(max_length=256, description=WORDS)] = "",
+        kinds: Annotated[
+            Collection[CatalogKind], Named("kind"), Meta(max_length=4, description="What they may be.")
+        ] = (),
+        last: Annotated[bool, Meta(description="Whether to answer the execution of each that started last.")] = False,
         scope: ItemsBelow = (),
     ) -> PlaybookPage:
         """List playbooks by path, the latest version of each."""

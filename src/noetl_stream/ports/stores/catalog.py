@@ -107,6 +107,7 @@ class Catalog(Protocol):
         after: str | None,
         *,
         words: Sequence[str] = (),
+        kinds: Sequence[str] = (),
         scope: Sequence[str] = (),
     ) -> list[CatalogEntry]:
         """The latest entry of each path, ordered by path.
@@ -116,6 +117,7 @@ class Catalog(Protocol):
             labels: Labels the entry must have, values as text: ``{"tier": "1"}`` matches ``tier: 1``.
             words: Texts that the entry must have, each anywhere in its path, name, description, tags or labels as
                 ``name=value``; see :func:`words_in`.
+            kinds: What the entry may be, such as ``Playbook``; empty: anything.
             limit: How many at most.
             after: The path to continue after.
             scope: Only these paths and what is below them; empty: all.

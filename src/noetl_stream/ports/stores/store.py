@@ -470,6 +470,9 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
         """Those of exactly this path that started at ``from_ms`` or later, newest first, at most ``limit``."""
 
+    async def last_executions(self, paths: Collection[str]) -> dict[str, RecentExecution]:
+        """The newest of exactly each of these paths, by path; paths without one are left out."""
+
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...
 
     async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:

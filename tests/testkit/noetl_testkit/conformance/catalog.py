@@ -165,6 +165,9 @@ class CatalogConformance:
         assert await catalog.latest("b%", {}, 10, None) == []
         scoped = await catalog.latest("", {}, 10, None, scope=("b/two", "a"))
         assert [entry.path for entry in scoped] == ["a", "b/two"]
+        await registered(catalog, "later", "a/job", kind="Schedule")
+        for kinds, paths in ((["Schedule"], ["a/job"]), (["Playbook", "Schema"], ["a", "b/One", "b/two"])):
+            assert [entry.path for entry in await catalog.latest("", {}, 10, None, kinds=kinds)] == paths
 
     async def test_page_by_page(self, catalog: Catalog) -> None:
         for path in "abcde":

@@ -138,6 +138,10 @@ class ReadingConformance:
         assert await store.recent_executions("team/a", 0, 2) == found[:2]
         assert await store.recent_executions("team/a", AT_MS + 1, 9) == found[:2]
         assert await store.recent_executions("team", 0, 9) == []
+        last = await store.last_executions(["team/a", "team/ab", "team"])
+        assert {path: one.status for path, one in last.items()} == {"team/a": "running", "team/ab": rows[4].status}
+        assert last["team/a"] == found[0]
+        assert await store.last_executions([]) == {}
 
     async def test_iteration_results_are_those_of_one_step_run(self, store: Store) -> None:
         names = ["step.started", "task.processed", "loop.iteration.done", "loop.iteration.failed", "loop.done"]

@@ -58,6 +58,7 @@ class MemoryCatalog:
         after: str | None,
         *,
         words: Sequence[str] = (),
+        kinds: Sequence[str] = (),
         scope: Sequence[str] = (),
     ) -> list[CatalogEntry]:
         found = [entries[0] for path, entries in sorted(self._entries.items()) if path.startswith(prefix) and entries]
@@ -66,6 +67,7 @@ class MemoryCatalog:
             for entry in found
             if (after is None or entry.path > after)
             and covers(scope, entry.path)
+            and (not kinds or entry.kind in kinds)
             and all(_label_text(entry.labels.get(name)) == value for name, value in labels.items())
             and all(word in _searched_text(entry) for word in words)
         ][:limit]

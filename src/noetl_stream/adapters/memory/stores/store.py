@@ -473,6 +473,10 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         newest = sorted(rows, key=lambda row: row.execution_id, reverse=True)
         return [columns_of(RecentExecution, row) for row in newest[:limit]]
 
+    async def last_executions(self, paths: Collection[str]) -> dict[str, RecentExecution]:
+        newest = {path: await self.recent_executions(path, 0, 1) for path in paths}
+        return {path: found[0] for path, found in newest.items() if found}
+
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
         return self.tables.requests.get((execution_id, request_id))
 

@@ -1,4 +1,4 @@
--- The latest entry of each path in the scope, if it has all wanted labels and words.
+-- The latest entry of each path in the scope, if it is of a wanted kind and has all wanted labels and words.
 with latest as (
     select distinct on (path) *
     from noetl.catalog
@@ -10,7 +10,8 @@ with latest as (
 )
 select :entry.columns
 from latest
-where not exists (
+where (:kinds::text[] = '{}' or kind = any(:kinds))
+and not exists (
     select from unnest(:names::text[], :values::text[]) as wanted (name, value)
     where latest.labels ->> wanted.name is distinct from wanted.value
 )
