@@ -135,3 +135,4 @@ async def test_a_gateway_stops_listening_when_the_delay_is_over(delay_s: Any) ->
             return False
 
         await stage.until(refuses)
+        assert await stage.gateway.status.reasons_not_ready() == ("it is stopping",)
