@@ -87,7 +87,7 @@ async def test_one_click_shows_a_failure_its_cause_and_the_way_to_it(home: Path)
         await page.get_by_role("link", name="tests/failures/outer").first.click()  # the only one
         cause = page.get_by_label("Failure", exact=True)
         await cause.get_by_text("order A-1005 <b>declined</b>").first.wait_for()
-        assert await cause.locator("b").first.inner_text() == "exception"
+        await expect(cause.locator("b")).to_have_text("exception")
         await expect(cause).to_contain_text("attempt 1")
         await expect(cause.get_by_label("Way to the failure").get_by_role("listitem")).to_contain_text(
             ["tests/failures/outer settle.second", "tests/failures/middle pay.leaf", "tests/failures/leaf charge.card"]
@@ -123,9 +123,8 @@ async def test_what_did_not_fail_is_not_red(home: Path) -> None:
         await page.locator("header.execution .status.waiting").wait_for()
         await why.get_by_role("button", name="Retry now").click()
         await expect(why).to_contain_text("attempt 3 of 10")
-        assert await page.locator("main .bad, main .failure").count() == 0
+        await expect(page.locator("main .bad, main .failure")).to_have_count(0)
         printed(home, "execution", "cancel", waiting)
         await page.locator("header.execution .status.cancelled").wait_for()
-        assert await page.get_by_label("Failure", exact=True).count() == 0
-        assert await page.locator("main .bad, main .failure").count() == 0
+        await expect(page.locator("main .bad, main .failure, main .cause")).to_have_count(0)
         assert visit.complaints == []
