@@ -102,6 +102,17 @@ async def test_playbooks_say_what_ran_last_and_when_they_start_next_and_starters
         assert visit.complaints == []
 
 
+async def test_on_a_large_screen_what_is_open_stands_beside_its_list(shown: Shown) -> None:
+    async with visiting(width=3840, height=2160) as visit:
+        page = visit.page
+        await shown.sign_in(visit, shown.screens["schedules"])
+        opened = await box(page.get_by_role("region", name="Schedule team/each-night"))
+        rows = await box(page.get_by_role("region", name="Schedules", exact=True))
+        assert opened["x"] >= rows["x"] + rows["width"] and opened["y"] == rows["y"]
+        assert await page.evaluate("getComputedStyle(document.body).fontSize") == "16px"
+        assert visit.complaints == []
+
+
 async def test_the_audit_leads_to_what_was_started(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page
