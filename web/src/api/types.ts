@@ -175,6 +175,7 @@ export interface BulkRerunRequest {
   status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
+  key?: string | null
   started_from?: string | null
   started_before?: string | null
   error?: string | null
@@ -192,6 +193,7 @@ export interface BulkRetryRequest {
   status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
+  key?: string | null
   started_from?: string | null
   started_before?: string | null
   error?: string | null
@@ -472,6 +474,7 @@ export interface Execution {
   duration_s: number | null
   labels: Record<string, unknown>
   error: ErrorInfo | null
+  key?: string | null
   result: unknown
   ctx: Record<string, unknown>
   ctx_version: number
@@ -487,6 +490,7 @@ export interface Execution {
   waits: Wait[] | null
   priority?: number | null
   origin?: Origin | null
+  already?: boolean
   workload?: unknown
 }
 
@@ -762,6 +766,7 @@ export interface ListedExecution {
   duration_s: number | null
   labels: Record<string, unknown>
   error: ErrorInfo | null
+  key?: string | null
 }
 
 export interface ListedPlaybook {
@@ -1121,6 +1126,7 @@ export interface SelectionRequest {
   status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
+  key?: string | null
   started_from?: string | null
   started_before?: string | null
   error?: string | null
@@ -1171,6 +1177,9 @@ export interface StartRequest {
   playbook?: string | null
   workload?: Record<string, unknown>
   ctx?: Record<string, unknown>
+  labels?: Record<string, string | number | boolean | null>
+  key?: string
+  unique?: boolean
   priority?: number | null
 }
 
