@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +16,9 @@ from noetl_stream.adapters.nats.blobs import CHUNK_BYTES, NatsBlobs
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import BlobMissing, NotReady, StoreMissing, Unreachable
+from noetl_stream.local.secrets import new_seed, public_nkey
+from noetl_stream.protocol.nats_accounts import nats_accounts
+from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.protocol.subjects import RESULTS, RESULTS_BUCKET
 from noetl_stream.worker.waiting import persist
 from noetl_testkit.waiting import TIMEOUT_S
@@ -133,6 +138,41 @@ async def test_a_full_store_is_a_clear_error(connection: NatsConnection) -> None
     with pytest.raises(Unreachable, match=r"maximum bytes exceeded .*the stream is full"):
         await blobs.put("key", THREE_CHUNKS)
     assert await message_count(connection) == 0
+
+
+async def test_who_may_not_remove_chunks_goes_on_with_those_that_were_stored(
+    tmp_path: Path,
+) -> None:
+    """Else each attempt of a worker would leave its own, and take the room that is made."""
+    seeds = {identity: new_seed() for identity in (ADMIN, SERVER, GATEWAY, "worker-default")}
+    nats = NatsServer(tmp_path, nats_accounts({identity: public_nkey(seed) for identity, seed in seeds.items()}))
+    nats.start()
+    async with AsyncExitStack() as leaving:
+        leaving.callback(nats.end)
+        admin, worker = [
+            await NatsConnection.open(nats.url, name="tests", nkey=seeds[one], identity=one)
+            for one in (ADMIN, "worker-default")
+        ]
+        leaving.push_async_callback(admin.close)
+        leaving.push_async_callback(worker.close)
+        await ensure_streams(admin)
+        config = msgspec.json.decode(await admin.api(f"STREAM.INFO.{RESULTS}"))["config"]
+        blobs = await NatsBlobs.open(worker, SystemClock())
+
+        async def bound(chunks: int) -> None:
+            most = chunks * (CHUNK_BYTES + 1024)
+            await admin.api(f"STREAM.UPDATE.{RESULTS}", {**config, "max_bytes": most})
+
+        await bound(2)
+        for attempt in (b"1", b"2", b"3"):  # sealed anew each time
+            with pytest.raises(Unreachable, match="NATS refused an object: maximum bytes exceeded"):
+                await blobs.put("key", 5 * CHUNK_BYTES * attempt)
+        assert await message_count(admin) == 2
+        await bound(6)
+        await blobs.put("key", 5 * CHUNK_BYTES * b"4")
+        assert await message_count(admin) == 5 + 1
+        assert await blobs.get("key") == 5 * CHUNK_BYTES * b"1"
+        await blobs.close()
 
 
 async def test_without_the_bucket_it_is_not_ready(connection: NatsConnection) -> None:

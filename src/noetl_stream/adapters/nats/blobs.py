@@ -12,20 +12,26 @@ import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from typing import NoReturn
 
 import msgspec
 
 from noetl_stream.adapters.nats.api_errors import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox, OutboxPort, publish_once
+from noetl_stream.adapters.nats.protocol import PublishAck
 from noetl_stream.adapters.nats.streams import stored_message, verify_stream
 from noetl_stream.errors import BlobMissing, OutcomeUnknown, Unreachable
+from noetl_stream.lru import LruCache
 from noetl_stream.ports.clock import Clock
 from noetl_stream.protocol.subjects import RESULTS, RESULTS_BUCKET
 
 CHUNK_BYTES = 128 * 1024
 CHUNKS_AT_ONCE = 16
 TIMEOUT_S = 30.0
+
+MAX_REFUSED_BYTES = 64 * 1024 * 1024
+"""The bytes of objects that were refused and are kept, since a part of them is stored."""
 
 _DIGEST = "SHA-256="
 _FIRST_ON_ITS_SUBJECT = {"Nats-Expected-Last-Subject-Sequence": "0"}
@@ -49,6 +55,24 @@ class _Meta(msgspec.Struct):
     options: _Options = msgspec.field(default_factory=_Options)
 
 
+class _Attempt:
+    """A put of an object.
+
+    Attributes:
+        name: That of its chunks.
+        stored: How many of them are stored.
+        at_once: How many are sent at a time.
+    """
+
+    __slots__ = ("at_once", "data", "name", "stored")
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name = name
+        self.data = data
+        self.stored = 0
+        self.at_once = CHUNKS_AT_ONCE
+
+
 class NatsBlobs(OutboxPort):
     """:class:`~noetl_stream.ports.streams.blobs.Blobs` over the bucket ``noetl-results``; the port documents each
     method.
@@ -62,6 +86,7 @@ class NatsBlobs(OutboxPort):
         self._clock = clock
         self._timeout_s = timeout_s
         self.written_bytes = self.read_bytes = 0
+        self._refused: LruCache[str, _Attempt] = LruCache(MAX_REFUSED_BYTES, lambda attempt: len(attempt.data))
 
     @classmethod
     async def open(
@@ -120,15 +145,22 @@ class NatsBlobs(OutboxPort):
         await verify_stream(self._connection, RESULTS)
 
     async def _put_new(self, key: str, data: bytes) -> None:
-        # Each attempt names its chunks anew, so that they never mix with those of an interrupted attempt.
-        name = self._clock.random_bytes(11).hex()
-        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        attempt = self._refused.get(key) or self._new_attempt(data)
+        self._refused.drop(key)
+        await self._put_chunks(key, attempt)
+        await self._put_meta(key, attempt)
+
+    def _new_attempt(self, data: bytes) -> _Attempt:
+        # Each names its chunks anew, so that they never mix with those of an interrupted attempt.
+        return _Attempt(self._clock.random_bytes(11).hex(), data)
+
+    async def _put_meta(self, key: str, attempt: _Attempt) -> None:
+        data, name = attempt.data, attempt.name
         digest = _DIGEST + base64.urlsafe_b64encode(sha256(data).digest()).decode()
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat().replace("+00:00", "Z")
         meta = _Meta(
-            name=key, bucket=RESULTS_BUCKET, nuid=name, size=len(data), mtime=now, chunks=len(chunks), digest=digest
+            name=key, bucket=RESULTS_BUCKET, nuid=name, size=len(data), mtime=now, chunks=attempt.stored, digest=digest
         )
-        await self._put_chunks(_chunk_subject(name), chunks)
         try:
             await publish_once(self._outbox, _meta_subject(key), msgspec.json.encode(meta), _FIRST_ON_ITS_SUBJECT)
         except OutcomeUnknown:
@@ -137,24 +169,47 @@ class NatsBlobs(OutboxPort):
             if stored is None or stored.nuid != name:
                 raise
         except ApiRefused as error:
-            await self._purge(_chunk_subject(name))
+            if error.err_code == WRONG_LAST_SEQUENCE:
+                await self._purge(_chunk_subject(name))
+                return
+            await self._leave(key, attempt)
             if error.err_code in CHECK_UNDER_WAY:
                 raise OutcomeUnknown(f"in a cluster, another put of {key} is not decided yet") from None
-            if error.err_code != WRONG_LAST_SEQUENCE:
-                raise
-
-    async def _put_chunks(self, subject: str, chunks: Sequence[bytes]) -> None:
-        try:
-            for at in range(0, len(chunks), CHUNKS_AT_ONCE):
-                window = chunks[at : at + CHUNKS_AT_ONCE]
-                puts = (publish_once(self._outbox, subject, chunk, {}) for chunk in window)
-                # All answers first: a chunk in flight when its siblings are purged would stay for ever.
-                for answer in await asyncio.gather(*puts, return_exceptions=True):
-                    if isinstance(answer, BaseException):
-                        raise answer
-        except (OutcomeUnknown, ApiRefused):
-            await self._purge(subject)
             raise
+
+    async def _put_chunks(self, key: str, attempt: _Attempt) -> None:
+        """Stores the chunks that are missing, in order."""
+        data, subject = attempt.data, _chunk_subject(attempt.name)
+        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        while window := chunks[attempt.stored : attempt.stored + attempt.at_once]:
+            puts = (publish_once(self._outbox, subject, chunk, {}) for chunk in window)
+            # All answers first: a chunk in flight when its siblings are purged would stay for ever.
+            answers = await asyncio.gather(*puts, return_exceptions=True)
+            failed = next((at for at, one in enumerate(answers) if isinstance(one, BaseException)), len(answers))
+            attempt.stored += failed
+            if failed < len(answers):
+                await self._leave_at(key, attempt, answers[failed:])
+
+    async def _leave_at(self, key: str, attempt: _Attempt, answers: Sequence[PublishAck | BaseException]) -> NoReturn:
+        """Raises the first of the answers from the chunk on that was not stored."""
+        assert isinstance(answers[0], BaseException)
+        if isinstance(answers[0], OutcomeUnknown | ApiRefused):
+            # A later one may be stored all the same: the last is smaller, and fits where one before it does not.
+            is_in_order = all(isinstance(one, ApiRefused) for one in answers)
+            await self._leave(key, attempt, is_in_order=is_in_order)
+        raise answers[0]
+
+    async def _leave(self, key: str, attempt: _Attempt, *, is_in_order: bool = True) -> None:
+        """Removes the chunks of an attempt that was refused. Whoever may not remove them goes on with them the next
+        time: else each attempt would leave its own, and take the room that others make.
+        """
+        if self._connection.may_purge:
+            await self._purge(_chunk_subject(attempt.name))
+            return
+        if not is_in_order:
+            attempt = self._new_attempt(attempt.data)
+        attempt.at_once = 1  # so that no chunk is stored after one that is refused
+        self._refused.put(key, attempt)
 
     async def _get(self, key: str) -> bytes:
         meta = await self._find(key)
