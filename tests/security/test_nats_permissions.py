@@ -216,6 +216,11 @@ async def test_a_server_trims_events_and_writes_checkpoints_under_its_rights(wir
     await log.close()
 
 
+async def test_an_admin_sees_that_no_command_waits_before_it_changes_the_partitions(wire: Wire) -> None:
+    seen = [await NatsCommandQueue.open(await wire.connection(identity)) for identity in (ADMIN, SERVER)]
+    assert await seen[0].present() == await seen[1].present()
+
+
 async def test_a_refused_subject_is_an_error_that_says_who_what_and_what_to_do(wire: Wire) -> None:
     worker = await wire.connection("worker-a")
     log, bus = await NatsEventLog.open(worker, SystemClock()), NatsBus(worker)

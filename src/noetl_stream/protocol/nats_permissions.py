@@ -126,7 +126,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     _api(f"STREAM.INFO.{COMMANDS}", SERVER, GATEWAY),
     _api(f"STREAM.MSG.GET.{COMMANDS}", SERVER),
     _api(f"STREAM.PURGE.{COMMANDS}", SERVER),
-    _api(f"CONSUMER.LIST.{COMMANDS}", SERVER, GATEWAY),
+    _api(f"CONSUMER.LIST.{COMMANDS}", ADMIN, SERVER, GATEWAY),
     _api(f"CONSUMER.CREATE.{COMMANDS}.>", SERVER),
     _api(f"CONSUMER.INFO.{COMMANDS}.*", SERVER),
     *(
