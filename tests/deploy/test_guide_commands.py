@@ -123,7 +123,6 @@ CHECKED = {
         "psql",
         "createdb",
         "pg_basebackup",
-        "pip",
     ),
     *("setting", "postgresql.conf", "sql"),
 }
@@ -253,10 +252,10 @@ def test_the_configuration_of_a_clustered_nats_server_is_one(tmp_path: Path) -> 
     assert (checked.returncode, "is valid" in checked.stderr) == (0, True), checked.stderr
 
 
-@pytest.mark.parametrize("text", of_sort("pip"))
-def test_an_extra_that_is_installed_exists(text: str) -> None:
-    (extra,) = re.findall(r"noetl-stream\[(\w+)\]", text)
-    assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+def test_every_extra_that_is_installed_exists() -> None:
+    named = {one for page in GUIDES for one in re.findall(r"pip install 'noetl-stream\[(\w+)\]'", page.read_text())}
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert named and named <= known.keys()
 
 
 @pytest.fixture(scope="module")

@@ -149,8 +149,8 @@ async def open_stage(home: Path) -> AsyncIterator[Stage]:
         )
         await asyncio.gather(
             stage.noetl("playbook", "register", str(FOLDER / "invoice_customer.yaml")),
-            stage.noetl("credential", "set", "partner_token", "--set", f"token={PARTNER_TOKEN}"),
-            stage.noetl("credential", "set", "signing", "--set", f"key={SIGNING_KEY}"),
+            stage.noetl("credential", "set", "examples.partner_token", "--set", f"token={PARTNER_TOKEN}"),
+            stage.noetl("credential", "set", "examples.signing", "--set", f"key={SIGNING_KEY}"),
             stage.noetl("credential", "set", "team_nats", "--set", f"url={nats_url}"),
         )
         yield stage

@@ -67,7 +67,7 @@ async def test_signed_events_start_once_each_though_the_server_is_killed(
     start_stack: Callable[[int, int], LiveStack],
 ) -> None:
     stack = await asyncio.to_thread(start_stack, 1, 1)
-    await asyncio.to_thread(noetl, stack, "credential", "set", "github_webhook", "--value-stdin", given=SECRET)
+    await asyncio.to_thread(noetl, stack, "credential", "set", "examples.github_webhook", "--value-stdin", given=SECRET)
     await asyncio.to_thread(noetl, stack, "playbook", "register", str(ROOT / "playbooks" / "hello.yaml"))
     await asyncio.to_thread(noetl, stack, "trigger", "create", str(TRIGGER))
     async with aiohttp.ClientSession(gateway_of(stack)) as client:
