@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from guide_stages import GUIDES, PAGES, TEXTS, Stage, typed_texts
 from journey_stack import ROOT
 from walkthrough import Walkthrough, free_ports, steps
 
@@ -18,17 +19,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("curl") is None, reason="some guides use curl, which is not installed"),
 ]
 
-GUIDES = ROOT / "docs" / "how-to"
 TUTORIALS = ROOT / "docs" / "tutorials"
-TESTED_ELSEWHERE = {
-    "run-in-containers.md": "deploy/test_compose_page.py",
-    "use-http.md": "gateway/test_gateway_docs.py",
-    "run-with-systemd.md": "deploy/test_systemd_units.py",
-    "own-servers.md": "journeys/test_journey_tutorials.py",
-    "move-to-another-cluster.md": "journeys/test_journey_move.py",
-    "write-a-tool-kind.md": "journeys/test_journey_tool_kind.py",
-}
-"""They need what a stack of one's own does not have."""
 
 SETTINGS_OF_OTHERS = {
     "let-an-agent-work.md": "agents/test_agents_docs.py",
@@ -39,20 +30,24 @@ SETTINGS_OF_OTHERS = {
 LONG = {"drain-a-node.md", "notify.md", "quantum.md", "scale.md"}
 """They take about as long as all others together."""
 
-FOR_MAINTAINERS = {"release.md"}
-"""It tags and pushes."""
+RUN_WITHOUT_READING = {
+    "conftest.py": "starts the shared stack with the setting of the page",
+    "store/test_archive.py": "reads an archive with each command of the page",
+    "store/test_backups.py": "restores into a home that has the keys of another",
+}
+"""Tests that do what a page says by other names of theirs."""
 
 TESTED = re.compile(r'bash|sh|sql|python|toml|text|yaml \w+|\w+ title="[^"]+"')
-READ = [page for page in sorted(GUIDES.glob("*.md")) if page.name not in FOR_MAINTAINERS]
-PAGES = [page for page in READ if "```bash" in page.read_text()]
+READ = sorted(GUIDES.glob("*.md"))
+FOLLOWED = [page for page in READ if page.name != "release.md"]
 
 
 @pytest.mark.parametrize(
     "page",
     [
         pytest.param(page, id=page.stem, marks=pytest.mark.verify if page.name in LONG else ())
-        for page in PAGES
-        if page.name not in TESTED_ELSEWHERE
+        for page in READ
+        if Stage.EMBEDDED in PAGES.get(page.name, ())
     ],
 )
 def test_a_guide_does_what_it_says(page: Path, shared_home: Path, tmp_path: Path) -> None:
@@ -75,7 +70,7 @@ def test_a_guide_does_what_it_says(page: Path, shared_home: Path, tmp_path: Path
                 reader.do(step)
 
 
-@pytest.mark.parametrize("page", [*READ, *TUTORIALS.glob("*.md")], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*FOLLOWED, *TUTORIALS.glob("*.md")], ids=lambda page: page.stem)
 def test_every_block_of_a_page_is_of_a_sort_that_some_test_runs(page: Path) -> None:
     """Parts of playbooks are checked, SQL and Python are run by tests of their own, `sh` by that of all documents, and
     `text` that is no output, line by line, by deploy/test_guide_commands.py.
@@ -87,10 +82,22 @@ def test_every_block_of_a_page_is_of_a_sort_that_some_test_runs(page: Path) -> N
     assert len([one for one in fences if one == "bash" or "title=" in one]) == len(steps(text))
 
 
-def test_every_guide_with_commands_is_followed_by_some_test() -> None:
-    for name, test in TESTED_ELSEWHERE.items():
-        assert name in {page.name for page in PAGES}
-        assert name in (ROOT / "tests" / test).read_text(), f"{test} does not read {name}"
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.stem)
+def test_every_command_of_a_guide_has_a_stage_that_runs_it(page: Path) -> None:
+    """Add what is missing to guide_stages.py, which says what each stage is."""
+    assert ("```bash" in page.read_text()) == (page.name in PAGES)
+    known, found = TEXTS.get(page.name, {}), list(typed_texts(page))
+    stages = [[one for one in known if line.startswith(one)] for line in found]
+    assert [line for line, those in zip(found, stages, strict=True) if not those] == []
+    assert known.keys() == {one for those in stages for one in those}, "an entry has lost its block"
+
+
+def test_tests_of_other_folders_that_run_a_guide_read_it() -> None:
+    elsewhere = {(page, where) for page, where in PAGES.items() if isinstance(where, str)}
+    elsewhere |= {(page, one) for page, known in TEXTS.items() for one in known.values() if not isinstance(one, Stage)}
+    for page, test in elsewhere:
+        text = (ROOT / "tests" / test).read_text()
+        assert page in text or test in RUN_WITHOUT_READING, f"{test} does not read {page}"
 
 
 def test_settings_of_other_programs_are_read_by_some_test() -> None:

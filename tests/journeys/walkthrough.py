@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,18 +42,19 @@ class Step:
     stays: bool = False
     installs: bool = False
     is_for_empty_folder: bool = False
+    is_text: bool = False
     shown: str = ""
 
 
-def steps(page: str) -> list[Step]:
-    """The files and commands of a page, in order."""
+def steps(page: str, typed: Collection[str] = ()) -> list[Step]:
+    """The files and commands of a page, in order; of ``text`` blocks those that begin with one of these lines."""
     found: list[Step] = []
     end = 0
     for block in BLOCK.finditer(page):
         info, text, note = block["info"], block["text"], block["note"] or ""
         if title := TITLE.match(info):
             found.append(Step(text, file=title[1]))
-        elif info == "bash":
+        elif info == "bash" or (info == "text" and text.partition("\n")[0] in typed):
             code = re.fullmatch(r"exit: (\d+)", note)
             exit_code = int(code[1]) if code else 0
             found.append(
@@ -64,6 +65,7 @@ def steps(page: str) -> list[Step]:
                     stays=note == "terminal",
                     installs=note == "installation",
                     is_for_empty_folder=note == "empty folder",
+                    is_text=info == "text",
                 )
             )
         elif info == "text" and found and not page[end : block.start()].strip():
