@@ -24,7 +24,8 @@ from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start, StepRunRange
+from noetl_stream.ports.operations.executions import Executions, RerunOptions, Start, StepRunRange
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.reading.events import EventFilter
 from noetl_stream.ports.operations.reading.feed import FeedEvent

@@ -29,14 +29,8 @@ from noetl_stream.ports.operations.access import Access, NewToken
 from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
 from noetl_stream.ports.operations.credentials import CredentialStore
 from noetl_stream.ports.operations.documents import DocumentPage, plain
-from noetl_stream.ports.operations.executions import (
-    ExecutionFilter,
-    Executions,
-    RequestIds,
-    RerunOptions,
-    Start,
-    StepRunRange,
-)
+from noetl_stream.ports.operations.executions import Executions, RequestIds, RerunOptions, Start, StepRunRange
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.grants import GrantsRegistry
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS

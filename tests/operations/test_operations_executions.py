@@ -28,7 +28,6 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.operations.executions.direct import DESCRIBED_EVENTS, PATIENCE_S
 from noetl_stream.operations.executions.prepare import CheckedText, refuse_workload
 from noetl_stream.ports.operations.executions import (
-    ExecutionFilter,
     LoopCountsDocument,
     RequestIds,
     RerunOptions,
@@ -36,6 +35,7 @@ from noetl_stream.ports.operations.executions import (
     StepRunRange,
     StepRunsDocument,
 )
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.stores.store import SnapshotRow
 from noetl_testkit.simulation.work import playbook, then, work
 

@@ -8,7 +8,8 @@ import pytest
 from operations_stage import BY, OperationsStage, labelled
 
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.executions import ExecutionDocument, ExecutionFilter, RerunOptions, Start
+from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_testkit.simulation.work import work
 
 REFUND = labelled("refund", [{"step": "only", "tool": work(1)}], team="shop", order="{{ workload.order.id }}")
@@ -83,6 +84,39 @@ async def test_a_start_that_was_refused_does_not_hold_its_key(stage: OperationsS
 async def test_a_unique_start_without_a_key_is_refused(stage: OperationsStage) -> None:
     with pytest.raises(UsageError, match="a unique start needs a key"):
         await stage.executions.start(Start(playbook=REFUND, unique=True, workload=order("A-1")), BY)
+
+
+async def test_an_execution_is_found_by_an_input_it_was_given(stage: OperationsStage) -> None:
+    first = await stage.run(REFUND, workload={**order("A-1"), "rush": True})
+    again = await stage.executions.rerun(first.execution_id, RerunOptions(step="only"), BY)
+    await stage.executions.wait(again.execution_id, 60)
+    await stage.run(REFUND, workload=order("A-2"))
+    assert first.inputs == {"order.id": "A-1", "rush": True}
+    assert await found(stage, inputs={"order.id": "A-1"}) == [again.execution_id, first.execution_id]
+    assert await found(stage, inputs={"order.id": "A-1", "rush": "true"}) == [again.execution_id, first.execution_id]
+    assert await found(stage, inputs={"order.id": "A-3"}) == []
+
+
+async def test_an_execution_is_found_by_the_step_that_failed_it(stage: OperationsStage) -> None:
+    steps = [
+        {"step": "read", "tool": work(1), "next": {"arcs": [{"step": "charge"}]}},
+        {"step": "charge", "tool": work(2, failures=9)},
+    ]
+    failed = await stage.run(labelled("pay", steps))
+    await stage.run(REFUND, workload=order("A-1"))
+    assert failed.failed_step == "charge"
+    assert await found(stage, failed_step="charge") == [failed.execution_id]
+    assert await found(stage, failed_step="read") == []
+
+
+async def test_an_execution_is_found_by_how_long_it_took(stage: OperationsStage) -> None:
+    await stage.run(REFUND, workload=order("A-1"))
+    slow = await stage.run(labelled("slow", [{"step": "only", "tool": work(1, 70)}]))
+    assert slow.duration_s is not None and 60 < slow.duration_s < 90
+    assert await found(stage, longer_than_s=60.0) == await found(stage, longer_than_s=65.5) == [slow.execution_id]
+    assert await found(stage, longer_than_s=90.0) == []
+    with pytest.raises(UsageError, match="at least 1s"):
+        await found(stage, longer_than_s=0.5)
 
 
 async def test_labels_beyond_their_bounds_are_refused_before_anything_starts(stage: OperationsStage) -> None:

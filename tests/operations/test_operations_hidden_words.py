@@ -11,9 +11,10 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.operations.access import AuditRecord
 from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.executions.reading.known import listing_of
 from noetl_stream.operations.executions.redacted import RedactedExecutions
 from noetl_stream.operations.executions.selections import DirectSelections
-from noetl_stream.ports.operations.executions import ExecutionFilter
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.selections import BulkOrder
 from noetl_testkit.conformance.store_rows import execution_row
 from noetl_testkit.memory.access import MemoryAudit
@@ -79,6 +80,25 @@ async def test_a_hidden_word_counts_nothing_and_selects_nothing(showing: Showing
         assert (bars.counts, sum(bars.bars["failed"]), bars.complete) == (expected, expected["failed"], True)
         acted = await selections.act(BulkOrder("delete", chosen=chosen, dry_run=True), "ann")
         assert len(acted.items) == expected["failed"]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "chosen"),
+    [
+        ("key", SECRET, ExecutionFilter(key=SECRET)),
+        ("inputs", codec.encode({"order.id": SECRET}), ExecutionFilter(inputs={"order.id": SECRET})),
+    ],
+)
+async def test_a_hidden_key_or_input_finds_nothing(
+    showing: Showing, column: str, value: object, chosen: ExecutionFilter
+) -> None:
+    executions = RedactedExecutions(showing.stage.executions, showing.secrets)
+    execution_id = first_uuid7(showing.stage.clock.now_ms()) + "-7000-8000-000000000000"
+    showing.stage.store.tables.executions[execution_id] = execution_row(execution_id, **{column: value})
+    showing.stage.store.tables.terms |= {(term, execution_id) for term in listing_of(chosen).terms}
+    assert len((await executions.page(chosen, 9, None)).items) == 1
+    await showing.give(execution_id)
+    assert not (await executions.page(chosen, 9, None)).items
 
 
 async def test_a_hidden_label_finds_counts_and_groups_nothing(showing: Showing) -> None:

@@ -18,7 +18,8 @@ from noetl_stream.operations.diff.sentences import VALUE_CHARS
 from noetl_stream.operations.executions.redacted import Redacted
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.documents import document_of, plain
-from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.reading.events import EventFilter
 from noetl_stream.ports.operations.reading.feed import LAST_EVENT
 from noetl_stream.ports.operations.reading.timelines import TimeRange

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { queryOf, refusedWords, withStatus, withWords } from './query'
+import { ALL, queryOf, refusedWords, withStatus, withWords } from './query'
 
 const NOW = Date.UTC(2026, 0, 2)
 
@@ -7,13 +7,19 @@ test('a line names statuses, a path, labels, words of the error and an age', () 
   const { filter, faults } = queryOf('status:failed,running path:team label:env=prod error:"timed out" older-than:1d', NOW)
   expect(faults).toEqual([])
   expect(filter).toEqual({
+    ...ALL,
     status: ['failed', 'running'],
     path: 'team',
     label: ['env=prod'],
     error: 'timed out',
-    started_from: null,
     started_before: '2026-01-01T00:00:00.000Z',
   })
+})
+
+test('a line names what an execution was given, where it failed and how long it took', () => {
+  const { filter, faults } = queryOf('key:order=A-1 input:order.id=A-1 input:"name=Ann B" failed-step:charge longer-than:15m', NOW)
+  expect(faults).toEqual([])
+  expect(filter).toEqual({ ...ALL, key: 'order=A-1', input: ['order.id=A-1', 'name=Ann B'], failed_step: 'charge', longer_than: '15m' })
 })
 
 test('a word alone is a path', () => {
@@ -23,6 +29,8 @@ test('a word alone is a path', () => {
 test.each([
   ['status:lost', 'lost is no status'],
   ['label:env', 'expected label:KEY=VALUE'],
+  ['input:env', 'expected input:KEY=VALUE'],
+  ['longer-than:soon', 'expected a duration'],
   ['older-than:soon', 'expected a time'],
   ['colour:red', 'is no filter'],
   ['path:', 'needs a value'],

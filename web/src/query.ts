@@ -8,9 +8,27 @@ export interface Filter {
   status: string[]
   path: string | null
   label: string[]
+  key: string | null
+  input: string[]
+  failed_step: string | null
   error: string | null
+  longer_than: string | null
   started_from: string | null
   started_before: string | null
+}
+
+/** The filter that holds for every execution. */
+export const ALL: Readonly<Filter> = {
+  status: [],
+  path: null,
+  label: [],
+  key: null,
+  input: [],
+  failed_step: null,
+  error: null,
+  longer_than: null,
+  started_from: null,
+  started_before: null,
 }
 
 /** What is wrong with a word of the line, and where. */
@@ -39,7 +57,11 @@ export const NAMES: Record<string, string> = {
   status: 'failed,running',
   path: 'team/report',
   label: 'env=prod',
+  key: 'order=A-1005',
+  input: 'order.id=A-1005',
+  'failed-step': 'charge',
   error: '"timed out"',
+  'longer-than': '15m',
   since: '2h',
   until: '2026-11-23T06:00Z',
   'older-than': '1d',
@@ -49,7 +71,7 @@ const WORD = /([a-z-]+):("[^"]*"?|\S*)|"[^"]*"?|\S+/g
 const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 }
 
 export function queryOf(text: string, nowMs: number): Query {
-  const filter: Filter = { status: [], path: null, label: [], error: null, started_from: null, started_before: null }
+  const filter: Filter = { ...ALL, status: [], label: [], input: [] }
   const faults: Fault[] = []
   const words: Word[] = []
   for (const word of text.matchAll(WORD)) {
@@ -63,7 +85,13 @@ export function queryOf(text: string, nowMs: number): Query {
 }
 
 /** The parameters of the server, by the word that gives them. */
-const GIVES: Record<string, string> = { since: 'started_from', until: 'started_before', 'older-than': 'started_before' }
+const GIVES: Record<string, string> = {
+  'failed-step': 'failed_step',
+  'longer-than': 'longer_than',
+  since: 'started_from',
+  until: 'started_before',
+  'older-than': 'started_before',
+}
 
 /** What the server says against words of the line, in its words; nothing where it says it of no word. */
 export function refusedWords(words: readonly Word[], problem: Pick<Problem, 'detail' | 'errors'>): Fault[] {
@@ -92,14 +120,21 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
       return ''
     }
     case 'path':
-      filter.path = value
+    case 'key':
+    case 'error':
+      filter[name] = value
+      return ''
+    case 'failed-step':
+      filter.failed_step = value
       return ''
     case 'label':
-      if (!/^[^=]+=/.test(value)) return 'expected label:KEY=VALUE'
-      filter.label.push(value)
+    case 'input':
+      if (!/^[^=]+=/.test(value)) return `expected ${name}:KEY=VALUE`
+      filter[name].push(value)
       return ''
-    case 'error':
-      filter.error = value
+    case 'longer-than':
+      if (!/^\d+(\.\d+)?[smhd]$/.test(value)) return 'expected a duration such as 90s, 15m or 12h'
+      filter.longer_than = value
       return ''
     case 'since':
     case 'until': {

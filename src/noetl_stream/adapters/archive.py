@@ -28,11 +28,11 @@ from noetl_stream.errors import NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import EventDocument, iso_or_none
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
-    ExecutionFilter,
     ExecutionPage,
     ListedExecutionDocument,
     ResultDocument,
 )
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.sealing.file_keys import FileKeys
 
 if TYPE_CHECKING:
@@ -125,10 +125,8 @@ class ParquetArchive:
         Raises:
             NotFound: there is no archive at this place.
         """
-        if chosen.searches_values:
-            raise UsageError(
-                "an archive has no index of labels, keys and errors", hint="use --status, --path, --older-than"
-            )
+        if chosen.searches_values or chosen.failed_step is not None or chosen.longer_than_s is not None:
+            raise UsageError("an archive has no index of that", hint="use --status, --path, --older-than")
         query = """
             select arg_max(listed, position) from given
             where (len(?) = 0 or list_contains(?, status))

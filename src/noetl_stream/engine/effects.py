@@ -34,7 +34,7 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.model.search_terms import error_terms, key_terms, label_terms
+from noetl_stream.model.search_terms import error_terms, input_terms, key_terms, label_terms, step_terms
 from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan
@@ -183,7 +183,7 @@ def _on_started(
     plan: Plan | None, state: Execution, _fact: events.ExecutionStarted, _position: int
 ) -> Iterator[Effect]:
     labels = state.labels if state.labels is not None else plan.labels if plan is not None else {}
-    if terms := label_terms(labels) | key_terms(state.key):
+    if terms := label_terms(labels) | key_terms(state.key) | input_terms(state.inputs):
         yield AddTerms(frozenset(terms))
 
 
@@ -191,7 +191,8 @@ def _on_finished(
     plan: Plan | None, state: Execution, fact: events.ExecutionFinished, position: int
 ) -> Iterator[Effect]:
     if fact.outcome.error is not None:
-        yield AddTerms(frozenset(error_terms(msgspec.structs.asdict(fact.outcome.error))))
+        words = error_terms(msgspec.structs.asdict(fact.outcome.error))
+        yield AddTerms(frozenset(words | step_terms(state.failed_step)))
     yield from _on_message(plan, state, fact, position)
     for part, (holder, slot) in enumerate(state.slots.items(), start=1):
         slot_id = holder if slot.task else ""

@@ -325,6 +325,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     returned: dict[str, int] = {}
     labels: dict[str, Any] | None = None
     key: str = ""
+    inputs: dict[str, Any] = {}
 
     @property
     def ended(self) -> bool:

@@ -99,6 +99,11 @@ class ExecutionsWanted(OfList):
     ] = None
     labels: Annotated[dict[str, str], Field(default_factory=dict, description="All of them must hold.")]
     key: Annotated[str | None, Field(max_length=MAX_KEY_CHARS, description="Its business key.")] = None
+    inputs: Annotated[
+        dict[str, str], Field(default_factory=dict, description="Of its start, by path: order.id. All must hold.")
+    ]
+    failed_step: Annotated[str | None, Field(max_length=256, description="The step that failed.")] = None
+    longer_than_s: Annotated[float | None, Field(ge=1, description="Ended, after at least so many seconds.")] = None
     started_from: Moment = None
     started_before: Moment = None
     error: Annotated[str | None, Field(max_length=512, description="Words that the error has.")] = None

@@ -1,4 +1,4 @@
-"""Search terms of executions: labels, and words of the error (LANGUAGE §1).
+"""Search terms of executions: what they were given, how they failed and how long they took (LANGUAGE §9 *Finding*).
 
 Each term of an execution is a row, in the order of executions: a search reads no more rows than it shows, however
 rare, frequent, new or old the term is.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 from noetl_stream.model.labels import label_text
@@ -20,6 +21,15 @@ MAX_WORD_CHARS: Final = 64
 
 MAX_LABEL_CHARS: Final = 256
 """The most characters of an indexed label; a longer one is indexed by its beginning."""
+
+MAX_INPUTS: Final = 32
+"""How many inputs of an execution are indexed, from the beginning of its workload."""
+
+MAX_INPUT_CHARS: Final = 128
+"""The most characters of the path or the value of an indexed input; one with a longer value is not indexed."""
+
+LONGER_THAN_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800)
+"""The durations that have a term each: one row for each that an execution exceeded, so none for most."""
 
 _WORD: Final = re.compile(r"\w+")
 
@@ -35,6 +45,39 @@ def label_terms(labels: Mapping[str, Any]) -> set[str]:
 def key_terms(key: str) -> set[str]:
     """The term of a business key; none if it is empty."""
     return {f"key:{key}"} if key else set()
+
+
+def indexed_inputs(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """The scalars of a workload by path: ``{"order": {"id": 7}}`` has ``{"order.id": 7}``. Lists have none."""
+    found: dict[str, Any] = {}
+    pending = [("", workload)]
+    for prefix, values in pending:
+        for name, value in islice(values.items(), MAX_INPUTS):
+            path = prefix + name
+            if len(path) > MAX_INPUT_CHARS or "=" in path:
+                continue
+            if isinstance(value, Mapping) and len(pending) < MAX_INPUTS:
+                pending.append((f"{path}.", value))
+            elif isinstance(value, str | int | float) and len(label_text(value)) <= MAX_INPUT_CHARS:
+                found[path] = value
+            if len(found) == MAX_INPUTS:
+                return found
+    return found
+
+
+def input_terms(inputs: Mapping[str, Any]) -> set[str]:
+    """The terms of inputs by path, whose values count as text."""
+    return {f"input:{path}={label_text(value)}" for path, value in inputs.items()}
+
+
+def step_terms(step: str) -> set[str]:
+    """The term of the step that failed; none if it is empty."""
+    return {f"step:{step}"} if step else set()
+
+
+def duration_terms(duration_ms: int) -> set[str]:
+    """The terms of how long an execution took."""
+    return {f"took:{seconds}" for seconds in LONGER_THAN_S if duration_ms >= seconds * 1000}
 
 
 def error_terms(error: Mapping[str, Any]) -> set[str]:

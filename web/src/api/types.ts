@@ -171,14 +171,17 @@ export interface BulkItem {
 }
 
 export interface BulkRerunRequest {
-  ids?: string[] | null
   status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
-  key?: string | null
   started_from?: string | null
   started_before?: string | null
   error?: string | null
+  key?: string | null
+  input?: string[]
+  failed_step?: string | null
+  longer_than?: string | null
+  ids?: string[] | null
   dry_run?: boolean
   limit?: number
   cursor?: string | null
@@ -189,14 +192,17 @@ export interface BulkRerunRequest {
 }
 
 export interface BulkRetryRequest {
-  ids?: string[] | null
   status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
-  key?: string | null
   started_from?: string | null
   started_before?: string | null
   error?: string | null
+  key?: string | null
+  input?: string[]
+  failed_step?: string | null
+  longer_than?: string | null
+  ids?: string[] | null
   dry_run?: boolean
   limit?: number
   cursor?: string | null
@@ -475,6 +481,8 @@ export interface Execution {
   labels: Record<string, unknown>
   error: ErrorInfo | null
   key?: string | null
+  inputs?: Record<string, unknown>
+  failed_step?: string | null
   result: unknown
   ctx: Record<string, unknown>
   ctx_version: number
@@ -767,6 +775,8 @@ export interface ListedExecution {
   labels: Record<string, unknown>
   error: ErrorInfo | null
   key?: string | null
+  inputs?: Record<string, unknown>
+  failed_step?: string | null
 }
 
 export interface ListedPlaybook {
@@ -1122,14 +1132,17 @@ export interface SchedulePage {
 }
 
 export interface SelectionRequest {
-  ids?: string[] | null
   status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
-  key?: string | null
   started_from?: string | null
   started_before?: string | null
   error?: string | null
+  key?: string | null
+  input?: string[]
+  failed_step?: string | null
+  longer_than?: string | null
+  ids?: string[] | null
   dry_run?: boolean
   limit?: number
   cursor?: string | null

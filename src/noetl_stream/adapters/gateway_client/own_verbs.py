@@ -29,7 +29,7 @@ class GatewaySelections(GatewayVerbs):
             body |= {"limit": wanted.limit} | ({} if wanted.cursor is None else {"cursor": wanted.cursor})
             for one, value in values_of(Selections.histogram, {"chosen": wanted.chosen}):
                 texts = texts_of(one, value)
-                body[one.name] = texts if one.name in ("status", "label") else texts[0]
+                body[one.name] = texts if one.kind == "labels" or one.name == "status" else texts[0]
         if wanted.verb in ("retry", "rerun"):
             options = wanted.options
             body |= {"ctx": dict(options.ctx), "args": None if options.args is None else dict(options.args)}

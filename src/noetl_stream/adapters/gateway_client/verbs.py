@@ -77,6 +77,8 @@ def texts_of(parameter: VerbParameter, value: Any) -> list[str]:
     """What a query has for a value, for each repetition."""
     if parameter.kind == "moment":
         return [iso(value)]
+    if parameter.kind == "duration":
+        return [f"{value:.3f}s"]
     if parameter.kind == "labels":
         return [f"{name}={text}" for name, text in value.items()]
     if parameter.kind == "iteration":

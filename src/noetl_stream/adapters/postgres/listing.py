@@ -151,6 +151,7 @@ def _values(wanted: ListingFilter, ids: _Range, limit: int) -> dict[str, Any]:
         "paths": _paths(wanted),
         "started_from_ms": wanted.started_from_ms,
         "started_before_ms": wanted.started_before_ms,
+        "longer_than_ms": wanted.longer_than_ms,
     }
 
 
@@ -193,6 +194,8 @@ def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[str]:
         yield "x.started_ms >= :started_from_ms"
     if wanted.started_before_ms is not None:
         yield "x.started_ms < :started_before_ms"
+    if wanted.longer_than_ms is not None:
+        yield "x.finished_ms - x.started_ms >= :longer_than_ms"
 
 
 def _id_from(at_ms: int) -> str:

@@ -29,7 +29,7 @@ from noetl_stream.errors import Fenced, NotReady
 from noetl_stream.model.events.composite import with_composites
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.json import codec
-from noetl_stream.model.search_terms import error_terms, key_terms, label_terms
+from noetl_stream.model.search_terms import duration_terms, error_terms, input_terms, key_terms, label_terms, step_terms
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.stores.cursors import Cursor, Repair
 from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
@@ -302,7 +302,10 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
             "delete_events", execution_id=execution_id, limit=EVENTS_AT_ONCE
         ):
             pass
-        terms = label_terms(codec.decode_json(row.labels)) | key_terms(row.key)
+        terms = label_terms(codec.decode_json(row.labels)) | key_terms(row.key) | step_terms(row.failed_step)
+        terms |= input_terms(codec.decode_json(row.inputs))
+        if row.finished_ms is not None:
+            terms |= duration_terms(row.finished_ms - row.started_ms)
         if row.error is not None:
             terms |= error_terms(codec.decode_json(row.error))
         return bool(await self._database.fetch("delete_execution", execution_id=execution_id, terms=sorted(terms)))

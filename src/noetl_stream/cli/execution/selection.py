@@ -17,7 +17,8 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.status import STATUSES, ExecutionStatus
-from noetl_stream.ports.operations.executions import ExecutionFilter, ListedExecutionDocument
+from noetl_stream.ports.operations.executions import ListedExecutionDocument
+from noetl_stream.ports.operations.filters import ExecutionFilter
 
 
 class Filter(msgspec.Struct, frozen=True, gc=False):
@@ -27,6 +28,9 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     path: str | None
     labels: tuple[str, ...]
     key: str | None
+    inputs: tuple[str, ...]
+    failed_step: str | None
+    longer_than_s: float | None
     error: str | None
     older_than_s: float | None
     since_ms: int | None
@@ -43,10 +47,13 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             self.status or statuses,
             self.path,
             labels_of(self.labels),
-            self.key,
             started_from_ms=self.since_ms,
             started_before_ms=min(ends, default=None),
             error=self.error,
+            key=self.key,
+            inputs=labels_of(self.inputs, "--input"),
+            failed_step=self.failed_step,
+            longer_than_s=self.longer_than_s,
         )
 
     @property
@@ -88,6 +95,21 @@ filter_options = bundled(
         click.option("--path", help="Match playbooks at or below this path."),
         click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Match this label; repeatable."),
         click.option("--key", metavar="TEXT", help="Match this business key."),
+        click.option(
+            "--input",
+            "inputs",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Match this input, e.g. order.id=7; repeatable.",
+        ),
+        click.option("--failed-step", metavar="STEP", help="Match executions that failed in this step."),
+        click.option(
+            "--longer-than",
+            "longer_than_s",
+            callback=seconds,
+            metavar="TIME",
+            help="Match executions that have ended, and took at least so long, e.g. 15m.",
+        ),
         click.option(
             "--since",
             "since_ms",

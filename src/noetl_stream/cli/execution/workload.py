@@ -66,8 +66,8 @@ workload_options = bundled(
 )
 
 
-def labels_of(pairs: Iterable[str]) -> dict[str, str]:
-    """The labels of ``--label KEY=VALUE``.
+def labels_of(pairs: Iterable[str], option: str = "--label") -> dict[str, str]:
+    """The values of an option ``KEY=VALUE``, by key.
 
     Raises:
         UsageError: one is not ``KEY=VALUE``.
@@ -76,7 +76,7 @@ def labels_of(pairs: Iterable[str]) -> dict[str, str]:
     for text in pairs:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"--label {text!r}: expected KEY=VALUE")
+            raise UsageError(f"{option} {text!r}: expected KEY=VALUE")
         found[key] = value
     return found
 

@@ -20,6 +20,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import digits_lost_text
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, PLAYBOOK, ErrorInfo, RunWarning
+from noetl_stream.model.search_terms import indexed_inputs
 from noetl_stream.template import ExpressionError
 
 RESOLVED_KEPT: Final = 4
@@ -46,9 +47,15 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         keys=fact.keys,
         labels=fact.labels,
         key=fact.key,
+        inputs=_inputs_of(state.request, fact),
         request=None,
         chosen={},
     )
+
+
+def _inputs_of(request: events.ExecutionRequested | None, fact: events.ExecutionStarted) -> dict[str, Any]:
+    """The inputs that the execution is found by: what it was asked for with; all of them for a rerun."""
+    return indexed_inputs(fact.workload if request is None or request.rerun is not None else request.workload)
 
 
 def _on_failing(state: Execution, fact: events.ExecutionFailing) -> Execution:

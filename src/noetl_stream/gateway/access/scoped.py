@@ -22,13 +22,13 @@ from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
 from noetl_stream.ports.operations.credentials import CredentialDocument, CredentialStore
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
-    ExecutionFilter,
     ExecutionPage,
     Executions,
     RequestIds,
     Start,
     WhyDocument,
 )
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument, Playbooks, RegisteredDocument
 from noetl_stream.ports.operations.reading.feed import Feed, FeedEvent, only

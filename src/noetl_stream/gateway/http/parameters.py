@@ -23,7 +23,8 @@ MAX_PAGE: Final = 1000
 
 MAX_POSITION: Final = 2**31 - 1
 _WAIT: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m)")
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_SPAN: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(s|m|h|d)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 class InPath:
@@ -111,6 +112,13 @@ def _seconds(text: object) -> object:
     return float(found[1]) * _SECONDS[found[2]]
 
 
+def _span(text: object) -> object:
+    found = _SPAN.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError("must be a duration such as 90s, 15m, 12h or 30d")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
 def ms_of(moment: datetime | None) -> int | None:
     """A time in ms since the epoch."""
     return None if moment is None else int(moment.timestamp() * 1000)
@@ -134,6 +142,11 @@ WaitS = Annotated[
     BeforeValidator(_seconds),
     Field(ge=0, le=MAX_WAIT_S, description=f"How long to wait for the end, as in `30s`; at most {MAX_WAIT_S:g}s."),
     WithJsonSchema({"type": "string", "pattern": f"^{_WAIT.pattern}$", "examples": ["30s"]}),
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(_span),
+    WithJsonSchema({"type": "string", "pattern": f"^{_SPAN.pattern}$", "examples": ["90s"]}),
 ]
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE, description="Maximum number of items.")]
 Cursor = Annotated[str, Field(min_length=1, max_length=4096, description="`next` of the page before.")]

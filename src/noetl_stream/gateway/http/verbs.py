@@ -12,6 +12,7 @@ from pydantic import Field, create_model
 
 from noetl_stream.gateway.http.bodies import NOTHING, Body, RequestModel, json_body, yaml_body
 from noetl_stream.gateway.http.parameters import (
+    Duration,
     Explained,
     InPath,
     Iteration,
@@ -85,7 +86,7 @@ def _answers(verb: Verb, returned: Any) -> dict[int, Answer]:
 
 
 def _parameters(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Parameters]:
-    fields: dict[str, Any] = {one.name: _field(one) for one in parameters if one.place != "body"}
+    fields: dict[str, Any] = {one.name: field_of(one) for one in parameters if one.place != "body"}
     if "reason" in verb.parameters:
         fields |= {name: (field.annotation, field) for name, field in Explained.model_fields.items()}
     first = verb.listed_first
@@ -94,18 +95,20 @@ def _parameters(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Paramet
 
 
 def _body(verb: Verb, parameters: Sequence[VerbParameter]) -> Body[Any]:
-    fields: dict[str, Any] = {one.name: _field(one) for one in parameters if one.place == "body"}
+    fields: dict[str, Any] = {one.name: field_of(one) for one in parameters if one.place == "body"}
     if not fields:
         return NOTHING
     name, description = verb.request or (f"{verb.operation[0].upper()}{verb.operation[1:]}Request", None)
     return json_body(create_model(name, __base__=RequestModel, __doc__=description, **fields))
 
 
-def _field(parameter: VerbParameter) -> tuple[Any, Any]:
-    """The type and the default of a field."""
+def field_of(parameter: VerbParameter) -> tuple[Any, Any]:
+    """The type and the default of the field of a model that has a parameter."""
     hint, default, marks = parameter.hint, parameter.default, marks_of(parameter.hint)
     if parameter.kind == "moment":
         hint = _annotated(Moment | None if default is None else Moment, marks)
+    elif parameter.kind == "duration":
+        hint = _annotated(Duration if default is REQUIRED else Duration | None, marks)
     elif parameter.kind == "iteration":
         hint = _annotated(Iteration if default is REQUIRED else Iteration | None, marks)
         default = default or None
@@ -162,11 +165,12 @@ def _arguments(call: Call[Any, Any], verb: Verb, parameters: Sequence[VerbParame
     if "reason" in verb.parameters:
         found["reason"] = call.parameters.reason
     return found | arguments_of(
-        parameters, lambda one: _value(one, getattr(call.body if one.place == "body" else call.parameters, one.name))
+        parameters, lambda one: value_of(one, getattr(call.body if one.place == "body" else call.parameters, one.name))
     )
 
 
-def _value(parameter: VerbParameter, given: Any) -> Any:
+def value_of(parameter: VerbParameter, given: Any) -> Any:
+    """What the field of a model says, as the verb takes it."""
     if parameter.kind == "moment":
         return ms_of(given)
     if parameter.kind == "labels":

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, get_args
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.http.bodies import Keys, Numbered, PriorityKept, RequestModel, json_body, numbered_body
@@ -15,25 +15,20 @@ from noetl_stream.gateway.http.parameters import (
     Explained,
     InPath,
     Intervention,
-    Label,
-    Moment,
     WaitS,
-    labels_in,
-    ms_of,
 )
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
+from noetl_stream.gateway.http.verbs import field_of, value_of
 from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
 from noetl_stream.model.events import (
     InterventionFact,
     SignalReceived,
     TokenInjected,
 )
-from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.rights import Role
-from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionFilter, RerunOptions
+from noetl_stream.ports.operations.executions import AcceptedDocument, Executions, RerunOptions
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkDocument, BulkOrder, BulkVerb
-from noetl_stream.ports.operations.verbs import API
+from noetl_stream.ports.operations.verbs import API, arguments_of, parameters_of
 
 ONE: Final = EXECUTIONS + "/{execution_id}"
 ACCEPTED: Final = {
@@ -162,19 +157,19 @@ async def retry(call: Call[RunningAgain, RetryRequest]) -> Reply:
     return await _rerun(call)
 
 
-class SelectionRequest(RequestModel):
+FILTER: Final = [one for one in parameters_of(Executions.page) if one.argument == "chosen"]
+"""What executions are found by: the parameters of a list."""
+
+_FIELDS: Final[dict[str, Any]] = {one.name: field_of(one) for one in FILTER}
+Filtered: Any = create_model("Filtered", __base__=RequestModel, **_FIELDS)
+
+
+class SelectionRequest(Filtered):  # type: ignore[misc]  # made of the table
     """Which executions: `ids`, or `limit` of those that match all of the others, newest first. Without `status` those
     that the verb is for. `dry_run`: only say what it would be done to.
     """
 
     ids: Annotated[tuple[Annotated[str, Field(max_length=64)], ...] | None, Field(max_length=MAX_SELECTED)] = None
-    status: tuple[ExecutionStatus, ...] = ()
-    path: str | None = None
-    label: tuple[Label, ...] = ()
-    key: Annotated[str | None, Field(min_length=1, max_length=MAX_KEY_CHARS)] = None
-    started_from: Moment | None = None
-    started_before: Moment | None = None
-    error: Annotated[str | None, Field(max_length=512)] = None
     dry_run: bool = False
     limit: Annotated[int, Field(ge=1, le=MAX_SELECTED)] = 100
     cursor: Cursor | None = None
@@ -197,15 +192,7 @@ class BulkRerunRequest(BulkRetryRequest):
 def _serve(verb: BulkVerb, role: Role, sent: type[SelectionRequest], summary: str) -> None:
     async def act(call: Call[Explained, Any]) -> BulkDocument:
         sent, why = call.body, call.parameters
-        chosen = ExecutionFilter(
-            status=sent.status,
-            path=sent.path,
-            labels=labels_in(sent.label),
-            key=sent.key,
-            started_from_ms=ms_of(sent.started_from),
-            started_before_ms=ms_of(sent.started_before),
-            error=sent.error,
-        )
+        chosen = arguments_of(FILTER, lambda one: value_of(one, getattr(sent, one.name)))["chosen"]
         changes = sent.model_dump(exclude=set(SelectionRequest.model_fields))
         options = RerunOptions(**changes, reason=why.reason, correlation_id=why.correlation_id)
         page = {"dry_run": sent.dry_run, "limit": sent.limit, "cursor": sent.cursor}

@@ -69,7 +69,6 @@ from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     CtxDocument,
     ExecutionDocument,
-    ExecutionFilter,
     ExecutionPage,
     IterationPage,
     RequestIds,
@@ -84,6 +83,7 @@ from noetl_stream.ports.operations.executions import (
     WarningDocument,
     WhyDocument,
 )
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
 from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent

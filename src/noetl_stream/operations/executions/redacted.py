@@ -13,16 +13,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.model.search_terms import error_terms, label_terms, word_terms
+from noetl_stream.model.search_terms import error_terms, input_terms, label_terms, word_terms
 from noetl_stream.operations.paging import cursor_of, page_size
 from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.executions import (
-    ExecutionFilter,
-    ExecutionPage,
-    Executions,
-    ListedExecutionDocument,
-    WhyDocument,
-)
+from noetl_stream.ports.operations.executions import ExecutionPage, Executions, ListedExecutionDocument, WhyDocument
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.verbs import EXECUTIONS, Verb, Verbs, verb_of
 from noetl_stream.storage.used_secrets import UsedSecrets
 
@@ -101,4 +96,7 @@ def _matches(chosen: ExecutionFilter, shown: ListedExecutionDocument) -> bool:
     words = word_terms(chosen.error or "")
     if words and (shown.error is None or not words <= error_terms(msgspec.structs.asdict(shown.error))):
         return False
-    return label_terms(chosen.labels) <= label_terms(shown.labels) and chosen.key in (None, shown.key)
+    terms, all_terms = label_terms(chosen.labels), label_terms(shown.labels)
+    if not terms <= all_terms or chosen.key not in (None, shown.key):
+        return False
+    return input_terms(chosen.inputs) <= input_terms(shown.inputs)

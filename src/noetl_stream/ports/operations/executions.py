@@ -6,18 +6,24 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
-from msgspec import Meta
 
 from noetl_stream.model.envelope import EventDocument, Time
 from noetl_stream.model.events import InterventionFact
-from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
-from noetl_stream.ports.operations.verbs import Cursor, ExecutionId, Inner, ItemsBelow, Labels, Limit, StepRunId, verb
+from noetl_stream.ports.operations.verbs import (
+    Cursor,
+    ExecutionId,
+    Inner,
+    Limit,
+    StepRunId,
+    verb,
+)
 
 
 class RequestIds(msgspec.Struct, frozen=True, gc=False):
@@ -77,24 +83,6 @@ class RerunOptions(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str = ""
 
 
-class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
-    """Which executions of a list: all of these hold. Times are ms since the epoch."""
-
-    status: Annotated[Sequence[ExecutionStatus], Meta(description="Any of these.")] = ()
-    path: Annotated[str | None, Meta(description="Of this playbook, or of playbooks below it.")] = None
-    labels: Labels = {}
-    key: Annotated[str | None, Meta(description="Its business key.", min_length=1, max_length=MAX_KEY_CHARS)] = None
-    started_from_ms: int | None = None
-    started_before_ms: int | None = None
-    error: Annotated[str | None, Meta(description="Words that the error has.", max_length=512)] = None
-    scope: ItemsBelow = ()
-
-    @property
-    def searches_values(self) -> bool:
-        """Whether it searches values that may be hidden where an execution is shown."""
-        return self.error is not None or self.key is not None or bool(self.labels)
-
-
 class ListedExecutionDocument(Document, frozen=True, kw_only=True):
     """An execution in a list."""
 
@@ -110,6 +98,8 @@ class ListedExecutionDocument(Document, frozen=True, kw_only=True):
     labels: dict[str, Any]
     error: ErrorInfo | None
     key: str | None = None
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+    failed_step: str | None = None
 
 
 class ExecutionPage(DocumentPage[ListedExecutionDocument], frozen=True):

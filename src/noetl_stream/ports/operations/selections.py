@@ -12,7 +12,8 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ENDED, LIVE, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, Next
-from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions
+from noetl_stream.ports.operations.executions import RequestIds, RerunOptions
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.verbs import Default, Named, verb
 
 MAX_SELECTED: Final = 1_000

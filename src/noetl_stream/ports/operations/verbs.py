@@ -205,9 +205,9 @@ PlaybookPath = Annotated[str, Meta(min_length=1, max_length=512, description="Sl
 Prefix = Annotated[str, Default(""), Meta(max_length=256, description="What the path begins with.")]
 TextName = Annotated[str, Default("playbook"), Meta(max_length=256, description="What diagnostics call the text.")]
 
-Kind = Literal["plain", "moment", "labels", "iteration"]
-"""How HTTP writes a value: as it is; ms since the epoch as a time in ISO 8601; as ``name=value``; or the numbers of an
-iteration with dots.
+Kind = Literal["plain", "moment", "duration", "labels", "iteration"]
+"""How HTTP writes a value: as it is; ms since the epoch as a time in ISO 8601; seconds as ``90s``; as ``name=value``;
+or the numbers of an iteration with dots.
 """
 
 Place = Literal["path", "query", "body"]
@@ -279,6 +279,8 @@ def _parameter(verb: Verb, argument: str, struct: type | None, field: str, *, hi
     kind: Kind = "plain"
     if field.endswith("_ms"):
         kind, name = "moment", field.removesuffix("_ms")
+    elif field.endswith("_s"):
+        kind, name = "duration", field.removesuffix("_s")
     elif get_origin(plain) is Mapping or plain is Mapping:
         kind = "labels"
     elif plain == Path:

@@ -79,12 +79,13 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     ``evaluation`` while templates are evaluated by another process.
     ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object, which a
     start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``key`` is its business
-    key, empty until it has started. ``stored_bytes`` are those
+    key, empty until it has started. It is found by its ``inputs`` by path, a
+    JSON object, and by its ``failed_step``, empty if none failed. ``stored_bytes`` are those
     of the objects that its workers have stored.
     """
 
     written_once = frozenset({"execution_id", "trace_id", "rerun_of"})
-    filled_later = frozenset({"labels"})
+    filled_later = frozenset({"labels", "inputs"})
 
     execution_id: str
     partition: int
@@ -109,6 +110,8 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     rerun_of: str | None = None
     stored_bytes: int = 0
     key: str = ""
+    inputs: Json = b"{}"
+    failed_step: str = ""
 
 
 class RequestRow(Row, frozen=True, kw_only=True):
@@ -250,6 +253,7 @@ class ListingFilter(msgspec.Struct, frozen=True, gc=False):
         started_before_ms: Started before this time.
         scope: Below any of these paths, none of which is below another; empty: anywhere. Nothing else is looked at to
             find them; ``path`` is not used then.
+        longer_than_ms: Ended, and took at least so long.
     """
 
     statuses: Sequence[str] = ()
@@ -258,6 +262,7 @@ class ListingFilter(msgspec.Struct, frozen=True, gc=False):
     started_from_ms: int | None = None
     started_before_ms: int | None = None
     scope: Sequence[str] = ()
+    longer_than_ms: int | None = None
 
 
 class ListedExecution(msgspec.Struct, frozen=True, gc=False):
@@ -274,6 +279,8 @@ class ListedExecution(msgspec.Struct, frozen=True, gc=False):
     error: bytes | None
     labels: bytes
     key: str
+    inputs: bytes
+    failed_step: str
 
 
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
@@ -39,6 +39,7 @@ from noetl_stream.model.messages import (
     Stop,
     UnreadableCommand,
 )
+from noetl_stream.model.search_terms import duration_terms
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.stores.aggregates import (
     AggregateKey,
@@ -270,6 +271,8 @@ class PendingTick:
             segment.size += decoded_bytes(encoded)
         segment.last_position = after.position
         self.touched[execution_id] = Touched(after, partition, cached.started_ms, at_ms, cached.labels)
+        if after.ended:
+            self._add_terms(execution_id, duration_terms(at_ms - cached.started_ms))
 
     def collect(self, execution_id: str, effects: Sequence[Effect]) -> None:
         """Collects effects, applied once this tick is committed. The last change of a timer wins."""
@@ -293,7 +296,7 @@ class PendingTick:
                 case DropTimer(timer_id):
                     self._drop_timer(execution_id, timer_id)
                 case AddTerms(terms):
-                    self.terms += [TermRow(term=term, execution_id=execution_id) for term in sorted(terms)]
+                    self._add_terms(execution_id, terms)
                 case UseObject(reference):
                     self.object_uses.append(
                         ObjectUseRow(
@@ -307,6 +310,9 @@ class PendingTick:
                     pass  # done by the fold, which knows the plan
                 case _:
                     assert_never(effect)
+
+    def _add_terms(self, execution_id: str, terms: Collection[str]) -> None:
+        self.terms += [TermRow(term=term, execution_id=execution_id) for term in sorted(terms)]
 
     def send(self, effect: SendMessage, sender: str, *place: int) -> None:
         """Collects a message to another execution, or to or from an aggregate.
@@ -441,6 +447,8 @@ def execution_row(
         rerun_of=state.rerun_of or None,
         stored_bytes=state.stored_bytes,
         key=state.key,
+        inputs=codec.encode(state.inputs) if state.inputs else EMPTY,
+        failed_step=state.failed_step,
     )
 
 

@@ -121,7 +121,7 @@ class ReadingConformance:
         assert await listed(store, ListingFilter(["running"], "p"), 9, "02-a") == ["00-a"]
         assert await listed(store, ListingFilter(["failed"])) == []
         newest = (await store.list_executions(ListingFilter(), 1, None))[0]
-        assert astuple(newest) == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}", "")
+        assert astuple(newest) == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}", "", b"{}", "")
 
     async def test_recent_executions_are_those_of_exactly_one_path_newest_first(self, store: Store) -> None:
         rows = [
@@ -287,6 +287,20 @@ class ListingConformance:
             assert await listed(store, begun) == [ids[3], ids[2], late]
             assert await listed(store, ended) == [ids[1], ids[0]]
             assert await listed(store, both) == [ids[2], late]
+
+    async def test_a_duration_is_that_of_what_has_ended(self, store: Store) -> None:
+        took = {"1": 9_000, "2": 10_000, "3": 99_000, "4": None}
+        rows = [execution_row(name, finished_ms=ms and 1_000 + ms, path="p") for name, ms in took.items()]
+        await committed(store, executions=rows, terms=terms_of(rows[1:3], "took:10"))
+        for others in (
+            ListingFilter(),
+            ListingFilter(path="p"),
+            ListingFilter(["running"]),
+            ListingFilter(scope=("p",)),
+        ):
+            wanted = replace(others, terms=["took:10"], longer_than_ms=10_000)
+            assert await listed(store, wanted) == ["3", "2"]
+            assert await listed(store, replace(wanted, longer_than_ms=10_001)) == ["3"]
 
     async def test_a_list_shows_labels_and_errors(self, store: Store) -> None:
         row = execution_row("a", error=b'{"kind":"sql"}', labels=b'{"team":"data"}')

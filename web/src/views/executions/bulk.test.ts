@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
 import { cliLine } from '../../acts'
+import { ALL } from '../../query'
 import { bulkAct, reasons, selected, toggled, withRange } from './bulk'
 
-const ALL = { status: [], path: null, label: [], error: null, started_from: null, started_before: null }
 
 test('what is sent for a filter has the conditions that it has, and no others', () => {
   expect(selected({ filter: { ...ALL, status: ['failed'], error: 'timed out' } })).toEqual({

@@ -34,7 +34,11 @@ function options(filter: Filter): string[] {
     ...filter.status.map((one): [string, string] => ['--status', one]),
     ['--path', filter.path],
     ...filter.label.map((one): [string, string] => ['--label', one]),
+    ['--key', filter.key],
+    ...filter.input.map((one): [string, string] => ['--input', one]),
+    ['--failed-step', filter.failed_step],
     ['--error', filter.error],
+    ['--longer-than', filter.longer_than],
     ['--since', filter.started_from],
     ['--until', filter.started_before],
   ]

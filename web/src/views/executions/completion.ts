@@ -16,6 +16,7 @@ export interface Completion {
 
 const MOST = 12
 const AGES = ['1h', '24h', '7d', '30d']
+const DURATIONS = ['10s', '1m', '10m', '1h']
 
 /** How the word at the caret may go on. */
 export function completion(line: string, caret: number, known: Known): Completion {
@@ -65,6 +66,8 @@ function values(name: string, value: string, known: Known): string[] {
       if (rest.length === 0) return [...known.labels.keys()].filter((one) => one.startsWith(key)).map((one) => `${one}=`)
       return [...(known.labels.get(key) ?? [])].filter((one) => one.startsWith(rest.join('='))).map((one) => `${key}=${one}`)
     }
+    case 'longer-than':
+      return DURATIONS.filter((one) => one.startsWith(value))
     case 'since':
     case 'until':
     case 'older-than':

@@ -465,6 +465,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
             and all((term, row.execution_id) in self.tables.terms for term in wanted.terms)
             and (wanted.started_from_ms is None or row.started_ms >= wanted.started_from_ms)
             and (wanted.started_before_ms is None or row.started_ms < wanted.started_before_ms)
+            and (wanted.longer_than_ms is None or _took_ms(row) >= wanted.longer_than_ms)
         ]
         return sorted(chosen, key=lambda row: row.execution_id, reverse=True)
 
@@ -485,6 +486,10 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
 
     async def playbook(self, digest: str) -> PlaybookRow | None:
         return self.tables.playbooks.get(digest)
+
+
+def _took_ms(row: ExecutionRow) -> int:
+    return -1 if row.finished_ms is None else row.finished_ms - row.started_ms
 
 
 def _tally_key(row: ExecutionRow, key: TallyKey) -> str | None:

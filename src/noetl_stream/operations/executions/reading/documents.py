@@ -60,6 +60,8 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
         duration_s=None if row.finished_ms is None else round((row.finished_ms - row.started_ms) / 1000, 3),
         labels=codec.decode_json(row.labels),
         key=row.key or None,
+        inputs=codec.decode_json(row.inputs),
+        failed_step=row.failed_step or None,
         error=error_of(row),
     )
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.model.search_terms import key_terms, label_terms, word_terms
+from noetl_stream.model.search_terms import LONGER_THAN_S, input_terms, key_terms, label_terms, step_terms, word_terms
 from noetl_stream.model.status import STATUSES
 from noetl_stream.operations.executions.prepare import PlaybookChecker
-from noetl_stream.ports.operations.executions import ExecutionFilter
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.stores.store import ExecutionRow, ListingFilter, Store
 
 if TYPE_CHECKING:
@@ -53,12 +53,18 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
     words = word_terms(chosen.error or "")
     if chosen.error is not None and not words:
         raise UsageError(f"{chosen.error!r} contains no word to search errors for")
+    longest = max((one for one in LONGER_THAN_S if one <= (chosen.longer_than_s or 0)), default=None)
+    if chosen.longer_than_s is not None and longest is None:
+        raise UsageError("executions are found by a duration of at least 1s")
+    terms = label_terms(chosen.labels) | key_terms(chosen.key or "") | input_terms(chosen.inputs)
+    terms |= step_terms(chosen.failed_step or "") | words | ({f"took:{longest}"} if longest else set())
     path = None if chosen.path is None else chosen.path.strip("/")
     return ListingFilter(
-        chosen.status,
-        path,
-        sorted(label_terms(chosen.labels) | key_terms(chosen.key or "") | words),
-        chosen.started_from_ms,
-        chosen.started_before_ms,
-        (path,) if path is not None and chosen.scope else tuple(chosen.scope),
+        statuses=chosen.status,
+        path=path,
+        terms=sorted(terms),
+        started_from_ms=chosen.started_from_ms,
+        started_before_ms=chosen.started_before_ms,
+        scope=(path,) if path is not None and chosen.scope else tuple(chosen.scope),
+        longer_than_ms=None if chosen.longer_than_s is None else round(chosen.longer_than_s * 1000),
     )

@@ -1,4 +1,4 @@
--- Business keys of executions, and who holds a unique one. Source: LANGUAGE §9 "Keys".
+-- Business keys of executions, and who holds a unique one. Source: LANGUAGE §9 "Business key".
 
 alter table noetl.execution add column key text not null default '';
 comment on column noetl.execution.key is 'its business key; empty without one, and until it has started';
