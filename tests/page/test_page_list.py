@@ -17,7 +17,8 @@ from page_stage import Shown
 from page_tracing import costing
 
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.selections import BulkOrder
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_testkit.waiting import TIMEOUT_S
@@ -146,6 +147,42 @@ async def test_a_line_is_completed_and_what_it_finds_is_cancelled_together(stage
     await page.keyboard.type("show the keys")
     await page.keyboard.press("Enter")
     await page.get_by_role("dialog", name="Keys").wait_for()
+    assert visit.complaints == []
+
+
+async def test_an_execution_is_found_by_its_order_and_the_view_of_it_is_kept(stage: GatewayStage, visit: Visit) -> None:
+    executions, page = stage.operations.executions, visit.page
+    for number in range(3):
+        order = {"workload": {"order": {"id": f"A-{number}"}}, "key": f"order=A-{number}", "labels": {"ticket": number}}
+        await executions.start(Start(playbook=LOOP, **order), "test")
+    await Shown(stage, {}).sign_in(visit)
+    rows = page.locator(".executions .row.link")
+    await expect(rows).to_have_count(3)
+    await page.get_by_text("Columns", exact=True).first.click()
+    for column in ("Key", "order.id input", "Execution"):
+        await page.get_by_role("checkbox", name=column, exact=True).click()
+    await page.keyboard.press("Escape")
+    heads = ["Status", "Playbook", "Key", "Labels", "order.id", "Started", "Duration"]
+    await expect(page.get_by_role("columnheader")).to_have_text(heads)
+    await type_line(page, "key:order=A-1", "Enter")
+    await expect(rows).to_have_count(1)
+    await expect(rows.get_by_role("cell").nth(2)).to_have_text("order=A-1")
+    await expect(rows.get_by_role("cell").nth(4)).to_have_text("A-1")
+    await page.get_by_text("Views", exact=True).click()
+    await page.get_by_label("Save this view as").fill("my order")
+    await page.get_by_role("button", name="Save", exact=True).click()
+    await page.keyboard.press("Escape")
+    await type_line(page, "input:order.id=A-2 label:ticket=2", "Enter")
+    await expect(rows.get_by_role("cell").nth(2)).to_have_text("order=A-2")
+    await page.reload()
+    await expect(page.get_by_role("columnheader")).to_have_text(heads)
+    await page.get_by_text("Views", exact=True).click()
+    await page.get_by_role("button", name="my order", exact=True).click()
+    await page.wait_for_url("**/?q=key%3Aorder%3DA-1")
+    await expect(rows).to_have_count(1)
+    await page.get_by_text("Views", exact=True).click()
+    await page.get_by_role("button", name="Forget my order").click()
+    await expect(page.get_by_role("list", name="Saved views")).to_have_count(0)
     assert visit.complaints == []
 
 
