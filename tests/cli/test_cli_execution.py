@@ -37,6 +37,24 @@ def test_list_can_be_narrowed(shared_home: Path, ended: Any) -> None:
     assert noetl("execution", "list", "--status", "done", "--home", shared_home).returncode == 2
 
 
+def test_a_run_is_found_by_what_it_was_given_and_its_key_starts_nothing_twice(
+    shared_home: Path, one_step: Path
+) -> None:
+    home = ["--home", shared_home]
+    keyed = ["--set", "order.id=A-7", "--label", "ticket=T-7", "--key", "order=A-7", "--unique"]
+    ran = only_json(noetl("run", one_step, *keyed, *home, "-o", "json"))["execution_id"]
+    for word in ("--key=order=A-7", "--label=ticket=T-7", "--input=order.id=A-7"):
+        assert noetl("execution", "list", word, *home, "-o", "name").stdout.split() == [ran]
+        assert noetl("execution", "list", f"{word}0", *home, "-o", "name").stdout == ""
+    again = noetl("execution", "start", one_step, *keyed, *home)
+    assert again.stdout.strip() == ran
+    assert f"execution {ran} has the key order=A-7 already: nothing was started" in again.stderr
+    shown = noetl("execution", "get", ran, *home).stdout
+    assert "key: order=A-7" in shown and "labels: ticket=T-7" in shown
+    refused = noetl("execution", "start", one_step, "--unique", *home)
+    assert refused.returncode == 2 and "a unique start needs a key" in refused.stderr
+
+
 def test_the_time_of_the_start_is_a_filter(shared_home: Path, ended: Any) -> None:
     target = ["--path", "tests/one", "--home", shared_home, "-o", "name"]
     assert ended["execution_id"] in noetl("execution", "list", "--since", "1h", *target).stdout
