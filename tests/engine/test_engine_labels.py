@@ -54,6 +54,8 @@ def test_labels_that_stand_in_the_playbook_are_not_recorded_again() -> None:
             "'{{ workload.order }}'", {}, "metadata.labels: `workload.order` is undefined", id="a missing input"
         ),
         pytest.param("'{{ workload.order }}'", {"order": {"id": 1}}, "label `order` must be a text", id="no scalar"),
+        pytest.param("'{{ workload.keys() }}'", {}, "label `order` must be a text", id="no JSON"),
+        pytest.param("'{{ workload.order + \"\\0\" }}'", {"order": "a"}, "cannot be stored", id="a NUL"),
         pytest.param(
             "'{{ workload.order }}'", {"order": "x" * (MAX_VALUE_CHARS + 1)}, "has 181 characters", id="too long"
         ),
@@ -80,7 +82,25 @@ def test_a_label_that_is_null_counts_as_absent() -> None:
         ({"a=b": 1}, "must have 1 to 64 characters"),
         ({"a": [1]}, "must be a text"),
         ({"a": "x" * (MAX_VALUE_CHARS + 1)}, "has 181 characters"),
+        ({"a": "\0"}, "cannot be stored"),
     ],
 )
 def test_a_request_has_bounded_labels(labels: dict[str, Any], expected: str) -> None:
     assert bounds_exceeded(ExecutionRequested("r", "digest", labels=labels)).find(expected) >= 0 or not expected
+
+
+@pytest.mark.parametrize(
+    ("key", "unique", "expected"),
+    [
+        ("order=A-1005", True, ""),
+        ("", True, "a unique start needs a key"),
+        ("x" * 257, False, "has 257 characters"),
+        ("ü" * 256, False, ""),
+        ("ü" * 257, True, "has 257 characters"),
+        ("€" * 171, True, "has 513 bytes"),
+        ("a\0", False, "cannot be stored"),
+    ],
+)
+def test_a_request_has_a_bounded_key(key: str, unique: bool, expected: str) -> None:
+    found = bounds_exceeded(ExecutionRequested("r", "digest", key=key, unique=unique))
+    assert expected in found and bool(found) == bool(expected)

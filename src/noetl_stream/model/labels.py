@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,8 +17,14 @@ MAX_NAME_CHARS: Final = 64
 MAX_KEY_CHARS: Final = 256
 """The most characters of a business key."""
 
+MAX_UNIQUE_BYTES: Final = 512
+"""The most bytes of a unique key, which with the path of the playbook must fit into an index."""
+
 MAX_VALUE_CHARS: Final = 180
 """The most characters of the value of a label as text, so that it is indexed whole."""
+
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
+"""What Postgres stores in no text."""
 
 
 def label_text(value: Any) -> str:
@@ -29,7 +36,13 @@ def key_fault(key: str, *, unique: bool) -> str:
     """Why an execution cannot have this business key, in words; ``""`` if it can. An empty one is none."""
     if unique and not key:
         return "a unique start needs a key"
-    return f"its key has {len(key)} characters; the limit is {MAX_KEY_CHARS}" if len(key) > MAX_KEY_CHARS else ""
+    if _UNSTORABLE.search(key):
+        return "its key has a character that cannot be stored"
+    if len(key) > MAX_KEY_CHARS:
+        return f"its key has {len(key)} characters; the limit is {MAX_KEY_CHARS}"
+    if unique and len(key.encode()) > MAX_UNIQUE_BYTES:
+        return f"its unique key has {len(key.encode())} bytes of UTF-8; the limit is {MAX_UNIQUE_BYTES}"
+    return ""
 
 
 def label_fault(labels: Mapping[str, Any]) -> str:
@@ -39,8 +52,10 @@ def label_fault(labels: Mapping[str, Any]) -> str:
     for name, value in labels.items():
         if not name or "=" in name or len(name) > MAX_NAME_CHARS:
             return f"the name of label `{name[:MAX_NAME_CHARS]}` must have 1 to {MAX_NAME_CHARS} characters, and no `=`"
-        if isinstance(value, Mapping | list):
+        if value is not None and not isinstance(value, str | int | float):
             return f"label `{name}` must be a text, a number, a boolean or null"
+        if _UNSTORABLE.search(name) or (isinstance(value, str) and _UNSTORABLE.search(value)):
+            return f"label `{name}` has a character that cannot be stored"
         if len(label_text(value)) > MAX_VALUE_CHARS:
             return f"label `{name}` has {len(label_text(value))} characters; the limit is {MAX_VALUE_CHARS}"
     return ""

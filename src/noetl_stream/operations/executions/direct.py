@@ -25,6 +25,7 @@ from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import digits_lost_text
+from noetl_stream.model.labels import key_fault
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, Request
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import KEY_TAKEN
@@ -182,7 +183,11 @@ class DirectExecutions:
             more |= msgspec.structs.asdict(caller)
         with_waits = not isinstance(checked, CheckedText)
         request = self._request(ids, checked, wanted, by, **more)
-        holder = await self._store.key_holder(checked.path, wanted.key) if wanted.unique else None
+        holder = None
+        if wanted.unique:
+            if fault := key_fault(wanted.key, unique=True):
+                raise UsageError(f"the request is refused: {fault}")
+            holder = await self._store.key_holder(checked.path, wanted.key)
         if holder is None:
             holder = await self._submit(request, source=None if stored else found.source)
         document = await self._document(holder, with_waits=with_waits)
