@@ -563,10 +563,10 @@ export interface ExecutionState {
   more: number
   places: StepPlaces[]
   steps: StepRunCounts[] | null
-  statuses: StepStatus[]
   ctx: Record<string, unknown>
   ctx_version: number
   results: StepResult[]
+  statuses?: StepStatus[]
 }
 
 export interface ExpectedKey {
@@ -1204,10 +1204,10 @@ export interface StatisticsBucket {
 
 export interface StepActivity {
   step: string
-  status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting" | null
   runs: RunCounts
   iterations: RunCounts | null
   places: Record<string, number>
+  status?: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting" | null
 }
 
 export interface StepDifferences {

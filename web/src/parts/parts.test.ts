@@ -54,7 +54,7 @@ test('a first page read again brings what is new and keeps the older rows', () =
 })
 
 test('a step that waits says why, and an arc by what it decided', () => {
-  const step = (name: string, status: StepActivity['status'], runs: RunCounts, places = {}): StepActivity => ({
+  const step = (name: string, status: NonNullable<StepActivity['status']> | null, runs: RunCounts, places = {}): StepActivity => ({
     step: name,
     status,
     runs,

@@ -17,7 +17,7 @@ export interface StepState {
 export function statesNow(steps: readonly StepActivity[], reasons: readonly Reason[]): Map<string, StepState> {
   const found = new Map<string, StepState>()
   for (const { step, status, runs, iterations, places } of steps) {
-    if (status !== null) found.set(step, { status, runs: total(runs), places, iterations, waits: [] })
+    if (status) found.set(step, { status, runs: total(runs), places, iterations, waits: [] })
   }
   for (const { step, sentence } of reasons) {
     const state = step === null ? undefined : found.get(step)
@@ -32,7 +32,7 @@ export function statesAt(state: ExecutionState): Map<string, StepState> {
   const runs = new Map<string, RunCounts>(state.steps?.map(({ step, ...counts }) => [step, counts]))
   if (state.steps === null) for (const { step } of state.results) runs.set(step, { done: 1 })
   return new Map(
-    state.statuses.map(({ step, status }) => [
+    (state.statuses ?? []).map(({ step, status }) => [
       step,
       {
         status,

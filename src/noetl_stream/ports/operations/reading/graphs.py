@@ -73,10 +73,10 @@ class StepActivityDocument(Document, frozen=True):
     """
 
     step: str
-    status: RunStatus | None
     runs: RunCountsDocument
     iterations: RunCountsDocument | None
     places: dict[str, int]
+    status: RunStatus | None = None
 
 
 class ArcDecisionDocument(Document, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Protocol
 
+import msgspec
 from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
@@ -154,10 +155,10 @@ class ExecutionStateDocument(Document, frozen=True):
     more: int
     places: list[StepPlacesDocument]
     steps: list[StepRunCountsDocument] | None
-    statuses: list[StepStatusDocument]
     ctx: dict[str, Any]
     ctx_version: int
     results: list[StepResultDocument]
+    statuses: list[StepStatusDocument] = msgspec.field(default_factory=list)
 
 
 class CallDocument(Document, frozen=True):
