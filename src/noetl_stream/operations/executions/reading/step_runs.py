@@ -76,6 +76,7 @@ class _RunHistory(msgspec.Struct):
         return None if self.finished is None else (self.finished - self.claimed_ms) / 1000
 
     def shown_status(self, statuses: Statuses | None) -> RunStatus:
+        """Its status; ``statuses`` are those of an execution that has not ended."""
         return self.status if statuses is None or self.finished is not None else statuses.of_run(self.step_run_id)
 
     def document(self, trace_id: str, statuses: Statuses | None) -> StepRunDocument:
@@ -121,6 +122,8 @@ class _RunTimes(JournalReader[_RunHistory]):
 
 
 class StepRunReader(_RunTimes):
+    """Reads the step runs of a journal with all that lists show of them."""
+
     def run_started(self, at: Recorded, run: _RunHistory, fact: events.StepStarted) -> None:
         run.started_ms = run.started_ms if run.started_ms is not None else at.at_ms
         run.worker, run.status = fact.worker, "running"
