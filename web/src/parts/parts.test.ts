@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { merged } from '../views/executions/merge'
-import { line, place } from '../views/graph/place'
+import { line, placeInLines } from '../views/graph/place'
 import { arcStatesOf, countsOf, failures, partsOf, progress, statesAt, statesNow } from '../views/graph/passed'
 import type { ArcActivity, ExecutionState, ListedExecution, Reason, RunCounts, StepActivity } from '../api/types'
 import { placeOf, sizeOf } from '../views/execution/place'
@@ -104,7 +104,7 @@ test('a state of the past shows tokens and loops, also where step runs are not c
 
 test('a step whose playbook is open is large enough for it', () => {
   const arc = { from: 'x', to: 'y', when: null, index: 0 }
-  const layout = place({ steps: ['a', 'b'], arcs: [{ ...arc, from: 'a', to: 'b' }], inner: { b: { steps: ['x', 'y'], arcs: [arc] } } })
+  const layout = placeInLines({ steps: ['a', 'b'], arcs: [{ ...arc, from: 'a', to: 'b' }], inner: { b: { steps: ['x', 'y'], arcs: [arc] } } })
   const [a, b] = layout.steps
   expect(b?.inner && b.inner.width < b.width && b.inner.height < b.height).toBe(true)
   expect(a && b && a.x + a.width < b.x).toBe(true)
@@ -112,7 +112,7 @@ test('a step whose playbook is open is large enough for it', () => {
 
 test('a graph is laid out from left to right, with two arcs between the same steps', () => {
   const arc = (from: string, to: string): { from: string; to: string; when: null; index: number } => ({ from, to, when: null, index: 0 })
-  const layout = place({ steps: ['a', 'b', 'c'], arcs: [arc('a', 'b'), arc('a', 'b'), arc('b', 'c'), arc('c', 'a')] })
+  const layout = placeInLines({ steps: ['a', 'b', 'c'], arcs: [arc('a', 'b'), arc('a', 'b'), arc('b', 'c'), arc('c', 'a')] })
   const [a, b, c] = layout.steps
   expect(a && b && c && a.x < b.x && b.x < c.x).toBe(true)
   expect(new Set(layout.arcs.map((one) => one.path)).size).toBe(4)

@@ -27,12 +27,18 @@ export interface Marks {
   words?: ReadonlyMap<string, readonly string[]>
 }
 
+export interface Point {
+  x: number
+  y: number
+}
+
 /** An arc with its line, and the rectangle that holds it. */
 export interface Drawn {
   from: string
   to: string
   when: string | null
   index: number
+  points: Point[]
   path: string
   x: number
   y: number

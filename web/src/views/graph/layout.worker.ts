@@ -1,6 +1,6 @@
 import type { Net } from './layout'
-import { place } from './place'
+import { placeInLines } from './place'
 
 onmessage = (message: MessageEvent<{ id: number; graph: Net }>) => {
-  postMessage({ id: message.data.id, layout: place(message.data.graph) })
+  postMessage({ id: message.data.id, layout: placeInLines(message.data.graph) })
 }
