@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { countAt, firstScale, fitting, meets, soughtIn } from './map'
+import { areMarks, countAt, firstScale, fitting, meets, soughtIn } from './map'
 import type { StepState } from './passed'
 
 const state = (status: string): StepState => ({ status, runs: 1, places: {}, iterations: null, waits: [] })
@@ -22,6 +22,10 @@ test('a graph that is nearly as large as its view is shown whole, a larger one a
   expect(fitting({ width: 2000, height: 100 }, { width: 1000, height: 100 })).toBe(0.5)
   expect(fitting({ width: 20, height: 10 }, { width: 1000, height: 100 })).toBe(1)
   expect([firstScale(0.7), firstScale(0.5)]).toEqual([0.7, 1])
+})
+
+test('as many as are legible have names, of small ones fewer', () => {
+  expect([areMarks(300, 1), areMarks(500, 1), areMarks(60, 0.2), areMarks(100, 0.2)]).toEqual([false, true, false, true])
 })
 
 test('what has failed is looked for before what runs', () => {

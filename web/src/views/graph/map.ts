@@ -16,10 +16,17 @@ export const meets = (part: Area, area: Area, x: number, y: number): boolean =>
   part.y + y <= area.y + area.height &&
   part.y + y + part.height >= area.y
 
-/** More steps than these are drawn as marks, without names: each is some ten elements. */
-export const MOST_DRAWN = 80
+/** More steps than these are drawn as marks, without names: each is some ten elements. As small as this, fewer are. */
+const MOST_DRAWN = 400
+const MOST_SMALL = 80
+const SMALL = 0.4
+/** So many steps are drawn more with each frame, so that none takes long. */
+export const AT_ONCE = 40
+
+export const areMarks = (count: number, scale: number): boolean => count > (scale < SMALL ? MOST_SMALL : MOST_DRAWN)
+
 /** Of more arcs, the shortest are drawn as elements, all of them as lines in one picture. */
-export const MOST_ARCS = 100
+export const MOST_ARCS = 200
 
 /** What is in an area, of parts whose graph is drawn at a place; of many, the smallest. */
 export function within<Part extends Area>(parts: readonly Part[], area: Area, x: number, y: number, most = Infinity): Part[] {
