@@ -46,6 +46,6 @@ def test_where_nothing_answers_each_store_is_wrong_and_the_rest_is_skipped() -> 
     assert [line.split()[:2] for line in lines[:2]] == [["wrong", "postgres"], ["wrong", "nats"]]
     assert all("cannot reach" in line for line in lines[:2])
     assert [line.partition(": ")[2] for line in lines[2:]] == [
-        "it needs what is wrong in `postgres`", "it needs what is wrong in `nats`"
+        "it needs `postgres`, which is wrong", "it needs `nats`, which is wrong"
     ]  # fmt: skip
     assert all(line.startswith("skipped  ") and line.count(", ") > 3 for line in lines[2:])

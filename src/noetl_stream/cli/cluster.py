@@ -358,16 +358,20 @@ def doctor(ctx: click.Context, output: str, target: Target) -> None:
 
 def _print_checks(checks: Sequence[CheckDocument]) -> None:
     """Prints the checks, those that are skipped for the same reason in one line."""
-    skipped: dict[str, list[str]] = {}
+    skipped: dict[tuple[str, str], list[str]] = {}
     for check in checks:
         if check.verdict == "skipped":
-            skipped.setdefault(check.says, []).append(check.check)
-            continue
-        say(f"{check.verdict:8} {check.check:13} {check.says}")
-        if check.mend:
-            say(f"{'':22} → {check.mend}")
-    for says, names in skipped.items():
-        say(f"skipped  {', '.join(names)}: {says}")
+            skipped.setdefault((check.says, check.mend), []).append(check.check)
+        else:
+            _print_finding(f"{check.verdict:8} {check.check:13} {check.says}", check.mend)
+    for (says, mend), names in skipped.items():
+        _print_finding(f"skipped  {', '.join(names)}: {says}", mend)
+
+
+def _print_finding(line: str, mend: str) -> None:
+    say(line)
+    if mend:
+        say(f"{'':22} → {mend}")
 
 
 def _examine(target: Target) -> list[CheckDocument]:

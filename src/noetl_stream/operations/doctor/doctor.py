@@ -126,7 +126,7 @@ def _needs(root: CheckDocument, other: CheckDocument) -> bool:
 
 
 def _needing(root: CheckDocument, other: CheckDocument) -> CheckDocument:
-    return CheckDocument(other.check, "skipped", f"it needs what is wrong in `{root.check}`")
+    return CheckDocument(other.check, "skipped", f"it needs `{root.check}`, which is wrong")
 
 
 def _largest_first(found: list[StoredDocument]) -> list[StoredDocument]:
