@@ -121,7 +121,7 @@ def follow(stage: OwnStage, name: str, step: Step, **instead: str) -> None:
         reader.do(replace(step, text=text))
 
 
-def check(stage: OwnStage) -> None:
+def check_whole(stage: OwnStage) -> None:
     """What was there before is there, new work ends, and the stores agree."""
     stage.command("run", str(ROOT / "playbooks" / "hello.yaml"))
     assert stage.command("execution", "list", "-o", "name").count("\n") == 2
@@ -148,7 +148,7 @@ def test_the_page_about_disasters_brings_an_installation_back(number: int, fresh
     follow(fresh, "disaster.md", orders[number], nightly=name)
     if "postgres" in LOST[number]:
         fresh.start_roles()
-    check(fresh)
+    check_whole(fresh)
 
 
 def test_a_backup_is_restored_as_its_page_says(fresh: OwnStage) -> None:
@@ -160,7 +160,7 @@ def test_a_backup_is_restored_as_its_page_says(fresh: OwnStage) -> None:
     (step,) = steps_on(Stage.STOPPED, "back-up-and-restore.md")
     follow(fresh, "back-up-and-restore.md", step, backups=str(fresh.folder / "kept"))
     fresh.start_roles()
-    check(fresh)
+    check_whole(fresh)
 
 
 def test_partitions_are_changed_as_the_page_says(fresh: OwnStage) -> None:
@@ -170,7 +170,7 @@ def test_partitions_are_changed_as_the_page_says(fresh: OwnStage) -> None:
     follow(fresh, "scale.md", change)
     fresh.environment["NOETL_PARTITIONS"] = "64"
     fresh.start_roles()
-    check(fresh)
+    check_whole(fresh)
     fresh.stop_roles()
     fresh.use_database("after")
     follow(fresh, "scale.md", rebuild)
