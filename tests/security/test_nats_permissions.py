@@ -21,7 +21,7 @@ from noetl_stream.adapters.nats.commands.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.connections.refusals import NotPermitted
 from noetl_stream.adapters.nats.event_log import NatsEventLog
-from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.adapters.nats.streams import delete_stream, ensure_streams
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.errors import LoginRefused, Unreachable
 from noetl_stream.local.secrets import new_seed, public_nkey
@@ -214,6 +214,13 @@ async def test_a_server_trims_events_and_writes_checkpoints_under_its_rights(wir
     await log.trim(first)
     assert await log.first_sequence() == first + 1
     await log.close()
+
+
+@pytest.mark.parametrize("identity", [SERVER, GATEWAY, "worker-a"])
+async def test_only_an_admin_deletes_a_stream_and_others_hear_so_at_once(wire: Wire, identity: str) -> None:
+    with pytest.raises(NotPermitted, match=f"does not let the identity '{identity}' publish") as caught:
+        await delete_stream(await wire.connection(identity), subjects.EVENTS)
+    assert "may still delete" not in str(caught.value)
 
 
 async def test_an_admin_sees_that_no_command_waits_before_it_changes_the_partitions(wire: Wire) -> None:

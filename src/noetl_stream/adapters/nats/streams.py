@@ -20,6 +20,7 @@ from noetl_stream.adapters.nats.api_errors import (
     STREAM_NOT_FOUND,
 )
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connections.refusals import NotPermitted
 from noetl_stream.adapters.nats.protocol import NANOSECONDS
 from noetl_stream.adapters.treatments import Treatment
 from noetl_stream.errors import Conflict, NotReady, StoreMissing, Unreachable
@@ -363,7 +364,7 @@ async def delete_stream(connection: NatsConnection, name: str) -> None:
     """
     try:
         await stream_api(connection, name, f"STREAM.DELETE.{name}", timeout_s=DELETION_S)
-    except (ApiRefused, StoreMissing):
+    except (ApiRefused, NotPermitted, StoreMissing):
         raise
     except Unreachable as error:
         hint = f"NATS may still delete {name}: `noetl-stream stream list` says when it is gone"
