@@ -40,9 +40,11 @@ SCREENS: Final = (
         "statistics",
         "editor",
         "schedules",
+        "schedule-form",
         "triggers",
         "health",
         "pools",
+        "limits",
         "workers",
         "dead-letters",
         "credentials",
@@ -95,6 +97,7 @@ async def pictures(
     theme = "dark" if dark else "light"
     async with replaying(recording) as (url, missing), visiting(dark=dark, args=args) as visit:
         await visit.page.clock.set_fixed_time(recording.now_ms / 1000)
+        await visit.page.add_init_script("sessionStorage.setItem('noetl_csrf_token', 'recorded')")  # as if signed in
         pictured = Pictured(visit)
         for screen in screens:
             dialog = DIALOGS.get(screen)
