@@ -243,6 +243,7 @@ class Shown(NamedTuple):
             "statistics": "/playbooks/team%2Fnightly/statistics",
             "editor": "/playbooks/team%2Fnightly/edit",
             "schedules": "/schedules?open=team%2Feach-night",
+            "schedule-form": "/playbooks?new=Schedule",
             "triggers": "/triggers?open=team%2Fpushes&event=3",
             "hostile-trigger": f"/triggers?open={quote(LONG_PATH, '')}&event=1",
             "health": "/system",
