@@ -47,14 +47,20 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         keys=fact.keys,
         labels=fact.labels,
         key=fact.key,
-        inputs=_inputs_of(state.request, fact),
+        inputs=_inputs_of(state, fact),
         request=None,
         chosen={},
     )
 
 
-def _inputs_of(request: events.ExecutionRequested | None, fact: events.ExecutionStarted) -> dict[str, Any]:
-    """The inputs that the execution is found by: what it was asked for with; all of them for a rerun."""
+def _inputs_of(state: Execution, fact: events.ExecutionStarted) -> dict[str, Any]:
+    """The inputs that the execution is found by: what it was asked for with; all of them for a rerun.
+
+    A called execution has none: its caller's secrets may be in what it passes, and are hidden in the caller alone.
+    """
+    request = state.request
+    if state.parent is not None:
+        return {}
     return indexed_inputs(fact.workload if request is None or request.rerun is not None else request.workload)
 
 
