@@ -162,7 +162,7 @@ def test_every_source_on_the_page_checks(playbook: Callable[..., Path]) -> None:
 
 def test_every_trigger_of_the_guides_checks(playbook: Callable[..., Path]) -> None:
     triggers = re.findall(r"```yaml trigger\n(.*?)```", GUIDE + NOTIFY, re.DOTALL)
-    assert len(triggers) == 5
+    assert len(triggers) == 6
     for number, trigger in enumerate(triggers):
         spec = "".join(f"  {line}\n" for line in trigger.splitlines())
         file = playbook(TRIGGER.partition("  on:")[0] + spec, f"trigger{number}.yaml")

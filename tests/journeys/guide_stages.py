@@ -35,7 +35,14 @@ PAGES: Final[Mapping[str, tuple[Stage, ...] | str]] = {
     **dict.fromkeys(
         (
             *("approval.md", "back-up-and-restore.md", "declare-inputs.md", "disaster.md", "drain-a-node.md"),
-            *("examples.md", "find-out-why.md", "give-access.md", "let-an-agent-work.md", "limit-concurrency.md"),
+            *(
+                "examples.md",
+                "find-an-execution.md",
+                "find-out-why.md",
+                "give-access.md",
+                "let-an-agent-work.md",
+                "limit-concurrency.md",
+            ),
             *("notify.md", "page-an-api.md", "prioritize.md", "production.md", "quantum.md", "read-logs.md"),
             *("rerun.md", "retention.md", "rotate.md", "run-on-a-schedule.md", "scale.md", "secrets.md"),
             *("set-up-an-editor.md", "start-on-events.md", "test-a-playbook.md", "trace-executions.md"),
@@ -98,6 +105,8 @@ TEXTS: Final[Mapping[str, Mapping[str, Stage | str]]] = {
         "kubectl --namespace noetl create secret generic noetl-keys": Stage.KUBERNETES,
         "helm upgrade --install noetl": Stage.KUBERNETES,
         "helm template noetl": Stage.KUBERNETES,
+        "helm --namespace noetl test": Stage.KUBERNETES,
+        "NOETL_TOKEN=": "deploy/test_rendered_cluster.py exchanges the bootstrap token",
         "kubectl --namespace noetl exec": Stage.KUBERNETES,
         "helm upgrade noetl": Stage.KUBERNETES,
         "kubectl --namespace noetl delete job": Stage.KUBERNETES,

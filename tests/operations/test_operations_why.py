@@ -31,7 +31,7 @@ from noetl_stream.operations.why.answer import awaited_workers, explain
 from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.operations.why.reason import Environment
 from noetl_stream.ports.operations.cluster import PoolDocument, RunningCommandDocument, WorkerDocument
-from noetl_stream.ports.operations.executions import (
+from noetl_stream.ports.operations.waits import (
     AwaitedChildDocument,
     AwaitedJoinDocument,
     AwaitedPoolDocument,

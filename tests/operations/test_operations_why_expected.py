@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from why_scenarios import HEAD, reasons, waiting_on
 
-from noetl_stream.ports.operations.executions import ExpectedKeyDocument, ExpectedValueDocument
+from noetl_stream.ports.operations.waits import ExpectedKeyDocument, ExpectedValueDocument
 from noetl_testkit.scenario.scenario import Scenario
 
 ARCS = """

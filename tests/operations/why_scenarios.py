@@ -8,7 +8,8 @@ from noetl_stream.operations.why.answer import explain
 from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.operations.why.reason import Environment
 from noetl_stream.ports.operations.cluster import PartitionDocument, WorkerDocument
-from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
+from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
+from noetl_stream.ports.operations.waits import WaitingOnDocument
 from noetl_testkit.scenario.scenario import Scenario
 from noetl_testkit.scenario.scripted_run import WORKER as RUNNER
 

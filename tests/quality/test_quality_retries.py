@@ -56,6 +56,7 @@ TIMERS: Final = {
     "adapters/nats/outbox.py put": "looks for overdue messages, each with a backoff of its own",
     "adapters/postgres/connections/hosts.py watching": "looks for a lost statement, once for each",
     "gateway/http/connections.py _start_reader_clock": "looks at what a client has read",
+    "gateway/gateway.py drain": "stops when callers have gone elsewhere",
     "language_server/language_server.py ask": "waits for the end of typing",
     "tools/nats/connections.py connection": "closes an idle connection",
     "tools/proxy/egress_proxy.py _accept": "listens again when descriptors were short",

@@ -14,7 +14,8 @@ from noetl_stream.model.events import EvaluatedGuard, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.json import codec
 from noetl_stream.playbook.plan import Plan, WaitPlan
-from noetl_stream.ports.operations.executions import (
+from noetl_stream.ports.operations.limits import AwaitedSlotDocument
+from noetl_stream.ports.operations.waits import (
     AwaitedChildDocument,
     AwaitedJoinDocument,
     AwaitedPoolDocument,
@@ -23,7 +24,6 @@ from noetl_stream.ports.operations.executions import (
     WaitDocument,
     WaitingOnDocument,
 )
-from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.template import Budget, ExpressionError, OverBudget, ReferenceNeeded, Scope
 
 if TYPE_CHECKING:

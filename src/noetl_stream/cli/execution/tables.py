@@ -26,11 +26,11 @@ if TYPE_CHECKING:  # what is shown is there already
         FailureDocument,
         ListedExecutionDocument,
         ReasonDocument,
-        WaitDocument,
         WarningDocument,
         WhyDocument,
     )
     from noetl_stream.ports.operations.reading.views import ExecutionStateDocument
+    from noetl_stream.ports.operations.waits import WaitDocument
 
 COLUMNS: Final[Columns] = {
     "execution": "execution_id",

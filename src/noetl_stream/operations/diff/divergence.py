@@ -26,9 +26,9 @@ from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.views.state import state_document
 from noetl_stream.operations.waiting_on import GUARD_OPERATIONS, guard_document
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.executions import GuardDocument
 from noetl_stream.ports.operations.reading.diffs import VALUES_SHOWN, DivergenceDocument, DivergenceSideDocument
 from noetl_stream.ports.operations.reading.views import PlacedTokenDocument
+from noetl_stream.ports.operations.waits import GuardDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.used_secrets import Shown, hidden
 from noetl_stream.template import Budget, Scope

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.model.json import codec
 from noetl_stream.operations.diff.parts import Parts
-from noetl_stream.ports.operations.executions import GuardDocument, WaitingOnDocument
 from noetl_stream.ports.operations.reading.diffs import DivergenceKind, DivergenceSideDocument, ValueDifferencesDocument
+from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 
 VALUE_CHARS: Final = 120
 """A longer value is cut off in a sentence."""

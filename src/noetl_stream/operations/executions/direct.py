@@ -80,12 +80,12 @@ from noetl_stream.ports.operations.executions import (
     StepRunRange,
     StepRunResultDocument,
     StepRunsDocument,
-    WaitDocument,
     WarningDocument,
     WhyDocument,
 )
 from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.waits import WaitDocument
 from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.ports.streams.blobs import Blobs

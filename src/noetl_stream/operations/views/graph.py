@@ -19,7 +19,6 @@ from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.operations.views.state import statuses_of
 from noetl_stream.operations.waiting_on import GUARD_OPERATIONS, guard_document
 from noetl_stream.playbook.plan import Plan, StepPlan
-from noetl_stream.ports.operations.executions import GuardDocument
 from noetl_stream.ports.operations.reading.graphs import (
     ArcActivityDocument,
     ArcDecisionDocument,
@@ -27,6 +26,7 @@ from noetl_stream.ports.operations.reading.graphs import (
     RunCountsDocument,
     StepActivityDocument,
 )
+from noetl_stream.ports.operations.waits import GuardDocument
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.template import Budget
 

@@ -14,7 +14,8 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.operations.why.ended import why_ended
 from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.operations.why.reason import Environment, reason
-from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
+from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
+from noetl_stream.ports.operations.waits import WaitingOnDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 from noetl_stream.template import Budget
 

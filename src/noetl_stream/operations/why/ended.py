@@ -14,7 +14,8 @@ from noetl_stream.operations.executions.reading.notices import tolerated_text
 from noetl_stream.operations.why.journal import Failed, JournalHistory, Routed
 from noetl_stream.operations.why.reason import reason, values_text
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument
+from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.ports.operations.waits import GuardDocument
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Plan, TaskPlan

@@ -17,7 +17,7 @@ from noetl_stream.model.events import Evaluated, Token
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.values import merge_patch
 from noetl_stream.playbook.plan import Plan, RulePlan, StepPlan, TaskPlan
-from noetl_stream.ports.operations.executions import ExpectedKeyDocument, ExpectedValueDocument, WaitingOnDocument
+from noetl_stream.ports.operations.waits import ExpectedKeyDocument, ExpectedValueDocument, WaitingOnDocument
 from noetl_stream.template import OverBudget, ReferenceNeeded
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import msgspec
 
 from noetl_stream.errors import StoreMissing
 from noetl_stream.model.envelope import iso, iso_or_none
-from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument, WaitingOnDocument
+from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
+from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 
 if TYPE_CHECKING:  # what has ended is explained by its journal alone
     from noetl_stream.ports.operations.cluster import (

@@ -30,8 +30,8 @@ from noetl_stream.ports.operations.executions import (
     OriginDocument,
     ParentExecutionDocument,
     StepSummaryDocument,
-    WaitDocument,
 )
+from noetl_stream.ports.operations.waits import WaitDocument
 from noetl_stream.ports.stores.store import ExecutionRow, ListedExecution, Store, StoredEvent
 from noetl_stream.ports.streams.blobs import Blobs, decoded, read_object
 from noetl_stream.storage.journal import EVENTS_AT_ONCE

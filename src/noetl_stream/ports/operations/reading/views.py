@@ -11,7 +11,7 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
-from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
+from noetl_stream.ports.operations.executions import LoopCountsDocument
 from noetl_stream.ports.operations.reading.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
 from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
@@ -33,6 +33,7 @@ from noetl_stream.ports.operations.verbs import (
     Without,
     verb,
 )
+from noetl_stream.ports.operations.waits import WaitingOnDocument
 
 
 class KeyChangeDocument(Document, frozen=True):
