@@ -237,7 +237,7 @@ workload: { other: tests/any, calls: false }
 workflow:
   - step: begin
     tool: { kind: noop }
-    next: { arcs: [ { step: call, when: "{{ workload.calls }}" }, { step: choose, when: "{{ not workload.calls }}" } ] }
+    next: { arcs: [ { step: call, when: "{{ calls }}" }, { step: choose, when: "{{ workload.calls }}" } ] }
   - { step: call, tool: { kind: playbook, path: tests/not-there } }
   - { step: choose, tool: { kind: playbook, path: "{{ workload.other }}" } }
 """
