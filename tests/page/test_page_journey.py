@@ -82,7 +82,7 @@ async def test_an_approval_from_start_to_end_by_clicks(home: Path) -> None:
         await page.get_by_label("Reason").fill("spoke with the customer")
         await page.get_by_role("button", name="Approve", exact=True).click()
         await expect_status(visit, "completed")
-        await page.get_by_role("link", name="Result").click()
+        await page.get_by_role("link", name="Results", exact=True).click()
         await expect(page.get_by_label("Result", exact=True)).to_contain_text("order:1001")
         await page.get_by_role("link", name="Context").click()
         await page.get_by_label("Changes").get_by_text("spoke with the customer").wait_for()
