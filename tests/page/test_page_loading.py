@@ -64,5 +64,5 @@ async def test_no_screen_is_blank_while_it_is_read(size: tuple[int, int], shown:
         await page.route(lambda url: "/api/v1/" in url and not url.endswith(("/me", "/session")), held)
         for screen in SCREENS:
             await page.goto(shown.stage.url + shown.screens[screen], wait_until="commit")
-            await page.locator("main").get_by_role("status", name="Loading").first.wait_for()
+            await expect(page.locator("main").get_by_role("status", name="Loading").first).to_be_visible()
         held.let_go()

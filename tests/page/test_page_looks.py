@@ -168,7 +168,7 @@ async def test_what_strangers_wrote_is_text_and_nothing_else(shown: Shown) -> No
                 await main.get_by_text(SCRIPT).first.wait_for()
             await nothing_is_obeyed(visit, path)
         await shown.open(visit, hostile)
-        await page.locator(".steps button.plain").first.click()
+        await page.get_by_role("table", name="Step runs").get_by_role("button", name="start", exact=True).click()
         await page.get_by_role("complementary").get_by_text(EVIL, exact=True).first.wait_for()
         await shown.open(visit, f"{hostile}/ctx")
         await page.get_by_role("button", name="Set said").click()
