@@ -40,6 +40,7 @@ from noetl_stream.sealing.keys import new_key
 from noetl_stream.wiring.stores import connect_to_nats
 from object_storage import ObjectStorage
 
+GRANTS = 'grants: [{paths: ["*"], pools: ["*"], kinds: ["*"]}]\n'
 KEYS = FileKeys(new_key())
 NO_BLOBS: Any = None
 """Nothing is asked of them before the database is refused."""
@@ -69,7 +70,7 @@ async def backed_up(stack: RealStack, place: Path) -> Path:
     await stack.admin(ensure_streams)
     async with stack.running() as connected:
         await stack.ended(connected, await stack.submit(connected, LARGE, "tests/large"))
-        await connected.store.grants.add(GrantsRevision(1, "grants: []\n", 1, "token:boss"))
+        await connected.store.grants.add(GrantsRevision(1, GRANTS, 1, "token:boss"))
     await maintenance.create_backup(stack.endpoint, FolderFiles(place), "first", KEYS)
     return place / "first"
 
