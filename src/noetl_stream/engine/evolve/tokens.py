@@ -76,11 +76,10 @@ def on_next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution
     if not fact.fired and fact.event in ("step.done", "loop.done"):
         value = state.steps.get(run.step)
         ends = {**ends, run.step: value.outcome.result if value else Payload()}
-    tolerated = state.tolerated
     if fact.tolerated:
-        so_far = tolerated.get(run.step) or events.ToleratedFailures(run.step)
-        tolerated = {**tolerated, run.step: replace(so_far, runs=so_far.runs + 1)}
-    return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends, tolerated=tolerated)
+        so_far = state.tolerated.get(run.step) or events.ToleratedFailures(run.step)
+        state = replace(state, tolerated={**state.tolerated, run.step: replace(so_far, runs=so_far.runs + 1)})
+    return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
 
 
 def on_passed(state: Execution, fact: TokenPassed) -> Execution:
