@@ -106,7 +106,7 @@ TEXTS: Final[Mapping[str, Mapping[str, Stage | str]]] = {
         "helm upgrade --install noetl": Stage.KUBERNETES,
         "helm template noetl": Stage.KUBERNETES,
         "helm --namespace noetl test": Stage.KUBERNETES,
-        "NOETL_TOKEN=": "deploy/test_rendered_cluster.py exchanges the bootstrap token",
+        "NOETL_TOKEN=": "deploy/test_rendered_cluster.py",
         "kubectl --namespace noetl exec": Stage.KUBERNETES,
         "helm upgrade noetl": Stage.KUBERNETES,
         "kubectl --namespace noetl delete job": Stage.KUBERNETES,

@@ -41,7 +41,7 @@ _DSN: Final = f"NOETL_POSTGRES_DSN=postgresql://USER:PASSWORD@HOST/DATABASE {_AG
 _MIGRATE: Final = "noetl-stream database migrate"
 
 CAUSES: Final = (
-    Cause("(?:belongs to|as) another identity", "the seed is not that of the gateway, as which doctor asks", _SEED),
+    Cause("another identity", "the seed is not that of the gateway, as which doctor asks", _SEED),
     Cause("Authorization Violation", "NATS does not know the user or the seed", _SEED),
     Cause("invalid seed", "NOETL_NATS_NKEY is not a seed, which begins with SU", _SEED),
     Cause(
