@@ -25,7 +25,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.messages import GrantsUse, MemoryUse, RunningCommand, WorkerPresence
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.causes import CAUSES, Cause
-from noetl_stream.operations.doctor.doctor import DirectDiagnosis
+from noetl_stream.operations.doctor.doctor import DirectDiagnosis, roots_said_once
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.operations.cluster import CheckDocument
 from noetl_stream.ports.operations.executions import Start
@@ -544,3 +544,21 @@ async def test_without_postgres_what_it_would_say_is_skipped_and_the_rest_is_not
     )  # fmt: skip
     assert "ok" == found["nats"].verdict == found["streams"].verdict == found["pools"].verdict
     assert "skipped" == found["schema"].verdict == found["stuck"].verdict == found["clocks"].verdict
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "refused",
+        "Postgres at db refuses: the database does not exist",
+        "reading the tokens took longer than 10 s",
+    ],
+)
+def test_what_is_skipped_for_a_wrong_store_says_no_more_than_that(says: str) -> None:
+    root = CheckDocument("postgres", "wrong", "cannot reach Postgres at db: refused", "start it")
+    skipped, other = CheckDocument("tokens", "skipped", says, ""), CheckDocument("keys", "skipped", "no key", "")
+    assert roots_said_once([root, skipped, other]) == [
+        root,
+        CheckDocument("tokens", "skipped", "it needs `postgres`, which is wrong"),
+        other,
+    ]

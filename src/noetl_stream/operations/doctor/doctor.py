@@ -11,13 +11,13 @@ from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.causes import remedy_of
 from noetl_stream.operations.doctor.findings import Finding
 from noetl_stream.operations.doctor.power_loss import power_loss
-from noetl_stream.operations.doctor.readings import STREAMS, DoctorPorts, Readings, begin, reading
+from noetl_stream.operations.doctor.readings import STREAMS, TOO_LONG, DoctorPorts, Readings, begin, reading
 from noetl_stream.ports.operations.cluster import CheckDocument, StoredDocument
 from noetl_stream.ports.self_reports import NatsStorage
 from noetl_stream.protocol.subjects import RESULTS
 
-STORES: Final = ("postgres", "nats")
-"""The checks of the stores themselves: others are skipped for what is wrong there."""
+STORES: Final = {"postgres": "Postgres at ", "nats": "NATS at "}
+"""The checks of the stores themselves, and how errors name them: others are skipped for what is wrong there."""
 
 
 class DirectDiagnosis:
@@ -52,7 +52,7 @@ class DirectDiagnosis:
         read = begin(self._ports)
         try:
             found = _checks(read, self._ports)
-            return _roots_said_once(await asyncio.gather(*(_done(name, check) for name, check in found.items())))
+            return roots_said_once(await asyncio.gather(*(_done(name, check) for name, check in found.items())))
         finally:
             await read.close()
 
@@ -115,14 +115,19 @@ async def _done(name: str, check: Awaitable[Finding]) -> CheckDocument:
     return CheckDocument(name, *found)
 
 
-def _roots_said_once(found: list[CheckDocument]) -> list[CheckDocument]:
+def roots_said_once(found: list[CheckDocument]) -> list[CheckDocument]:
     """Says of skipped checks which store they need, instead of what is wrong with it."""
     roots = [one for one in found if one.check in STORES and one.verdict == "wrong"]
     return [next((_needing(root, one) for root in roots if _needs(root, one)), one) for one in found]
 
 
 def _needs(root: CheckDocument, other: CheckDocument) -> bool:
-    return other.verdict == "skipped" and root.says.endswith(other.says)
+    """Whether a check was skipped for what is wrong with a store: its error is the same, or of the same store, or
+    waiting took too long.
+    """
+    if other.verdict != "skipped":
+        return False
+    return root.says.endswith(other.says) or STORES[root.check] in other.says or other.says.endswith(TOO_LONG)
 
 
 def _needing(root: CheckDocument, other: CheckDocument) -> CheckDocument:

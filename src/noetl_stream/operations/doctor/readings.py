@@ -40,6 +40,7 @@ Read = TypeVar("Read")
 
 READ_S: Final = 10.0
 """How long each reading may take."""
+TOO_LONG: Final = f"took longer than {READ_S:g} s"
 
 MOVES_S: Final = 1.0
 """A server that folds at all folds something of a partition within this time."""
@@ -170,7 +171,7 @@ async def _in_time(what: str, work: Awaitable[Read]) -> Read:
     try:
         return await asyncio.wait_for(work, READ_S)
     except TimeoutError:
-        raise Unreachable(f"reading {what} took longer than {READ_S:g} s") from None
+        raise Unreachable(f"reading {what} {TOO_LONG}") from None
 
 
 async def _timed(clock: Clock, work: Awaitable[Read]) -> Timed[Read]:
