@@ -63,7 +63,6 @@ class NatsOwnDiagnosis:
 
     async def facts(self) -> NatsFacts:
         await self._connection.flush()
-        self._connection.refusals.require_own_inbox()
         told = await self._disks()
         client = self._connection.client
         info = client._server_info  # noqa: SLF001  nats-py shows neither the cluster nor the transport

@@ -105,7 +105,7 @@ class NatsConnection:
         self._ended: list[Hook] = []
         self.client = PatientClient(certificate)
         self.shown_url = redact_urls(url)
-        self.refusals = Refusals(self.shown_url, identity)
+        self.refusals = Refusals(self.shown_url, f"the identity {identity!r}" if identity else "this user")
 
     @classmethod
     async def open(
@@ -126,8 +126,7 @@ class NatsConnection:
             name: Shown by the server's monitoring.
             nkey: The seed of a NATS user (``SU…``); without it the url has the user.
             identity: The identity whose rights that user has (:mod:`noetl_stream.protocol.nats_permissions`), which
-            decides on
-                the inboxes and the names of JetStream's requests. Of no effect without ``nkey``.
+                decides on the inboxes and the names of JetStream's requests. Of no effect without ``nkey``.
             certificate: A folder with ``tls.crt`` and ``tls.key``, for servers that verify their clients.
             fast: Whether to use the fast path if the client supports it.
 

@@ -13,13 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from noetl_stream.errors import Unreachable
-from noetl_stream.protocol.nats_permissions import inbox_prefix
 
 log = logging.getLogger(__name__)
 
 RIGHTS_HINT = "write the accounts of its configuration anew with `noetl-stream nats accounts`, and reload it"
-
-SEED_HINT = "set NOETL_NATS_NKEY, or NOETL_NATS_NKEY_FILE, to the seed of this identity"
 
 RefusalHook = Callable[[str], None]
 
@@ -34,26 +31,16 @@ class NotPermitted(Unreachable):
 class Refusals:
     """The refusals of one connection. NATS names their subjects in lower case."""
 
-    def __init__(self, shown_url: str, identity: str) -> None:
+    def __init__(self, shown_url: str, user: str) -> None:
         self.on_publish: list[RefusalHook] = []
         self._shown_url = shown_url
-        self._identity = identity
-        self._is_another = False
+        self._user = user
         self._waiting: dict[tuple[str, str], list[asyncio.Future[None]]] = {}
         self._shown: set[tuple[str, str]] = set()
 
     def error(self, verb: str, subject: str) -> NotPermitted:
         """Returns the error of a call about a subject. ``verb`` is ``publish`` or ``subscribe``."""
-        if self._is_another:
-            message = f"the seed for NATS at {self._shown_url} belongs to another identity than {self._identity!r}"
-            return NotPermitted(message, hint=SEED_HINT)
-        user = f"the identity {self._identity!r}" if self._identity else "this user"
-        return NotPermitted(f"NATS at {self._shown_url} does not let {user} {verb} {subject}", hint=RIGHTS_HINT)
-
-    def require_own_inbox(self) -> None:
-        """Raises :class:`NotPermitted` if NATS has refused an inbox of this identity: then the user has another one."""
-        if self._is_another:
-            raise self.error("subscribe", inbox_prefix(self._identity))
+        return NotPermitted(f"NATS at {self._shown_url} does not let {self._user} {verb} {subject}", hint=RIGHTS_HINT)
 
     @contextmanager
     def until_refused(self, verb: str, subject: str, *, quiet: bool = False) -> Iterator[asyncio.Future[None]]:
@@ -76,17 +63,14 @@ class Refusals:
         if found is None:
             return False
         verb, subject = _VERBS[found[1].lower()], found[2].lower()
-        if self._identity and verb == "subscribe" and subject.startswith(f"{inbox_prefix(self._identity)}.".lower()):
-            self._is_another = True
         for refused in self._waiting.get((verb, subject), ()):
             if not refused.done():
                 refused.set_result(None)
         if verb == "publish":
             for hook in list(self.on_publish):
                 hook(subject)
-        about = ("", "") if self._is_another else (verb, subject)  # said once, not for each subject
-        if about not in self._shown:
-            self._shown.add(about)
+        if (verb, subject) not in self._shown:
+            self._shown.add((verb, subject))
             log.error("%s", self.error(verb, subject))
         return True
 
@@ -95,6 +79,5 @@ class Refusals:
         self.on_publish[:] = [one for one in self.on_publish if one != hook]
 
     def restart(self) -> None:
-        """Forgets which refusals were logged, and whose inbox was refused, on a new connection."""
+        """Forgets which refusals were logged, on a new connection."""
         self._shown.clear()
-        self._is_another = False
