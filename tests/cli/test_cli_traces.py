@@ -35,3 +35,12 @@ def test_a_collector_that_is_away_is_said_in_a_line(shared_home: Path, one_step:
     started = noetl("execution", "start", one_step, "--home", shared_home, **away)
     assert started.returncode == 0
     assert started.stderr == "the span of this command was not exported: the collector does not take it\n"
+
+
+def test_the_settings_of_another_home_are_not_read_for_a_span(
+    shared_home: Path, one_step: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.env"
+    other.write_text("NOETL_ACCESS_KEY=no-key\n")
+    started = noetl("execution", "start", one_step, "--home", shared_home, NOETL_SETTINGS=str(other))
+    assert (started.returncode, started.stderr) == (0, "")

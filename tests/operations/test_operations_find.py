@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from operations_stage import BY, OperationsStage, labelled
@@ -95,6 +96,13 @@ async def test_an_execution_is_found_by_an_input_it_was_given(stage: OperationsS
     assert await found(stage, inputs={"order.id": "A-1"}) == [again.execution_id, first.execution_id]
     assert await found(stage, inputs={"order.id": "A-1", "rush": "true"}) == [again.execution_id, first.execution_id]
     assert await found(stage, inputs={"order.id": "A-3"}) == []
+
+
+@pytest.mark.parametrize("empty", [{"failed_step": ""}, {"key": ""}])
+async def test_an_empty_word_selects_nothing_rather_than_everything(stage: OperationsStage, empty: Any) -> None:
+    await stage.run(REFUND, workload=order("A-1"))
+    with pytest.raises(UsageError, match="is empty"):
+        await found(stage, **empty)
 
 
 async def test_an_execution_is_found_by_the_step_that_failed_it(stage: OperationsStage) -> None:

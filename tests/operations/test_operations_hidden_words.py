@@ -13,9 +13,11 @@ from noetl_stream.operations.access import AuditRecord
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.reading.known import listing_of
 from noetl_stream.operations.executions.redacted import RedactedExecutions
-from noetl_stream.operations.executions.selections import DirectSelections
+from noetl_stream.operations.executions.selections import DirectSelections, groups_of
 from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.selections import BulkOrder
+from noetl_stream.ports.stores.store import ListingFilter
+from noetl_stream.ports.stores.tallies import ExecutionTally, TallyKey
 from noetl_testkit.conformance.store_rows import execution_row
 from noetl_testkit.memory.access import MemoryAudit
 
@@ -117,3 +119,15 @@ async def test_a_hidden_label_finds_counts_and_groups_nothing(showing: Showing) 
     assert (await selections.histogram(chosen, 24)).counts == {"failed": 1}
     groups = await selections.groups(ExecutionFilter(), "label:order")
     assert sorted((group.value == SECRET, group.counts["failed"]) for group in groups.items) == [(False, 1), (True, 1)]
+
+
+class Counted:
+    """Tallies of five executions in all."""
+
+    async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
+        return [ExecutionTally("completed", "a", 3), ExecutionTally("failed", "a", 2)]
+
+
+async def test_groups_say_that_there_may_be_more_by_what_bounds_them() -> None:
+    assert not (await groups_of(Counted(), ExecutionFilter(), "label:order", 5, in_all=True)).complete
+    assert (await groups_of(Counted(), ExecutionFilter(), "path", 5)).complete

@@ -42,7 +42,7 @@ def traceparent_option(command: Command) -> Command:
     @wraps(command)
     def within_span(*args: Any, traceparent: str, **given: Any) -> Any:
         name = click.get_current_context().command_path
-        with traced(name, traceparent, settings_for(None).traces) as passed:
+        with traced(name, traceparent, settings_for(given["home"]).traces) as passed:
             return command(*args, traceparent=passed, **given)
 
     option = click.option(

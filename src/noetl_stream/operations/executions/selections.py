@@ -90,7 +90,8 @@ class DirectSelections:
 
     async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
         shown = chosen.searches_values or key != "path"
-        return await groups_of(self._tallies(chosen, shown=shown), chosen, key, MOST_SHOWN if shown else MOST_LOOKED_UP)
+        most = MOST_SHOWN if shown else MOST_LOOKED_UP
+        return await groups_of(self._tallies(chosen, shown=shown), chosen, key, most, in_all=shown)
 
     def _tallies(self, chosen: ExecutionFilter, *, shown: bool) -> Tallies:
         return _ShownTallies(self._executions, chosen) if shown else self._store
@@ -248,8 +249,12 @@ async def histogram_of(tallies: Tallies, chosen: ExecutionFilter, bars: int, now
 
 
 async def groups_of(
-    tallies: Tallies, chosen: ExecutionFilter, by: str, most: int = MOST_LOOKED_UP
+    tallies: Tallies, chosen: ExecutionFilter, by: str, most: int = MOST_LOOKED_UP, *, in_all: bool = False
 ) -> ExecutionGroupsDocument:
+    """
+    Args:
+        in_all: Whether ``most`` bounds all executions together, and not those of each status.
+    """
     kind, _, label = by.partition(":")
     if by != "path" and (kind != "label" or not label):
         raise UsageError(f"{by!r} is nothing to group by", hint="use `path`, or `label:` and the name of a label")
@@ -261,7 +266,7 @@ async def groups_of(
     groups = [ExecutionGroupDocument(key, _by_status(tallies)) for key, tallies in by_key.items()]
     groups.sort(key=lambda group: (-sum(group.counts.values()), group.value is None, group.value or ""))
     counts = _by_status(found).values()
-    complete = (sum(counts) if wanted.terms else max(counts, default=0)) < most
+    complete = (sum(counts) if in_all or wanted.terms else max(counts, default=0)) < most
     return ExecutionGroupsDocument(groups[:MAX_GROUPS], max(0, len(groups) - MAX_GROUPS), complete)
 
 

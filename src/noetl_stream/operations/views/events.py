@@ -82,6 +82,8 @@ class EventPages:
         while backwards and before > 1:
             first = max(0, before - 1 - min(most, limit))
             piece = await self._store.journal(execution_id, first, before - 1 - first)
+            if not piece:  # it was deleted meanwhile
+                return
             yield piece
             most, before = next_count(len(piece), size_of(piece)), first + 1
         while not backwards:

@@ -24,7 +24,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     error: Annotated[str | None, Meta(description="Words that the error has.", max_length=512)] = None
     key: Annotated[str | None, Meta(description="Its business key.", min_length=1, max_length=MAX_KEY_CHARS)] = None
     inputs: Annotated[Mapping[str, str], Named("input"), Default({})] = {}
-    failed_step: Annotated[str | None, Meta(description="The step that failed.", max_length=256)] = None
+    failed_step: Annotated[str | None, Meta(description="The step that failed.", min_length=1, max_length=256)] = None
     longer_than_s: Annotated[float | None, Meta(description="It has ended, and took at least so long: 90s, 2h.")] = None
     scope: ItemsBelow = ()
 

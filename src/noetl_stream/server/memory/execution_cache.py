@@ -398,6 +398,7 @@ async def stub_of(row: ExecutionRow, store: Store) -> Execution:
         paused_at_ms=row.updated_ms if is_set_aside else 0,
         quarantined=await _reason(row.execution_id, store) if is_set_aside else "",
         rerun_of=row.rerun_of or "",
+        stored_bytes=row.stored_bytes,
         key=row.key,
         failed_step=row.failed_step,
     )

@@ -50,6 +50,8 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
     unknown = set(chosen.status) - set(STATUSES)
     if unknown:
         raise UsageError(f"{min(unknown)!r} is not a status", hint=f"use one of {', '.join(STATUSES)}")
+    if "" in (chosen.key, chosen.failed_step):  # it would select nothing, or everything
+        raise UsageError("the business key or the step to search for is empty")
     words = word_terms(chosen.error or "")
     if chosen.error is not None and not words:
         raise UsageError(f"{chosen.error!r} contains no word to search errors for")
