@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from noetl_stream.protocol.subjects import RESULTS, RESULTS_BUCKET
 from noetl_stream.worker.waiting import persist
 from noetl_testkit.waiting import TIMEOUT_S
 
-THREE_CHUNKS = b"x" * (2 * CHUNK_BYTES + 1)
+THREE_CHUNKS = b"1" * CHUNK_BYTES + b"2" * CHUNK_BYTES + b"3"
 
 
 async def message_count(connection: NatsConnection) -> int:
@@ -64,6 +65,27 @@ async def test_we_read_what_other_tools_write_and_delete(connection: NatsConnect
 async def test_chunks_are_small_and_losers_leave_none(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await asyncio.gather(*(blobs.put("key", THREE_CHUNKS) for _ in range(3)))
+    assert await message_count(connection) == 4
+
+
+async def test_chunks_that_arrive_out_of_order_are_stored_anew(
+    connection: NatsConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that was refused while its stream had no leader, and is sent again behind the others."""
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    send, sent = connection.wire.send, []
+
+    def send_second_first(*message: Any) -> None:
+        sent.append(message)
+        if len(sent) == 2:
+            send(*sent[1])
+            send(*sent[0])
+        elif len(sent) > 2:
+            send(*message)
+
+    monkeypatch.setattr(connection.wire, "send", send_second_first)
+    await blobs.put("key", THREE_CHUNKS)
+    assert await blobs.get("key") == THREE_CHUNKS
     assert await message_count(connection) == 4
 
 

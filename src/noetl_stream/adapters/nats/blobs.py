@@ -185,6 +185,10 @@ class NatsBlobs(OutboxPort):
             puts = (publish_once(self._outbox, subject, chunk, {}) for chunk in window)
             # All answers first: a chunk in flight when its siblings are purged would stay for ever.
             answers = await asyncio.gather(*puts, return_exceptions=True)
+            sequences = [one.seq for one in answers if isinstance(one, PublishAck)]
+            if sequences != sorted(sequences):  # one that was refused for now has been sent again behind the others
+                await self._leave(key, attempt, is_in_order=False)
+                raise OutcomeUnknown(f"the chunks of {key} were stored out of order")
             failed = next((at for at, one in enumerate(answers) if isinstance(one, BaseException)), len(answers))
             attempt.stored += failed
             if failed < len(answers):
