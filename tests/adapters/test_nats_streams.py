@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
-from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams, verify_stream
+from noetl_stream.adapters.nats.streams import LogsBounds, delete_stream, ensure_streams, verify_stream
 from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.errors import NotReady
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, RESULTS
@@ -87,6 +87,13 @@ async def test_what_a_newer_release_has_added_to_a_stream_stays(connection: Nats
 async def test_a_missing_stream_is_not_ready_and_says_how_to_fix_it(connection: NatsConnection) -> None:
     await connection.api(f"STREAM.DELETE.{COMMANDS}")
     with pytest.raises(NotReady, match=r"COMMANDS does not exist .*stream ensure"):
+        await verify_stream(connection, COMMANDS)
+
+
+async def test_a_stream_whose_deletion_was_not_answered_in_time_counts_as_deleted(connection: NatsConnection) -> None:
+    for _ in ("the request", "the request sent again"):
+        await delete_stream(connection, COMMANDS)
+    with pytest.raises(NotReady, match="COMMANDS does not exist"):
         await verify_stream(connection, COMMANDS)
 
 

@@ -32,6 +32,7 @@ from homes import folder_for_home
 from nats_process import NatsCluster
 from noetl_stream.adapters.nats.api_errors import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.streams import delete_stream
 from noetl_stream.errors import NoetlError
 from noetl_stream.hosting.maintenance import compare_stores
 from noetl_stream.local.home import Home, exclusive_lock
@@ -103,7 +104,7 @@ class Power(Faults):
             states = {name: await _state(admin, name) for name in (EVENTS, COMMANDS, RESULTS)}
             for name, state in states.items():
                 if state == STALLED:
-                    await persist(lambda name=name: _delete(admin, name))
+                    await persist(lambda name=name: delete_stream(admin, name))
         self.lost += [f"{name} {state}" for name, state in states.items() if state]
         await persist(lambda: ensure_all_streams(self.stack.endpoint(ADMIN), replicas=replicas))
 
@@ -114,14 +115,6 @@ class Power(Faults):
             disk.cut()
         for disk in disks:
             disk.restart()
-
-
-async def _delete(admin: NatsConnection, stream: str) -> None:
-    try:
-        await admin.api(f"STREAM.DELETE.{stream}")
-    except ApiRefused as refused:  # it is gone: the answer to an attempt before came too late
-        if refused.err_code != STREAM_NOT_FOUND:
-            raise
 
 
 async def _state(admin: NatsConnection, stream: str) -> str:

@@ -356,15 +356,16 @@ async def partitions_of(connection: NatsConnection) -> int | None:
 
 
 async def delete_stream(connection: NatsConnection, name: str) -> None:
-    """Deletes a stream with all it holds.
+    """Deletes a stream with all it holds; one that does not exist counts as deleted.
 
     Raises:
-        StoreMissing: there is none.
         Unreachable: NATS refuses, or does not answer within :data:`DELETION_S`; then it may still do it.
     """
     try:
         await stream_api(connection, name, f"STREAM.DELETE.{name}", timeout_s=DELETION_S)
-    except (ApiRefused, NotPermitted, StoreMissing):
+    except StoreMissing:
+        return  # deleted by this request when it was sent before, whose answer came too late
+    except (ApiRefused, NotPermitted):
         raise
     except Unreachable as error:
         hint = f"NATS may still delete {name}: `noetl-stream stream list` says when it is gone"
