@@ -72,6 +72,16 @@ async def test_a_python_task_that_uses_more_memory_than_allowed_with_its_files_i
 
 
 @needs_cgroups
+async def test_a_task_is_not_told_of_the_memory_that_one_before_lacked() -> None:
+    tool = PythonTool(SETTINGS)
+    filled = f"import subprocess, sys\nreturn subprocess.run([sys.executable, '-c', {FILL!r}]).returncode"
+    assert await outcome(tool, {"code": filled}) == -signal.SIGKILL
+    killed = await outcome(tool, {"code": "import os\nos.kill(os.getpid(), 9)"})
+    await tool.close()
+    assert killed[:2] == ("crashed", True)
+
+
+@needs_cgroups
 async def test_a_command_whose_processes_use_more_memory_than_allowed_together_is_told_so() -> None:
     tool = ShellTool(SETTINGS)
     fill = "head -c 80M /dev/zero | tee /tmp/a > /dev/shm/b; head -c 80M /dev/zero | tail -n 1 > /dev/null; exit 3"

@@ -174,6 +174,7 @@ class Child:
         if self.has_ended:
             self._next.set_result(None)
         self._output.take()  # what processes of the job before have left
+        self.process.lacked_memory()  # as one of them may have, without the end of its job
         self.is_running = True
         return connection
 
