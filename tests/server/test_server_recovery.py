@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.errors import Conflict
+from noetl_stream.errors import Conflict, Unreachable
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.json import codec
@@ -305,6 +305,24 @@ async def test_a_rebuild_claims_the_unique_keys_of_what_had_started(stage: Stage
     await rebuild(stage.new_server())
     assert [holder for holder, _ in keys.values()] == [EXECUTION]
     assert {key: holder for key, (holder, _) in stage.tables.keys.items()} == dict.fromkeys(keys, EXECUTION)
+
+
+async def test_nothing_is_restored_before_the_unique_keys_of_it_are_held(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP, key="order=1", unique=True)
+    await stage.until(lambda: stage.tables.executions)
+    await stopped(stage, server)
+    put_back(stage, Stage().store.real.dump())
+
+    async def refuse(*key: str) -> str:
+        raise Unreachable("Postgres is away")
+
+    monkeypatch.setattr(type(stage.store.real), "hold_key", refuse)
+    with pytest.raises(Unreachable):
+        await rebuild(stage.new_server())
+    assert not stage.tables.executions
 
 
 async def test_only_an_empty_postgres_is_rebuilt_and_only_without_servers(stage: Stage) -> None:

@@ -253,12 +253,13 @@ class _Restoring:
         tick, self._tick, self._bytes = self._tick, PendingTick(), 0
         known = await self._store.answered([(row.execution_id, row.request_id) for row in tick.requests])
         tick.requests = [row for row in tick.requests if (row.execution_id, row.request_id) not in known]
+        keys, self._keys = self._keys, []
+        # Before the commit: what it has committed is not restored again, so an end between would lose the keys.
+        for path, key, execution_id in keys:
+            await self._store.hold_key(path, key, execution_id)
         if tick.segments or tick.requests:
             await self._committer.write(tick, {self._partition})
             self._ticks_left -= 1
-        keys, self._keys = self._keys, []
-        for path, key, execution_id in keys:
-            await self._store.hold_key(path, key, execution_id)
         for execution_id, touched in tick.touched.items():
             if touched.state.ended:
                 self._executions.end(execution_id)
