@@ -15,6 +15,7 @@ from noetl_stream.model.events import (
     StepFailed,
     ToleratedFailures,
 )
+from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
@@ -96,7 +97,11 @@ def test_too_many_failures_follow_the_failure_mode_of_the_executor() -> None:
     assert failing(started(too_many), *first(2)).status == "failed"
     quiet = failing(started(too_many, BEST_EFFORT), *first(2))
     assert quiet.status == "completed" and [fact.fired for fact in quiet.facts(NextEvaluated)] == [[]]
-    assert tolerated(quiet) == [ToleratedFailures("fetch", runs=1)]
+    assert tolerated(quiet) == [ToleratedFailures("fetch", 0, runs=1)]
+
+
+def test_the_count_is_written_also_of_no_iterations_since_older_roles_read_nothing_without_it() -> None:
+    assert codec.decode_json(codec.encode(ToleratedFailures("fetch", 0, runs=1)))["count"] == 0
 
 
 def nested(outer: str, inner: str, policy: str = "") -> Scenario:
@@ -149,7 +154,7 @@ def test_failed_steps_that_end_their_branch_alone_are_counted() -> None:
     scenario.done("start")
     scenario.failed("store")
     scenario.failed("store")
-    assert (scenario.status, tolerated(scenario)) == ("completed", [ToleratedFailures("store", runs=2)])
+    assert (scenario.status, tolerated(scenario)) == ("completed", [ToleratedFailures("store", 0, runs=2)])
     assert scenario.replayed() == scenario.state
     check_journal(scenario)
 

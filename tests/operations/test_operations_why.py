@@ -760,7 +760,7 @@ def test_a_failed_step_that_was_tolerated_is_said_with_its_error() -> None:
         (ToleratedFailures("fetch", 1, 1, 1), "1 of 1 iteration of fetch failed"),
         (ToleratedFailures("fetch", 10, 2, 7), "2 of 10 iterations of fetch failed, 7 innermost iterations"),
         (ToleratedFailures("fetch", 10, 0, 1), "1 innermost iteration of fetch failed"),
-        (ToleratedFailures("store", runs=1), "store failed"),
+        (ToleratedFailures("store", 0, runs=1), "store failed"),
         (ToleratedFailures("fetch", 9, 3, 3, runs=2), "2 runs of fetch failed, 3 of 9 iterations of fetch failed"),
     ],
 )

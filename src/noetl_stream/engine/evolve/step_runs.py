@@ -93,7 +93,7 @@ def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:
     """Counts the failed iterations of a loop that ended well."""
     if not loop.failed_leaves:
         return state
-    so_far = state.tolerated.get(step) or events.ToleratedFailures(step)
+    so_far = state.tolerated.get(step) or events.ToleratedFailures(step, 0)
     together = replace(
         so_far,
         count=so_far.count + loop.count,

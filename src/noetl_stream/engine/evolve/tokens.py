@@ -77,7 +77,7 @@ def on_next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution
         value = state.steps.get(run.step)
         ends = {**ends, run.step: value.outcome.result if value else Payload()}
     if fact.tolerated:
-        so_far = state.tolerated.get(run.step) or events.ToleratedFailures(run.step)
+        so_far = state.tolerated.get(run.step) or events.ToleratedFailures(run.step, 0)
         state = replace(state, tolerated={**state.tolerated, run.step: replace(so_far, runs=so_far.runs + 1)})
     return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
 

@@ -448,7 +448,7 @@ class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fals
     """
 
     step: str
-    count: int = 0
+    count: int  # also of 0: version 0.3 decodes none without it
     failed: int = 0
     failed_leaves: int = 0
     runs: int = 0
