@@ -275,8 +275,8 @@ class Messages(InputSource[ReportedMessage]):
         for sequence, partition in self._waiting.items():
             if sequence not in done:
                 first[partition] = min(sequence, first.get(partition, sequence))
-        leases = [lease for lease in self._parts.ownership if lease.id in {message.partition for message in folded}]
-        moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in leases}
+        touched = {message.partition for message in folded}
+        moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in self._parts.ownership if lease.id in touched}
         for message in sorted(folded, key=lambda message: message.sequence):
             if message.sequence < first.get(message.partition, message.sequence + 1):
                 moved[message.partition] = max(moved[message.partition], (message.sequence, message.at_ms))
