@@ -7,6 +7,7 @@ from typing import Any
 from server_stage import Stage
 from waiting_stage import (
     EXECUTION,
+    GATE,
     LostMessages,
     answer_row,
     before_and_after,
@@ -25,11 +26,27 @@ from noetl_stream.model.events import (
     CtxPatched,
     PauseRequested,
     ResumeRequested,
+    RetryNowRequested,
     TokenInjected,
 )
 from noetl_stream.model.json import codec
 from noetl_stream.protocol import subjects
 from noetl_testkit.simulation.work import playbook, work
+
+# --- while an older server runs ---
+
+
+async def test_a_request_that_an_older_server_could_not_read_is_refused_while_one_runs(stage: Stage) -> None:
+    server = await stage.server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", GATE)
+    await is_waiting(stage, EXECUTION)
+    await stage.store.real.appear("older", "0.3.0", 2, 3600.0)
+    await stage.until(lambda: not server.formats.know_aggregates)
+    refused = await stage.ask(EXECUTION, RetryNowRequested("now"))
+    assert isinstance(refused, str) and refused.startswith("a server of an older version still runs")
+    assert isinstance(await stage.ask(EXECUTION, CtxPatched("p1", patch={"open": True})), dict)
+
 
 # --- patches ---
 

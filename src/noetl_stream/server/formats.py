@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NotReady
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT
+from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.stores.store import KnownServer
 
@@ -18,6 +19,10 @@ log = logging.getLogger(__name__)
 
 LOWEST_WRITTEN: Final = 2
 """The lowest format that this version can write: servers that do not read it cannot run beside this one."""
+
+OLDER_SERVERS: Final = Rejection(
+    "older_servers", "a server of an older version still runs, and could not go on with it: stop it, and ask again"
+)
 
 
 class Formats:

@@ -116,6 +116,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "not_ended": Conflict,
     "not_failed": Conflict,
     "too_many_signals": Conflict,
+    "older_servers": Conflict,
     "version_mismatch": VersionMismatch,
 }
 """By :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""

@@ -56,7 +56,7 @@ from noetl_stream.ports.stores.store import InboxItem, Store, TimerRow
 from noetl_stream.server.aggregates.lookups import LoadedSlots, Lookups, load_slots
 from noetl_stream.server.aggregates.namespace_rates import NamespaceRates
 from noetl_stream.server.aggregates.stream_readers import StreamInput
-from noetl_stream.server.formats import Formats
+from noetl_stream.server.formats import OLDER_SERVERS, Formats
 from noetl_stream.server.ticks.tick import PendingTick, inbox_letter, refused_answer
 
 KINDS: Final[Mapping[str, AggregateKind[Any]]] = {
@@ -76,10 +76,6 @@ MOST_AT_ONCE: Final = 500
 
 TRIM_EVERY: Final = 100
 """Histories and answers are trimmed whenever they have grown by this many."""
-
-OLDER_SERVERS: Final = Rejection(
-    "older_servers", "a server of an older version still runs, and could not go on with it: stop it, and ask again"
-)
 
 
 class DueTimer(msgspec.Struct, frozen=True, gc=False, order=True):

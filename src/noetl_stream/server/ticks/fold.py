@@ -27,6 +27,7 @@ from noetl_stream.model.events import (
     Fact,
     LoopIterationFailed,
     ResumeRequested,
+    RetryNowRequested,
     StepClaimed,
     StepFailed,
     StepScheduled,
@@ -57,7 +58,7 @@ from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.protocol.subjects import claim_answer, sender_of
 from noetl_stream.server.answers.capabilities import Capabilities
-from noetl_stream.server.formats import Formats
+from noetl_stream.server.formats import OLDER_SERVERS, Formats
 from noetl_stream.server.memory.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.playbook_measures import collect_ended_steps
 from noetl_stream.server.ticks.ends import EndTriggers
@@ -305,9 +306,10 @@ class Fold:
                 self._apply(cached, message.execution_id, given)
         elif cached.unloadable and isinstance(fact, ResumeRequested):
             refusal = Rejection("quarantined", f"execution {message.execution_id} cannot go on: {cached.unloadable}")
-            self.tick.answer(
-                fact.request_id, message.execution_id, refused_answer(message.execution_id, refusal), IN_NO_JOURNAL
-            )
+            self._reject(fact.request_id, message.execution_id, refusal)
+        elif isinstance(fact, RetryNowRequested) and not self._formats.know_aggregates:
+            # A server of version 0.3 that took the execution over could not read its journal any more.
+            self._reject(fact.request_id, message.execution_id, OLDER_SERVERS)
         elif cached.state is not None and not isinstance(cached.plan, InvalidPlan):
             position = cached.state.position + 1
             advanced = self._apply(cached, message.execution_id, given)
@@ -317,13 +319,16 @@ class Fold:
         """Answers a request to a live execution: done, already done, or rejected."""
         refusal = advanced.refusal
         if isinstance(refusal, Rejection):
-            self.tick.answer(request_id, execution_id, refused_answer(execution_id, refusal), IN_NO_JOURNAL)
+            self._reject(request_id, execution_id, refusal)
             return
         answer: dict[str, Any] = {"ok": True, "execution_id": execution_id}
         if refusal is not None:
             self.tick.answer(request_id, execution_id, answer | {"already": True}, IN_NO_JOURNAL)
         else:
             self.tick.answer(request_id, execution_id, answer | {"position": position}, position)
+
+    def _reject(self, request_id: str, execution_id: str, refusal: Rejection) -> None:
+        self.tick.answer(request_id, execution_id, refused_answer(execution_id, refusal), IN_NO_JOURNAL)
 
     def _fold_report(self, cached: CachedExecution | None, message: ReportedMessage, report: Report) -> None:
         try:
