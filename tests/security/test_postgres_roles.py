@@ -160,6 +160,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "former_credentials": (SERVER, GATEWAY),
     "record_credential_use": (SERVER,),
     "record_given_value": (SERVER,),
+    "inherit_credential_uses": (SERVER,),
     "hold_key": (SERVER,),
     "delete_credential": (GATEWAY,),
     "list_credentials": EVERYONE,

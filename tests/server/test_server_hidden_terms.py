@@ -1,6 +1,10 @@
-"""The index of errors holds the words that they show, and none that is hidden (LANGUAGE §11)."""
+"""What leaves an execution shows none of its secrets: search terms, events of ends, called executions, reruns
+(LANGUAGE §11).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from server_stage import ONE_STEP, Stage
 
@@ -11,11 +15,13 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.search_terms import word_terms
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.submit import ask_aggregate
+from noetl_stream.ports.stores.credentials import SealedValue
 from noetl_stream.ports.stores.store import InboxRow
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.ticks.ends import READ_EVERY_S
 from noetl_testkit.memory.access import MemoryAudit
+from noetl_testkit.simulation.work import CALLED, CALLED_PATH, playbook
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 SECRET = "hunter2-mango"
@@ -28,8 +34,7 @@ async def failed(stage: Stage, credentials: MemoryCredentials, execution_id: str
     worker = await stage.manual_worker()
     command, delivery = await worker.take()
     if given:
-        read = await credentials.get("pg")
-        assert read is not None and await credentials.record_use(execution_id, read)
+        await record_use(credentials, execution_id, "pg")
     run = worker.run_of(command, delivery)
     await worker.report(command, run, 0, 0, StepStarted("w"), StepFailed(command.step_run_id, ERROR))
     delivery.ack()
@@ -64,3 +69,31 @@ async def test_a_trigger_is_told_of_an_end_without_what_is_hidden(stage: Stage) 
     [row] = told
     assert b"of mango was refused" in row.body
     assert SECRET.encode() not in row.body and SECRET.encode().hex().encode() not in row.body
+
+
+async def test_a_called_execution_and_its_caller_hide_what_either_was_given(stage: Stage) -> None:
+    credentials = MemoryCredentials(stage.clock)
+    stage.secrets = SecretsResponder(credentials, MemoryAudit(), stage.clock, KEYS)
+    for name in ("of_caller", "of_called"):
+        await DirectCredentials(credentials, KEYS).put(name, f"{SECRET} {name}", "ann")
+    await stage.server()
+    stage.start_worker()
+    await stage.register(CALLED)
+    await record_use(credentials, "caller", "of_caller")
+    call = {"name": "call", "kind": "playbook", "path": CALLED_PATH}
+    await stage.request("caller", "request-caller", playbook("calls", [{"step": "call", "tool": [call]}]))
+    await stage.until(lambda: len(stage.tables.executions) == 2)
+    (called,) = stage.tables.executions.keys() - {"caller"}
+    assert names_of(await credentials.used_by([called])) == ["of_caller"], "its args may be values of its caller"
+    await record_use(credentials, called, "of_called")
+    await stage.ended("caller")
+    assert names_of(await credentials.used_by(["caller"])) == ["of_called", "of_caller"]
+
+
+async def record_use(credentials: MemoryCredentials, execution_id: str, name: str) -> None:
+    read = await credentials.get(name)
+    assert read is not None and await credentials.record_use(execution_id, read)
+
+
+def names_of(used: Mapping[str, list[SealedValue]]) -> list[str]:
+    return sorted(value.name for values in used.values() for value in values)

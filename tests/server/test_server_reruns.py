@@ -8,6 +8,7 @@ import pytest
 from server_stage import Stage, once
 from waiting_stage import EXECUTION, Dies, error_of, is_waiting, result_of, whole
 
+from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import (
     CancelRequested,
@@ -20,10 +21,14 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
+from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.ports.stores.store import ObjectUseRow
+from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.inputs.waits import AT_ONCE
 from noetl_testkit.entries import names_in
 from noetl_testkit.keys import SIGNER
+from noetl_testkit.memory.access import MemoryAudit
 from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.work import playbook, work
 
@@ -76,6 +81,22 @@ async def failed(stage: Stage) -> Stage:
 
 def times_run(stage: Stage, step: str) -> int:
     return sum(times for effect, times in stage.effects.items() if effect.step == step)
+
+
+async def test_a_rerun_hides_what_its_original_was_given(stage: Stage) -> None:
+    keys = KeyRing(read_key(new_key(), "a test"))
+    credentials = MemoryCredentials(stage.clock)
+    stage.secrets = SecretsResponder(credentials, MemoryAudit(), stage.clock, keys)
+    await DirectCredentials(credentials, keys).put("pg", "a very secret value", "ann")
+    read = await credentials.get("pg")
+    assert read is not None and await credentials.record_use(EXECUTION, read)
+    await stage.server()
+    stage.start_worker()
+    await begin(stage)
+    await ask(stage, Rerun(EXECUTION))
+    await stage.ended(AGAIN)
+    used = await credentials.used_by([EXECUTION, AGAIN])
+    assert used[AGAIN] == used[EXECUTION]
 
 
 class Slow(FaultInjector):

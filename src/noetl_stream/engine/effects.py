@@ -87,6 +87,12 @@ class UseObject(msgspec.Struct, frozen=True, gc=False):
     reference: Reference
 
 
+class InheritSecrets(msgspec.Struct, frozen=True, gc=False):
+    """Hide in the execution what is hidden in ``giver``, an execution whose values it gets."""
+
+    giver: str
+
+
 class AnswerStart(msgspec.Struct, frozen=True, gc=False):
     """Tell the client that the execution has started, unless there are ``diagnostics``."""
 
@@ -102,6 +108,7 @@ Effect = (
     | DropTimer
     | AddTerms
     | UseObject
+    | InheritSecrets
     | AnswerStart
 )
 
@@ -185,6 +192,8 @@ def _on_started(
     labels = state.labels if state.labels is not None else plan.labels if plan is not None else {}
     if terms := label_terms(labels) | key_terms(state.key) | input_terms(state.inputs):
         yield AddTerms(frozenset(terms))
+    if state.parent is not None:
+        yield InheritSecrets(state.parent.execution_id)
 
 
 def _on_finished(
@@ -252,10 +261,12 @@ def ended_message(
 def _on_child_finished(
     _plan: Plan | None, state: Execution, fact: events.ChildFinished, _position: int
 ) -> Iterator[Effect]:
-    return _use_objects(state, (fact.outcome,))
+    yield InheritSecrets(fact.execution_id)
+    yield from _use_objects(state, (fact.outcome,))
 
 
 def _on_reused(_plan: Plan | None, state: Execution, fact: events.ExecutionReused, _position: int) -> Iterator[Effect]:
+    yield InheritSecrets(state.rerun_of)
     for entry in fact.entries:
         if isinstance(entry, events.StepReused):
             yield from _use_objects(state, (entry.outcome, *entry.others.values()))

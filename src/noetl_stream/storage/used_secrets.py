@@ -78,6 +78,15 @@ class UsedSecrets:
         used = await self._credentials.used_by(execution_ids)
         return {execution_id: await self._redactor(values, self._keys) for execution_id, values in used.items()}
 
+    async def inherit(self, pairs: Collection[tuple[str, str]]) -> None:
+        """Hides in the second execution of each pair what is hidden in the first.
+
+        Raises:
+            Unreachable: the database does not answer.
+        """
+        if self._keys is not None:
+            await self._credentials.inherit_uses(pairs)
+
     async def hide_each(self, documents: Sequence[Listed]) -> list[Listed]:
         """``documents``, each of an execution, without its secrets. Raises like :meth:`redactors`."""
         redactors = await self.redactors({one.execution_id for one in documents})

@@ -176,6 +176,10 @@ class PostgresCredentials(DatabasePort):
         bounds = {"most": MAX_VALUES_GIVEN, "most_bytes": MAX_GIVEN_BYTES}
         await self._database.fetch("record_given_value", execution_id=execution_id, **given._asdict(), **bounds)
 
+    async def inherit_uses(self, pairs: Collection[tuple[str, str]]) -> None:
+        givers, heirs = map(list, zip(*pairs, strict=True))
+        await self._database.fetch("inherit_credential_uses", givers=givers, heirs=heirs, most=MAX_VALUES_USED)
+
     async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
         rows = await self._database.fetch("credentials_used", execution_ids=list(execution_ids), most=MAX_VALUES_USED)
         found: dict[str, list[SealedValue]] = {}

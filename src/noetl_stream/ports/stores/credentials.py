@@ -116,6 +116,11 @@ class Credentials(Protocol):
         Of more than :data:`MAX_VALUES_GIVEN` from this giver, or :data:`MAX_GIVEN_BYTES`, the oldest are dropped.
         """
 
+    async def inherit_uses(self, pairs: Collection[tuple[str, str]]) -> None:
+        """Records what a giver was given as given to its heir too, for each of these pairs of execution ids: the heir
+        gets values of the giver. At most the :data:`MAX_VALUES_USED` newest values of each.
+        """
+
     async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
         """Every value that these executions were given, and today's values of the same credentials; without
         entries for executions that used none.

@@ -79,8 +79,7 @@ class Committer:
 
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
         """Commits a tick without publishing anything. As for :meth:`commit`."""
-        terms = await self._shown_terms(tick)
-        await self._send_ends(tick)
+        terms = await self._hide(tick)
         self._publications.settle()
         fenced = tick.partitions.union(partitions)
         moved = {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in fenced}
@@ -125,24 +124,26 @@ class Committer:
         self.ticks += bool(tick.segments)
         return advances
 
-    async def _shown_terms(self, tick: PendingTick) -> Sequence[TermRow]:
-        """Returns the search terms of a tick without the words that errors do not show: no search finds these."""
-        if self._used is None or not tick.terms:
-            return tick.terms
+    async def _hide(self, tick: PendingTick) -> Sequence[TermRow]:
+        """Sends ends to triggers, with the values that whoever reads the executions sees, and returns the search terms
+        of a tick without the words that errors do not show: no search finds these.
+        """
         outcomes = {row.execution_id: tick.touched[row.execution_id].state.outcome for row in tick.terms}
         errors = {id: one.error for id, one in outcomes.items() if one is not None and one.error is not None}
+        redactors: Mapping[str, Redactor] = {}
+        if self._used is not None:
+            if tick.inherited:
+                await self._used.inherit(tick.inherited)
+            redactors = await self._used.redactors({*errors, *(end.sender for end in tick.ends)})
+        await self._send_ends(tick, redactors)
         hidden_terms: dict[str, set[str]] = {}
-        for execution_id, redactor in (await self._used.redactors(errors)).items():
+        for execution_id in errors.keys() & redactors.keys():
             error = errors[execution_id]
-            shown = await asyncio.to_thread(hidden, redactor, error)
+            shown = await asyncio.to_thread(hidden, redactors[execution_id], error)
             hidden_terms[execution_id] = error_terms(asdict(error)) - error_terms(asdict(shown))
         return [row for row in tick.terms if row.term not in hidden_terms.get(row.execution_id, ())]
 
-    async def _send_ends(self, tick: PendingTick) -> None:
-        """Sends ends to triggers, with the values that whoever reads the executions sees."""
-        redactors: Mapping[str, Redactor] = {}
-        if self._used is not None and tick.ends:
-            redactors = await self._used.redactors({end.sender for end in tick.ends})
+    async def _send_ends(self, tick: PendingTick, redactors: Mapping[str, Redactor]) -> None:
         for effect, sender, number in tick.ends:
             fact = effect.message.fact
             if sender in redactors and isinstance(fact, ExecutionEnded):

@@ -14,6 +14,7 @@ from noetl_stream.engine.effects import (
     AnswerStart,
     DropTimer,
     Effect,
+    InheritSecrets,
     IssueCommand,
     SendMessage,
     SetTimer,
@@ -198,6 +199,7 @@ class PendingTick:
         format: The format of messages sent.
         claims: Claims of commands, by the subject of the answer, which is made from the committed state.
         moved: The new cursors of partitions whose messages the tick folds: sequence and time of the last.
+        inherited: Pairs of executions of which the second gets values of the first.
         drops: Claims that are refused whatever the state, by the subject of the answer.
         steps_ended: The step runs that ended, to be measured.
         late: How late occurrences of schedules started, in seconds, with the path of their schedule.
@@ -224,6 +226,7 @@ class PendingTick:
     object_uses: list[ObjectUseRow] = field(default_factory=list)
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
     stale_reports: list[StaleReportRow] = field(default_factory=list)
+    inherited: set[tuple[str, str]] = field(default_factory=set)
     terms: list[TermRow] = field(default_factory=list)
     aggregates: dict[str, AggregateRow] = field(default_factory=dict)
     aggregates_gone: dict[str, AggregateKey] = field(default_factory=dict)
@@ -306,6 +309,8 @@ class PendingTick:
                             owner=reference.execution_id,
                         )
                     )
+                case InheritSecrets(giver):
+                    self.inherited.add((giver, execution_id))
                 case AnswerStart():
                     pass  # done by the fold, which knows the plan
                 case _:

@@ -161,6 +161,29 @@ class CredentialsConformance:
         assert await credentials.used_by(["one", "two"]) == {}
         assert await credentials.read_former(0, 10) == []
 
+    async def test_an_heir_hides_what_its_giver_was_given(
+        self, credentials: Credentials, forget_execution: ForgetExecution
+    ) -> None:
+        pg, other = await stored(credentials, "pg"), await stored(credentials, "other")
+        for execution_id, read in (("giver", pg), ("heir", other)):
+            assert await credentials.record_use(execution_id, read)
+        await credentials.record_given("giver", given("worker-a"))
+        for _ in range(2):
+            await credentials.inherit_uses([("giver", "heir"), ("nobody", "heir")])
+        assert await credentials.used_by(["heir"]) == {"heir": [given("worker-a"), value_of(pg), value_of(other)]}
+        await forget_execution("giver")
+        assert await credentials.delete("pg")
+        found = await credentials.used_by(["giver", "heir"])
+        assert found == {"heir": [value_of(pg), given("worker-a"), value_of(other)]}
+
+    async def test_a_value_that_a_giver_drops_stays_with_its_heir(self, credentials: Credentials) -> None:
+        first, *later = [given("worker-a", mark=str(number)) for number in range(MAX_VALUES_GIVEN + 1)]
+        await credentials.record_given("giver", first)
+        await credentials.inherit_uses([("giver", "heir")])
+        for value in later:
+            await credentials.record_given("giver", value)
+        assert await credentials.used_by(["giver", "heir"]) == {"giver": later, "heir": [first]}
+
     async def test_former_values_get_another_key(self, credentials: Credentials) -> None:
         for version in (1, 2, 3):
             assert await credentials.record_use("one", await stored(credentials, "pg", version))

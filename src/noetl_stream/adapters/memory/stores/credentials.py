@@ -89,7 +89,12 @@ class MemoryCredentials:
             size += len(self._former[use[1]].sealed)
             if count > MAX_VALUES_GIVEN or size > MAX_GIVEN_BYTES:
                 uses.remove(use)
-                del self._former[use[1]]
+        self._drop_unused()
+
+    async def inherit_uses(self, pairs: Collection[tuple[str, str]]) -> None:
+        for giver, heir in pairs:
+            newest = sorted(self._uses.get(giver, ()), key=itemgetter(1), reverse=True)
+            self._uses.setdefault(heir, set()).update(newest[:MAX_VALUES_USED])
 
     async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
         found = {execution_id: self._values_of(execution_id) for execution_id in execution_ids}
@@ -106,6 +111,9 @@ class MemoryCredentials:
     def forget_execution(self, execution_id: str) -> None:
         """Removes an execution from the uses of credentials, as its deletion does."""
         self._uses.pop(execution_id, None)
+        self._drop_unused()
+
+    def _drop_unused(self) -> None:
         used = {number for uses in self._uses.values() for _, number in uses}
         self._former = {number: value for number, value in self._former.items() if number in used}
 

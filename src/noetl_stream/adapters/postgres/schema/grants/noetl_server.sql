@@ -5,6 +5,7 @@ grant execute on function
     noetl.fail_fence(),
     noetl.record_credential_use(text, text, bytea),
     noetl.record_given_value(text, text, integer, text, bytea, integer, bigint),
+    noetl.inherit_credential_uses(text[], text[], integer),
     noetl.begin_deleting(text),
     noetl.delete_events(text, integer),
     noetl.delete_execution(text, text[]),
