@@ -56,7 +56,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
 def _inputs_of(state: Execution, fact: events.ExecutionStarted) -> dict[str, Any]:
     """The inputs that the execution is found by: what it was asked for with; all of them for a rerun.
 
-    A called execution has none: its caller's secrets may be in what it passes, and are hidden in the caller alone.
+    A called execution has none: its caller is what people look for.
     """
     request = state.request
     if state.parent is not None:
