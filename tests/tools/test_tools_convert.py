@@ -95,7 +95,6 @@ def test_a_value_without_a_json_form_is_refused_with_its_path(value: Any, path: 
         (["to_dict", "to_dicts", "to_list"], "value.to_dicts()"),  # polars
         (["to_dict", "tolist", "iterrows"], "value.to_dict('records')"),  # pandas
         (["to_pylist"], "value.to_pylist()"),  # Arrow
-        (["model_dump", "__iter__"], "value.model_dump()"),  # pydantic
         (["tolist", "__iter__"], "value.tolist()"),  # NumPy
         (["to_list", "__iter__"], "value.to_list()"),
     ],

@@ -1,7 +1,8 @@
 """Converts values from playbook code and databases to plain JSON (LANGUAGE §12 *python*, *postgres*).
 
-Dates, times and UUIDs become text, ``Decimal`` a number, tuples and sets lists. Sets are sorted if possible, so that
-results are reproducible. Anything else is an error with its path. Child processes load this module too, so it imports
+Dates, times and UUIDs become text, ``Decimal`` a number, tuples and sets lists, dataclasses and models of pydantic
+mappings, members of enumerations their values. Sets are sorted if possible, so that results are reproducible. Anything
+else is an error with its path. Child processes load this module too, so it imports
 the standard library only.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
+from enum import Enum
 from math import isfinite
 from typing import Any, Final
 from uuid import UUID
@@ -28,7 +31,6 @@ _NONE: Final[Conversions] = {}
 _WAYS: Final = {
     "to_dicts": "to_dicts()",  # polars
     "to_pylist": "to_pylist()",  # Arrow
-    "model_dump": "model_dump()",  # pydantic
     "iterrows": "to_dict('records')",  # pandas
     "tolist": "tolist()",  # NumPy
     "to_list": "to_list()",
@@ -95,6 +97,8 @@ def _convert_other(value: Any, also: Conversions, depth: int) -> Any:
         if isinstance(value, kind):
             return _plain(convert(value), also, depth + 1)
     match value:
+        case Enum():
+            return _plain(value.value, also, depth + 1)
         case datetime.datetime() | datetime.date() | datetime.time():
             return value.isoformat()
         case UUID():
@@ -113,6 +117,10 @@ def _convert_other(value: Any, also: Conversions, depth: int) -> Any:
             return _integer(int(value))
         case float():
             return _float(float(value))
+    if is_dataclass(value):
+        return _mapping({one.name: getattr(value, one.name) for one in fields(value)}, also, depth)
+    if hasattr(type(value), "model_fields") and hasattr(value, "model_dump"):  # of pydantic, which is not imported here
+        return _plain(value.model_dump(), also, depth + 1)
     raise NotJson("", f"{_type_name(value)} cannot be converted to JSON{_hint(value)}")
 
 
