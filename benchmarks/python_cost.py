@@ -3,7 +3,8 @@
     chrt -f 5 python benchmarks/python_cost.py [other checkout]
 
 Prints the median and the 99th percentile of runs of code that only gives a result: with a pause before each, as an
-execution makes it, and one right after the other, which shows what the end of a run costs too. With another checkout,
+execution makes it, and one right after the other, which shows what the end of a run costs too; and of a function that
+does the same. With another checkout,
 whose environment must be ready, rounds on the two alternate, and the ratio of the medians is shown. ``chrt`` keeps
 other work on the machine from what is measured.
 """
@@ -16,7 +17,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
@@ -35,10 +36,14 @@ ROUNDS: Final = 6
 MEASURE: Final = "--measure"
 
 
-def call(number: int) -> ToolCall:
+CODE: Final = {"code": "result = n + 1"}
+FUNCTION: Final = {"function": "function_sample:increase"}
+
+
+def call(number: int, program: Mapping[str, str]) -> ToolCall:
     """A run in an execution of its own."""
     fields: dict[str, Any] = {
-        "inputs": {"code": "result = n + 1", "args": {"n": number}},
+        "inputs": {**program, "args": {"n": number}},
         "knobs": {},
         "timeouts": Timeouts(),
         "idempotency_key": "key",
@@ -54,10 +59,10 @@ def call(number: int) -> ToolCall:
     return ToolCall(**{name: value for name, value in fields.items() if name in known})
 
 
-async def seconds_of(tool: PythonTool, runs: int, pause_s: float) -> list[float]:
+async def seconds_of(tool: PythonTool, runs: int, pause_s: float, program: Mapping[str, str] = CODE) -> list[float]:
     """Of each run, after some to warm up."""
     taken = []
-    for made in [call(number) for number in range(runs + 20)]:
+    for made in [call(number, program) for number in range(runs + 20)]:
         began = time.perf_counter()
         await tool.run(made)
         taken.append(time.perf_counter() - began)
@@ -70,6 +75,7 @@ def measure() -> dict[str, list[float]]:
     """Seconds of each run of this checkout."""
     pauses = {"warm": PAUSE_S, "warm, without a pause": 0.0}
     taken = {name: _run(seconds_of(PythonTool(), RUNS, pause_s)) for name, pause_s in pauses.items()}
+    taken["warm, a function"] = _run(seconds_of(PythonTool(), RUNS, PAUSE_S, FUNCTION))
     if "settings" in inspect.signature(PythonTool).parameters:
         from noetl_stream.settings.children import ChildSettings
 

@@ -186,11 +186,18 @@ def test_the_settings_of_children_reach_the_tools() -> None:
         "NOETL_CHILD_FILES": "64",
         "NOETL_CHILD_CONFINEMENT": "landlock",
         "NOETL_CHILD_NETWORK": "none",
+        "NOETL_PYTHON_PATH": "/srv/flows:/srv/shop",
     }
     children = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=False).children
     bounds = {"memory_bytes": 1_000_000, "cpu_s": 60, "processes": 8, "files": 64}
     expected = ChildSettings(
-        "execution", "worker", ("/data", "/srv/b"), **bounds, confinement="landlock", network="none"
+        "execution",
+        "worker",
+        ("/data", "/srv/b"),
+        **bounds,
+        confinement="landlock",
+        network="none",
+        python_path=("/srv/flows", "/srv/shop"),
     )
     assert children == expected
 

@@ -25,6 +25,7 @@ CONFINEMENTS: Final[tuple[Confinement, ...]] = ("none", "landlock", "full")
 CHILD_NETWORKS: Final[tuple[ChildNetwork, ...]] = ("host", "proxy", "none")
 
 PYTHON_CHILDREN_VARIABLE: Final = "NOETL_PYTHON_CHILDREN"
+PYTHON_PATH_VARIABLE: Final = "NOETL_PYTHON_PATH"
 DEFAULT_PYTHON_CHILDREN: Final = max(4, os.cpu_count() or 1)
 
 
@@ -42,6 +43,7 @@ class ChildSettings(msgspec.Struct, frozen=True):
         confinement: The least confinement of children with which a worker starts.
         network: ``host``: children use the machine's network. ``none``: only a loopback interface of their own.
             ``proxy``: that, and a proxy there which lets them reach what tasks may connect to.
+        python_path: Absolute paths of folders whose modules `python` tasks can import in addition to installed ones.
     """
 
     isolation: Isolation = "shared"
@@ -54,3 +56,4 @@ class ChildSettings(msgspec.Struct, frozen=True):
     python_children: int = DEFAULT_PYTHON_CHILDREN
     confinement: Confinement = "none"
     network: ChildNetwork = "host"
+    python_path: tuple[str, ...] = ()

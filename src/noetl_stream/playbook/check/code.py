@@ -52,15 +52,21 @@ def _names_bound_in(task: TaskDraft) -> set[str] | None:
 
 
 def check_params(tasks: Iterable[TaskDraft], problems: Problems) -> None:
-    """Reports params that their code does not name, and vice versa: every run would refuse them."""
+    """Reports params that their code does not name, and vice versa, which every run would refuse; and args that do not
+    fit their function, as far as it is found here: workers may have another.
+    """
     for task in tasks:
-        if task.kind is None or task.kind.params_error is None:
+        kind = task.kind
+        if kind is None or (kind.params_error is None and kind.args_warning is None):
             continue
-        known = spellings(task.kind.inputs)
-        given = {known[name]: node for name, node in task.inputs.values.items() if name in known}
-        reason = task.kind.params_error({field: node.plain() for field, node in given.items()})
-        if reason is not None:
+        known = spellings(kind.inputs)
+        nodes = {**task.inputs.values, **task.verbatim}
+        given = {known[name]: node for name, node in nodes.items() if name in known}
+        plain = {field: node.plain() for field, node in given.items()}
+        if kind.params_error and (reason := kind.params_error(plain)) is not None:
             problems.error("invalid_value", reason, given.get("params") or task.at)
+        if kind.args_warning and (reason := kind.args_warning(plain)) is not None:
+            problems.warn("invalid_value", reason, given.get("args") or given["function"])
 
 
 def check_knobs(tasks: Iterable[TaskDraft], problems: Problems) -> None:

@@ -58,6 +58,7 @@ class KindSpec:
         statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
         code: The check of an input's code, by its field. Its texts have no templates and a bounded length.
         params_error: Compares the code with the input ``params``, which its error is about.
+        args_warning: Compares the function with the input ``args``, which its warning is about.
         knob_errors: The check of a given knob against the code, by the names of the knob and of the code's input.
         helper: Name of the kind's block in ``outcome`` (``http``, ``pg``, ``py``), or ``None``.
         reads_scope: Whether the tool itself sees ``workload``, ``ctx`` and ``iter`` (python).
@@ -74,6 +75,7 @@ class KindSpec:
     statements: frozenset[str] = frozenset()
     code: Mapping[str, CodeCheck] = field(default_factory=dict, hash=False)
     params_error: InputsCheck | None = None
+    args_warning: InputsCheck | None = None
     knob_errors: Mapping[tuple[str, str], KnobCheck] = field(default_factory=dict, hash=False)
     helper: str | None = None
     reads_scope: bool = False

@@ -23,6 +23,7 @@ from noetl_stream.settings.children import (
     DEFAULT_PYTHON_CHILDREN,
     ISOLATIONS,
     PYTHON_CHILDREN_VARIABLE,
+    PYTHON_PATH_VARIABLE,
     ChildNetwork,
     ChildSettings,
     ChildUser,
@@ -427,6 +428,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "the number of processors, at least 4",
         number(DEFAULT_PYTHON_CHILDREN, MAX_PYTHON_CHILDREN),
     )
+    python_path: tuple[Path, ...] = setting(PYTHON_PATH_VARIABLE, "none", _read_folders_apart)
     limits: Mapping[str, str] = setting(
         LIMIT_VARIABLE, "see limits.md", lambda _, given: MappingProxyType(limit_settings(given))
     )
@@ -565,6 +567,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The settings of the child processes of tools."""
         names = [name for name in ChildSettings.__struct_fields__ if hasattr(self, f"child_{name}")]
         given = {name: getattr(self, f"child_{name}") for name in names} | {"paths": tuple(map(str, self.child_paths))}
+        given["python_path"] = tuple(map(str, self.python_path))
         return ChildSettings(isolation=self.isolation, python_children=self.python_children, **given)
 
 
@@ -572,6 +575,15 @@ def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The limits of :attr:`Settings.limits` without the other settings."""
     given, prefix = os.environ if environ is None else environ, LIMIT_PREFIX
     return {name[len(prefix) :].lower(): value for name, value in given.items() if name.startswith(prefix) and value}
+
+
+def python_path() -> tuple[Path, ...]:
+    """The folders of :attr:`Settings.python_path` without the other settings.
+
+    Raises:
+        UsageError: One is not absolute, or holds keys of noetl-stream.
+    """
+    return _read_folders_apart(PYTHON_PATH_VARIABLE, os.environ)
 
 
 def kinds_off() -> frozenset[str]:

@@ -233,7 +233,7 @@ def _grants(settings: ChildSettings, home: ChildHome, apart: Apart | None) -> It
 
 
 def _places(settings: ChildSettings) -> Iterator[StagePlace]:
-    for path in _readable_paths():
+    for path in (*_readable_paths(), *settings.python_path):
         yield StagePlace(path, writable=False)
     for path in (*_DEVICES, *settings.paths):
         yield StagePlace(path, writable=True)

@@ -273,7 +273,7 @@ class _Zygote:
             self._channel, theirs = socket.socketpair()
             failing.callback(self._channel.close)
             with theirs:
-                self._process = _start_zygote(theirs, self._homes, environment)
+                self._process = _start_zygote(theirs, self._homes, environment, setup.settings.python_path)
             failing.pop_all()
         loop = asyncio.get_running_loop()
         self._cgroups = Cgroups(setup.cgroups)
@@ -488,12 +488,15 @@ def _beat(pulse: int, every_s: float, over: threading.Event) -> None:
         os.close(pulse)
 
 
-def _start_zygote(channel: socket.socket, homes: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start_zygote(
+    channel: socket.socket, homes: str, environment: Mapping[str, str], python_path: Sequence[str]
+) -> subprocess.Popen[bytes]:
     # It has the worker's import path, but without the current folder that `python -m` puts first: children may not read
     # that, unless something is installed from it. -I ignores the rest of the environment (PYTHONSTARTUP, the user's
-    # site folder).
+    # site folder). What authors write comes last, so that the zygote, which is not confined, never imports it in place
+    # of a module of its own.
     first = [entry for entry in sys.path[:1] if entry != os.getcwd()]  # noqa: PTH109
-    path = json.dumps([entry for entry in (*first, *sys.path[1:]) if entry])
+    path = json.dumps([entry for entry in (*first, *sys.path[1:], *python_path) if entry])
     return subprocess.Popen(
         [sys.executable, "-I", "-c", _PROGRAM, str(channel.fileno()), homes, path],
         stdin=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ The process runs no code of a playbook itself. It is a template: for each job it
 same state as every other one, whatever jobs before it have changed. The process is ready before a job comes. It gets a
 connection of its own to the worker: the template sends the worker's end with the exit code of the process before. While
 it runs a job, the worker may send code that was compiled, with its file name, which the template compiles for those to
-come.
+come; or no code and a function, whose module those to come import before their job is there.
 
 A frame on it is a big-endian length of four bytes, then JSON of that length. The request is a job with
 ``max_result_bytes`` (see :func:`~noetl_stream.tools.python.job.run_job`), and its ``traceparent`` if it belongs to a
@@ -32,6 +32,7 @@ from noetl_stream.tools.children.messages import HEADER_BYTES, add_length, take_
 from noetl_stream.tools.children.own_limits import OwnLimits
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import folders_in_memory
+from noetl_stream.tools.python.ahead import import_ahead
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
 from noetl_stream.tools.python.output import error_answer, result_answer, text_output
@@ -82,7 +83,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     limits, children, landlock = OwnLimits(), ChildrenList(), landlock_version()
     faulthandler.enable(file=2, all_threads=False)
     sys.stdout = sys.stderr = output = text_output()
-    exit_code, received = 0, bytearray()
+    exit_code, received, functions = 0, bytearray(), [""]
 
     def fork() -> tuple[int, socket.socket]:
         ours, theirs = socket.socketpair()
@@ -92,11 +93,11 @@ def serve(channel_fd: int, cpu_s: int) -> None:
                 for one in (channel, ours, children):
                     one.close()
                 stay_apart(landlock)  # it cannot stop this process or the next one either
-                _run(theirs, output, cpu_s)
+                _run(theirs, output, cpu_s, functions[-1])
         return process_id, ours
 
     process_id, connection = fork()
-    while _remember(channel, received):
+    while _remember(channel, received, functions):
         with connection:
             send_next(channel, exit_code, connection)
         next_id, connection = fork()  # while the job runs, or waits
@@ -127,15 +128,21 @@ def send_next(channel: socket.socket, exit_code: int, connection: socket.socket)
             return
 
 
-def _remember(channel: socket.socket, received: bytearray) -> bool:
-    """Compiles the code of a job for later ones. Returns whether the channel is open."""
+def _remember(channel: socket.socket, received: bytearray, functions: list[str]) -> bool:
+    """Compiles the code of a job for later ones, or adds its function to ``functions``. Returns whether the
+    channel is open.
+    """
     try:
         data = channel.recv(_READ_BYTES, socket.MSG_DONTWAIT)
     except BlockingIOError:
         return True
     received += data
     for frame in take_frames(received):
-        compile_program(*msgspec.json.decode(frame, type=tuple[str, str]))
+        source, place = msgspec.json.decode(frame, type=tuple[str, str])
+        if source:
+            compile_program(source, place)
+        else:
+            functions.append(place)
     return bool(data)
 
 
@@ -161,8 +168,12 @@ def _remove(entry: os.DirEntry[str], device: int) -> None:
         os.rmdir(entry)  # noqa: PTH106
 
 
-def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int) -> NoReturn:
-    """Runs a job in the process made for it, which ends without Python's work at an exit."""
+def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, function: str) -> NoReturn:
+    """Runs a job in the process made for it, which ends without Python's work at an exit.
+
+    Args:
+        function: What the job will probably call; empty: nothing is known.
+    """
     try:
         die_with_parent()
         limit_cpu_time(cpu_s)
@@ -172,6 +183,8 @@ def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int) -> NoR
         with mine, other:
             other.sendall(add_length(_FIRST_JOB))
             _serve_one(mine, output)
+        if function:
+            import_ahead(function)
         _serve_one(connection, output)
     finally:
         os._exit(0)

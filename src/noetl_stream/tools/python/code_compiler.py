@@ -17,6 +17,7 @@ BODY: Final = "<module>"
 """The name of the function for code with a top-level ``return``, as tracebacks show module level."""
 _OF_MODULES: Final = ("__name__", "__file__", "__doc__", "__builtins__", "__annotations__")
 NOT_ASYNC: Final = "with python_shared the code must define `async def main(…)`, which is awaited"
+NOT_ASYNC_FUNCTION: Final = "with python_shared the function must be `async def`"
 MAX_PROGRAMS: Final = 256
 """The most compiled programs that a child keeps for its jobs."""
 

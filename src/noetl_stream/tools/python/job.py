@@ -17,7 +17,9 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.convert import NotJson, to_json
-from noetl_stream.tools.python.code_compiler import BODY, NOT_ASYNC, compile_program, file_of
+from noetl_stream.tools.python.ahead import use_ahead
+from noetl_stream.tools.python.annotations import Unfit, call_function
+from noetl_stream.tools.python.code_compiler import BODY, NOT_ASYNC, NOT_ASYNC_FUNCTION, compile_program, file_of
 
 MODULE: Final = "noetl_task"
 """The ``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself. In a process
@@ -31,7 +33,8 @@ _WHAT_IT_SEES: Final = "a task may use its own folder, $HOME, and what the worke
 
 
 class JobFailed(Exception):
-    """The error outcome of a run: ``error {kind, message, code, exception_type, traceback}``, the last three optional.
+    """The error outcome of a run: ``error {kind, message, code, exception_type, traceback, retryable, retry_after_s}``,
+    the first two always.
 
     Functions of plugins raise it too (:class:`~noetl_stream.tools.python.function.ChildFunction`).
     """
@@ -44,6 +47,8 @@ class JobFailed(Exception):
         code: str | None = None,
         exception_type: str | None = None,
         trace: str | None = None,
+        retryable: bool | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
         message = _truncate(message, MAX_MESSAGE_CHARACTERS)
@@ -54,21 +59,23 @@ class JobFailed(Exception):
             "exception_type": exception_type,
             "traceback": trace,
         }
-        self.error = {name: _encodable(text) for name, text in error.items() if text is not None}
+        self.error: dict[str, Any] = {name: _encodable(text) for name, text in error.items() if text is not None}
+        if retryable is not None:
+            self.error |= {"retryable": retryable, "retry_after_s": retry_after_s}
 
 
 def run_job(job: Mapping[str, Any]) -> Any:
-    """Runs a job's code with fresh globals and returns its result as plain JSON.
+    """Runs a job's code with fresh globals, or calls its function, and returns its result as plain JSON.
 
     Args:
         job: ``code``, ``place`` (``step.task``), ``args``, ``libs`` (name to ``[module, attribute or null]``),
             ``scope`` (those of ``workload``, ``ctx`` and ``iter`` that the code can see), ``execution_id``,
-            ``idempotency_key``.
+            ``idempotency_key``; for a function ``function`` (``module:name``) and ``context``.
 
     Raises:
         JobFailed: ``syntax``, ``exception``, ``invalid_input`` or ``result_not_json``.
     """
-    with _failures(file_of(job["place"])):
+    with _failures(job):
         value = _value_of(job, MODULE)
         if inspect.iscoroutine(value):
             import asyncio  # imported here, since most code needs no event loop and children start faster without it
@@ -84,18 +91,18 @@ async def run_shared_job(job: Mapping[str, Any], number: int) -> Any:
         number: The number of the job in this process.
     """
     name = f"{MODULE}_{number}"
-    with _failures(file_of(job["place"])):
+    with _failures(job):
         try:
             value = _value_of(job, name)
             if not inspect.iscoroutine(value):
-                raise JobFailed("invalid_input", NOT_ASYNC)
+                raise JobFailed("invalid_input", NOT_ASYNC_FUNCTION if "function" in job else NOT_ASYNC)
             return to_json(await value)
         finally:
             sys.modules.pop(name, None)
 
 
 @contextlib.contextmanager
-def _failures(filename: str) -> Iterator[None]:
+def _failures(job: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except JobFailed:
@@ -103,7 +110,14 @@ def _failures(filename: str) -> Iterator[None]:
     except NotJson as error:
         raise JobFailed("result_not_json", str(error)) from None
     except BaseException as error:  # SystemExit and KeyboardInterrupt end the job, not this process
-        raise _exception(error, filename) from None
+        raise _exception(error, _own_file(job)) from None
+
+
+def _own_file(job: Mapping[str, Any]) -> str:
+    """Returns the file of the author's own lines: that of the function's module, if there is one and it is loaded."""
+    if "function" not in job:
+        return file_of(job["place"])
+    return getattr(sys.modules.get(job["function"].partition(":")[0]), "__file__", None) or ""
 
 
 def show_log_records() -> None:
@@ -119,6 +133,8 @@ def show_log_records() -> None:
 
 def _value_of(job: Mapping[str, Any], name: str) -> Any:
     """Runs the code and returns its value: a coroutine is not awaited yet. ``name`` is that of its module."""
+    if "function" in job:
+        return _call(job["function"], job)
     try:
         program = compile_program(job["code"], file_of(job["place"]))
     except SyntaxError as error:
@@ -143,6 +159,23 @@ def _value_of(job: Mapping[str, Any], name: str) -> Any:
     return None
 
 
+def _call(path: str, job: Mapping[str, Any]) -> Any:
+    """Calls the function ``module:name`` with the inputs of a job."""
+    module, _, name = path.partition(":")
+    use_ahead()
+    function = _load("function", module, None)
+    for part in name.split("."):
+        if not hasattr(function, part):
+            raise JobFailed("invalid_input", f"function: {module} has no {name}")
+        function = getattr(function, part)
+    if not callable(function):
+        raise JobFailed("invalid_input", f"function: {path} is no function but {_type_name(function)}")
+    try:
+        return call_function(function, job["args"], job["context"])
+    except Unfit as error:
+        raise JobFailed("invalid_input", f"{path}: {error}") from None
+
+
 def _variables(job: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the code's variables. Inputs take precedence over ``input_data`` and ``idempotency_key``."""
     args: dict[str, Any] = job["args"]
@@ -151,11 +184,12 @@ def _variables(job: Mapping[str, Any]) -> dict[str, Any]:
     bound["args"] = args
     bound["execution_id"] = job["execution_id"]
     bound.update({name: read_only(value) for name, value in job["scope"].items()})
-    bound.update({name: _library(name, *source) for name, source in job["libs"].items()})
+    bound.update({name: _load(f"libs.{name}", *source) for name, source in job["libs"].items()})
     return bound
 
 
-def _library(name: str, module: str, attribute: str | None) -> Any:
+def _load(name: str, module: str, attribute: str | None) -> Any:
+    """Imports what the input ``name`` asks for."""
     try:
         loaded = importlib.import_module(module)
         if attribute is None:
@@ -164,7 +198,7 @@ def _library(name: str, module: str, attribute: str | None) -> Any:
             return getattr(loaded, attribute)
         return importlib.import_module(f"{module}.{attribute}")
     except ImportError as error:
-        message = f"libs.{name}: {error}{_remedy(error)}"
+        message = f"{name}: {error}{_remedy(error)}"
         raise JobFailed("exception", message, exception_type=_type_name(error), trace="") from None
 
 
@@ -207,9 +241,17 @@ def _exception(error: BaseException, filename: str) -> JobFailed:
     reason = _message_of(error)
     name = _type_name(error)
     line = _last_own_line(own, filename)
-    where = f" (line {line} of {filename[1:-1]})" if line is not None else ""
+    where = f" (line {line} of {filename.strip('<>')})" if line is not None else ""
     message = f"{name}: {reason}{where}" if reason else f"{name}{where}"
-    return JobFailed("exception", message, exception_type=name, trace=trace)
+    retryable, after_s = getattr(error, "retryable", None), getattr(error, "retry_after_s", None)
+    return JobFailed(
+        "exception",
+        message,
+        exception_type=name,
+        trace=trace,
+        retryable=retryable if isinstance(retryable, bool) else None,
+        retry_after_s=float(after_s) if isinstance(after_s, int | float) and 0 <= after_s < float("inf") else None,
+    )
 
 
 def _message_of(error: BaseException) -> str:
@@ -223,7 +265,8 @@ def _message_of(error: BaseException) -> str:
 
 def _remedy(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
-        return f"; install it in {sys.prefix}, the worker's Python, and restart workers that ran before"
+        place = f"install it in {sys.prefix}, the worker's Python, and restart workers that ran before"
+        return f"; {place}, or name its folder in their NOETL_PYTHON_PATH"
     if isinstance(error, PermissionError) and error.filename is not None:
         return f"; {_WHAT_IT_SEES}"
     if isinstance(error, FileNotFoundError) and _is_of_the_machine(error.filename):
@@ -252,7 +295,7 @@ def _last_own_line(trace: TracebackType | None, filename: str) -> int | None:
     return line
 
 
-def _type_name(error: BaseException) -> str:
+def _type_name(error: object) -> str:
     kind = type(error)
     is_own = kind.__module__ == "builtins" or kind.__module__.startswith(MODULE)
     return kind.__qualname__ if is_own else f"{kind.__module__}.{kind.__qualname__}"

@@ -66,7 +66,7 @@ class PythonJob(NamedTuple):
 
     Attributes:
         fields: The fields of the job as JSON, at most :data:`MAX_JOB_BYTES`.
-        program: The code and the name of its file.
+        program: The code and the name of its file; or no code and a function.
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
         heard: Called with the output as it comes.
         queued: A context entered while the job waits for a child.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
+from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettings
 from noetl_stream.settings.tools import ToolSettings
@@ -26,6 +28,7 @@ from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 from noetl_stream.tools.python import child
 from noetl_stream.tools.python.code_compiler import NOT_ASYNC, file_of, lacks_async_main, syntax_error, unbound_names
 from noetl_stream.tools.python.pool import ChildPool
+from noetl_stream.tools.python.signatures import args_warning
 from noetl_stream.tools.python.template import MAX_JOB_BYTES, ChildDied, PythonJob
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
@@ -40,6 +43,7 @@ KILLED: Final = Metric(
     "counter", "noetl_worker_python_children_killed", "Such processes that died or were killed while they ran a task."
 )
 
+_ERROR_FIELDS: Final = ("kind", "message", "code", "retryable", "retry_after_s")
 _SCOPE: Final = ("workload", "ctx", "iter")
 _RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"})
 _GIVEN: Final = _RESERVED | {"input_data", "idempotency_key"}
@@ -66,10 +70,16 @@ LibraryOrName = Annotated[Library, BeforeValidator(_module_from_text, json_schem
 class PythonInputs(Inputs):
     """Inputs of ``python``."""
 
-    code: str = Field(description="The program. Never rendered: pass values through `args`.")
+    code: str | None = Field(default=None, description="The program. Never rendered: pass values through `args`.")
+    function: str | None = Field(
+        default=None,
+        pattern=r"^[^\W\d][\w.]*:[^\W\d][\w.]*$",
+        description="The function to call in place of `code`: `package.module:name`. Never rendered.",
+    )
     args: dict[str, Any] | None = Field(
         default=None,
-        description="Named inputs, each a variable of the code; all together are `args` and `input_data`.",
+        description="Named inputs, each a variable of the code; all together are `args` and `input_data`. "
+        "Of a function they are the parameters.",
     )
     libs: dict[str, LibraryOrName] | None = Field(
         default=None,
@@ -78,6 +88,11 @@ class PythonInputs(Inputs):
 
     @model_validator(mode="after")
     def _names_are_free(self) -> PythonInputs:
+        error = _combination_error([name for name in PythonInputs.model_fields if getattr(self, name) is not None])
+        if error is not None:
+            raise ValueError(error)
+        if self.code is None:
+            return self
         args = self.args or {}
         for name in args:
             if name in _RESERVED:
@@ -97,6 +112,12 @@ class PythonKnobs(Knobs):
     python_shared: bool = Field(
         default=False, description="Whether runs of `async def main`, of one playbook and principal, share a process."
     )
+
+
+def _combination_error(given: Collection[str]) -> str | None:
+    if len({"code", "function"} & set(given)) != 1:
+        return "`python` needs exactly one of `code` and `function`"
+    return "`libs` goes with `code`; a function imports what it needs" if {"function", "libs"} <= set(given) else None
 
 
 def _problems_of(code: str) -> list[CodeProblem]:
@@ -135,11 +156,13 @@ class PythonTool:
         kind="python",
         inputs=PythonInputs,
         knobs=PythonKnobs,
-        verbatim=frozenset({"code"}),
+        verbatim=frozenset({"code", "function"}),
         code={"code": _problems_of},
+        args_warning=args_warning,
         knob_errors={("python_shared", "code"): _sharing_error},
         helper="py",
         reads_scope=True,
+        combination_error=_combination_error,
     )
 
     def __init__(
@@ -195,8 +218,9 @@ class PythonTool:
         knobs = validated(PythonKnobs, call.knobs)
         heard = partial(call.write, "stdout")  # both streams, in the order of writing
         queued = partial(call.queued, self._wait_text)
-        program = inputs.code, file_of(_place(call))
-        if (reason := _sharing_error(knobs.python_shared, inputs.code)) is not None:
+        code = inputs.code or ""
+        program = code, inputs.function or file_of(_place(call))
+        if code and (reason := _sharing_error(knobs.python_shared, code)) is not None:
             raise invalid_input(reason)
         job = PythonJob(
             _encode_job(inputs, knobs, call),
@@ -214,8 +238,9 @@ class PythonTool:
         failed = answer.error
         if failed is None:
             return ToolResult(answer.result, output=answer.output)
-        kind, message, code = failed.pop("kind"), failed.pop("message"), failed.pop("code", None)
-        raise ToolFailure.of(kind, message, code=code, helper=failed, output=answer.output)
+        told = {name: failed.pop(name, None) for name in _ERROR_FIELDS}
+        error = ErrorInfo(**{name: value for name, value in told.items() if value is not None})
+        raise ToolFailure(error, helper=failed, output=answer.output)
 
     async def self_test(self) -> None:
         """See :meth:`~noetl_stream.tools.contract.SelfTested.self_test`."""
@@ -243,15 +268,17 @@ def _place(call: ToolCall) -> str:
 
 def _encode_job(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
     job: dict[str, Any] = {
-        "code": inputs.code,
+        "code": inputs.code or "",
         "place": _place(call),
         "args": inputs.args or {},
         "libs": {name: (library.module, library.attribute) for name, library in (inputs.libs or {}).items()},
-        "scope": _readable_scope(inputs.code, call.scope),
+        "scope": _readable_scope(inputs.code or "", call.scope),
         "execution_id": call.execution_id,
         "idempotency_key": call.idempotency_key,
         "max_result_bytes": knobs.max_result_bytes,
     }
+    if inputs.function is not None:
+        job |= {"function": inputs.function, "context": _context_of(call)}
     if call.traceparent:
         job["traceparent"] = call.traceparent
     try:
@@ -262,6 +289,19 @@ def _encode_job(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> byt
         what = f"code, args, workload, ctx and iter have {len(fields):,} bytes of JSON"
         raise invalid_input(f"{what}; at most {MAX_JOB_BYTES:,} can be passed")
     return fields
+
+
+def _context_of(call: ToolCall) -> dict[str, Any]:
+    """Returns the fields of the context that a function may ask for."""
+    total_s = call.timeouts.total
+    return {
+        "execution_id": call.execution_id,
+        "step": call.step,
+        "task": call.task,
+        "attempt": call.attempt,
+        "idempotency_key": call.idempotency_key,
+        "deadline": None if total_s is None else time.time() + total_s,
+    }
 
 
 def _readable_scope(code: str, scope: Mapping[str, Any]) -> dict[str, Any]:

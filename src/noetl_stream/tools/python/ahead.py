@@ -1,0 +1,86 @@
+"""Imports the module of a function before its job comes: most runs call what the one before called.
+
+What the module prints is printed when the job begins. If a file has changed since, the job imports anew what is not
+installed: workers see what is installed later once they restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, Final, cast
+
+from noetl_stream.tools.python.annotations import call_function, signature_of
+
+CLOCK_TICK_NS: Final = 20_000_000
+"""How far the time of a file may be behind the clock: more than the kernel takes between two ticks."""
+
+_files: Final[dict[str, tuple[str, tuple[int, ...]]]] = {}
+"""The modules that were imported ahead and are not installed: the file of each, and the version of that."""
+_printed: Final = io.StringIO()
+
+
+def import_ahead(path: str) -> None:
+    """Imports the module of ``module:name`` and reads the signature of the function. Errors are shown when the job
+    does so.
+    """
+    call_function(_first, {"n": 1}, {})  # so that pages of memory which every call writes to are this process's own
+    known, began_ns = set(sys.modules), time.time_ns() - CLOCK_TICK_NS
+    with _silence(), contextlib.suppress(BaseException):
+        module, _, name = path.partition(":")
+        signature_of(reduce(getattr, name.split("."), cast(Any, importlib.import_module(module))))
+    for name in sys.modules.keys() - known:
+        file = getattr(sys.modules[name], "__file__", None)
+        if isinstance(file, str) and not file.startswith((sys.prefix, sys.base_prefix)):
+            _files[name] = file, _version_of(file, began_ns)
+    _has_changed()
+
+
+def _first(n: int) -> int:
+    return n
+
+
+def use_ahead() -> None:
+    """Makes the job import what has changed, and prints what was printed."""
+    if _has_changed():
+        for name in _files:
+            sys.modules.pop(name, None)
+    elif printed := _printed.getvalue():
+        sys.stdout.write(printed)
+    _files.clear()
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Keeps what Python code prints, and drops what other code writes: the output belongs to the job that runs."""
+    outputs = [os.dup(1), os.dup(2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number in (1, 2):
+            os.dup2(nowhere, number)
+        with contextlib.redirect_stdout(_printed), contextlib.redirect_stderr(_printed):
+            yield
+    finally:
+        for number, output in enumerate(outputs, start=1):
+            os.dup2(output, number)
+            os.close(output)
+        os.close(nowhere)
+
+
+def _has_changed() -> bool:
+    return any(_version_of(file) != version for file, version in _files.values())
+
+
+def _version_of(file: str, since_ns: float = float("inf")) -> tuple[int, ...]:
+    """Returns what differs between versions of a file; nothing if it is newer than this time."""
+    try:
+        found = os.stat(file)  # noqa: PTH116
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size) if found.st_ctime_ns < since_ns else ()

@@ -1,0 +1,103 @@
+"""Calls a function with the inputs of a task, converted to the types of its parameters.
+
+Annotations are read as msgspec reads types, and as pydantic does where the module of the function has loaded it. Text
+never becomes a number. Child processes load this module.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+CONTEXT: Final = "noetl_stream_client.tasks.Context"
+"""The class of the parameter that gets the context of the run."""
+
+
+class Unfit(Exception):
+    """Inputs that a function cannot be called with; the message says why."""
+
+
+def call_function(function: Callable[..., Any], args: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
+    """Calls a function and returns its value; a coroutine is not awaited.
+
+    Args:
+        args: The parameters by name, as plain JSON.
+        context: The fields of the context of the run, with ``deadline`` in seconds since the epoch.
+
+    Raises:
+        Unfit: A parameter is missing, unknown, or no value of its type.
+    """
+    signature, hints = signature_of(function)
+    if signature is None:
+        return function(**args)
+    given = dict(args)
+    for name in signature.parameters:
+        hint = hints.get(name, Any)
+        if name in given:
+            given[name] = _convert(name, given[name], hint)
+        elif _is_context(hint):
+            given[name] = _context(hint, context)
+    try:
+        bound = signature.bind(**given)
+    except TypeError as error:
+        raise Unfit(f"{error}: it is {function.__name__}{signature}") from None
+    return function(*bound.args, **bound.kwargs)
+
+
+@lru_cache(maxsize=2)
+def signature_of(function: Callable[..., Any]) -> tuple[inspect.Signature | None, Mapping[str, Any]]:
+    """Returns the signature of a function and the types of its parameters; ``None``: one in C, which says neither.
+
+    Raises:
+        Unfit: An annotation cannot be read.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None, {}
+    try:
+        return signature, typing.get_type_hints(function, include_extras=True)
+    except (TypeError, NameError) as error:
+        raise Unfit(f"its annotations cannot be read: {error}") from None
+
+
+def _is_context(hint: Any) -> bool:
+    return isinstance(hint, type) and f"{hint.__module__}.{hint.__qualname__}" == CONTEXT
+
+
+def _context(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
+    deadline = fields["deadline"]
+    return kind(**{**fields, "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC)})
+
+
+def _convert(name: str, value: Any, hint: Any) -> Any:
+    if hint is Any:
+        return value
+    if "pydantic" in sys.modules:
+        return _validate(name, value, hint)
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        raise Unfit(f"args.{name}: {error}") from None
+    except TypeError:  # not a type of data
+        return value
+
+
+def _validate(name: str, value: Any, hint: Any) -> Any:
+    from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(hint).validate_json(msgspec.json.encode(value), strict=True)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        where = "".join(f".{part}" for part in problem["loc"])
+        raise Unfit(f"args.{name}{where}: {problem['msg']}") from None
+    except PydanticSchemaGenerationError:  # not a type of data
+        return value

@@ -1,0 +1,136 @@
+"""Signatures of functions, read from the source of their modules, of which nothing is imported or run."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.playbook.suggestions import did_you_mean
+
+MAX_SOURCE_BYTES: Final = 1024 * 1024
+"""The largest module that is read."""
+
+_SCALARS: Final[Mapping[str, tuple[type, ...]]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+
+
+class FunctionParameter(msgspec.Struct, frozen=True, gc=False):
+    """A parameter, with its annotation as written: empty without one."""
+
+    name: str
+    annotation: str
+    is_required: bool
+
+
+class FunctionSignature(msgspec.Struct, frozen=True, gc=False):
+    """The parameters of a function. ``text`` shows them; ``is_open``: it takes any others too (``**more``)."""
+
+    text: str
+    parameters: Sequence[FunctionParameter]
+    is_open: bool
+
+
+def args_warning(inputs: Mapping[str, Any]) -> str | None:
+    """Returns why ``args`` do not fit ``function``, as far as its source says and before they are rendered.
+
+    Args:
+        inputs: The inputs by field, with their templates as written.
+    """
+    path, args = inputs.get("function"), inputs.get("args") or {}
+    found = signature_of(path) if isinstance(path, str) and isinstance(args, dict) else None
+    if isinstance(found, str) or found is None:
+        return found
+    known = {one.name: one for one in found.parameters}
+    missing = [one.name for one in found.parameters if one.is_required and one.name not in args]
+    unknown = [] if found.is_open else [name for name in args if name not in known]
+    wrong = [name for name, value in args.items() if name in known and not _fits(value, known[name].annotation)]
+    said = [f"needs `{name}`" for name in missing]
+    said += [f"takes no `{name}`{_instead(name, known)}" for name in unknown]
+    said += [f"wants {known[name].annotation} for `{name}`" for name in wrong]
+    return f"{found.text} {', '.join(said)}" if said else None
+
+
+def signature_of(path: str) -> FunctionSignature | str | None:
+    """Returns the signature of ``module:name``; why there is no such function; ``None`` if nothing is known of it: its
+    module is not found here, or makes it in another way than by ``def``.
+    """
+    module, _, name = path.partition(":")
+    file = _file_of(module.split("."))
+    if file is None:
+        return None
+    try:
+        if file.stat().st_size > MAX_SOURCE_BYTES:
+            return None
+        with warnings.catch_warnings(action="ignore"):
+            node: ast.AST = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    for part in name.split("."):
+        names = dict(_definitions(node))
+        if part not in names:
+            return None if _may_bind(node, part) else f"`{module}` has no function `{name}`{_instead(part, names)}"
+        node = names[part]
+    return _read(path, node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+
+
+def _file_of(parts: Sequence[str]) -> Path | None:
+    from noetl_stream.settings.sources.environment import python_path
+
+    folders = [*sys.path, *map(str, python_path())]
+    for place, part in enumerate(parts, start=1):
+        spec = PathFinder.find_spec(part, folders)
+        if spec is None:
+            return None
+        if place == len(parts):
+            return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
+        folders = list(spec.submodule_search_locations or ())
+    return None
+
+
+def _definitions(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    for one in ast.iter_child_nodes(node):
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield one.name, one
+
+
+def _may_bind(node: ast.AST, name: str) -> bool:
+    """Returns whether a module or class may have this name in another way than by a definition in it."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.alias) and {one.name, one.asname} & {name, "*"}:
+            return True
+        if isinstance(one, ast.Name) and one.id in (name, "globals", "setattr"):
+            return True
+    return not isinstance(node, ast.Module) or "__getattr__" in dict(_definitions(node))
+
+
+def _instead(name: str, known: Iterable[str]) -> str:
+    hint = did_you_mean(name, known)
+    return f"; {hint}" if hint else ""
+
+
+def _read(path: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> FunctionSignature | None:
+    if node.decorator_list:  # which may change them
+        return None
+    given, named = [*node.args.posonlyargs, *node.args.args], node.args.kwonlyargs
+    without_default = len(given) - len(node.args.defaults)
+    required = [place < without_default for place in range(len(given))]
+    required += [default is None for default in node.args.kw_defaults]
+    parameters = []
+    for one, is_required in zip((*given, *named), required, strict=True):
+        annotation = "" if one.annotation is None else ast.unparse(one.annotation).strip("'\"")
+        is_context = annotation.rpartition(".")[2] == "Context"
+        parameters.append(FunctionParameter(one.arg, annotation, is_required and not is_context))
+    return FunctionSignature(f"{path}({ast.unparse(node.args)})", parameters, node.args.kwarg is not None)
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    wanted = _SCALARS.get(annotation)
+    if wanted is None or (isinstance(value, str) and "{" in value):
+        return True
+    return isinstance(value, wanted) and (annotation == "bool" or not isinstance(value, bool))

@@ -1,0 +1,200 @@
+"""``kind: python`` with ``function``: a function of a module is called with the task's inputs (LANGUAGE §12)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.python.job import JobFailed, run_job
+from noetl_stream.tools.python.signatures import args_warning
+from noetl_stream.tools.python.tool import PythonTool
+from noetl_testkit.waiting import TIMEOUT_S
+
+in_child = pytest.mark.asyncio(loop_scope="module")
+
+ORDER = {"id": "A-1", "due": "2026-01-31", "total": 12.5}
+
+
+def call(function: str, **args: Any) -> Any:
+    """The value of a function of the samples, called in this process."""
+    module, _, name = function.rpartition(":")
+    context = dict.fromkeys(("execution_id", "step", "task", "idempotency_key", "attempt", "deadline"))
+    return run_job({
+        "function": f"{module or 'function_samples'}:{name}", "args": args, "place": "step.task", "context": context
+    })  # fmt: skip
+
+
+def refusal(function: str, **args: Any) -> str:
+    with pytest.raises(JobFailed) as failed:
+        call(function, **args)
+    assert failed.value.error["kind"] == "invalid_input"
+    return str(failed.value.error["message"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def tool() -> AsyncIterator[PythonTool]:
+    tool = PythonTool(max_children=1)
+    yield tool
+    await tool.close()
+
+
+async def run(tool: PythonTool, make_call: Any, *, knobs: Any = None, **inputs: Any) -> ToolResult:
+    async with asyncio.timeout(TIMEOUT_S):
+        return await tool.run(make_call(inputs, knobs=knobs))
+
+
+# --- what runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "expected"),
+    [
+        ("bill", {"order": ORDER}, {"id": "A-1", "due": "2026-03-02", "total": 25, "size": "s"}),
+        (
+            "bill",
+            {"order": {**ORDER, "size": "s"}, "days": 1},
+            {**ORDER, "due": "2026-02-01", "total": 25, "size": "s"},
+        ),
+        ("count", {"rows": [1, 2, 3], "factor": 2}, 6.0),
+        ("later", {"n": 1}, 2),
+        ("anything", {"a": 1, "b": [None]}, {"a": 1, "b": [None]}),
+        ("Reports.total", {"rows": [1, 2]}, 3),
+        (
+            "model_samples:longest",
+            {"visits": [{"at": "2026-01-01T00:00:00Z", "pages": 2}, {"at": "2026-01-02T00:00:00Z", "pages": 9}]},
+            {"at": "2026-01-02T00:00:00+00:00", "pages": 9},
+        ),
+    ],
+)
+def test_inputs_become_values_of_the_parameters_types_and_results_plain_values(
+    function: str, args: dict[str, Any], expected: Any
+) -> None:
+    assert call(function, **args) == expected
+
+
+@in_child
+async def test_a_function_runs_in_a_child_and_what_it_prints_is_kept(tool: PythonTool, make_call: Any) -> None:
+    ran = await run(tool, make_call, function="function_samples:bill", args={"order": ORDER})
+    assert (ran.result["total"], ran.output) == (25, "bills A-1\n")
+
+
+@in_child
+async def test_an_async_function_shares_a_process(tool: PythonTool, make_call: Any) -> None:
+    ran = await run(tool, make_call, function="function_samples:later", args={"n": 4}, knobs={"python_shared": True})
+    assert ran.result == 5
+
+
+@in_child
+async def test_a_run_sees_the_file_as_it_is_and_what_it_prints_though_it_is_imported_ahead(
+    make_call: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("flows")
+    for opened in (folder, folder.parent):
+        opened.chmod(0o755)
+    module, printed = folder / "edited_flow.py", []
+    tool = PythonTool(ChildSettings(python_path=(str(folder),)), max_children=1)
+    for text in ("first", "first", "first", "second"):
+        module.write_text(f"print('imported')\ndef told() -> str:\n    print('called')\n    return {text!r}\n")
+        ran = await run(tool, make_call, function="edited_flow:told", args={})
+        printed.append((ran.result, ran.output))
+    await tool.close()
+    assert printed == [(text, "imported\ncalled\n") for text in ("first", "first", "first", "second")]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "message"),
+    [
+        ("count", {}, "function_samples:count: missing a required argument: 'rows': it is count(rows: "),
+        ("count", {"rows": [], "n": 1}, "function_samples:count: got an unexpected keyword argument 'n': it is count("),
+        ("count", {"rows": ["1"]}, "function_samples:count: args.rows.0: Input should be a valid integer"),
+        ("bill", {"order": {"id": "A"}}, "function_samples:bill: args.order.due: Field required"),
+        ("nothing", {}, "function: function_samples has no nothing"),
+        ("NUMBER", {}, "function: function_samples:NUMBER is no function but int"),
+        (
+            "model_samples:longest",
+            {"visits": [{"at": "2026-01-01T00:00:00Z", "pages": 0}]},
+            "model_samples:longest: args.visits.0.pages: Input should be greater than 0",
+        ),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(function: str, args: dict[str, Any], message: str) -> None:
+    assert refusal(function, **args).startswith(message)
+
+
+@in_child
+async def test_types_are_read_without_pydantic_where_nothing_loads_it(tool: PythonTool, make_call: Any) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run(tool, make_call, function="function_samples:bill", args={"order": {**ORDER, "due": "tomorrow"}})
+    assert failed.value.error.message == "function_samples:bill: args.order: Invalid RFC3339 encoded date - at `$.due`"
+
+
+def test_a_module_that_is_missing_is_said_with_where_to_install_it() -> None:
+    with pytest.raises(JobFailed) as failed:
+        call("no_such_module:main")
+    assert failed.value.error["message"].startswith("function: No module named 'no_such_module'; install it in ")
+
+
+@in_child
+async def test_an_exception_says_whether_to_try_again_and_where_it_was_raised(tool: PythonTool, make_call: Any) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await run(tool, make_call, function="function_samples:refuse", args={"n": 3})
+    error = failed.value.error
+    assert (error.kind, error.retryable, error.retry_after_s) == ("exception", True, 7)
+    assert "3 are waiting (line " in error.message and "function_samples.py)" in error.message
+    assert set(failed.value.helper) == {"exception_type", "traceback"}
+    assert "call_function" not in failed.value.helper["traceback"], "it begins in the author's file"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "exactly one of `code` and `function`"),
+        ({"code": "return 1", "function": "a:b"}, "exactly one of `code` and `function`"),
+        ({"function": "a.b"}, "should match pattern"),
+        ({"function": "a:b", "libs": {"np": "numpy"}}, "`libs` goes with `code`"),
+        ({"function": "function_samples:count", "args": {"rows": []}, "shared": True}, "must be `async def`"),
+    ],
+)
+@in_child
+async def test_a_task_has_code_or_a_function(
+    tool: PythonTool, make_call: Any, inputs: dict[str, Any], message: str
+) -> None:
+    knobs = {"python_shared": True} if inputs.pop("shared", False) else None
+    with pytest.raises(ToolFailure, match=message):
+        await run(tool, make_call, knobs=knobs, **inputs)
+
+
+# --- what check says, without importing -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "said"),
+    [
+        ("count", {"rows": "{{ fetch.rows }}"}, None),
+        ("count", {"rows": [], "factor": "x"}, "(rows: list[int], *, factor: float=1.0) wants float for `factor`"),
+        ("count", {"row": []}, " needs `rows`, takes no `row`; did you mean `rows`?"),
+        ("bill", {"order": ORDER, "days": "{{ workload.days }}"}, None),
+        ("bill", {"order": ORDER, "days": True}, " wants int for `days`"),
+        ("anything", {"whatever": 1}, None),
+        ("Reports.total", {"rows": []}, None),
+        ("cuont", {}, "`function_samples` has no function `cuont`; did you mean `count`?"),
+        ("NUMBER", {}, None),
+        ("Any", {}, None),
+        ("model_samples:Visit", {}, None),
+        ("no.such.module:main", {}, None),
+        ("count", "{{ workload.args }}", None),
+    ],
+)
+def test_check_reads_the_signature_from_the_source(function: str, args: Any, said: str | None) -> None:
+    path = function if ":" in function else f"function_samples:{function}"
+    found = args_warning({"function": path, "args": args})
+    assert found is None if said is None else found is not None and found.endswith(said)
