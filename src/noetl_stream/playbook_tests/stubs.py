@@ -16,6 +16,8 @@ from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook_tests.loading import ALWAYS_REAL, TaskKey
 from noetl_stream.playbook_tests.reading import Stub
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.sources.environment import python_path
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.response import header_mapping, status_failure
@@ -117,7 +119,8 @@ class StubbedTool:
     async def run_really(self, call: ToolCall) -> ToolResult:
         """Runs a call by the real tool. No simulated time passes meanwhile."""
         if self._real is None:
-            self._real = create_tools({self.spec.kind: self._class}, ToolSettings())[self.spec.kind]
+            settings = ToolSettings(children=ChildSettings(python_path=tuple(map(str, python_path()))))
+            self._real = create_tools({self.spec.kind: self._class}, settings)[self.spec.kind]
         with simulated_loop().real_work():
             return await self._real.run(call)
 
