@@ -32,5 +32,6 @@ def test_the_page_leads_to_a_playbook_that_calls_a_tested_function(folder: Path)
     with Walkthrough(shop, {"HOME": str(folder), "NOETL_HOME": str(folder / "home"), "PATH": programs}, {}) as reader:
         for step in steps(PAGE):
             reader.do(step)
-    tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"]
-    subprocess.run(tested, cwd=shop, check=True, capture_output=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shop.py"]
+    tested = subprocess.run(command, cwd=shop, capture_output=True, text=True)
+    assert "1 passed" in tested.stdout
