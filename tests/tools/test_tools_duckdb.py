@@ -9,11 +9,15 @@ from typing import Any
 
 import duckdb
 import pytest
+import pytest_asyncio
 
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_testkit.waiting import TIMEOUT_S
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class Runner:
@@ -35,10 +39,10 @@ class Runner:
         return failed.value
 
 
-@pytest.fixture
-async def run(make_call: Any, tmp_path: Path) -> AsyncIterator[Runner]:
-    """Runs with a tool whose operator allows the test's folder."""
-    tool = DuckdbTool(ToolSettings(duckdb_folders=(tmp_path,)))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def run(make_call: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runner]:
+    """Runs with a tool that all tests share, and whose operator allows their folders."""
+    tool = DuckdbTool(ToolSettings(duckdb_folders=(tmp_path_factory.getbasetemp(),)))
     yield Runner(tool, make_call)
     await tool.close()
 

@@ -8,35 +8,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_testkit.waiting import TIMEOUT_S
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 Run = Callable[..., Awaitable[dict[str, Any]]]
 
 
-@pytest.fixture
-def inside(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def allowed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that the operator allows."""
-    folder = tmp_path / "inside"
+    return tmp_path_factory.mktemp("allowed")
+
+
+@pytest.fixture
+def inside(allowed: Path) -> Path:
+    """A folder of the test's own in the one that the operator allows."""
+    folder = allowed / str(len(list(allowed.iterdir())))
     folder.mkdir()
     return folder
 
 
-@pytest.fixture
-def outside(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def outside(allowed: Path) -> Path:
     """A folder that is not allowed, with a secret in it."""
-    folder = tmp_path / "outside"
+    folder = allowed.parent / "outside"
     folder.mkdir()
     (folder / "secret.csv").write_text("a\ns3cret\n")
     return folder
 
 
-@pytest.fixture
-async def run(make_call: Any, inside: Path) -> AsyncIterator[Run]:
-    tool = DuckdbTool.configured(ToolSettings(duckdb_folders=(inside,)))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def run(make_call: Any, allowed: Path) -> AsyncIterator[Run]:
+    """Runs a command with a tool that all tests share: its processes take a while to start."""
+    tool = DuckdbTool.configured(ToolSettings(duckdb_folders=(allowed,)))
 
     async def run(command: str, **inputs: Any) -> dict[str, Any]:
         async with asyncio.timeout(TIMEOUT_S):
@@ -60,22 +70,22 @@ ESCAPES = [
     "from read_parquet('{out}/secret.csv')",
     "from parquet_metadata('{out}/secret.csv')",
     "from read_csv('file://{out}/secret.csv')",
-    "from read_text('{into}/../outside/secret.csv')",
+    "from read_text('{into}/../../outside/secret.csv')",
     "from sniff_csv('{out}/secret.csv')",
     "from glob('{out}/*')",
-    "from glob('{into}/../outside/*')",
+    "from glob('{into}/../../outside/*')",
     "from '{out}/secret.csv'",
     "from query('from read_text(''{out}/secret.csv'')')",
     "create table t as from read_csv('{out}/secret.csv')",
     "create table t (a text); copy t from '{out}/secret.csv'",
     "copy (select 1) to '{out}/new.csv'",
-    "copy (select 1) to '{into}/../outside/new.csv'",
+    "copy (select 1) to '{into}/../../outside/new.csv'",
     "copy (select 1) to '{out}/new.parquet' (format parquet)",
     "copy (select 1) to '/dev/stdout'",
     "export database '{out}/new'",
     "import database '{out}'",
     "attach '{out}/new.duckdb'",
-    "attach '{into}/../outside/new.duckdb'",
+    "attach '{into}/../../outside/new.duckdb'",
     "attach 'http://127.0.0.1:9/x.duckdb'",
     "attach 'postgresql://127.0.0.1:9/x' as pg (type postgres)",
     "attach '{out}/new.sqlite' (type sqlite)",
@@ -146,7 +156,9 @@ async def test_without_an_opened_folder_no_file_is_there(make_call: Any, inside:
     assert contents(inside) == {"data.csv": "a\n1\n"}
 
 
-@pytest.mark.parametrize("path", ["{out}/x.duckdb", "{into}/../outside/x.duckdb", "{into}/link/x.duckdb", "x.duckdb"])
+@pytest.mark.parametrize(
+    "path", ["{out}/x.duckdb", "{into}/../../outside/x.duckdb", "{into}/link/x.duckdb", "x.duckdb"]
+)
 async def test_a_database_file_must_be_in_an_allowed_folder(run: Run, inside: Path, outside: Path, path: str) -> None:
     (inside / "link").symlink_to(outside)
     with pytest.raises(ToolFailure) as failed:
