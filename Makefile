@@ -66,8 +66,8 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-ann
 	--no-emit-package noetl-stream-cli \
 	--custom-compile-command "make lock"
 
-wheel: $(READY)  ## Build the wheels of a release into dist/: the program and its plugins
-	for package in . clients/cli plugins/*; do \
+wheel: $(READY)  ## Build the wheels of a release into dist/: the program, its clients and its plugins
+	for package in . clients/cli clients/python plugins/*; do \
 		(cd $$package && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist) || exit; \
 	done
 
@@ -92,7 +92,7 @@ pin-images:  ## Write the digests that registries have for the base images of a 
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py runtime
 	@touch $@
 
-.venv/ready: pyproject.toml requirements-dev.lock clients/cli/pyproject.toml $(wildcard plugins/*/pyproject.toml)
+.venv/ready: pyproject.toml requirements-dev.lock $(wildcard clients/*/pyproject.toml) $(wildcard plugins/*/pyproject.toml)
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
 	@$(BIN)/python tests/deploy/helm.py
 	@touch .venv/runtime $@

@@ -23,7 +23,10 @@ PYTHON = VENV / "bin" / "python"
 UV = VENV / "uv"
 """Where uv is installed if it is not on the PATH."""
 
-PLUGINS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml"))
+BESIDE = (
+    "clients/python",
+    *sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml")),
+)
 """The packages of this repository beside the program, for its tests."""
 
 RUNTIME_LOCK = ROOT / "requirements.lock"
@@ -88,8 +91,8 @@ def installations(kind: str) -> list[list[str | Path]]:
     """
     ours: list[str | Path] = ["--no-deps", "--editable", "clients/cli", "--editable", "."]
     if kind == "development":
-        plugins: list[str | Path] = [word for folder in PLUGINS for word in ("--editable", folder)]
-        return [["--no-deps", "--require-hashes", "-r", DEVELOPMENT_LOCK], [*ours, *plugins]]
+        beside: list[str | Path] = [word for folder in BESIDE for word in ("--editable", folder)]
+        return [["--no-deps", "--require-hashes", "-r", DEVELOPMENT_LOCK], [*ours, *beside]]
     # The demonstration reads a file of vega-datasets, without its dependencies.
     return [["--no-deps", "--require-hashes", "-r", RUNTIME_LOCK], [*ours, pinned("vega-datasets")]]
 

@@ -47,10 +47,12 @@ def test_the_runtime_lock_holds_what_the_program_needs_and_no_more() -> None:
 
 def test_the_locks_agree_and_allow_what_the_project_does() -> None:
     runtime, development = pins("requirements.lock"), pins("requirements-dev.lock")
-    assert runtime.items() <= development.items()
+    versions = {name: line.partition(" ;")[0] for name, line in development.items()}
+    assert {name: line.partition(" ;")[0] for name, line in runtime.items()}.items() <= versions.items()
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    cli = tomllib.loads((ROOT / "clients/cli/pyproject.toml").read_text())["project"]["dependencies"]
-    for text in [*document["project"]["dependencies"], *cli, *document["dependency-groups"]["dev"]]:
+    clients = [tomllib.loads(file.read_text())["project"] for file in ROOT.glob("clients/*/pyproject.toml")]
+    needed = [text for project in (document["project"], *clients) for text in project["dependencies"]]
+    for text in [*needed, *document["dependency-groups"]["dev"]]:
         requirement = Requirement(text)
         if requirement.name == "noetl-stream-cli":
             continue

@@ -85,6 +85,7 @@ status_option = click.option(
     help="Port of the gateway. [default: 8080, or a free port if 8080 is taken]",
 )
 @click.option("--no-gateway", is_flag=True, help="Run no gateway.")
+@end_with_parent_option
 @home_option
 def dev(
     workers: int, servers: int, slots: int | None, gateway_port: int | None, no_gateway: bool, home: Path | None

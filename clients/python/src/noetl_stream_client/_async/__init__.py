@@ -1,0 +1,1 @@
+"""The client with ``async``, which that without is made from."""

@@ -1,0 +1,59 @@
+"""Calls of verbs, and lists page by page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from noetl_stream_client._async.transport import AsyncTransport
+from noetl_stream_client.routes import HEADERS, ROUTES
+
+Answer = TypeVar("Answer")
+Item = TypeVar("Item", covariant=True)
+Arguments = ParamSpec("Arguments")
+
+
+class Page(Protocol[Item]):
+    """A page of a list."""
+
+    @property
+    def items(self) -> Sequence[Item]: ...
+
+    @property
+    def next(self) -> str | int | None: ...
+
+
+class AsyncAsking:
+    """What the methods of verbs call."""
+
+    transport: AsyncTransport
+
+    async def _ask(self, name: str, kind: type[Answer], given: Mapping[str, Any]) -> Answer:
+        return await self.transport.ask(ROUTES[name].request(given, HEADERS), kind)
+
+    async def each(
+        self,
+        read: Callable[Arguments, Awaitable[Page[Item]]],
+        *args: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> AsyncIterator[Item]:
+        """The items of a list, page after page: ``client.each(client.list_executions, status=["failed"])``.
+
+        Args:
+            read: A method of this client that reads a page.
+
+        Raises:
+            TypeError: it reads no pages.
+        """
+        name = getattr(read, "__name__", "")
+        by = ROUTES[name].next if name in ROUTES else ""
+        if not by:
+            raise TypeError(f"{name or read!r} is not a method of a client that reads pages")
+        more: dict[str, Any] = dict(options)
+        while True:
+            page = await read(*args, **more)
+            for item in page.items:
+                yield item
+            if page.next is None:
+                return
+            more[by] = page.next

@@ -1,0 +1,235 @@
+"""One execution: its result, events and logs, and what a person does to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from noetl_stream_client import outcomes
+from noetl_stream_client._async.transport import FOLLOW_PATIENCE_S
+from noetl_stream_client.calls import text_of
+from noetl_stream_client.errors import ClientError, ResultTooLarge
+from noetl_stream_client.lazy import LazyModule
+from noetl_stream_client.requests import Request, document_of
+
+if TYPE_CHECKING:
+    from noetl_stream_client import documents
+    from noetl_stream_client._async.client import AsyncClient
+else:
+    documents = LazyModule("noetl_stream_client.documents")
+
+WAIT_S: Final = 30.0
+"""How long one request waits for the end."""
+
+LATE_S: Final = 2.0
+"""How much longer than asked for an answer may take where a timeout ends."""
+
+LAST_EVENT: Final = "playbook.processed"
+FROM_THE_START: Final = "0"
+
+
+class AsyncExecutionHandle:
+    """An execution by its id, which is asked for whenever something of it is needed."""
+
+    def __init__(self, client: AsyncClient, id: str, path: str = "") -> None:
+        self.id: Final = id
+        self.path: Final = path
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}{f' of {self.path}' if self.path else ''}>"
+
+    def _repr_html_(self) -> str:
+        """The execution as a notebook shows it: read when it is shown."""
+        from noetl_stream_client.display import execution_html
+
+        return execution_html(self._client.gateway, self.id)
+
+    async def get(self) -> documents.Execution:
+        """Get everything about it at a glance."""
+        return await self._client.get_execution(self.id)
+
+    async def wait(self, timeout: float | None = None) -> documents.Execution:
+        """Wait until it has ended, however it ends.
+
+        Args:
+            timeout: In seconds; ``None``: for as long as it takes.
+
+        Raises:
+            StillRunning: it has not ended within the timeout. It goes on.
+        """
+        until_s = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left_s = WAIT_S if until_s is None else max(min(until_s - time.monotonic(), WAIT_S), 0.0)
+            is_last = until_s is not None and left_s < WAIT_S
+            query = {"wait": text_of(timedelta(seconds=max(left_s, 0.001)))}
+            asked = Request("GET", ("executions", self.id), query=query, wait_s=left_s)
+            try:
+                found = await self._client.transport.ask(
+                    asked,
+                    documents.Execution,
+                    within_s=left_s if is_last else FOLLOW_PATIENCE_S,
+                    until_s=left_s + LATE_S if is_last else None,
+                )
+            except outcomes.LOST as error:
+                if until_s is None or time.monotonic() < until_s:
+                    raise
+                raise outcomes.out_of_time(self.id, timeout, error) from error
+            if found.status in outcomes.ENDED:
+                return found
+            if until_s is not None and time.monotonic() >= until_s:
+                raise outcomes.still_running(found, timeout, await self._why())
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """Wait for its end, and get its result, whole.
+
+        Args:
+            timeout: In seconds; ``None``: for as long as it takes.
+
+        Raises:
+            ExecutionFailed: it has failed; ``why`` says how it came to that.
+            ExecutionCancelled: it was cancelled.
+            StillRunning: it has not ended within the timeout. It goes on.
+            ResultTooLarge: the result has more than a gateway answers with.
+        """
+        found = await self.wait(timeout)
+        if found.status != "completed":
+            raise outcomes.ended_badly(found, await self._why())
+        if outcomes.reference_of(found.result) is None:
+            return found.result
+        whole = (await self._client.get_result(self.id)).result
+        reference = outcomes.reference_of(whole)
+        if reference is not None:
+            raise ResultTooLarge(found, reference)
+        return whole
+
+    async def why(self) -> documents.Why:
+        """Explain why it is where it is, and what would move it."""
+        return await self._client.explain_execution(self.id)
+
+    async def _why(self) -> documents.Why | None:
+        """The same for an exception, which is raised with or without it."""
+        try:
+            return await self.why()
+        except ClientError:
+            return None
+
+    async def events(self, after: int = 0) -> AsyncIterator[documents.Event]:
+        """Follow its events, each once and in order: history first, then as they happen, until it has ended.
+
+        Args:
+            after: A position: from the event after it.
+        """
+        asked = Request("GET", ("executions", self.id, "events", "stream"))
+        last = after
+        while True:
+            async with aclosing(self._client.transport.follow(asked, str(last))) as frames:
+                async for frame in frames:
+                    last = int(frame.id or last)
+                    if not frame.data:
+                        continue
+                    event = document_of(frame.data, documents.Event, self._client.gateway.url)
+                    yield event
+                    if event.name == LAST_EVENT:
+                        return
+            found = await self.get()  # gateways stop, too
+            if found.status in outcomes.ENDED and found.position <= last:
+                return
+
+    async def logs(
+        self,
+        *,
+        follow: bool = False,
+        step: str | None = None,
+        task: str | None = None,
+        grep: str | None = None,
+        after: str = FROM_THE_START,
+    ) -> AsyncIterator[documents.LogLine]:
+        """Read what its tasks have written.
+
+        Args:
+            follow: Whether to go on until it has ended; else what there is.
+            step: Only lines of this step.
+            task: Only lines of this task.
+            grep: A text that the lines contain, no pattern.
+            after: The id of a line: from the one after it.
+        """
+        if not follow:
+            state = "more"
+            while state == "more":
+                page = await self._client.list_logs(self.id, step=step, task=task, grep=grep, after=after)
+                for line in page.items:
+                    yield line
+                state, after = page.state, page.next
+            return
+        query = {"step": step, "task": task, "grep": grep}
+        asked, has_more = Request("GET", ("executions", self.id, "logs", "stream"), query=query), True
+        while has_more:
+            async with aclosing(self._client.transport.follow(asked, after)) as frames:
+                async for frame in frames:
+                    after = frame.id or after
+                    if frame.data:
+                        yield document_of(frame.data, documents.LogLine, self._client.gateway.url)
+            page = await self._client.list_logs(self.id, step=step, task=task, grep=grep, after=after, limit=1)
+            has_more = page.state != "ended"  # gateways stop, too
+
+    async def patch(
+        self,
+        changes: Mapping[str, Any],
+        *,
+        merge: bool = False,
+        version: int | None = None,
+        reason: str | None = None,
+        request_id: str | None = None,
+    ) -> documents.Accepted:
+        """Change its ``ctx``: each key is replaced whole.
+
+        Args:
+            merge: Merge deeply, where ``None`` deletes a key (RFC 7396).
+            version: The version of ``ctx`` that this is meant for; any without it.
+        """
+        return await self._client.patch_ctx(
+            self.id,
+            changes,
+            media="application/merge-patch+json" if merge else "application/json",
+            if_match=None if version is None else f'"{version}"',
+            reason=reason,
+            request_id=request_id,
+        )
+
+    async def signal(
+        self, name: str, payload: Any = None, *, reason: str | None = None, request_id: str | None = None
+    ) -> documents.Accepted:
+        """Send a signal to the waits for it, which give the payload as their result."""
+        return await self._client.send_signal(self.id, name, payload=payload, reason=reason, request_id=request_id)
+
+    async def cancel(self, *, reason: str | None = None, request_id: str | None = None) -> documents.Accepted:
+        """Cancel it, and the executions it has called."""
+        return await self._client.cancel_execution(self.id, reason=reason, request_id=request_id)
+
+    async def rerun(
+        self,
+        step: str | None = None,
+        *,
+        ctx: Mapping[str, Any] | None = None,
+        args: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+        request_id: str | None = None,
+    ) -> AsyncExecutionHandle:
+        """Run it again, once it has ended, as a new execution from one of its steps.
+
+        Args:
+            step: Where it begins; ``None``: with the step run that failed.
+            ctx: Keys of ``ctx`` that are set first.
+            args: In place of those that the step had.
+        """
+        if step is None:
+            made = await self._client.retry_execution(self.id, ctx=ctx, args=args, reason=reason, request_id=request_id)
+        else:
+            made = await self._client.rerun_execution(
+                self.id, step=step, ctx=ctx, args=args, reason=reason, request_id=request_id
+            )
+        return self._client.execution(made.execution_id, made.path)

@@ -1,0 +1,184 @@
+"""HTTP to one gateway: requests that are safe to repeat are repeated, problems become exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from noetl_stream_client.errors import ClientError, UnexpectedAnswer
+from noetl_stream_client.frames import Frame, Frames
+from noetl_stream_client.requests import (
+    Broken,
+    Received,
+    Refused,
+    Request,
+    body_of,
+    document_of,
+    lost_error,
+)
+from noetl_stream_client.retrying import REFUSED_CONNECTIONS, Retries, RetryBudget
+
+if TYPE_CHECKING:  # it is loaded when the first client is made
+    import httpx
+
+    from noetl_stream_client.gateways import Gateway
+
+CONNECT_S: Final = 5.0
+ANSWER_S: Final = 60.0
+"""How long an answer may take beyond the request's own ``wait_s``."""
+
+PATIENCE_S: Final = 10.0
+"""How long a request is tried again."""
+
+FOLLOW_PATIENCE_S: Final = 60.0
+"""The same for waits and streams, which have been answered before."""
+
+SILENCE_S: Final = 45.0
+"""After this long without a byte a stream counts as broken: a gateway sends something three times as often."""
+
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+
+Answer = TypeVar("Answer")
+
+
+class AsyncTransport:
+    """The connections of a client."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        import httpx
+
+        self.gateway: Final = gateway
+        limits = httpx.Limits(max_connections=100, max_keepalive_connections=20)
+        self._http = httpx.AsyncClient(
+            verify=gateway.verify, trust_env=False, proxy=gateway.proxy, follow_redirects=False, limits=limits
+        )
+        self._budget = RetryBudget()
+        self._was_answered = False
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def ask(
+        self, asked: Request, kind: type[Answer], *, within_s: float = PATIENCE_S, until_s: float | None = None
+    ) -> Answer:
+        """The document of this kind that answers; ``type(None)`` for an answer without one.
+
+        Args:
+            within_s: How long it is tried again.
+            until_s: How long an answer may take, where the caller waits no longer.
+        """
+        return document_of(await self._body(asked, within_s, until_s), kind, self.gateway.url)
+
+    async def _body(self, asked: Request, within_s: float, until_s: float | None) -> bytes:
+        from asyncio import sleep
+
+        retries = Retries(self._budget, within_s)
+        timeout_s = ANSWER_S + asked.wait_s if until_s is None else until_s
+        while True:
+            try:
+                found = body_of(await self._receive(asked, timeout_s), self.gateway.url)
+                self._was_answered = True
+                return found
+            except Refused as refused:
+                self._was_answered = True
+                may_repeat = refused.error.status == 429 or refused.error.code == "overloaded" or asked.is_repeatable
+                pause_s = retries.pause_s(refused.again_s) if may_repeat else None
+                if pause_s is None:
+                    raise refused.error from None
+            except Broken as broken:
+                most = None if self._was_answered else REFUSED_CONNECTIONS
+                may_repeat = not broken.sent or asked.is_repeatable
+                pause_s = retries.pause_s(most=most) if may_repeat else None
+                if pause_s is None:
+                    raise lost_error(broken, asked, self.gateway.url) from None
+            await sleep(pause_s)
+
+    async def _receive(self, asked: Request, timeout_s: float) -> Received:
+        async with self._answer(asked, timeout_s) as response:
+            pieces, size = [], 0
+            async for piece in response.aiter_bytes():
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_ANSWER_BYTES:
+                    raise UnexpectedAnswer(f"{self.gateway.url} answers with more than {MAX_ANSWER_BYTES} bytes")
+            media = response.headers.get("content-type", "").partition(";")[0]
+            return Received(response.status_code, media, response.headers, b"".join(pieces))
+
+    @asynccontextmanager
+    async def _answer(self, asked: Request, timeout_s: float) -> AsyncIterator[httpx.Response]:
+        import httpx
+
+        timeout = httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s))
+        headers = asked.headers_with(self.gateway.token)
+        url = f"{self.gateway.url}{asked.target}"
+        try:
+            async with self._http.stream(
+                asked.method, url, content=asked.content(), headers=headers, timeout=timeout
+            ) as response:
+                yield response
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise Broken(_words(error), sent=False) from None
+        except (httpx.TransportError, httpx.DecodingError) as error:
+            raise Broken(_words(error), sent=True) from None
+
+    @asynccontextmanager
+    async def stream(self, asked: Request) -> AsyncIterator[AsyncIterator[Frame] | None]:
+        """The frames of one connection; ``None``: the stream has ended. Opening it is tried again."""
+        asked = asked._replace(headers={**asked.headers, "Accept": "text/event-stream"})
+        async with self._answer(asked, SILENCE_S) as response:
+            if response.status_code == 204:
+                yield None
+                return
+            if response.status_code != 200:
+                media = response.headers.get("content-type", "").partition(";")[0]
+                received = Received(response.status_code, media, response.headers, await response.aread())
+                body_of(received, self.gateway.url)
+            self._was_answered = True
+            yield self._frames(response)
+
+    async def _frames(self, response: httpx.Response) -> AsyncIterator[Frame]:
+        frames = Frames()
+        async for chunk in response.aiter_bytes():
+            before = frames.last_id
+            for frame in frames.take(chunk):
+                before = frame.id
+                yield frame
+            if frames.last_id != before:
+                yield Frame(frames.last_id, b"")
+
+    async def follow(self, asked: Request, last: str | None) -> AsyncGenerator[Frame, None]:
+        """The frames of a stream after the id ``last``, over as many connections as it takes. A frame without data is
+        a place to resume from. It ends when a connection ends in order: the caller asks whether there is more.
+
+        Raises:
+            ApiError: it cannot be opened again within a minute.
+        """
+        from asyncio import sleep
+
+        retries = Retries(self._budget, FOLLOW_PATIENCE_S)
+        while True:
+            headers = {} if last is None else {"Last-Event-ID": last}
+            lost: ClientError
+            try:
+                async with self.stream(asked._replace(headers=headers)) as frames:
+                    if frames is None:
+                        return
+                    async for frame in frames:
+                        retries = Retries(self._budget, FOLLOW_PATIENCE_S)
+                        last = frame.id or last
+                        yield frame
+                return
+            except Refused as refused:
+                lost, pause_s = refused.error, retries.pause_s(refused.again_s)
+            except Broken as broken:
+                lost = lost_error(broken, asked, self.gateway.url)
+                pause_s = retries.pause_s(most=None if self._was_answered else REFUSED_CONNECTIONS)
+            if pause_s is None:
+                raise lost
+            await sleep(pause_s)
+
+
+def _words(error: Exception) -> str:
+    name = type(error).__name__
+    return "it timed out" if "Timeout" in name else str(error) or name

@@ -1,0 +1,93 @@
+"""Calls of verbs, made into requests by the table of routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from noetl_stream_client.requests import JSON, Request, new_id
+
+PLAIN: Final = " !#$&'()*+,-./:;<=>?@[]^_`{|}~\""
+"""What stands in a header as it is, beside letters and digits; anything else is percent-encoded."""
+
+
+class Route(NamedTuple):
+    """Where a verb is in the HTTP API, and which of its arguments are where.
+
+    Attributes:
+        path: Below ``/api/v1``, with arguments in braces.
+        whole: The argument that is the whole body.
+        pairs: Arguments that are sent as ``name=value``.
+        media: Of the body, unless it is JSON.
+        next: The argument that leads to the next page.
+    """
+
+    method: str
+    path: str
+    query: tuple[str, ...] = ()
+    body: tuple[str, ...] = ()
+    whole: str = ""
+    pairs: tuple[str, ...] = ()
+    media: str = ""
+    takes_key: bool = False
+    next: str = ""
+
+    def request(self, given: Mapping[str, Any], headers: Mapping[str, str]) -> Request:
+        """The request of a call with these arguments, of which some are ``headers``.
+
+        Raises:
+            ValueError: a time has no zone.
+        """
+        names = [part[1:-1] if part.startswith("{") else "" for part in self.path.split("/")[1:]]
+        plain = self.path.split("/")[1:]
+        parts = tuple(str(given[name]) if name else part for name, part in zip(names, plain, strict=True))
+        body: Mapping[str, Any] | bytes | None = None
+        if self.whole:
+            whole = given[self.whole]
+            body = whole.encode() if isinstance(whole, str) else whole
+        elif self.body:
+            body = self._sent(self.body, given)
+        return Request(
+            self.method,
+            parts,
+            query=self._sent(self.query, given),
+            headers={header: _header(given.get(name)) for name, header in headers.items()},
+            body=body,
+            media=given.get("media") or self.media or JSON,
+            request_id=(given["request_id"] or new_id()) if self.takes_key else None,
+        )
+
+    def _sent(self, names: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Values by the names that the HTTP API has for them."""
+        return {
+            name.removesuffix("_"): _pairs(given[name]) if name in self.pairs else text_of(given[name])
+            for name in names
+        }
+
+
+def text_of(value: Any) -> Any:
+    """A time in ISO 8601, a duration such as ``90s``; any other value as it is.
+
+    Raises:
+        ValueError: a time has no zone.
+    """
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():.3f}s"
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            text = f"{value.isoformat()} has no time zone: use datetime.now(timezone.utc), for example"
+            raise ValueError(text)
+        return value.isoformat()
+    return value
+
+
+def _pairs(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()]
+    return given
+
+
+def _header(given: str | None) -> str | None:
+    return quote(given, safe=PLAIN) if given else None

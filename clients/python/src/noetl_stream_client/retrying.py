@@ -1,0 +1,68 @@
+"""Retries of requests: backoff with jitter, a budget, and an end."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+FIRST_S: Final = 0.2
+LONGEST_S: Final = 10.0
+JITTER: Final = 0.2
+
+SHARE: Final = 0.1
+"""The retries that each first try allows."""
+FLOOR_PER_S: Final = 1.0
+"""The retries that are allowed in any case."""
+MOST: Final = 20.0
+"""The retries after a time without any."""
+
+REFUSED_CONNECTIONS: Final = 3
+"""How often a connection is tried again where no gateway has ever answered: its address may be wrong."""
+
+
+class RetryBudget:
+    """The retries that a client may make, all calls together, so that what is overloaded can recover."""
+
+    def __init__(self) -> None:
+        self._left = MOST
+        self._seen_s = time.monotonic()
+
+    def note_first(self) -> None:
+        """Counts a first try."""
+        self._left = min(self._left + SHARE, MOST)
+
+    def take(self) -> bool:
+        """Returns whether a retry may be made now, and counts it."""
+        now_s = time.monotonic()
+        self._left = min(self._left + (now_s - self._seen_s) * FLOOR_PER_S, MOST)
+        self._seen_s = now_s
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+class Retries:
+    """The retries of one request, until ``within_s`` is over."""
+
+    def __init__(self, budget: RetryBudget, within_s: float) -> None:
+        self._budget = budget
+        self._until_s = time.monotonic() + within_s
+        self._tries = 0
+        budget.note_first()
+
+    def pause_s(self, at_least_s: float = 0.0, most: int | None = None) -> float | None:
+        """The pause before the next try; ``None``: there is none.
+
+        Args:
+            at_least_s: What the gateway asks for.
+            most: How many retries there are at most.
+        """
+        import random
+
+        backoff_s = min(FIRST_S * 2.0**self._tries, LONGEST_S) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
+        pause_s = max(backoff_s, at_least_s)
+        if (most is not None and self._tries >= most) or time.monotonic() + pause_s > self._until_s:
+            return None
+        self._tries = min(self._tries + 1, 32)
+        return pause_s if self._budget.take() else None
