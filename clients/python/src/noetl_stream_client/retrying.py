@@ -43,11 +43,13 @@ class RetryBudget:
 
 
 class Retries:
-    """The retries of one request, until ``within_s`` is over."""
+    """The retries of one request, until ``within_s`` after its first failure, and not after ``end_s``."""
 
-    def __init__(self, budget: RetryBudget, within_s: float) -> None:
+    def __init__(self, budget: RetryBudget, within_s: float, end_s: float | None = None) -> None:
         self._budget = budget
-        self._until_s = time.monotonic() + within_s
+        self._within_s = within_s
+        self._end_s = end_s
+        self._until_s: float | None = None
         self._tries = 0
         budget.note_first()
 
@@ -61,8 +63,10 @@ class Retries:
         import random
 
         backoff_s = min(FIRST_S * 2.0**self._tries, LONGEST_S) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
-        pause_s = max(backoff_s, at_least_s)
-        if (most is not None and self._tries >= most) or time.monotonic() + pause_s > self._until_s:
+        pause_s, now_s = max(backoff_s, at_least_s), time.monotonic()
+        if self._until_s is None:
+            self._until_s = now_s + self._within_s if self._end_s is None else min(now_s + self._within_s, self._end_s)
+        if (most is not None and self._tries >= most) or now_s + pause_s > self._until_s:
             return None
         self._tries = min(self._tries + 1, 32)
         return pause_s if self._budget.take() else None

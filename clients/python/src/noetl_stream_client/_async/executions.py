@@ -24,9 +24,6 @@ else:
 WAIT_S: Final = 30.0
 """How long one request waits for the end."""
 
-LATE_S: Final = 2.0
-"""How much longer than asked for an answer may take where a timeout ends."""
-
 LAST_EVENT: Final = "playbook.processed"
 FROM_THE_START: Final = "0"
 
@@ -64,15 +61,11 @@ class AsyncExecutionHandle:
         until_s = None if timeout is None else time.monotonic() + timeout
         while True:
             left_s = WAIT_S if until_s is None else max(min(until_s - time.monotonic(), WAIT_S), 0.0)
-            is_last = until_s is not None and left_s < WAIT_S
             query = {"wait": text_of(timedelta(seconds=max(left_s, 0.001)))}
             asked = Request("GET", ("executions", self.id), query=query, wait_s=left_s)
             try:
                 found = await self._client.transport.ask(
-                    asked,
-                    documents.Execution,
-                    within_s=left_s if is_last else FOLLOW_PATIENCE_S,
-                    until_s=left_s + LATE_S if is_last else None,
+                    asked, documents.Execution, within_s=FOLLOW_PATIENCE_S, end_s=until_s
                 )
             except outcomes.LOST as error:
                 if until_s is None or time.monotonic() < until_s:

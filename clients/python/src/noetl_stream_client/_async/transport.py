@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -27,6 +28,9 @@ if TYPE_CHECKING:  # it is loaded when the first client is made
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 60.0
 """How long an answer may take beyond the request's own ``wait_s``."""
+
+LATE_S: Final = 2.0
+"""How much later than its caller waits an answer may come, so that one on its way is not lost."""
 
 PATIENCE_S: Final = 10.0
 """How long a request is tried again."""
@@ -60,22 +64,23 @@ class AsyncTransport:
         await self._http.aclose()
 
     async def ask(
-        self, asked: Request, kind: type[Answer], *, within_s: float = PATIENCE_S, until_s: float | None = None
+        self, asked: Request, kind: type[Answer], *, within_s: float = PATIENCE_S, end_s: float | None = None
     ) -> Answer:
         """The document of this kind that answers; ``type(None)`` for an answer without one.
 
         Args:
             within_s: How long it is tried again.
-            until_s: How long an answer may take, where the caller waits no longer.
+            end_s: Until when the caller waits for an answer, by the monotonic clock; ``None``: for as long as it takes.
         """
-        return document_of(await self._body(asked, within_s, until_s), kind, self.gateway.url)
+        return document_of(await self._body(asked, within_s, end_s), kind, self.gateway.url)
 
-    async def _body(self, asked: Request, within_s: float, until_s: float | None) -> bytes:
+    async def _body(self, asked: Request, within_s: float, end_s: float | None) -> bytes:
         from asyncio import sleep
 
-        retries = Retries(self._budget, within_s)
-        timeout_s = ANSWER_S + asked.wait_s if until_s is None else until_s
+        retries = Retries(self._budget, within_s, end_s)
         while True:
+            left_s = ANSWER_S + asked.wait_s if end_s is None else max(end_s - time.monotonic(), 0.0) + LATE_S
+            timeout_s = min(left_s, ANSWER_S + asked.wait_s)
             try:
                 found = body_of(await self._receive(asked, timeout_s), self.gateway.url)
                 self._was_answered = True
