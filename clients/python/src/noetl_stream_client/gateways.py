@@ -21,6 +21,9 @@ KEYS: Final = ("url", "token", "token_file", "token_variable")
 NO_GATEWAY: Final = "name one: Client(url), NOETL_URL, or `noetl-stream context use`; Client.local() runs a stack here"
 MAX_FILE_BYTES: Final = 1024 * 1024
 
+INDICATORS: Final = tuple("'\"[]{}&*!|>%@`,")
+"""What a plain text of YAML does not begin with."""
+
 _LINE: Final = re.compile(r"(?P<indent> *)(?P<key>[^\s:#][^:#]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")
 _ESCAPED: Final = re.compile(r'"(?:[^"\\]|\\["\\/])*"')
 
@@ -242,7 +245,8 @@ def _scalar(text: str) -> str | None:
     if _ESCAPED.fullmatch(text):
         return re.sub(r"\\(.)", r"\1", text[1:-1])
     text = text.partition(" #")[0].strip()
-    return text if text and text[0] not in "'\"[]{}&*!|>%@`,?" and text not in ("null", "~") else None
+    is_plain = text[:1] not in INDICATORS and text[:2] not in ("?", "? ", "- ", "-") and text not in ("null", "~")
+    return text if text and is_plain else None
 
 
 def _refused(file: Path, number: int) -> ConfigurationError:
