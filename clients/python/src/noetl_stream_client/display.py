@@ -120,7 +120,9 @@ def _arcs(graph: Graph, places: Mapping[str, _Place], fired: set[tuple[str, str]
         look = 'fill="none" stroke="#424242"' if has_fired else f'fill="none" stroke="{OTHER}" stroke-dasharray="4"'
         if end.x > start.x:
             x, y, to_x, to_y = start.x + WIDTH, start.y + HEIGHT // 2, end.x, end.y + HEIGHT // 2
-            yield f'<path d="M{x} {y}C{x + 20} {y} {to_x - 20} {to_y} {to_x} {to_y}" {look}/>'
+            head = f"M{to_x - 6} {to_y - 3}L{to_x} {to_y}L{to_x - 6} {to_y + 3}"
+            yield f'<path d="M{x} {y}C{x + 20} {y} {to_x - 20} {to_y} {to_x} {to_y}{head}" {look}/>'
         else:
             x, y, to_x, to_y = start.x + WIDTH // 2, start.y + HEIGHT, end.x + WIDTH // 2, end.y + HEIGHT
-            yield f'<path d="M{x} {y}C{x} {y + 18} {to_x} {to_y + 18} {to_x} {to_y}" {look}/>'
+            head = f"M{to_x - 3} {to_y + 6}L{to_x} {to_y}L{to_x + 3} {to_y + 6}"
+            yield f'<path d="M{x} {y}C{x} {y + 18} {to_x} {to_y + 18} {to_x} {to_y}{head}" {look}/>'

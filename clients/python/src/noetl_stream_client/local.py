@@ -21,7 +21,6 @@ START_S: Final = 120.0
 STOP_S: Final = 60.0
 SHOWN_LINES: Final = 5
 LISTENING: Final = "  gateway "
-SIGN_IN: Final = "            once, within"
 
 
 class LocalStack:
@@ -61,7 +60,9 @@ class LocalStack:
             raise LocalStackError("noetl-stream is not installed here", hint="pip install noetl-stream")
         command = [sys.executable, "-m", "noetl_stream", "dev", "--end-with-parent", "--home", str(home)]
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(  # no Ctrl-C of this process's terminal reaches it
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
         self._process = process
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(dict(os.environ)) + "\n")
