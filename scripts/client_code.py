@@ -46,7 +46,7 @@ PAIRS: Final = "^[^=]+="
 WITHOUT_ASYNC: Final = (
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
-    (r"\bAwaitable\[(Page\[Item\])\]", r"\1"),
+    (r"\bAwaitable\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", r"\1"),
     (r"\bfrom asyncio import sleep\b", "from time import sleep"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\basynccontextmanager\b", "contextmanager"),

@@ -148,6 +148,23 @@ async def test_the_feed_is_resumed_after_a_break_and_misses_nothing(stage: Gatew
     await line.close()
 
 
+async def test_a_stream_that_ends_at_once_is_opened_again_with_pauses_and_an_end() -> None:
+    seen: list[str] = []
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        seen.append(request.path)
+        return web.Response(body=b"retry: 2000\n\n", content_type="text/event-stream")
+
+    async def read(client: AsyncClient) -> None:
+        client.transport.budget = RetryBudget(most=2.0)
+        async for _ in client.events():
+            pass
+
+    with pytest.raises(Unreachable, match="ends the stream events/stream again and again"):
+        await asked(handler, read)
+    assert len(seen) == 3
+
+
 async def test_what_is_refused_for_now_is_asked_again_with_the_same_key() -> None:
     keys: list[str | None] = []
     answers = [problem(429, "too-busy"), problem(503, "overloaded"), problem(503, "unreachable")]

@@ -212,3 +212,8 @@ def lost_error(broken: Broken, asked: Request, url: str) -> ClientError:
     text = f"the connection to {url} broke before the answer came: {broken.why}"
     again = f"request_id={asked.request_id!r}" if asked.request_id else "a look at what there is"
     return PROBLEMS["outcome-unknown"](text, hint=f"it may have been done: ask again with {again}")
+
+
+def ended_error(asked: Request, url: str) -> ClientError:
+    """The exception for a stream that ends wherever it is opened again."""
+    return PROBLEMS["unreachable"](f"{url} ends the stream {'/'.join(asked.parts)} again and again")

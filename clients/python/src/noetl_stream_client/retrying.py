@@ -21,20 +21,25 @@ REFUSED_CONNECTIONS: Final = 3
 
 
 class RetryBudget:
-    """The retries that a client may make, all calls together, so that what is overloaded can recover."""
+    """The retries that a client may make, all calls together, so that what is overloaded can recover.
 
-    def __init__(self) -> None:
-        self._left = MOST
+    Args:
+        most: How many may be made after a time without any.
+    """
+
+    def __init__(self, most: float = MOST) -> None:
+        self._most = most
+        self._left = most
         self._seen_s = time.monotonic()
 
     def note_first(self) -> None:
         """Counts a first try."""
-        self._left = min(self._left + SHARE, MOST)
+        self._left = min(self._left + SHARE, self._most)
 
     def take(self) -> bool:
         """Returns whether a retry may be made now, and counts it."""
         now_s = time.monotonic()
-        self._left = min(self._left + (now_s - self._seen_s) * FLOOR_PER_S, MOST)
+        self._left = min(self._left + (now_s - self._seen_s) * FLOOR_PER_S, self._most)
         self._seen_s = now_s
         if self._left < 1.0:
             return False

@@ -138,9 +138,11 @@ class AsyncClient(AsyncVerbs):
             names: Only events of these names.
         """
         asked = Request("GET", ("events", "stream"), query={"name": names})
-        while True:
-            async with aclosing(self.transport.follow(asked, after)) as frames:
-                async for frame in frames:
-                    after = frame.id or after
-                    if frame.data:
-                        yield document_of(frame.data, documents.Event, self.gateway.url)
+
+        async def has_more(last: str | None) -> bool:
+            return True
+
+        async with aclosing(self.transport.follow(asked, after, has_more)) as frames:
+            async for frame in frames:
+                if frame.data:
+                    yield document_of(frame.data, documents.Event, self.gateway.url)

@@ -117,20 +117,19 @@ class AsyncExecutionHandle:
             after: A position: from the event after it.
         """
         asked = Request("GET", ("executions", self.id, "events", "stream"))
-        last = after
-        while True:
-            async with aclosing(self._client.transport.follow(asked, str(last))) as frames:
-                async for frame in frames:
-                    last = int(frame.id or last)
-                    if not frame.data:
-                        continue
-                    event = document_of(frame.data, documents.Event, self._client.gateway.url)
-                    yield event
-                    if event.name == LAST_EVENT:
-                        return
-            found = await self.get()  # gateways stop, too
-            if found.status in outcomes.ENDED and found.position <= last:
-                return
+
+        async def has_more(last: str | None) -> bool:
+            found = await self.get()
+            return found.status not in outcomes.ENDED or found.position > int(last or 0)
+
+        async with aclosing(self._client.transport.follow(asked, str(after), has_more)) as frames:
+            async for frame in frames:
+                if not frame.data:
+                    continue
+                event = document_of(frame.data, documents.Event, self._client.gateway.url)
+                yield event
+                if event.name == LAST_EVENT:
+                    return
 
     async def logs(
         self,
@@ -158,16 +157,18 @@ class AsyncExecutionHandle:
                     yield line
                 state, after = page.state, page.next
             return
-        query = {"step": step, "task": task, "grep": grep}
-        asked, has_more = Request("GET", ("executions", self.id, "logs", "stream"), query=query), True
-        while has_more:
-            async with aclosing(self._client.transport.follow(asked, after)) as frames:
-                async for frame in frames:
-                    after = frame.id or after
-                    if frame.data:
-                        yield document_of(frame.data, documents.LogLine, self._client.gateway.url)
-            page = await self._client.list_logs(self.id, step=step, task=task, grep=grep, after=after, limit=1)
-            has_more = page.state != "ended"  # gateways stop, too
+        asked = Request(
+            "GET", ("executions", self.id, "logs", "stream"), query={"step": step, "task": task, "grep": grep}
+        )
+
+        async def has_more(last: str | None) -> bool:
+            page = await self._client.list_logs(self.id, step=step, task=task, grep=grep, after=last, limit=1)
+            return page.state != "ended"
+
+        async with aclosing(self._client.transport.follow(asked, after, has_more)) as frames:
+            async for frame in frames:
+                if frame.data:
+                    yield document_of(frame.data, documents.LogLine, self._client.gateway.url)
 
     async def patch(
         self,

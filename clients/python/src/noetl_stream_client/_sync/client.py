@@ -139,9 +139,11 @@ class Client(Verbs):
             names: Only events of these names.
         """
         asked = Request("GET", ("events", "stream"), query={"name": names})
-        while True:
-            with closing(self.transport.follow(asked, after)) as frames:
-                for frame in frames:
-                    after = frame.id or after
-                    if frame.data:
-                        yield document_of(frame.data, documents.Event, self.gateway.url)
+
+        def has_more(last: str | None) -> bool:
+            return True
+
+        with closing(self.transport.follow(asked, after, has_more)) as frames:
+            for frame in frames:
+                if frame.data:
+                    yield document_of(frame.data, documents.Event, self.gateway.url)

@@ -118,20 +118,19 @@ class ExecutionHandle:
             after: A position: from the event after it.
         """
         asked = Request("GET", ("executions", self.id, "events", "stream"))
-        last = after
-        while True:
-            with closing(self._client.transport.follow(asked, str(last))) as frames:
-                for frame in frames:
-                    last = int(frame.id or last)
-                    if not frame.data:
-                        continue
-                    event = document_of(frame.data, documents.Event, self._client.gateway.url)
-                    yield event
-                    if event.name == LAST_EVENT:
-                        return
-            found = self.get()  # gateways stop, too
-            if found.status in outcomes.ENDED and found.position <= last:
-                return
+
+        def has_more(last: str | None) -> bool:
+            found = self.get()
+            return found.status not in outcomes.ENDED or found.position > int(last or 0)
+
+        with closing(self._client.transport.follow(asked, str(after), has_more)) as frames:
+            for frame in frames:
+                if not frame.data:
+                    continue
+                event = document_of(frame.data, documents.Event, self._client.gateway.url)
+                yield event
+                if event.name == LAST_EVENT:
+                    return
 
     def logs(
         self,
@@ -158,16 +157,18 @@ class ExecutionHandle:
                 yield from page.items
                 state, after = page.state, page.next
             return
-        query = {"step": step, "task": task, "grep": grep}
-        asked, has_more = Request("GET", ("executions", self.id, "logs", "stream"), query=query), True
-        while has_more:
-            with closing(self._client.transport.follow(asked, after)) as frames:
-                for frame in frames:
-                    after = frame.id or after
-                    if frame.data:
-                        yield document_of(frame.data, documents.LogLine, self._client.gateway.url)
-            page = self._client.list_logs(self.id, step=step, task=task, grep=grep, after=after, limit=1)
-            has_more = page.state != "ended"  # gateways stop, too
+        asked = Request(
+            "GET", ("executions", self.id, "logs", "stream"), query={"step": step, "task": task, "grep": grep}
+        )
+
+        def has_more(last: str | None) -> bool:
+            page = self._client.list_logs(self.id, step=step, task=task, grep=grep, after=last, limit=1)
+            return page.state != "ended"
+
+        with closing(self._client.transport.follow(asked, after, has_more)) as frames:
+            for frame in frames:
+                if frame.data:
+                    yield document_of(frame.data, documents.LogLine, self._client.gateway.url)
 
     def patch(
         self,

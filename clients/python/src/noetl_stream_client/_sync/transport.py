@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,6 +17,7 @@ from noetl_stream_client.requests import (
     Request,
     body_of,
     document_of,
+    ended_error,
     lost_error,
 )
 from noetl_stream_client.retrying import REFUSED_CONNECTIONS, Retries, RetryBudget
@@ -58,7 +59,7 @@ class Transport:
         self._http = httpx.Client(
             verify=gateway.verify, trust_env=False, proxy=gateway.proxy, follow_redirects=False, limits=limits
         )
-        self._budget = RetryBudget()
+        self.budget = RetryBudget()
         self._was_answered = False
 
     def close(self) -> None:
@@ -78,7 +79,7 @@ class Transport:
     def _body(self, asked: Request, within_s: float, end_s: float | None) -> bytes:
         from time import sleep
 
-        retries = Retries(self._budget, within_s, end_s)
+        retries = Retries(self.budget, within_s, end_s)
         while True:
             left_s = ANSWER_S + asked.wait_s if end_s is None else max(end_s - time.monotonic(), 0.0) + LATE_S
             timeout_s = min(left_s, ANSWER_S + asked.wait_s)
@@ -153,16 +154,21 @@ class Transport:
             if frames.last_id != before:
                 yield Frame(frames.last_id, b"")
 
-    def follow(self, asked: Request, last: str | None) -> Generator[Frame, None]:
+    def follow(
+        self, asked: Request, last: str | None, has_more: Callable[[str | None], bool]
+    ) -> Generator[Frame, None]:
         """The frames of a stream after the id ``last``, over as many connections as it takes. A frame without data is
-        a place to resume from. It ends when a connection ends in order: the caller asks whether there is more.
+        a place to resume from.
+
+        Args:
+            has_more: Whether there is more after an id where a connection has ended in order: gateways stop, too.
 
         Raises:
             ApiError: it cannot be opened again within a minute.
         """
         from time import sleep
 
-        retries = Retries(self._budget, FOLLOW_PATIENCE_S)
+        retries = Retries(self.budget, FOLLOW_PATIENCE_S)
         while True:
             headers = {} if last is None else {"Last-Event-ID": last}
             lost: ClientError
@@ -171,10 +177,12 @@ class Transport:
                     if frames is None:
                         return
                     for frame in frames:
-                        retries = Retries(self._budget, FOLLOW_PATIENCE_S)
+                        retries = Retries(self.budget, FOLLOW_PATIENCE_S)
                         last = frame.id or last
                         yield frame
-                return
+                if not has_more(last):
+                    return
+                lost, pause_s = ended_error(asked, self.gateway.url), retries.pause_s()
             except Refused as refused:
                 lost, pause_s = refused.error, retries.pause_s(refused.again_s)
             except Broken as broken:
