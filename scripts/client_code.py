@@ -14,34 +14,22 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import fill, indent
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final
 
-from noetl_stream.errors import NoetlError
-from noetl_stream.gateway.gateway import RESOURCES
-from noetl_stream.gateway.http.openapi import component_schemas, openapi_of
-from noetl_stream.gateway.resources.system import system_routes
-from noetl_stream.gateway.status_report import GatewayStatus
-from noetl_stream.model.envelope import EventDocument
-from noetl_stream.ports.operations.problems import PROBLEMS, ProblemKind
-from noetl_stream.ports.operations.verbs import API
+from api_verbs import (
+    HEADERS,
+    ApiArgument,
+    ApiVerb,
+    api_document,
+    documents_of,
+    problem_classes,
+    verbs_of,
+)
+from noetl_stream.ports.operations.problems import PROBLEMS
 
 PACKAGE: Final = Path(__file__).resolve().parents[1] / "clients" / "python" / "src" / "noetl_stream_client"
 MADE: Final = "Made by scripts/client_code.py: do not edit."
 WIDTH: Final = 110
-
-OF_BROWSERS: Final = ("signOut",)
-OF_CALL: Final = {
-    "X-Reason": "reason",
-    "X-Correlation-Id": "correlation_id",
-    "If-Match": "if_match",
-    "traceparent": "traceparent",
-}
-"""Headers that callers give, each as a parameter."""
-
-JSON: Final = "application/json"
-KEY: Final = "Idempotency-Key"
-DURATION: Final = "^([0-9]{1,9}"
-PAIRS: Final = "^[^=]+="
 
 WITHOUT_ASYNC: Final = (
     (r"\basync (def|with|for)\b", r"\1"),
@@ -60,15 +48,13 @@ WITHOUT_ASYNC: Final = (
 
 def client_code() -> dict[Path, str]:
     """The generated modules, by their paths."""
-    routes = [*RESOURCES, *system_routes(cast(GatewayStatus, None), dict)]
-    described = openapi_of(routes, "")
-    schemas = described["components"]["schemas"] | component_schemas([EventDocument])
-    verbs = list(_verbs(described))
+    described = api_document()
+    verbs = list(verbs_of(described))
     found = {
-        PACKAGE / "documents.py": _documents(schemas),
+        PACKAGE / "documents.py": _documents(documents_of(described)),
         PACKAGE / "problems.py": _problems(),
         PACKAGE / "routes.py": _routes_module(verbs),
-        PACKAGE / "_async" / "verbs.py": _verbs_module(verbs, schemas),
+        PACKAGE / "_async" / "verbs.py": _verbs_module(verbs),
     }
     found = dict(zip(found, _formatted(list(found.values())), strict=True))
     written = {*(PACKAGE / "_async").glob("[!_]*.py"), PACKAGE / "_async" / "verbs.py"}
@@ -124,8 +110,7 @@ from noetl_stream_client.open_values import AnyText
 class Document(Struct, frozen=True, kw_only=True):
     """Base of what a gateway answers. Keys that it does not know are ignored."""
 '''
-    answers = {name: one for name, one in sorted(schemas.items()) if not name.endswith("Request")}
-    structs = "".join(_struct(name, one) for name, one in answers.items() if one.get("properties"))
+    structs = "".join(_struct(name, one) for name, one in schemas.items() if one.get("properties"))
     return f"{head}{structs}\n\n{OPEN}"
 
 
@@ -207,125 +192,28 @@ def _type_of(schema: Any, prefix: str = "") -> str:
 # Verbs.
 
 
-class VerbArgument(NamedTuple):
-    """A parameter of a method, and its type. ``is_pairs``: labels, sent as ``name=value``."""
-
-    name: str
-    kind: str
-    required: bool = False
-    says: str = ""
-    is_pairs: bool = False
-
-
-class ClientVerb(NamedTuple):
-    """A method of the client. ``next`` is the parameter that leads to the next page, if it has pages."""
-
-    name: str
-    method: str
-    path: str
-    says: str
-    places: tuple[VerbArgument, ...]
-    query: tuple[VerbArgument, ...]
-    headers: tuple[VerbArgument, ...]
-    body: tuple[VerbArgument, ...]
-    whole: VerbArgument | None
-    media: tuple[str, ...]
-    takes_key: bool
-    answer: str
-    next: str
-
-    @property
-    def arguments(self) -> list[VerbArgument]:
-        """All but those in its path and a body that is one argument; those that are required first."""
-        return sorted([*self.body, *self.query, *self.headers], key=lambda one: not one.required)
+def _kind(argument: ApiArgument) -> str:
+    """The type of an argument."""
+    if argument.is_duration:
+        return "timedelta | str"
+    if argument.is_pairs:
+        return "Mapping[str, object] | Sequence[str]"
+    found = " | ".join(_type_of(one, "documents.") for one in argument.kinds)
+    if argument.kinds[0].get("type") == "array":
+        return found.replace("list[", "Sequence[", 1)
+    return found.replace("dict[", "Mapping[", 1) if found.startswith("dict[") else found
 
 
-def _verbs(described: dict[str, Any]) -> Iterator[ClientVerb]:
-    schemas = described["components"]["schemas"]
-    for path, methods in described["paths"].items():
-        for method, operation in methods.items():
-            is_stream = "text/event-stream" in str(operation["responses"])
-            is_offered = "x-role" in operation and operation["operationId"] not in OF_BROWSERS
-            if path.startswith(f"{API}/") and is_offered and not is_stream:
-                yield _verb(method.upper(), path, operation, schemas)
-
-
-def _verb(method: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]) -> ClientVerb:
-    given = {(one["name"], one["in"]): one for one in operation["parameters"]}
-    content = operation.get("requestBody", {}).get("content", {})
-    answer, next_by = _answer(operation, schemas)
-    body: tuple[VerbArgument, ...] = ()
-    whole = None
-    first: dict[str, Any] = next((one["schema"] for one in content.values()), {})
-    if "$ref" in first:
-        request = schemas[first["$ref"].rpartition("/")[2]]
-        required = request.get("required", ())
-        body = tuple(_argument(key, one, key in required) for key, one in request["properties"].items())
-    elif content:
-        kind, name = ("Mapping[str, Any]", "changes") if first["type"] == "object" else ("str | bytes", "source")
-        whole = VerbArgument(name, kind, True)
-    return ClientVerb(
-        name=_snake(operation["operationId"]),
-        method=method,
-        path=path.removeprefix(API),
-        says="\n\n".join(filter(None, (f"{operation['summary']}.", operation.get("description")))),
-        places=tuple(_argument(name, given[name, "path"]["schema"], True) for name in re.findall(r"\{(\w+)\}", path)),
-        query=tuple(
-            _argument(one["name"], one["schema"], one["required"], one.get("description", ""))
-            for one in operation["parameters"]
-            if one["in"] == "query"
-        ),
-        headers=tuple(VerbArgument(said, "str") for name, said in OF_CALL.items() if (name, "header") in given),
-        body=body,
-        whole=whole,
-        media=tuple(content),
-        takes_key=(KEY, "header") in given,
-        answer=answer,
-        next=next_by,
-    )
-
-
-def _answer(operation: dict[str, Any], schemas: dict[str, Any]) -> tuple[str, str]:
-    """What a method returns, and the parameter that leads to the next page."""
-    good = [one for status, one in sorted(operation["responses"].items()) if status < "300"]
-    content = good[0].get("content", {})
-    schema = content.get(JSON, {}).get("schema")
-    if schema is None:
-        return "str" if content else "None", ""
-    name = schema["$ref"].rpartition("/")[2]
-    properties = schemas[name].get("properties", {})
-    if not properties:
-        return "dict[str, Any]", ""
-    parameters = {one["name"] for one in operation["parameters"]}
-    has_pages = "items" in properties and {"type": "null"} in properties.get("next", {}).get("anyOf", ())
-    by = next((one for one in ("cursor", "after", "first") if one in parameters), "")
-    return f"documents.{name}", by if has_pages else ""
-
-
-def _argument(key: str, schema: dict[str, Any], required: bool, says: str = "") -> VerbArgument:
-    choices = [one for one in schema.get("anyOf", (schema,)) if one.get("type") != "null"]
-    one = choices[0]
-    kind = " | ".join(_type_of(choice, "documents.") for choice in choices)
-    is_pairs = one.get("type") == "array" and one["items"].get("pattern", "").startswith(PAIRS)
-    if str(one.get("pattern", "")).startswith(DURATION):
-        kind = "timedelta | str"
-    elif is_pairs:
-        kind = "Mapping[str, object] | Sequence[str]"
-    elif one.get("type") == "array":
-        kind = kind.replace("list[", "Sequence[", 1)
-    elif one.get("type") == "object" and len(choices) == 1:
-        kind = kind.replace("dict[", "Mapping[", 1)
-    says = says or one.get("description", schema.get("description", ""))
-    return VerbArgument(_python_name(key), kind, required, says, is_pairs)
+def _returned(verb: ApiVerb) -> str:
+    return {"text": "str", "none": "None", "object": "dict[str, Any]"}.get(verb.answer, f"documents.{verb.answer}")
 
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
-def _routes_module(verbs: list[ClientVerb]) -> str:
-    headers = {said: name for name, said in OF_CALL.items()}
-    rows = "".join(f"    {verb.name!r}: {_route(verb)},\n" for verb in verbs)
+def _routes_module(verbs: list[ApiVerb]) -> str:
+    rows = "".join(f"    {_snake(verb.operation)!r}: {_route(verb)},\n" for verb in verbs)
     return f'''"""The places of verbs in the HTTP API, and of their arguments. {MADE}"""
 
 from __future__ import annotations
@@ -334,7 +222,7 @@ from typing import Final
 
 from noetl_stream_client.calls import Route
 
-HEADERS: Final = {headers!r}
+HEADERS: Final = {HEADERS!r}
 """Arguments that are headers."""
 
 ROUTES: Final = {{
@@ -342,25 +230,17 @@ ROUTES: Final = {{
 '''
 
 
-def _route(verb: ClientVerb) -> str:
-    found: dict[str, Any] = {
-        "query": tuple(one.name for one in verb.query),
-        "body": tuple(one.name for one in verb.body),
-        "whole": verb.whole.name if verb.whole else "",
-        "pairs": tuple(one.name for one in (*verb.query, *verb.body) if one.is_pairs),
-        "media": verb.media[0] if verb.media and verb.media[0] != JSON else "",
-        "takes_key": verb.takes_key,
-        "next": verb.next,
-    }
-    given = "".join(f", {name}={value!r}" for name, value in found.items() if value)
-    return f"Route({verb.method!r}, {verb.path!r}{given})"
+def _route(verb: ApiVerb) -> str:
+    given = {name: tuple(map(_python_name, one)) if isinstance(one, list) else one for name, one in verb.route.items()}
+    return (
+        f"Route({', '.join([repr(verb.method), repr(verb.path), *(f'{key}={one!r}' for key, one in given.items())])})"
+    )
 
 
-def _verbs_module(verbs: list[ClientVerb], schemas: dict[str, Any]) -> str:
-    start = schemas["StartRequest"]["properties"]
-    arguments = [_argument(key, one, False) for key, one in start.items() if key not in ("path", "workload")]
-    arguments += [VerbArgument(said, "str") for said in OF_CALL.values() if said != "if_match"]
-    options = "\n".join(f"    {one.name}: {one.kind}" for one in arguments)
+def _verbs_module(verbs: list[ApiVerb]) -> str:
+    start = next(one for one in verbs if one.operation == "startExecution")
+    given = [one for one in (*start.body, *start.headers) if one.name not in ("path", "workload")]
+    options = "\n".join(f"    {one.name}: {_kind(one)}" for one in given)
     return f'''"""The verbs of the HTTP API, a method each. {MADE}"""
 
 from __future__ import annotations
@@ -394,23 +274,27 @@ class AsyncVerbs(AsyncAsking):
 ''' + "\n".join(map(_method, verbs))
 
 
-def _method(verb: ClientVerb) -> str:
-    first = [f"{one.name}: {one.kind}" for one in (*verb.places, *([verb.whole] if verb.whole else ()))]
+def _method(verb: ApiVerb) -> str:
+    first = [f"{_python_name(one.name)}: {_kind(one)}" for one in verb.places]
+    if verb.whole is not None:
+        first.append(f"{verb.whole.name}: {'str | bytes' if verb.whole.name == 'source' else _kind(verb.whole)}")
     rest = [
-        f"{one.name}: {one.kind}" if one.required else f"{one.name}: {_or_none(one.kind)} = None"
+        f"{_python_name(one.name)}: {_kind(one)}"
+        if one.required
+        else f"{_python_name(one.name)}: {_or_none(_kind(one))} = None"
         for one in verb.arguments
     ]
     if len(verb.media) > 1:
         rest.append(f"media: Literal[{', '.join(map(repr, verb.media))}] = {verb.media[0]!r}")
     if verb.takes_key:
         rest.append("request_id: str | None = None")
-    signature = ", ".join(["self", *first, *(["*", *rest] if rest else [])])
-    kind = {"str": "str", "None": "type(None)"}.get(verb.answer, verb.answer)
-    asked = f"await self._ask({verb.name!r}, {kind}, locals())"
+    signature, returned = ", ".join(["self", *first, *(["*", *rest] if rest else [])]), _returned(verb)
+    name = _snake(verb.operation)
+    asked = f"await self._ask({name!r}, {'type(None)' if returned == 'None' else returned}, locals())"
     says = "\n\n".join(filter(None, (verb.says, _explained((*verb.places, *verb.arguments)))))
     return (
-        f"    async def {verb.name}({signature}) -> {verb.answer}:\n"
-        f"{indent(_docstring(says), '    ')}\n        {asked if verb.answer == 'None' else f'return {asked}'}\n"
+        f"    async def {name}({signature}) -> {returned}:\n"
+        f"{indent(_docstring(says), '    ')}\n        {asked if returned == 'None' else f'return {asked}'}\n"
     )
 
 
@@ -418,8 +302,10 @@ def _or_none(kind: str) -> str:
     return kind if kind == "Any" else f"{kind} | None"
 
 
-def _explained(arguments: tuple[VerbArgument, ...]) -> str:
-    lines = [fill(f"{one.name}: {one.says}", 104, subsequent_indent="    ") for one in arguments if one.says]
+def _explained(arguments: tuple[ApiArgument, ...]) -> str:
+    lines = [
+        fill(f"{_python_name(one.name)}: {one.says}", 104, subsequent_indent="    ") for one in arguments if one.says
+    ]
     return "Args:\n" + indent("\n".join(lines), "    ") if lines else ""
 
 
@@ -427,8 +313,14 @@ def _explained(arguments: tuple[VerbArgument, ...]) -> str:
 
 
 def _problems() -> str:
-    named = {kind.name: _problem_name(kind) for kind in PROBLEMS}
-    text = f'''"""Refusals of the HTTP API: an exception for each kind of problem. {MADE}"""
+    classes = list(problem_classes())
+    written = "\n\n".join(
+        f"class {one.name}({one.base or 'ApiError'}):\n{_docstring(one.words)}\n\n"
+        f"    code = {one.kind.name!r}\n    status = {one.kind.status}\n"
+        for one in classes
+    )
+    table = ", ".join(f"{kind.name!r}: {next(one.name for one in classes if one.kind is kind)}" for kind in PROBLEMS)
+    return f'''"""Refusals of the HTTP API: an exception for each kind of problem. {MADE}"""
 
 from __future__ import annotations
 
@@ -436,39 +328,10 @@ from typing import Final
 
 from noetl_stream_client.errors import ApiError
 
+{written}
+
+PROBLEMS: Final[dict[str, type[ApiError]]] = {{{table}}}
 '''
-    by_error: dict[type[NoetlError], str] = {}
-    written, left = [], list(PROBLEMS)
-    while left:
-        kind = next(one for one in left if _base(one, by_error, left) is not None)
-        left.remove(kind)
-        base, name = _base(kind, by_error, left) or "", named[kind.name]
-        by_error.setdefault(kind.error, name)
-        words = f"{kind.meaning}. {kind.words}".replace("?.", "?")
-        written.append(
-            f"class {name}({base}):\n{_docstring(words)}\n\n    code = {kind.name!r}\n    status = {kind.status}\n"
-        )
-    table = ", ".join(f"{name!r}: {one}" for name, one in named.items())
-    return text + "\n\n".join(written) + f"\n\nPROBLEMS: Final[dict[str, type[ApiError]]] = {{{table}}}\n"
-
-
-def _problem_name(kind: ProblemKind) -> str:
-    """That of its error on the command line, for the first kind of the error."""
-    first = next(one for one in PROBLEMS if one.error is kind.error)
-    if first is kind and kind.error is not NoetlError:
-        return kind.error.__name__
-    return "".join(part.capitalize() for part in kind.name.split("-"))
-
-
-def _base(kind: ProblemKind, known: dict[type[NoetlError], str], left: list[ProblemKind]) -> str | None:
-    """The exception that this one is a kind of; ``None``: it is not written yet."""
-    waiting = {one.error for one in left if one is not kind}
-    for error in kind.error.__mro__:
-        if error in known:
-            return known[error]
-        if error is not kind.error and error in waiting and error is not NoetlError:
-            return None
-    return "ApiError"
 
 
 if __name__ == "__main__":
