@@ -59,7 +59,7 @@ docs: .venv/ready  ## Build the documentation site into build/docs/site
 	$(BIN)/python scripts/build_site.py build/docs
 
 page: .venv/ready  ## Build the page from web/ into the package; needs Node 20.19 or newer
-	$(BIN)/python scripts/page_types.py
+	$(BIN)/python scripts/typescript_code.py
 	cd web && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \

@@ -55,6 +55,7 @@ class ApiVerb(NamedTuple):
     """A verb.
 
     Attributes:
+        reads: Whether it changes nothing, though it is no GET.
         whole: The argument that is the whole body.
         answer: The name of the document that it answers with, or ``text``, ``object``, ``none``.
         next: The argument that leads to the next page, if it has pages.
@@ -71,6 +72,7 @@ class ApiVerb(NamedTuple):
     whole: ApiArgument | None
     media: tuple[str, ...]
     takes_key: bool
+    reads: bool
     answer: str
     next: str
 
@@ -89,6 +91,7 @@ class ApiVerb(NamedTuple):
             "pairs": [one.name for one in (*self.query, *self.body) if one.is_pairs],
             "media": self.media[0] if self.media and self.media[0] != JSON else "",
             "takes_key": self.takes_key,
+            "reads": self.reads,
             "next": self.next,
         }
         return {name: value for name, value in found.items() if value}
@@ -147,6 +150,7 @@ def _verb(method: str, path: str, operation: dict[str, Any], schemas: dict[str, 
         whole=whole,
         media=tuple(content),
         takes_key=(KEY, "header") in given,
+        reads=operation.get("x-reads", False),
         answer=answer,
         next=next_by,
     )

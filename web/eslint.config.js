@@ -3,7 +3,6 @@ import ts from 'typescript-eslint'
 import config from './svelte.config.js'
 
 export default ts.config(
-  { ignores: ['src/api/types.ts'] },
   ...ts.configs.strict,
   ...svelte.configs.recommended,
   {

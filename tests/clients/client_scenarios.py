@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -22,6 +22,11 @@ PLAYBOOKS: list[str] = FOUND["playbooks"]
 SCENARIOS: list[dict[str, Any]] = FOUND["scenarios"]
 
 Step = Mapping[str, Any]
+
+WHOLE: Final = 2**40
+OVER_BREAKS: Final = [one for one in SCENARIOS if one.get("line") != "whole"]
+BREAKS: Final = (WHOLE, 0, WHOLE, WHOLE, 40)
+"""After how many bytes one answer after the other breaks off, for a line on which each scenario still goes its way."""
 
 
 class Doer(ABC):

@@ -37,7 +37,7 @@ RUN_WITHOUT_READING = {
 }
 """Tests that do what a page says by other names of theirs."""
 
-TESTED = re.compile(r'bash|sh|sql|python|toml|text|yaml \w+|\w+ title="[^"]+"')
+TESTED = re.compile(r'bash|sh|sql|python|ts|toml|text|yaml \w+|\w+ title="[^"]+"')
 READ = sorted(GUIDES.glob("*.md"))
 FOLLOWED = [page for page in READ if page.name != "release.md"]
 
@@ -72,8 +72,8 @@ def test_a_guide_does_what_it_says(page: Path, shared_home: Path, tmp_path: Path
 
 @pytest.mark.parametrize("page", [*FOLLOWED, *TUTORIALS.glob("*.md")], ids=lambda page: page.stem)
 def test_every_block_of_a_page_is_of_a_sort_that_some_test_runs(page: Path) -> None:
-    """Parts of playbooks are checked, SQL and Python are run by tests of their own, `sh` by that of all documents, and
-    `text` that is no output, line by line, by deploy/test_guide_commands.py.
+    """Parts of playbooks are checked, SQL, Python and TypeScript are run by tests of their own, `sh` by that of all
+    documents, and `text` that is no output, line by line, by deploy/test_guide_commands.py.
     """
     text = page.read_text()
     fences = re.findall(r"^ *```(\w.*)$", text, re.MULTILINE)

@@ -13,7 +13,6 @@ from aiohttp import ClientSession
 from gateway_stage import GatewayStage
 
 from noetl_stream.settings.gateway_settings import GatewayLimits
-from page_types import TYPES, page_types
 
 PAGE = Path(__file__).resolve().parents[2] / "src" / "noetl_stream" / "gateway" / "page"
 FIRST_LOAD_BYTES = 250 * 1024
@@ -95,7 +94,3 @@ def test_the_page_fetches_nothing_from_elsewhere_and_has_nothing_inline() -> Non
     index = (PAGE / "index.html").read_text()
     assert all(url.startswith("/assets/") for url in re.findall(r'(?:src|href)="([^"]*)"', index))
     assert re.findall(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\son\w+=", index) == []
-
-
-def test_its_types_are_those_of_the_api() -> None:
-    assert TYPES.read_text() == page_types(), "run `python scripts/page_types.py`"

@@ -21,6 +21,7 @@ class Route(NamedTuple):
         whole: The argument that is the whole body.
         pairs: Arguments that are sent as ``name=value``.
         media: Of the body, unless it is JSON.
+        reads: Whether it changes nothing, though it is no GET.
         next: The argument that leads to the next page.
     """
 
@@ -32,6 +33,7 @@ class Route(NamedTuple):
     pairs: tuple[str, ...] = ()
     media: str = ""
     takes_key: bool = False
+    reads: bool = False
     next: str = ""
 
     def request(self, given: Mapping[str, Any], headers: Mapping[str, str]) -> Request:
@@ -57,6 +59,7 @@ class Route(NamedTuple):
             body=body,
             media=given.get("media") or self.media or JSON,
             request_id=(given["request_id"] or new_id()) if self.takes_key else None,
+            is_repeatable=self.method == "GET" or self.takes_key or self.reads,
         )
 
     def _sent(self, names: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Request(NamedTuple):
         body: An object, sent as JSON without what is ``None``; or bytes of another ``media``.
         request_id: The Idempotency-Key, which makes a POST or PATCH safe to repeat.
         wait_s: How long it asks the gateway to wait.
+        is_repeatable: Whether asking twice does nothing twice.
     """
 
     method: str
@@ -46,10 +47,7 @@ class Request(NamedTuple):
     media: str = JSON
     request_id: str | None = None
     wait_s: float = 0.0
-
-    @property
-    def is_repeatable(self) -> bool:
-        return self.method == "GET" or self.request_id is not None
+    is_repeatable: bool = True
 
     @property
     def target(self) -> str:
@@ -207,7 +205,7 @@ def lost_error(broken: Broken, asked: Request, url: str) -> ClientError:
     if not broken.sent:
         hint = "is `noetl-stream gateway` running there? Client(url), NOETL_URL or the context sets the address"
         return PROBLEMS["unreachable"](f"no gateway answers at {url}: {broken.why}", hint=hint)
-    if asked.method == "GET":
+    if asked.is_repeatable and asked.request_id is None:
         return PROBLEMS["unreachable"](f"the connection to {url} broke: {broken.why}")
     text = f"the connection to {url} broke before the answer came: {broken.why}"
     again = f"request_id={asked.request_id!r}" if asked.request_id else "a look at what there is"

@@ -277,7 +277,7 @@ ROUTES: Final = {
     "get_ctx": Route("GET", "/executions/{execution_id}/ctx"),
     "patch_ctx": Route("PATCH", "/executions/{execution_id}/ctx", whole="changes", takes_key=True),
     "check_playbook": Route(
-        "POST", "/playbooks/check", query=("name", "graph"), whole="source", media="application/yaml"
+        "POST", "/playbooks/check", query=("name", "graph"), whole="source", media="application/yaml", reads=True
     ),
     "register_playbook": Route(
         "POST", "/playbooks", query=("name",), whole="source", media="application/yaml", takes_key=True
@@ -297,7 +297,7 @@ ROUTES: Final = {
     "list_versions": Route("GET", "/playbooks/{path}/versions"),
     "diff_versions": Route("GET", "/playbooks/{path}/diff", query=("before", "after")),
     "diff_text": Route(
-        "POST", "/playbooks/{path}/diff", query=("name", "before"), whole="source", media="application/yaml"
+        "POST", "/playbooks/{path}/diff", query=("name", "before"), whole="source", media="application/yaml", reads=True
     ),
     "get_statistics": Route("GET", "/playbooks/{path}/statistics", query=("since",)),
     "get_schema": Route("GET", "/schema"),

@@ -105,6 +105,8 @@ def _operation(route: AnyRoute) -> dict[str, Any]:
     }
     if route.description:
         operation["description"] = route.description
+    if route.reads:
+        operation["x-reads"] = True  # it may be repeated, as a GET may
     if route.role is not None:
         operation["security"] = [{"bearer": []}, {"session": []}]
         operation["x-role"] = route.role

@@ -1,0 +1,7 @@
+export { Client } from './client.js'
+export type * from './documents.js'
+export * from './errors.js'
+export { ExecutionHandle, type Waiting } from './execution.js'
+export * from './problems.js'
+export type { Asked, Changing, Connecting } from './transport.js'
+export type { Verbs } from './verbs.js'
