@@ -10,6 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
+import noetl_stream_client as client
 from noetl_stream.gateway.gateway import RESOURCES
 from noetl_stream_client import AsyncClient, Client
 from noetl_stream_client.routes import ROUTES
@@ -35,12 +36,28 @@ def test_both_clients_have_each_verb_that_a_token_opens() -> None:
         assert hasattr(Client, name) and hasattr(AsyncClient, name)
 
 
-def test_importing_the_client_loads_neither_its_libraries_nor_what_is_slow() -> None:
-    code = "import sys, json, noetl_stream_client; print(json.dumps(sorted(sys.modules)))"
+def loaded_by(names: str) -> set[str]:
+    """The modules that a program has which imports these names of the client."""
+    code = f"import sys, json; from noetl_stream_client import {names}; print(json.dumps(sorted(sys.modules)))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    loaded = set(json.loads(ended.stdout))
+    return set(json.loads(ended.stdout))
+
+
+def test_importing_the_client_loads_neither_its_libraries_nor_what_is_slow() -> None:
+    loaded = loaded_by("AsyncClient, Client, NotFound")
     assert loaded & {*HEAVY, "noetl_stream"} == set()
     assert len(loaded) < 110
+
+
+def test_a_function_that_runs_as_a_task_loads_no_client() -> None:
+    loaded = loaded_by("Fatal, Retryable")
+    assert {name for name in loaded if name.startswith("noetl_stream_client.")} == {"noetl_stream_client.tasks"}
+
+
+def test_each_name_of_the_package_is_there() -> None:
+    assert [name for name in client.__all__ if getattr(client, name).__name__ != name] == []
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        client.nothing  # noqa: B018  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
