@@ -14,7 +14,7 @@ MINUTES ?= 30
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test containers verify simulate hostile faults power soak upgrade bench check docs page wheel sbom lock clean
+.PHONY: help demo test containers verify simulate hostile faults power soak upgrade bench check docs page wheel npm sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -70,6 +70,12 @@ wheel: $(READY)  ## Build the wheels of a release into dist/: the program, its c
 	for package in . clients/cli clients/python plugins/*; do \
 		(cd $$package && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist) || exit; \
 	done
+
+npm:  ## Pack the TypeScript client of a release into dist/; needs Node 20.19 or newer
+	cd web && npm ci --no-audit --no-fund
+	rm -rf clients/typescript/dist && web/node_modules/.bin/tsc --project clients/typescript
+	cp LICENSE clients/typescript/dist/
+	mkdir -p dist && cd clients/typescript && npm pack --ignore-scripts --pack-destination $(CURDIR)/dist
 
 sbom: .venv/ready  ## Write the bill of materials of a release into dist/ (CycloneDX)
 	rm -rf build/sbom && $(BIN)/uv venv --quiet build/sbom
