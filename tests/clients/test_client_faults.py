@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,6 +35,7 @@ from noetl_stream_client import (
 )
 from noetl_stream_client.requests import document_of, problem_error
 from noetl_stream_client.retrying import MOST, Retries, RetryBudget
+from own_certificate import write_certificate
 from slow_line import SlowLine
 
 Handler = Callable[[web.Request], Any]
@@ -99,14 +102,14 @@ async def test_a_wait_outlives_that_the_gateway_is_away_for_a_while() -> None:
 
 
 @asynccontextmanager
-async def _serving_at(port: int, answer: Handler) -> AsyncIterator[None]:
+async def _serving_at(port: int, answer: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         found = answer(request)  # type: ignore[arg-type]
         return await found if inspect.isawaitable(found) else found
 
     runner = web.ServerRunner(web.Server(handle, handler_cancellation=True), shutdown_timeout=0)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     yield
     await runner.cleanup()
 
@@ -206,8 +209,23 @@ async def test_what_may_not_be_done_twice_is_not_asked_again() -> None:
 
 async def test_a_gateway_that_is_away_is_said_so_with_what_to_do() -> None:
     async with AsyncClient(f"http://127.0.0.1:{choose_port()}", "t") as client:
-        with pytest.raises(Unreachable, match=r"no gateway answers at .*is `noetl-stream gateway` running there\?"):
+        with pytest.raises(Unreachable, match=r"no gateway answers at http://[\d.:]+: Connection refused \(is `"):
             await client.run("tests/echo")
+
+
+async def test_a_certificate_is_trusted_if_the_client_says_so(tmp_path: Path) -> None:
+    certificate, key = write_certificate(tmp_path, days=1)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    port = choose_port()
+    url = f"https://127.0.0.1:{port}"
+    async with _serving_at(port, lambda _: web.json_response(msgspec.to_builtins(ENDED)), tls):
+        async with AsyncClient(url) as client:
+            with pytest.raises(Unreachable, match="its certificate is not trusted: self"):
+                await client.get_execution("x")
+        trusted = ssl.create_default_context(cafile=str(certificate))
+        async with AsyncClient(url, verify=trusted) as client:
+            assert await client.get_execution("x") == ENDED
 
 
 async def test_a_timeout_ends_a_wait_also_where_nothing_answers() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -65,8 +66,9 @@ class LocalStack:
         )
         self._process = process
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps(dict(os.environ)) + "\n")
-        process.stdin.flush()
+        with suppress(OSError):  # it has ended: what it said is told below
+            process.stdin.write(json.dumps(dict(os.environ)) + "\n")
+            process.stdin.flush()
         ready = threading.Event()
         threading.Thread(target=self._read, args=(process, ready), name="noetl-stream dev", daemon=True).start()
         ready.wait(START_S)

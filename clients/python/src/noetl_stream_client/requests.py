@@ -215,3 +215,18 @@ def lost_error(broken: Broken, asked: Request, url: str) -> ClientError:
 def ended_error(asked: Request, url: str) -> ClientError:
     """The exception for a stream that ends wherever it is opened again."""
     return PROBLEMS["unreachable"](f"{url} ends the stream {'/'.join(asked.parts)} again and again")
+
+
+def words_of(error: BaseException) -> str:
+    """Why a connection broke, in the words of the system where it says why."""
+    if "Timeout" in type(error).__name__:
+        return "it timed out"
+    cause: BaseException | None = error
+    while cause is not None:
+        if hasattr(cause, "verify_message"):
+            return f"its certificate is not trusted: {cause.verify_message}"
+        if isinstance(cause, OSError) and cause.errno is not None and not hasattr(cause, "library"):
+            return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror or cause)
+        several = cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+        cause = several[0] if several else cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__

@@ -16,6 +16,7 @@ from noetl_stream_client.requests import Request, document_of
 
 if TYPE_CHECKING:
     import ssl
+    from pathlib import Path
 
     from noetl_stream_client import documents
     from noetl_stream_client.local import LocalStack
@@ -54,7 +55,7 @@ class AsyncClient(AsyncVerbs):
         self._stack = stack
 
     @classmethod
-    def local(cls, home: str | None = None) -> Self:
+    def local(cls, home: str | Path | None = None) -> Self:
         """The embedded stack of this machine: one that runs, or one that runs until the client is closed.
 
         It needs the package ``noetl-stream`` in this environment.

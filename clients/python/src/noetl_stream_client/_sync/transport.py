@@ -19,6 +19,7 @@ from noetl_stream_client.requests import (
     document_of,
     ended_error,
     lost_error,
+    words_of,
 )
 from noetl_stream_client.retrying import REFUSED_CONNECTIONS, Retries, RetryBudget
 
@@ -125,9 +126,9 @@ class Transport:
             ) as response:
                 yield response
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise Broken(_words(error), sent=False) from None
+            raise Broken(words_of(error), sent=False) from None
         except (httpx.TransportError, httpx.DecodingError) as error:
-            raise Broken(_words(error), sent=True) from None
+            raise Broken(words_of(error), sent=True) from None
 
     @contextmanager
     def stream(self, asked: Request) -> Iterator[Iterator[Frame] | None]:
@@ -191,8 +192,3 @@ class Transport:
             if pause_s is None:
                 raise lost
             sleep(pause_s)
-
-
-def _words(error: Exception) -> str:
-    name = type(error).__name__
-    return "it timed out" if "Timeout" in name else str(error) or name
