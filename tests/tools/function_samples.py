@@ -8,6 +8,8 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
+from noetl_stream_client import Context, Retryable
+
 
 class Size(Enum):
     SMALL = "s"
@@ -38,13 +40,13 @@ def anything(**values: Any) -> dict[str, Any]:
     return values
 
 
-class Busy(Exception):
-    retryable = True
-    retry_after_s = 7
-
-
 def refuse(n: int) -> None:
-    raise Busy(f"{n} are waiting")
+    raise Retryable(f"{n} are waiting", after=7)
+
+
+def place(n: int, context: Context) -> list[Any]:
+    context.log.info("at attempt %d", context.attempt)
+    return [n, context.execution_id, context.step, context.task, context.idempotency_key, context.deadline is None]
 
 
 class Reports:

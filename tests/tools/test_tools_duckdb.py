@@ -16,7 +16,6 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_testkit.waiting import TIMEOUT_S
 
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 

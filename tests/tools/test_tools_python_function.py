@@ -85,6 +85,14 @@ async def test_a_function_runs_in_a_child_and_what_it_prints_is_kept(tool: Pytho
 
 
 @in_child
+async def test_a_parameter_annotated_with_the_context_gets_the_run(tool: PythonTool, make_call: Any) -> None:
+    ran = await run(tool, make_call, function="function_samples:place", args={"n": 1})
+    call = make_call({})
+    assert ran.result == [1, call.execution_id, call.step, call.task, call.idempotency_key, True]
+    assert ran.output == "INFO:task:at attempt 1\n"
+
+
+@in_child
 async def test_an_async_function_shares_a_process(tool: PythonTool, make_call: Any) -> None:
     ran = await run(tool, make_call, function="function_samples:later", args={"n": 4}, knobs={"python_shared": True})
     assert ran.result == 5
@@ -185,6 +193,7 @@ async def test_a_task_has_code_or_a_function(
         ("bill", {"order": ORDER, "days": "{{ workload.days }}"}, None),
         ("bill", {"order": ORDER, "days": True}, " wants int for `days`"),
         ("anything", {"whatever": 1}, None),
+        ("place", {"n": 1}, None),
         ("Reports.total", {"rows": []}, None),
         ("cuont", {}, "`function_samples` has no function `cuont`; did you mean `count`?"),
         ("NUMBER", {}, None),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from noetl_stream_client.problems import Unreachable as Unreachable
     from noetl_stream_client.problems import UsageError as UsageError
     from noetl_stream_client.problems import VersionMismatch as VersionMismatch
+    from noetl_stream_client.tasks import Context as Context
     from noetl_stream_client.tasks import Fatal as Fatal
     from noetl_stream_client.tasks import Retryable as Retryable
 
@@ -65,7 +66,7 @@ _NAMES = {
         "UsageError",
         "VersionMismatch",
     ),
-    "tasks": ("Fatal", "Retryable"),
+    "tasks": ("Context", "Fatal", "Retryable"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
