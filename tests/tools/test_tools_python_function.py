@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,14 @@ def refusal(function: str, **args: Any) -> str:
         call(function, **args)
     assert failed.value.error["kind"] == "invalid_input"
     return str(failed.value.error["message"])
+
+
+def open_folder(factory: pytest.TempPathFactory) -> Path:
+    """A folder that children with a user of their own can read."""
+    folder = factory.mktemp("flows")
+    for opened in (folder, folder.parent):
+        opened.chmod(0o755)
+    return folder
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -93,6 +102,21 @@ async def test_a_parameter_annotated_with_the_context_gets_the_run(tool: PythonT
 
 
 @in_child
+async def test_of_runs_that_share_a_process_the_first_imports_the_module(
+    make_call: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = open_folder(tmp_path_factory)
+    (folder / "shared_flow.py").write_text("print('imported')\nasync def told() -> str:\n    return 'told'\n")
+    tool = PythonTool(ChildSettings(python_path=(str(folder),)), max_children=1)
+    ran = [
+        await run(tool, make_call, function="shared_flow:told", args={}, knobs={"python_shared": True})
+        for _ in range(3)
+    ]
+    await tool.close()
+    assert [(one.result, one.output) for one in ran] == [("told", "imported\n"), ("told", ""), ("told", "")]
+
+
+@in_child
 async def test_an_async_function_shares_a_process(tool: PythonTool, make_call: Any) -> None:
     ran = await run(tool, make_call, function="function_samples:later", args={"n": 4}, knobs={"python_shared": True})
     assert ran.result == 5
@@ -102,9 +126,7 @@ async def test_an_async_function_shares_a_process(tool: PythonTool, make_call: A
 async def test_a_run_sees_the_file_as_it_is_and_what_it_prints_though_it_is_imported_ahead(
     make_call: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = tmp_path_factory.mktemp("flows")
-    for opened in (folder, folder.parent):
-        opened.chmod(0o755)
+    folder = open_folder(tmp_path_factory)
     module, printed = folder / "edited_flow.py", []
     tool = PythonTool(ChildSettings(python_path=(str(folder),)), max_children=1)
     for text in ("first", "first", "first", "second"):

@@ -54,6 +54,7 @@ def use_ahead() -> None:
     elif printed := _printed.getvalue():
         sys.stdout.write(printed)
     _files.clear()
+    _printed.truncate(0)  # of runs that share a process the first imports, and prints
 
 
 @contextlib.contextmanager
