@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.events import CancelRequested, ExecutionRequested
 from noetl_stream.model.json import codec
 from noetl_stream.model.status import Rejection
+from noetl_stream.playbook.schedule.schedule_workload import render_workload
 
 PATH = "team/often"
 ID = aggregate_id("starter", PATH)
@@ -439,3 +440,10 @@ def test_an_occurrence_whose_workload_has_no_value_is_skipped_with_the_reason() 
     told.wait(NOW + 2 * MINUTE)
     assert told.statuses == ["skipped", "started"]
     assert "its workload cannot be evaluated: " in told.history[1][1]
+
+
+def test_a_workload_without_templates_takes_no_search_for_the_interval() -> None:
+    def search() -> NoReturn:
+        raise AssertionError("the timetable was searched")
+
+    assert render_workload({"plain": 7}, search) == {"plain": 7}

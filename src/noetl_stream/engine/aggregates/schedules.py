@@ -7,6 +7,7 @@ it waits, it started, it was skipped, or how its execution ended.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, Final, Literal
 
@@ -305,7 +306,7 @@ class _Turn:
             self.skip(one, f"{MAX_RUNNING} executions of it run already")
         else:
             try:
-                workload = render_workload(state.terms.workload, _view(state, one))
+                workload = render_workload(state.terms.workload, partial(_view, state, one))
             except Unrenderable as error:
                 self.skip(one, f"its workload cannot be evaluated: {error}")
                 return

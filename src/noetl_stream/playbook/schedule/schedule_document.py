@@ -317,7 +317,7 @@ def _check_workload(node: Node | None, view: OccurrenceView, limits: Limits, pro
     for text, source in texts_of(node) if node is not None else ():
         if holds_template(text):
             try:
-                render_workload({"value": source}, view, limits)
+                render_workload({"value": source}, lambda: view, limits)
             except Unrenderable as error:
                 hint = f"known: {list_names(f'schedule.{name}' for name in view.__struct_fields__)}"
                 problems.error("unknown_name", f"`workload` cannot be evaluated: {error}", text, hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,18 +22,17 @@ class Unrenderable(Exception):
 
 
 def render_workload(
-    workload: Mapping[str, Any], occurrence: OccurrenceView, limits: Limits = DEFAULT_LIMITS
+    workload: Mapping[str, Any], occurrence: Callable[[], OccurrenceView], limits: Limits = DEFAULT_LIMITS
 ) -> dict[str, Any]:
-    """The workload for an occurrence.
+    """The workload for an occurrence, which only templates ask for: its interval takes a search in the timetable.
 
     Raises:
         Unrenderable: a template cannot be evaluated, or the result is too large or cannot be stored.
     """
-    scope = Scope(
-        {NAMESPACE: msgspec.to_builtins(occurrence)}, limits=limits, budget=Budget(limits.max_inline_operations)
-    )
+    template = _compiled(encode(workload))
+    names = {} if template.is_constant else {NAMESPACE: msgspec.to_builtins(occurrence())}
     try:
-        found = render(_compiled(encode(workload)), scope)
+        found = render(template, Scope(names, limits=limits, budget=Budget(limits.max_inline_operations)))
         encoded = encode(found)
         check_text(encoded)
     except ExpressionError as error:
