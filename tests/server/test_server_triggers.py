@@ -34,7 +34,8 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.ports.stores.store import InboxRow
-from noetl_stream.server.ticks.ends import MAX_EVENT_BYTES, READ_EVERY_S
+from noetl_stream.server.ticks.ends import MAX_EVENT_BYTES, READ_EVERY_S, EndTriggers
+from noetl_testkit.entries import names_in
 from noetl_testkit.simulation.clocks import WrongClock
 from noetl_testkit.simulation.work import playbook, then
 
@@ -286,8 +287,45 @@ async def test_what_makes_an_event_of_an_end_too_large_is_left_out_and_named(sta
     await stage.ended(await stage.submit(large))
     await stage.pass_time(10)
     event = await told(stage)
-    assert event["omitted"] == ["ctx", "result", "workload"]
-    assert not {"ctx", "result", "workload"} & event.keys()
+    assert event["omitted"] == ["workload"]
+    assert "workload" not in event
+    assert (event["result"], event["ctx"]) == ({"rows": 3}, {"total": 3})
+
+
+async def test_triggers_that_name_the_same_keys_share_one_event_of_an_end(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    wanted = [("total",), ("total",), ("total", "other"), ()]
+    for number, keys in enumerate(wanted):
+        await registered(stage, f"tests/hook{number}", execution=EndedExecutions(path="tests/told", ctx=keys))
+    running = await stage.submit(TOLD)
+    await stage.ended(running)
+    after = await stage.state(running)
+    assert after is not None
+    ends = EndTriggers(stage.store)
+    await ends.refresh(0)
+    facts = [message.fact for message, _ in ends.end_messages(after, {}, after.at_ms)]
+    events = {id(fact.ended): fact.ended.ctx for fact in facts if isinstance(fact, ExecutionEnded)}
+    assert len(facts) == len(wanted)
+    assert sorted(map(len, events.values())) == [0, 1, 2]
+
+
+async def test_ends_whose_events_fill_a_tick_leave_the_others_to_the_next(stage: Stage) -> None:
+    await stage.server()
+    for number in range(16):
+        await registered(stage, f"tests/hook{number}", execution=EndedExecutions(path="tests/told"))
+    await stage.pass_time(2 * READ_EVERY_S)
+    worker = await stage.manual_worker()
+    large = TOLD.replace("order: 7", f"order: {'x' * 200_000}")
+    executions = [await stage.submit(large) for _ in range(4)]
+    taken = [await worker.take() for _ in executions]
+    ended: list[int] = []
+    stage.store.before_commit = lambda tick: ended.append(names_in(tick).count("execution.finished"))
+    async with asyncio.TaskGroup() as group:
+        for command, delivery in taken:
+            group.create_task(worker.finish(command, worker.run_of(command, delivery)))
+    await stage.until(lambda: sum(ended) == len(executions))
+    assert max(ended) == 1
 
 
 async def test_a_chain_of_triggers_ends(stage: Stage) -> None:

@@ -295,7 +295,7 @@ class _Restoring:
             self._keys += [(fact.path, fact.key, execution_id) for fact in started]
             if after.ended and (before is None or not before.ended):
                 told = self._ends.end_messages(after, cached.labels, cached.at_ms, again_since_ms=self._since_ms)
-                self._tick.tell_ends(told, after)
+                self._bytes += self._tick.tell_ends(told, after)
             position = after.position - sum(fact.width for fact in decisions)
             self._answer(execution_id, given, position)
             self._recall_slot(execution_id, given.recorded.fact, position)

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault_text
-from noetl_stream.model.aggregates import ExecutionEnded
+from noetl_stream.model.aggregates import EndedExecution, ExecutionEnded
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop
@@ -144,11 +144,15 @@ class Committer:
         return [row for row in tick.terms if row.term not in hidden_terms.get(row.execution_id, ())]
 
     async def _send_ends(self, tick: PendingTick, redactors: Mapping[str, Redactor]) -> None:
+        shown: dict[int, EndedExecution] = {}
         for effect, sender, number in tick.ends:
             fact = effect.message.fact
             if sender in redactors and isinstance(fact, ExecutionEnded):
-                ended = await asyncio.to_thread(hidden, redactors[sender], fact.ended)
-                effect = replace(effect, message=replace(effect.message, fact=replace(fact, ended=ended)))
+                event = id(fact.ended)  # triggers share it
+                if event not in shown:
+                    shown[event] = await asyncio.to_thread(hidden, redactors[sender], fact.ended)
+                fact = replace(fact, ended=shown[event])
+                effect = replace(effect, message=replace(effect.message, fact=fact))
             tick.send(effect, sender, number)
         tick.ends.clear()
 

@@ -28,6 +28,16 @@ MOST: Final = 1_000
 MAX_EVENT_BYTES: Final = 256 * 1024
 """The most bytes of JSON that an event of an end has. What does not fit is left out, and named."""
 
+_OMITTED: Final[Mapping[str, Any]] = {"result": None, "ctx": {}, "workload": {}}
+"""What an event may be without, the largest first, and what it has in its place."""
+
+
+class EndMessage(NamedTuple):
+    """A message to a trigger about an end, whose event has so many bytes."""
+
+    message: AggregateMessage
+    size: int
+
 
 class EndTrigger(NamedTuple):
     aggregate_id: str
@@ -78,9 +88,10 @@ class EndTriggers:
 
     def end_messages(
         self, after: Execution, labels: Mapping[str, Any], at_ms: int, *, again_since_ms: int | None = None
-    ) -> Iterator[AggregateMessage]:
+    ) -> Iterator[EndMessage]:
         """Yields the messages to triggers about an execution that ended at ``at_ms``. A called execution counts as a
-        part of its caller, and no trigger is notified of executions that it started itself.
+        part of its caller, and no trigger is notified of executions that it started itself. Triggers that ask for the
+        same keys of ``ctx`` share one event.
 
         Args:
             again_since_ms: Set if the end precedes a restoration of Postgres: the time, by EVENTS, it was restored to.
@@ -91,11 +102,15 @@ class EndTriggers:
             return
         depth = 1 if after.origin is None else after.origin.depth + 1
         root, shares = _root_of(after), shares_of(left_to(after), len(concerned))
+        events: dict[tuple[str, ...], tuple[EndedExecution, int]] = {}
         for one, share in zip(concerned, shares, strict=True):
             if again_since_ms is None or one.created_ms <= max(at_ms, again_since_ms):
-                ended = _ended_execution(after, labels, one.wanted.ctx, self._page_url)
+                keys = tuple(one.wanted.ctx)
+                if keys not in events:
+                    events[keys] = _ended_execution(after, labels, keys, self._page_url)
+                ended, size = events[keys]
                 fact = ExecutionEnded(ended, depth, at_ms, root, share)
-                yield AggregateMessage(one.aggregate_id, fact, AGGREGATES_FORMAT)
+                yield EndMessage(AggregateMessage(one.aggregate_id, fact, AGGREGATES_FORMAT), size)
 
     def _concerned(self, after: Execution, labels: Mapping[str, Any]) -> Iterator[EndTrigger]:
         """Yields the triggers that wait for this end."""
@@ -130,7 +145,8 @@ def _root_of(after: Execution) -> str:
 
 def _ended_execution(
     after: Execution, labels: Mapping[str, Any], keys: Collection[str], page_url: str
-) -> EndedExecution:
+) -> tuple[EndedExecution, int]:
+    """The event, and its bytes."""
     outcome = after.outcome or Outcome("ok")
     result, error = outcome.result, outcome.error
     omitted = ["result"] if result.reference is not None or len(result.value) > MAX_EVENT_BYTES else []
@@ -149,9 +165,10 @@ def _ended_execution(
         omitted=omitted,
         url=f"{page_url}/executions/{after.execution_id}" if page_url else None,
     )
-    for name in ("result", "ctx", "workload"):
-        if len(codec.encode(ended)) <= MAX_EVENT_BYTES:
-            break
-        empty: Any = None if name == "result" else {}
+    size = len(codec.encode(ended))
+    while size > MAX_EVENT_BYTES and len(ended.omitted) < len(_OMITTED):
+        name = max(_OMITTED.keys() - ended.omitted, key=lambda one: (len(codec.encode(getattr(ended, one))), one))
+        empty: Any = _OMITTED[name]
         ended = replace(ended, omitted=sorted({*ended.omitted, name}), **{name: empty})
-    return ended
+        size = len(codec.encode(ended))
+    return ended, size

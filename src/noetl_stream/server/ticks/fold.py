@@ -80,8 +80,8 @@ MAX_COMMAND_BYTES = 3 * 1024 * 1024
 TICK_OPERATIONS: Final = 10_000
 """How much work in templates one tick does; the next one folds the inputs that are left."""
 
-CTX_BYTES_PER_OPERATION: Final = 256
-"""Bytes of a ``ctx`` that a change of it measures again, which count as one operation of a tick."""
+BYTES_PER_OPERATION: Final = 256
+"""Bytes that count as one operation of a tick: of a ``ctx`` that a change of it measures again, of events of ends."""
 
 FREEING: Final = (CancelRequested, ResumeRequested)
 """The requests that a quarantined execution accepts."""
@@ -454,7 +454,7 @@ class Fold:
         after = advanced.state
         has_changed = after is not None and before is not None and after.ctx is not before.ctx
         if after is not None and (has_changed or isinstance(recorded.fact, CtxPatched)):
-            self._operations += after.ctx_bytes // CTX_BYTES_PER_OPERATION
+            self._operations += after.ctx_bytes // BYTES_PER_OPERATION
         if not advanced.taken or after is None:
             return advanced
         self._operations += after.budget.spent - spent
@@ -465,7 +465,8 @@ class Fold:
             collect_ended_steps(self.tick.steps_ended, before, (recorded.fact, *advanced.journal), at_ms)
         self.tick.collect(execution_id, advanced.effects)
         if after.ended and (before is None or not before.ended):
-            self.tick.tell_ends(self._ends.end_messages(after, cached.labels, at_ms), after)
+            told = self.tick.tell_ends(self._ends.end_messages(after, cached.labels, at_ms), after)
+            self._operations += told // BYTES_PER_OPERATION
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
                 self._answer_start(cached, after, effect)

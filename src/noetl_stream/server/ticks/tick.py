@@ -72,6 +72,7 @@ from noetl_stream.server.journal_records import Part, Stamp, messages_of, parts_
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.memory.snapshots import decoded_bytes
 from noetl_stream.server.playbook_measures import EndedStep
+from noetl_stream.server.ticks.ends import EndMessage
 
 log = logging.getLogger(__name__)
 
@@ -331,10 +332,15 @@ class PendingTick:
         body = codec.encode(_in_format(effect.message, self.format))
         self.inbox.append(InboxRow(id=identity, partition=partition_of(receiver), execution_id=receiver, body=body))
 
-    def tell_ends(self, messages: Iterable[AggregateMessage], after: Execution) -> None:
-        """Collects the messages to triggers about an end. They are sent once secrets are hidden in them."""
-        for number, message in enumerate(messages, start=1):
+    def tell_ends(self, messages: Iterable[EndMessage], after: Execution) -> int:
+        """Collects the messages to triggers about an end; returns the bytes of their events. They are sent once secrets
+        are hidden in them.
+        """
+        total = 0
+        for number, (message, size) in enumerate(messages, start=1):
             self.ends.append(SentEnd(SendMessage(after.position, message), after.execution_id, number))
+            total += size
+        return total
 
     def set_timers(self, aggregate_id: str, due: Mapping[str, int], gone: Sequence[str]) -> None:
         """Sets timers of an aggregate, by id, and drops the ``gone`` ones."""
