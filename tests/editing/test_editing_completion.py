@@ -13,7 +13,7 @@ from noetl_stream.playbook.editing.completion import complete
 from noetl_stream.playbook.editing.tree import Step, TextPart, TextScalar, items_of, pairs_of
 from noetl_stream.playbook.vocabulary.names import NAMESPACE_WORDS
 from noetl_stream.template.filters.values import FILTERS
-from noetl_stream.template.runtime.scope import NAMESPACES
+from noetl_stream.template.runtime.scope import NAMESPACES, SHADOWABLE
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2
@@ -164,7 +164,7 @@ def test_names_in_a_block_of_text_are_offered() -> None:
 
 
 def test_every_namespace_is_described() -> None:
-    assert NAMESPACE_WORDS.keys() == NAMESPACES
+    assert NAMESPACE_WORDS.keys() == NAMESPACES | SHADOWABLE
 
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "playbooks").glob("*.yaml"))

@@ -17,7 +17,7 @@ EVERYWHERE = """
     - name: %s
       kind: noop
       spec: { policy: { rules: [ { else: { then: { do: continue, set_ctx: { %s } } } } ] } }
-    - { name: show, kind: noop, args: { shown: "{{ name }}" } }
+    - { name: show, kind: noop, args: { shown: "{{ %s }}" } }
 - step: %s
   tool: { kind: noop }
   next: { arcs: [ { step: start } ] }
@@ -25,17 +25,18 @@ EVERYWHERE = """
 PLACES = ["args", "ctx", "iter", "workload", "results", "steps"]
 
 
-def declaring(*places: str) -> str:
+def declaring(*places: str, name: str = "name") -> str:
     """A playbook that declares ``name`` in these namespaces, and reads it in the task ``show``."""
 
     def name_in(place: str) -> str:
-        return "name" if place in places else f"other_{place}"
+        return name if place in places else f"other_{place}"
 
     steps = EVERYWHERE % (
         f"{name_in('args')}: 1",
         name_in("iter"),
         name_in("results"),
         f"{name_in('ctx')}: 1",
+        name,
         name_in("steps"),
     )
     return workflow(steps, root=f"workload: {{ {name_in('workload')}: 1 }}\n")
@@ -203,3 +204,35 @@ def test_each_place_has_its_namespaces_and_no_others(place: str, namespaces: str
     allowed = {name for name in every.split() if not found(text_with(f"{{{{ {name} }}}}"), "namespace_not_here")}
     assert allowed - {"token"} == set(namespaces.split()) - {"token"}
     assert checked(text_with("{{ token }}")).ok is (place == "admission")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["execution", "schedule"])
+def test_a_playbook_keeps_a_name_of_its_own_that_is_a_namespace_elsewhere_and_warns(name: str, place: str) -> None:
+    text = declaring(place, name=name)
+    [warning] = found(text, "shadowed_name")
+    assert f"`{name}` means `{place}.{name}` here, but could also be the namespace of that name" in warning.message
+    plan = plan_of(text)
+    assert plan.steps["use"].tasks[1].inputs.reads == frozenset([(place, name)])
+    assert not plan.reads_execution
+
+
+@pytest.mark.parametrize(
+    ("expression", "code"),
+    [
+        ("execution.dew", "unknown_name"),
+        ("execution.origin.by", "unknown_name"),
+        ("schedule.due", "unbound_name"),
+        ("1 if execution.origin.kind == 'cron' else 2", ""),
+    ],
+)
+def test_the_fields_of_execution_are_known(expression: str, code: str) -> None:
+    text = workflow(f'- {{ step: start, tool: {{ kind: noop, args: {{ a: "{{{{ {expression} }}}}" }} }} }}')
+    assert codes(text) == ([code] if code else [])
+
+
+def test_a_guard_cannot_compare_the_origin_with_what_it_never_is() -> None:
+    arc = "{ step: start, when: \"{{ execution.origin.kind == 'cron' }}\" }"
+    text = workflow(f"- {{ step: start, tool: {{ kind: noop }}, next: {{ arcs: [ {arc} ] }} }}")
+    [problem] = found(text, "impossible_comparison")
+    assert problem.hint == "write one of `client`, `schedule`, `trigger`, `call`, `rerun`"

@@ -164,6 +164,16 @@ async def test_workload_ctx_and_iter_are_readable(run: Runner) -> None:
     ]
 
 
+async def test_execution_is_readable_unless_an_input_or_the_code_has_that_name(run: Runner) -> None:
+    scope = {"workload": {}, "ctx": {}, "iter": {}, "execution": {"due": "2026-12-20", "started": "2026-12-21"}}
+    assert (await run("return execution['due']", scope=scope)).result == "2026-12-20"
+    assert (await run("def main(execution): return execution['started']", scope=scope)).result == "2026-12-21"
+    assert (await run("return execution", args={"execution": 7}, scope=scope)).result == 7
+    assert (await run("execution = 8\nresult = execution", scope=scope)).result == 8
+    failed = await run.failure("execution['due'] = 1", scope=scope)
+    assert "read-only" in failed.error.message
+
+
 @pytest.mark.parametrize(
     "change",
     [

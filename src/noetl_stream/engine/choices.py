@@ -52,7 +52,7 @@ MAX_ANSWER_BYTES: Final = 2 * 1024 * 1024
 MAX_CHOICES: Final = 100
 """The most choices in one set of questions."""
 
-_SHARED: Final = ("workload", "ctx", "steps", "execution_id")
+_SHARED: Final = ("workload", "ctx", "steps", "execution_id", "execution")
 _OWN: Final = ("args", "token", "vars", "event")
 _BYTES_DECODED_PER_OPERATION: Final = 128
 _VIEWS_PER_OPERATION: Final = 16

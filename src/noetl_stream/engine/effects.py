@@ -310,6 +310,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             priority=None if state.priority == DEFAULT_PRIORITY else state.priority,
             shared_keys=shared_keys,
             caller_keys=caller_keys,
+            due=state.due,
         )
         return InboxMessage(fact.execution_id, request, FORMAT)
     if isinstance(fact, events.ChildOrdered):
@@ -347,6 +348,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
     reads, is_limited = step.reads, step.has_limited_tasks
+    is_newer = is_limited or reads.execution
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())
@@ -364,6 +366,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         workload=_select(state.workload, reads.workload),
         ctx=_select({**run.ctx, **run.patches} if run.patches else run.ctx, reads.ctx),
         steps=_select(run.steps, reads.steps),
+        execution=state.execution if reads.execution else {},
         vars=run.vars,
         limits=state.limits,
         schemas=_select(state.schemas, step.schemas),
@@ -375,7 +378,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         priority=state.priority,
         stored_bytes=state.stored_bytes,
         held_keys=held_keys(state, run.step_run_id) if is_limited else [],
-        format=AGGREGATES_FORMAT if is_limited else FORMAT,
+        format=AGGREGATES_FORMAT if is_newer else FORMAT,
     )
     return command if run.loop is None else _place_in_loop(command, run.loop, assignment)
 

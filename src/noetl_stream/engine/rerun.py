@@ -71,6 +71,7 @@ def _pages(
     for number, page in others:
         yield events.ExecutionReused(rerun.of, page, number)
     pinned: dict[str, Any] = {"workload": original.workload, "schemas": original.schemas, "priority": original.priority}
+    pinned |= {"due": original.due}
     yield events.ExecutionReused(rerun.of, last[1], last[0], token, joined, **pinned)
 
 
@@ -196,6 +197,7 @@ class JournalSummary:
         workload: The workload it started with, defaults included.
         schemas: The digests of the schemas it started with, by address.
         priority: The priority it had.
+        due: The time for which it was due; empty for none.
 
     Raises:
         NotReady: if the journal was written by a newer format.
@@ -210,6 +212,7 @@ class JournalSummary:
         self.workload: dict[str, Any] = {}
         self.schemas: dict[str, str] = {}
         self.priority = DEFAULT_PRIORITY
+        self.due = ""
         self._state: Execution | None = None
         self._is_ending = False
         self._discarded: list[events.TokenDiscarded] = []
@@ -231,6 +234,7 @@ class JournalSummary:
             self.digest = fact.digest
         elif isinstance(fact, events.ExecutionStarted):
             self.workload, self.schemas, self.priority = fact.workload, fact.schemas, fact.priority
+            self.due = after.due
         elif before is not None:
             self.facts += self._reusable(before, after, recorded)
 

@@ -37,7 +37,7 @@ class PagedItem(LazyResult):
 
 
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
-    """``workload, ctx, args, steps, execution_id, token`` of the current state, for the admission of the token."""
+    """What an admission reads, its ``token`` among it, by the current state."""
     policy = plan.steps[token.step].admit
     read = _steps_read_by(policy.rules) if policy is not None else ()
     cause = {"from_step": token.from_step, "cause": token.cause}
@@ -57,6 +57,7 @@ def snapshot_scope(plan: Plan, state: Execution, run: StepRun, *templates: Templ
         "args": run.token.args,
         "steps": step_views(plan, run.steps, _steps_read_by(templates)),
         "execution_id": state.execution_id,
+        "execution": state.execution,
     }
     outermost = plan.steps[run.step].loop
     if path and outermost is not None:
@@ -160,7 +161,12 @@ def _steps_read_by(readers: Sequence[ArcPlan | AdmitRule | Template]) -> Read:
 
 
 def _state_namespaces(plan: Plan, state: Execution, read: Read = ALL) -> dict[str, Any]:
-    live = {"workload": state.workload, "ctx": state.ctx, "execution_id": state.execution_id}
+    live = {
+        "workload": state.workload,
+        "ctx": state.ctx,
+        "execution_id": state.execution_id,
+        "execution": state.execution,
+    }
     if read:
         live["steps"] = step_views(plan, state.steps, read)
     return live

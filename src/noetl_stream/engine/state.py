@@ -255,8 +255,12 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     granted, nothing is decided. ``keys`` says whose its keys are. A caller holds ``caller_keys`` in its namespace, and
     ``shared_keys`` that namespaces share; it shares its slots.
 
-    Start: ``request`` is what was requested, until it has started or was refused: ``awaited`` names the playbook while
-    that is loaded, or the original of a rerun, ``rerun_of``; ``reused_pages`` of that have arrived.
+    ``due`` is the time of the occurrence of a schedule that it is for; ``execution`` is what templates read by that
+    name, empty if none does.
+
+    Start: ``request`` is what was requested, at ``requested_ms``, until it has started or was refused: ``awaited``
+    names the playbook while that is loaded, or the original of a rerun, ``rerun_of``; ``reused_pages`` of that have
+    arrived.
     """
 
     execution_id: str
@@ -326,6 +330,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     labels: dict[str, Any] | None = None
     key: str = ""
     inputs: dict[str, Any] = {}
+    due: str = ""
+    execution: dict[str, Any] = {}
+    requested_ms: int = 0
 
     @property
     def ended(self) -> bool:

@@ -238,8 +238,8 @@ class NamespaceShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     """An order to a worker: run this step's pipeline once, or for each item of a local loop; or page items out.
 
-    ``workload``, ``ctx`` and ``steps`` hold what the step's templates read, as of the token's claim; ``vars`` what
-    earlier iterations of the step run have set.
+    ``workload``, ``ctx``, ``steps`` and ``execution`` hold what the step's templates read, as of the token's claim;
+    ``vars`` what earlier iterations of the step run have set.
     ``path`` names the iteration of distributed loops, from the outermost level in: ``chain`` and ``counts`` are the
     element and the number of elements at each of these levels; ``places`` the element's place at levels (by depth)
     whose items were paged out. ``items`` are those of a local loop (``None`` without one), the outermost level that is
@@ -287,6 +287,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     object_keys: dict[str, Sequence[Key]] = {}
     caller_span: str = ""
     priority: int = DEFAULT_PRIORITY
+    execution: dict[str, Any] = {}
     held_keys: list[str] = []
     stored_bytes: int = 0
     share: NamespaceShare = NamespaceShare()

@@ -188,11 +188,14 @@ class ArcPlan(msgspec.Struct, frozen=True):
 
 
 class Reads(msgspec.Struct, frozen=True):
-    """Top-level keys that a step's templates read on the worker; ``None`` means the whole namespace."""
+    """Top-level keys that a step's templates read on the worker; ``None`` means the whole namespace. ``execution`` is
+    carried as a whole, or not.
+    """
 
     workload: frozenset[str] | None = frozenset()
     ctx: frozenset[str] | None = frozenset()
     steps: frozenset[str] | None = frozenset()
+    execution: bool = False
 
 
 class StepPlan(msgspec.Struct, frozen=True):
@@ -257,6 +260,7 @@ class Plan(msgspec.Struct, frozen=True):
     to start. ``keys`` says whose the keys of its limits are, from then on.
     ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
     execution is written. An execution holds a slot of ``concurrency`` from before its first step to its end.
+    ``reads_execution``: a template or code reads ``execution``.
     """
 
     digest: str
@@ -281,12 +285,18 @@ class Plan(msgspec.Struct, frozen=True):
     format: int = FORMAT
     concurrency: LimitPlan | None = None
     keys: KeyScope = ALL_SHARED
+    reads_execution: bool = False
 
     @property
     def has_limits(self) -> bool:
         """Whether the playbook is limited by a key, or one of its steps or tasks is."""
         limited = any(step.limit is not None or step.has_limited_tasks for step in self.steps.values())
         return self.concurrency is not None or limited
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether it has what servers of version 0.3 do not know."""
+        return self.has_limits or self.reads_execution
 
     @property
     def named_schemas(self) -> frozenset[str]:

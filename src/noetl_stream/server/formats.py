@@ -67,11 +67,12 @@ class Formats:
         """Returns ``plan`` with the format that its execution is written in; or why it cannot run while a server lives
         that does not read that format.
         """
-        if isinstance(plan, InvalidPlan) or not plan.has_limits:
+        if isinstance(plan, InvalidPlan) or not plan.is_newer:
             return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)
         if self.know_aggregates:
             return replace(plan, format=AGGREGATES_FORMAT)
-        text = "the playbook has limits by key, and a server of an older version still runs: stop it, and start again"
+        what = "has limits by key" if plan.has_limits else "reads `execution`"
+        text = f"the playbook {what}, and a server of an older version still runs: stop it, and start again"
         return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 
     def is_read_by_another(self, written: int) -> bool:

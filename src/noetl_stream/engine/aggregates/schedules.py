@@ -44,6 +44,7 @@ from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.schedule.schedule_workload import Unrenderable, render_workload
 from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view
 from noetl_stream.schedule.recurrence import Recurrence, jitter_of
+from noetl_stream.zones import iso_in, zone_named
 
 AT_ONCE: Final = 50
 """How many occurrences one fold decides about; if more are due, its timer is due again at once."""
@@ -313,10 +314,8 @@ class _Turn:
             started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
             self.state = replace(state, running=(*state.running, started))
             origin = Origin(self.given.aggregate_id, SCHEDULE, state.path, one.number)
-            labels = state.terms.labels
-            self.messages.append(
-                start(state, one.own_id, origin, cause="occurrence", found=found, workload=workload, labels=labels)
-            )
+            given: dict[str, Any] = {"workload": workload, "labels": state.terms.labels, "due": _shown_due(state, one)}
+            self.messages.append(start(state, one.own_id, origin, cause="occurrence", found=found, **given))
             self._note(started, "started")
 
     def ended(self, fact: StartedEnded) -> None:
@@ -405,6 +404,10 @@ def _view(state: ScheduleState, one: DueOccurrence) -> OccurrenceView:
         by_hand=one.cause == "trigger",
         backfill=one.cause == "backfill",
     )
+
+
+def _shown_due(state: ScheduleState, one: DueOccurrence) -> str:
+    return iso_in(one.at_ms, zone_named(state.terms.timetable.zone))
 
 
 def _due_ms(state: ScheduleState, at_ms: int) -> int:

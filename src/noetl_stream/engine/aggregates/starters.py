@@ -178,6 +178,7 @@ def start(
     labels: dict[str, Any],
     key: str = "",
     digits_lost: Sequence[str] = (),
+    due: str = "",
 ) -> InboxMessage:
     """The message that starts an execution. ``cause`` names the entry of the history."""
     request = ExecutionRequested(
@@ -192,5 +193,6 @@ def start(
         digits_lost=list(digits_lost),
         labels=labels,
         key=key,
+        due=due,
     )
     return InboxMessage(execution_id, request, AGGREGATES_FORMAT)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import asdict, replace
+
 from noetl_stream.engine.choices import WORKLOAD, EvaluationNeeded, refusal_in
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.labels import labels_of
@@ -14,6 +16,7 @@ from noetl_stream.engine.scope import expression_failure
 from noetl_stream.engine.state import Execution, due_ms
 from noetl_stream.errors import WorkloadRefused
 from noetl_stream.model import events
+from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.json import codec
@@ -211,8 +214,11 @@ def _start(
     if refused is not None:
         code, text, at = "invalid_workload", refused.message, refused.pointer
         return refuse([{"code": code, "message": text, "pointer": at}], text, code, at)
+    if plan.reads_execution:
+        seen = {"due": state.due or None, "started": iso(state.requested_ms), "origin": asdict(request.started_by)}
+        state = replace(state, execution=seen)
     try:
-        labels = labels_of(plan, state.execution_id, request, pinned.workload)
+        labels = labels_of(plan, state, request, pinned.workload)
     except ExpressionError as error:
         return _refuse_failure(expression_failure("metadata.labels", error))
     started = events.ExecutionStarted(
@@ -229,6 +235,7 @@ def _start(
         labels=labels,
         key=request.key,
         unique=request.unique,
+        execution=state.execution,
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.labels import label_fault
 from noetl_stream.playbook.plan import Plan
@@ -12,7 +13,7 @@ from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, re
 
 
 def labels_of(
-    plan: Plan, execution_id: str, request: ExecutionRequested, workload: Mapping[str, Any]
+    plan: Plan, state: Execution, request: ExecutionRequested, workload: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The labels of an execution; ``None`` if they are those that stand in its playbook.
 
@@ -21,7 +22,7 @@ def labels_of(
     """
     if not plan.label_templates and not request.labels:
         return None
-    names = {"workload": workload, "execution_id": execution_id}
+    names = {"workload": workload, "execution_id": state.execution_id, "execution": state.execution}
     scope = Scope(names, {}, plan.limits, Budget(plan.limits.max_inline_operations))
     try:
         rendered = {name: render(template, scope) for name, template in plan.label_templates.items()}

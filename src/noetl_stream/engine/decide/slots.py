@@ -31,7 +31,7 @@ def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any])
     """
     if plan.concurrency is None:
         return None
-    names = {"workload": workload, "execution_id": state.execution_id}
+    names = {"workload": workload, "execution_id": state.execution_id, "execution": state.execution}
     key = _key(plan.concurrency, Scope(names, {}, plan.limits, _budget(plan.limits)))
     state = replace(state, keys=plan.keys)  # as it will be once it has started
     return None if state.has_from_caller(key) else _request(state, plan.concurrency, key)

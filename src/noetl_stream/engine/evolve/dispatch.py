@@ -85,6 +85,8 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         origin=fact.origin,
         shared_keys=tuple(fact.shared_keys),
         caller_keys=tuple(fact.caller_keys),
+        due=fact.due,
+        requested_ms=recorded.at_ms,
     )
     if fact.rerun is None:
         return state

@@ -48,7 +48,9 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         labels=fact.labels,
         key=fact.key,
         inputs=_inputs_of(state, fact),
+        execution=fact.execution,
         request=None,
+        requested_ms=0,
         chosen={},
     )
 
@@ -249,6 +251,7 @@ def _on_reused(state: Execution, fact: events.ExecutionReused) -> Execution:
         state,
         reused_pages=fact.page + 1,
         awaited=None if fact.token is not None else state.awaited,
+        due=fact.due or state.due,
         ctx_bytes=len(codec.encode(state.ctx)),
     )
 

@@ -155,6 +155,7 @@ class RunScope:
                 "workload": command.workload if is_whole else Carried(command.workload, self._plan.workload),
                 "args": command.args,
                 "execution_id": command.execution_id,
+                "execution": command.execution,
                 "steps": step_views(self._plan, command.steps),
             }
         return self._fixed

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import msgspec
 
-from noetl_stream.model.events.fact_parts import Fact, Kind, Origin, Parent
+from noetl_stream.model.events.fact_parts import Fact, Kind, Origin, Parent, StartedBy, StartedByKind
 
 
 class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,7 +33,8 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     ``shared_keys`` those that are shared by namespaces (LANGUAGE §15).
     ``digits_lost`` are the JSON pointers of numbers in the JSON text of the workload, or of the event, that are no
     doubles. ``labels`` are added to those of the playbook, and override them. ``key`` is the business key of the
-    execution; ``unique``: if another execution of the playbook holds it, this one does not start.
+    execution; ``unique``: if another execution of the playbook holds it, this one does not start. ``due`` is the time
+    of the occurrence of a schedule that it is for, or that its caller is for.
     """
 
     kind: ClassVar = Kind("playbook")
@@ -58,6 +59,19 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     labels: dict[str, Any] = {}
     key: str = ""
     unique: bool = False
+    due: str = ""
+
+    @property
+    def started_by(self) -> StartedBy:
+        """What makes the request."""
+        if self.parent is not None:
+            return StartedBy("call", execution_id=self.parent.execution_id)
+        if self.rerun is not None:
+            return StartedBy("rerun", execution_id=self.rerun.of)
+        if self.origin is not None:
+            kind = cast(StartedByKind, self.origin.kind.lower())
+            return StartedBy(kind, self.origin.path, self.origin.number)
+        return StartedBy("client")
 
 
 class RequestForm(NamedTuple):

@@ -191,6 +191,24 @@ class Parent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     return_step: str | None = None
 
 
+StartedByKind = Literal["client", "schedule", "trigger", "call", "rerun"]
+
+
+class StartedBy(msgspec.Struct, frozen=True):
+    """What has started an execution, as templates and documents show it.
+
+    Attributes:
+        path: Of the schedule or trigger.
+        number: Of the start, in the history of that.
+        execution_id: The execution that has called it, or that it reruns.
+    """
+
+    kind: StartedByKind
+    path: str | None = None
+    number: int | None = None
+    execution_id: str | None = None
+
+
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The aggregate that has started the execution, its kind and path, and the number of the start in its history.
 

@@ -45,7 +45,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     """The execution has started. Pins what all later decisions read: digest, merged workload, limits, engine format,
     priority; the digests of the schemas that the playbook names in the catalog, by address; and whose the ``keys`` of
     its limits are. ``labels`` are ``None`` if they are those that stand in the playbook. No other execution of the
-    playbook has a ``key`` that is ``unique``.
+    playbook has a ``key`` that is ``unique``. ``execution`` is what templates read by that name, if any does.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -63,6 +63,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     labels: dict[str, Any] | None = None
     key: str = ""
     unique: bool = False
+    execution: dict[str, Any] = {}
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -544,8 +545,8 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     """A server input: the facts of the execution ``of`` that a rerun reuses, in journal order.
 
     It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
-    The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload``, the ``schemas`` and the
-    ``priority``.
+    The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload``, the ``schemas``, the
+    ``priority`` and the time for which it was ``due``.
     """
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
@@ -558,6 +559,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     workload: dict[str, Any] = {}
     schemas: dict[str, str] = {}
     priority: int = DEFAULT_PRIORITY
+    due: str = ""
 
 
 class RerunRefused(Fact, frozen=True, tag="execution.rerun_refused"):

@@ -248,6 +248,7 @@ def _policy_scope(state: Execution, run: StepRun, fact: events.TaskProcessed) ->
         "ctx": {**run.ctx, **run.patches},
         "args": run.token.args,
         "execution_id": state.execution_id,
+        "execution": state.execution,
         "outcome": outcome_view(fact.outcome, None),
         "_task": fact.task,
         "_attempt": fact.attempt,

@@ -12,12 +12,12 @@ from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY, LoopDraft
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.template import Bindings
-from noetl_stream.template.runtime.scope import NAMESPACES
+from noetl_stream.template.runtime.scope import NAMESPACES, SHADOWABLE
 
 Path = tuple[str, ...]
 
-_WORKER: Final = NAMESPACES - {"keychain", "outcome", "event", "token"}
-_SERVER: Final = frozenset(["workload", "ctx", "steps", "execution_id"])
+_WORKER: Final = NAMESPACES - {"keychain", "outcome", "event", "token"} | SHADOWABLE
+_SERVER: Final = frozenset(["workload", "ctx", "steps", "execution_id", "execution"])
 
 INPUTS: Final = _WORKER | {"keychain"}
 POLICY: Final = _WORKER | {"outcome"}
@@ -27,11 +27,14 @@ ADMISSION: Final = _SERVER | {"args", "token"}
 LOOP: Final = _SERVER | {"args"}
 INNER_LOOP: Final = LOOP | {"iter"}
 RESULT: Final = _SERVER
-STARTING: Final = frozenset(["workload", "execution_id"])
+STARTING: Final = frozenset(["workload", "execution_id", "execution"])
 """The namespaces that exist before an execution begins."""
 
 _ORDER: Final = ("args", "ctx", "iter", "workload", "results", "steps")
 """The order in which namespaces are searched for a bare name (LANGUAGE §2)."""
+
+_WORDS: Final = SHADOWABLE | {"schedule"}
+"""Names that are namespaces unless the playbook declares them: here, or in the workload of a schedule."""
 
 Names = Mapping[str, Path]
 """Bare names of one namespace with their paths, such as ``{"city": ("iter", "parent", "city")}``."""
@@ -140,6 +143,11 @@ class Declarations:
         in_pipeline = self._own_names(step, _iter_names(step, None)) if step else {}
         here = {space: bound for space, bound in own.items() if space in namespaces}
         bindings, shadowed, unambiguous = _bind(self._common | here, here.values())
+        for name in _WORDS:
+            path = bindings.get(name) or self._bindings.get(name)
+            if path is not None:
+                shadowed[name] = (*(shadowed.get(name) or self._shadowed.get(name) or (path,)), (name,))
+                unambiguous[name] = None
         return Visible(
             namespaces=namespaces,
             bindings=ChainMap(bindings, self._bindings),

@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import dropwhile
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
+from noetl_stream.model.events import StartedBy, StartedByKind
 from noetl_stream.model.outcome import ErrorInfo, Meta
 from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
@@ -142,6 +143,7 @@ def _may_break(task: TaskDraft) -> bool:
 OUTCOME_KEYS: Final = frozenset(["status", "result", "error", "meta"])
 EVENT_KEYS: Final = frozenset(["name", "step", "status", "result", "error", "loop"])
 TOKEN_KEYS: Final = frozenset(["from_step", "cause"])
+EXECUTION_KEYS: Final = frozenset(["due", "started", "origin"])
 FAILURE_KEYS: Final = frozenset(["name", "status", "error"])
 """Keys of ``event`` whose use marks an arc as handling failures (LANGUAGE §7)."""
 
@@ -149,9 +151,10 @@ BLOCK_FIELDS: Final = {
     "error": [field.name for field in msgspec.structs.fields(ErrorInfo)],
     "meta": [field.name for field in msgspec.structs.fields(Meta)],
     "loop": ["count", "ok", "failed", "skipped", "failed_leaves"],
+    "origin": [field.name for field in msgspec.structs.fields(StartedBy)],
     **HELPER_FIELDS,
 }
-"""All fields of the blocks of ``outcome`` and ``event``."""
+"""All fields of the blocks of ``outcome``, ``event`` and ``execution``."""
 
 _DECLARE: Final = "declare it under `keychain`, or read it in an earlier `kind: secrets` task"
 
@@ -164,7 +167,11 @@ _CARRIED: Final = ("workload", "ctx", "steps")
 
 
 class Expressions:
-    """Compiles templates and guards, and checks their reads."""
+    """Compiles templates and guards, and checks their reads.
+
+    Attributes:
+        read_execution: Whether one has read ``execution``.
+    """
 
     def __init__(
         self,
@@ -179,6 +186,7 @@ class Expressions:
         self._problems = problems
         self._ctx: list[tuple[TemplateRead, bool]] = []
         self._awaited: set[str] = set()
+        self.read_execution = False
         self._registered = registered
         self._results = ResultReads(declared.steps, registered or {})
         self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
@@ -240,6 +248,10 @@ class Expressions:
                     self._check_block(read, EVENT_KEYS, ("error", "loop"))
                 case ("token", _, *_):
                     self._check_block(read, TOKEN_KEYS, ())
+                case ("execution", *keys):
+                    self.read_execution = True
+                    if keys:
+                        self._check_block(read, EXECUTION_KEYS, ("origin",))
                 case ("outcome", key, *_) if kind is not None:
                     self._check_outcome(read, key, kind)
                 case ("iter", *keys):
@@ -293,6 +305,7 @@ class Expressions:
             ("event", "name"): (end, "step.failed", *(["next.timed_out"] if visible.waits else [])),
             ("event", "status"): ("success", "error"),
             ("outcome", "status"): ("ok", "error"),
+            ("execution", "origin", "kind"): get_args(StartedByKind),
         }
         for path, literal in guard.comparisons:
             words = possible.get(path)
@@ -374,7 +387,7 @@ class Expressions:
 
 
 def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> Reads:
-    """The parts of ``workload``, ``ctx`` and ``steps`` that a step's commands must carry. Any key of an ``opaque``
+    """The parts of the scope that a step's commands must carry. Any key of an ``opaque``
     namespace may be read.
     """
     keys: dict[str, set[str]] = {name: set() for name in _CARRIED}
@@ -389,4 +402,9 @@ def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> 
     def keys_of_namespace(name: str) -> frozenset[str] | None:
         return None if name in entire else frozenset(keys[name])
 
-    return Reads(workload=keys_of_namespace("workload"), ctx=keys_of_namespace("ctx"), steps=keys_of_namespace("steps"))
+    return Reads(
+        workload=keys_of_namespace("workload"),
+        ctx=keys_of_namespace("ctx"),
+        steps=keys_of_namespace("steps"),
+        execution="execution" in entire or any(namespace == "execution" for namespace, _ in reads),
+    )

@@ -17,6 +17,7 @@ from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.yaml.nodes import InText, Mapping, Node, Scalar, descend, kind_of, texts_of, walk
 from noetl_stream.template import Guard, Template, TemplateFinding, TemplateProblem, compile_guard, compile_template
 from noetl_stream.template.compile.parsing import place_of
+from noetl_stream.template.runtime.scope import SHADOWABLE
 
 T = TypeVar("T")
 
@@ -104,15 +105,16 @@ class Templates:
     def _compile(self, compiled: Callable[..., T], node: Node, visible: Visible) -> T | None:
         if not self._may_compile(node):
             return None
+        namespaces = visible.namespaces - {name for name in SHADOWABLE if name in visible.bindings}
         try:
-            result = compiled(namespaces=visible.namespaces, bindings=visible.bindings, limits=self._limits)
+            result = compiled(namespaces=namespaces, bindings=visible.bindings, limits=self._limits)
         except TemplateProblem as problem:
             self._report(problem, node, visible)
             return None
         if visible.shadowed and not self._problems.is_truncated:
             # Compile again without the ambiguous names to learn which of them are used, and where.
             try:
-                compiled(namespaces=visible.namespaces, bindings=visible.unambiguous, limits=self._limits)
+                compiled(namespaces=namespaces, bindings=visible.unambiguous, limits=self._limits)
             except TemplateProblem as problem:
                 self._warn_shadowed(problem, node, visible)
         return result
@@ -141,7 +143,8 @@ class Templates:
         for problem in failure.problems:
             if problem.name is not None and problem.name in visible.shadowed:
                 first, *others = (".".join(path) for path in visible.shadowed[problem.name])
-                message = f"`{problem.name}` means `{first}` here, but could also be {list_names(others)}"
+                meant = "the namespace of that name" if problem.name in others else list_names(others)
+                message = f"`{problem.name}` means `{first}` here, but could also be {meant}"
                 hint = f"write `{first}`, or the one you mean"
                 self._problems.warn("shadowed_name", message, self._place(node, problem), hint)
 

@@ -47,7 +47,7 @@ from noetl_stream.template import Guard, Template
 DEFAULT_MAX_IN_FLIGHT: Final = 10
 DEFAULT_DELAY_S: Final = 1.0
 
-_SCOPE_NAMES: Final = ("workload", "ctx")
+_SCOPE_NAMES: Final = ("workload", "ctx", "execution")
 _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
 """Names by which code can reach variables without naming them."""
 
@@ -88,7 +88,8 @@ class Lowering(msgspec.Struct, frozen=True):
             concurrency=self._limit(document.concurrency, bindings.STARTING, None),
         )
         self.expressions.warn_never_set()
-        return plan
+        by_code = any(step.reads.execution for step in plan.steps.values())
+        return replace(plan, reads_execution=by_code or self.expressions.read_execution)
 
     def _labels(self) -> dict[str, Template]:
         visible = self.declared.visible(bindings.STARTING, None)

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from noetl_stream.playbook.check.reads import BLOCK_FIELDS, EVENT_KEYS, OUTCOME_KEYS, TOKEN_KEYS
+from noetl_stream.playbook.check.reads import BLOCK_FIELDS, EVENT_KEYS, EXECUTION_KEYS, OUTCOME_KEYS, TOKEN_KEYS
 from noetl_stream.playbook.editing.expressions import expression_before
 from noetl_stream.playbook.editing.names import BARE_ORDER, SPACE_OF, ReadScope, Symbol, TextNames, task_mappings
 from noetl_stream.playbook.editing.schema_words import SchemaWords
@@ -28,6 +28,7 @@ from noetl_stream.playbook.model.loop import READ_ONLY
 from noetl_stream.playbook.model.step import MERGED_ARGS
 from noetl_stream.playbook.vocabulary.names import NAMESPACE_WORDS
 from noetl_stream.template.filters.values import FILTERS, TESTS
+from noetl_stream.template.runtime.scope import SHADOWABLE
 
 _PLACEHOLDER: Final = "zz"
 _WRITTEN: Final = re.compile(r"(?:\w[\w./-]*)?\Z")
@@ -228,10 +229,10 @@ class _Reading(msgspec.Struct, frozen=True):
     def offer_below(self, path: list[str]) -> Iterator[Offer]:
         """The completions after a path and a dot."""
         first, *keys = path
-        if first not in self.scope.space:
-            symbol = self.names.meaning(first, self.scope)
-            if symbol is None:
-                return iter(())
+        symbol = self.names.meaning(first, self.scope) if first not in self.scope.space - SHADOWABLE else None
+        if symbol is None and first not in self.scope.space:
+            return iter(())
+        if symbol is not None:
             first, keys = SPACE_OF.get(symbol.kind, symbol.kind), [symbol.name, *keys]
         match [first, *keys]:
             case ["workload", *inner]:
@@ -264,12 +265,14 @@ class _Reading(msgspec.Struct, frozen=True):
                 return _offer_names(self.names.declared_names("keychain"), "keychain")
             case ["outcome"]:
                 return _offer_names([*sorted(OUTCOME_KEYS), *self._helper()], "outcome")
-            case ["outcome" | "event", block] if block in BLOCK_FIELDS:
+            case ["outcome" | "event" | "execution", block] if block in BLOCK_FIELDS:
                 return _offer_names(BLOCK_FIELDS[block], block)
             case ["event"]:
                 return _offer_names(sorted(EVENT_KEYS), "event")
             case ["token"]:
                 return _offer_names(sorted(TOKEN_KEYS), "token")
+            case ["execution"]:
+                return _offer_names(sorted(EXECUTION_KEYS), "execution")
             case _:
                 return iter(())
 

@@ -74,7 +74,7 @@ def round_of(flow: Flow, cycle: Cycle, first: str) -> list[Firing]:
 
 
 _END: Final = ""
-_FIXED: Final = frozenset(["workload", "args", "steps", "execution_id"])
+_FIXED: Final = frozenset(["workload", "args", "steps", "execution_id", "execution"])
 """Namespaces that stay the same while a pipeline runs."""
 
 

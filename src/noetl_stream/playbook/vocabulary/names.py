@@ -104,6 +104,7 @@ NAMESPACE_WORDS: Final[Mapping[str, str]] = {
     "args": "What the arc into this step passes.",
     "keychain": "Secrets, by entry; in tool inputs only.",
     "execution_id": "The id of the execution.",
+    "execution": "When and by what the execution was started: `due`, `started`, `origin`.",
     "steps": "Results of steps.",
     "results": "Results of the tasks of this pipeline.",
     "_prev": "The result of the task before.",

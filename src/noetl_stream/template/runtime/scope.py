@@ -29,6 +29,9 @@ NAMESPACES: Final = frozenset(
 )
 """The namespaces of LANGUAGE §2, and ``token`` of §4, which is for admission guards only."""
 
+SHADOWABLE: Final = frozenset({"execution"})
+"""Namespaces whose name a playbook may use for something of its own, which then is what the bare name means."""
+
 HELPER_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "http": ("status", "headers"),
     "pg": ("code", "sqlstate", "message"),

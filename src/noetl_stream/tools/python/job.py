@@ -69,8 +69,9 @@ def run_job(job: Mapping[str, Any]) -> Any:
 
     Args:
         job: ``code``, ``place`` (``step.task``), ``args``, ``libs`` (name to ``[module, attribute or null]``),
-            ``scope`` (those of ``workload``, ``ctx`` and ``iter`` that the code can see), ``execution_id``,
-            ``idempotency_key``; for a function ``function`` (``module:name``) and ``context``.
+            ``scope`` (those of ``workload``, ``ctx``, ``iter`` and ``execution`` that the code can see, and that no
+            input is called), ``execution_id``, ``idempotency_key``; for a function ``function`` (``module:name``) and
+            ``context``.
 
     Raises:
         JobFailed: ``syntax``, ``exception``, ``invalid_input`` or ``result_not_json``.
@@ -183,7 +184,7 @@ def _variables(job: Mapping[str, Any]) -> dict[str, Any]:
     bound.update({name: value for name, value in args.items() if name.isidentifier() and not keyword.iskeyword(name)})
     bound["args"] = args
     bound["execution_id"] = job["execution_id"]
-    bound.update({name: read_only(value) for name, value in job["scope"].items()})
+    bound.update({name: read_only(value) for name, value in job["scope"].items() if name not in args})
     bound.update({name: _load(f"libs.{name}", *source) for name, source in job["libs"].items()})
     return bound
 

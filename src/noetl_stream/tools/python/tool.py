@@ -17,6 +17,7 @@ from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
+from noetl_stream.template.runtime.scope import SHADOWABLE
 from noetl_stream.tools.capacity import Capacity
 from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
@@ -44,9 +45,9 @@ KILLED: Final = Metric(
 )
 
 _ERROR_FIELDS: Final = ("kind", "message", "code", "retryable", "retry_after_s")
-_SCOPE: Final = ("workload", "ctx", "iter")
-_RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"})
-_GIVEN: Final = _RESERVED | {"input_data", "idempotency_key"}
+_SCOPE: Final = ("workload", "ctx", "iter", "execution")
+_RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"}) - SHADOWABLE
+_GIVEN: Final = _RESERVED | SHADOWABLE | {"input_data", "idempotency_key"}
 _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
 
 

@@ -235,6 +235,8 @@ class Attempts:
                 "iter": self._scope.iter_of(progress, iteration),
                 "execution_id": command.execution_id,
             }
+            if command.execution:
+                seen["execution"] = command.execution
         return ToolCall(
             inputs={**inputs, **task.verbatim} if task.verbatim else inputs,
             knobs=bounded_knobs(tool.spec.knobs, task.knobs, self._dependencies.max_result_bytes),
