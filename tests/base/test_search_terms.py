@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from noetl_stream.model.search_terms import MAX_INPUTS, duration_terms, indexed_inputs, input_terms
+import pytest
+
+from noetl_stream.model.search_terms import (
+    MAX_INPUTS,
+    due_range,
+    due_terms,
+    duration_terms,
+    indexed_inputs,
+    input_terms,
+)
 
 
 def test_inputs_are_the_scalars_of_a_workload_by_path() -> None:
@@ -23,3 +32,36 @@ def test_long_inputs_and_all_beyond_a_number_of_them_are_left_out() -> None:
 def test_a_duration_has_a_term_for_each_mark_that_it_passed() -> None:
     assert duration_terms(999) == set()
     assert duration_terms(61_000) == {"took:1", "took:10", "took:60"}
+
+
+DUE = "2026-12-20T02:30:00+01:00"
+
+
+def test_an_execution_has_a_term_for_its_year_month_and_day() -> None:
+    assert due_terms(DUE) == {"due:", "due:2026", "due:2026-12", "due:2026-12-20"}
+    assert due_terms("") == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "term"),
+    [
+        ("2026-12-20", "due:2026-12-20"),
+        ("2026-12", "due:2026-12"),
+        ("2026-12-20T02..2026-12-20T03", "due:2026-12-20"),
+        ("2026-12-01..2026-12-20", "due:2026-12"),
+        ("2026-12-01..2027-01-20", "due:"),
+        ("2026-12-01..", "due:"),
+    ],
+)
+def test_a_range_is_looked_up_by_what_all_of_it_has(text: str, term: str) -> None:
+    assert due_range(text).term == term
+    assert due_range(text).holds(DUE)
+    assert not due_range(text).holds("")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "..", "today", "2026-13", "2026-12-32", "26-12-20", "2026-12-20..2026-12-01", DUE, "2026-12-20T0"]
+)
+def test_what_is_no_day_or_range_of_days_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no day|range|month|day|isoformat"):
+        due_range(text)

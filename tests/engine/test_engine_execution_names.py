@@ -30,7 +30,8 @@ executor:
     policy: { concurrency: { key: "{{ execution.origin.path }}", limit: 1 } }
 workflow:
 - step: start
-  spec: { policy: { admit: { rules: [ { when: "{{ execution.origin.kind == 'schedule' }}", then: { allow: true } } ] } } }
+  spec:
+    policy: { admit: { rules: [ { when: "{{ execution.origin.kind == 'schedule' }}", then: { allow: true } } ] } }
   loop: { in: "{{ [execution.due] }}", iterator: day }
   tool:
     name: look

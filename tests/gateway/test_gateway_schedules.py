@@ -38,7 +38,17 @@ async def test_a_schedule_is_registered_watched_controlled_and_deleted(api: Desc
     triggered = (await api.call("triggerSchedule", **AT)).body
     assert triggered["cause"] == "trigger"
     started = await api.call("getExecution", execution_id=triggered["execution_id"], query={"wait": "20s"})
-    assert started.body["origin"] == {"kind": "Schedule", "path": "team/yearly", "number": 1}
+    by = {"kind": "schedule", "path": "team/yearly", "number": 1, "execution_id": None}
+    assert started.body["origin"] == by
+    day = started.body["due"][:10]
+    (listed,) = (await api.call("listExecutions", query={"due": day})).body["items"]
+    assert (listed["execution_id"], listed["due"]) == (started.body["execution_id"], started.body["due"])
+    assert (await api.call("listExecutions", query={"due": "1999-01-01..1999-12"})).body["items"] == []
+    refused = await api.call("listExecutions", query={"due": "yesterday"})
+    assert (refused.status, refused.body["hint"]) == (
+        422,
+        "write a day, as 2026-12-20, or a range of days, as 2026-12-01..2026-12-20",
+    )
     assert (await api.call("resumeSchedule", **AT)).body["paused"] is None
     filled = (await api.call("backfillSchedule", body={**span, "overlap": "allow"}, **AT)).body
     assert filled == {"path": "team/yearly", "occurrences": 2}

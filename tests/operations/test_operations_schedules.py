@@ -111,7 +111,7 @@ async def test_an_execution_says_which_schedule_has_started_it(stage: Operations
     triggered = await stage.schedules.run_now(PATH, OPERATOR)
     started = await stage.executions.get(str(triggered.execution_id))
     assert started.origin is not None
-    assert (started.origin.kind, started.origin.path, started.origin.number) == ("Schedule", PATH, triggered.number)
+    assert (started.origin.kind, started.origin.path, started.origin.number) == ("schedule", PATH, triggered.number)
     assert started.principal == OPERATOR
 
 

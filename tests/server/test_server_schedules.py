@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.engine.aggregates.schedules import ScheduleState
 from noetl_stream.model.aggregates import (
     RequestedFact,
+    ScheduleBackfilled,
     ScheduleDeleted,
     ScheduleRegistered,
     ScheduleTerms,
@@ -26,7 +29,9 @@ from noetl_stream.model.aggregates import (
 )
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateRequest
+from noetl_stream.operations.executions.reading.known import listing_of
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
+from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.stores.aggregates import HistoryRow
 from noetl_stream.server.rebuild import rebuild
 from noetl_testkit.memory.store import StagedStore
@@ -34,6 +39,7 @@ from noetl_testkit.memory.store import StagedStore
 PATH = "tests/often"
 SCHEDULE = aggregate_id("starter", PATH)
 MINUTE_S = 60
+DAY_MS = 86_400_000
 
 
 async def asked(stage: Stage, fact: RequestedFact) -> dict[str, Any] | str:
@@ -74,6 +80,41 @@ async def test_an_occurrence_starts_an_execution_and_its_end_is_noted(stage: Sta
     assert (row.status, row.started_ms // 1000 % MINUTE_S) == ("completed", 0)
     await stage.pass_time(3 * MINUTE_S)
     assert [(one.number, one.status) for one in await history(stage)] == [(n, "completed") for n in (4, 3, 2, 1)]
+
+
+DAILY = Timetable(cron=("30 2 * * *",), zone="Europe/Berlin")
+LOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: day, path: tests/day }
+workload: { day: unknown }
+executor:
+  spec: { result: { day: "{{ workload.day }}", due: "{{ execution.due }}", by: "{{ execution.origin.path }}" } }
+workflow: [ { step: start, tool: { kind: noop } } ]
+"""
+
+
+async def test_each_execution_of_a_backfill_knows_its_day_and_is_found_by_it(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    path = await stage.register(LOOK)
+    day = {"day": "{{ schedule.interval.start | date_format('%Y-%m-%d') }}"}
+    terms = ScheduleTerms(playbook=path, timetable=DAILY, workload=day)
+    await asked(stage, ScheduleRegistered("register", PATH, terms=terms, revision=1))
+    until_ms = stage.clock.now_ms() // DAY_MS * DAY_MS
+    await asked(
+        stage, ScheduleBackfilled("b", PATH, from_ms=until_ms - 2 * DAY_MS, before_ms=until_ms, overlap="allow")
+    )
+    await stage.pass_time(MINUTE_S)
+    results = []
+    for entry in reversed(await history(stage)):
+        row = await stage.store.real.execution(str(entry.execution_id))
+        assert row is not None and row.result is not None
+        results.append(codec.decode_json(row.result)["value"])
+        [found] = await stage.store.real.list_executions(listing_of(ExecutionFilter(due=row.due[:10])), 9, None)
+        assert found.execution_id == row.execution_id
+    days = [datetime.fromtimestamp(until_ms / 1000 - ago * 86_400, UTC).date().isoformat() for ago in (3, 2, 1)]
+    assert [(one["day"], one["due"][:10], one["by"]) for one in results] == [(*pair, PATH) for pair in pairwise(days)]
 
 
 async def test_a_schedule_is_due_under_its_next_owner_too(stage: Stage) -> None:

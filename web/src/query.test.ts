@@ -22,6 +22,10 @@ test('a line names what an execution was given, where it failed and how long it 
   expect(filter).toEqual({ ...ALL, key: 'order=A-1', input: ['order.id=A-1', 'name=Ann B'], failed_step: 'charge', longer_than: '15m' })
 })
 
+test.each(['2026-12-20', '2026-12', '2026-12-01..2026-12-20', '2026-12-01..', '..2026-12-20T02:30'])('%s is when executions were due', (due) => {
+  expect(queryOf(`due:${due}`, NOW)).toMatchObject({ faults: [], filter: { ...ALL, due } })
+})
+
 test('a word alone is a path', () => {
   expect(queryOf('team/report', NOW).filter.path).toBe('team/report')
 })
@@ -31,6 +35,8 @@ test.each([
   ['label:env', 'expected label:KEY=VALUE'],
   ['input:env', 'expected input:KEY=VALUE'],
   ['longer-than:soon', 'expected a duration'],
+  ['due:yesterday', 'expected a day'],
+  ['due:..', 'expected a day'],
   ['older-than:soon', 'expected a time'],
   ['colour:red', 'is no filter'],
   ['path:', 'needs a value'],

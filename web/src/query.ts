@@ -13,6 +13,7 @@ export interface Filter {
   failed_step: string | null
   error: string | null
   longer_than: string | null
+  due: string | null
   started_from: string | null
   started_before: string | null
 }
@@ -27,6 +28,7 @@ export const ALL: Readonly<Filter> = {
   failed_step: null,
   error: null,
   longer_than: null,
+  due: null,
   started_from: null,
   started_before: null,
 }
@@ -62,12 +64,14 @@ export const NAMES: Record<string, string> = {
   'failed-step': 'charge',
   error: '"timed out"',
   'longer-than': '15m',
+  due: '2026-12-20',
   since: '2h',
   until: '2026-11-23T06:00Z',
   'older-than': '1d',
 }
 
 const WORD = /([a-z-]+):("[^"]*"?|\S*)|"[^"]*"?|\S+/g
+const DUE = /^(?=\d|\.\.\d)(\d{4}(-\d\d){0,2}(T\d\d(:\d\d)?)?)?(\.\.(\d{4}(-\d\d){0,2}(T\d\d(:\d\d)?)?)?)?$/
 const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 }
 
 export function queryOf(text: string, nowMs: number): Query {
@@ -135,6 +139,10 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
     case 'longer-than':
       if (!/^\d+(\.\d+)?[smhd]$/.test(value)) return 'expected a duration such as 90s, 15m or 12h'
       filter.longer_than = value
+      return ''
+    case 'due':
+      if (!DUE.test(value)) return 'expected a day such as 2026-12-20, or a range such as 2026-12-01..2026-12-20'
+      filter.due = value
       return ''
     case 'since':
     case 'until': {

@@ -181,6 +181,7 @@ export interface BulkRerunRequest {
   input?: string[]
   failed_step?: string | null
   longer_than?: string | null
+  due?: string | null
   ids?: string[] | null
   dry_run?: boolean
   limit?: number
@@ -202,6 +203,7 @@ export interface BulkRetryRequest {
   input?: string[]
   failed_step?: string | null
   longer_than?: string | null
+  due?: string | null
   ids?: string[] | null
   dry_run?: boolean
   limit?: number
@@ -513,6 +515,7 @@ export interface Execution {
   key?: string | null
   inputs?: Record<string, unknown>
   failed_step?: string | null
+  due?: string | null
   result: unknown
   ctx: Record<string, unknown>
   ctx_version: number
@@ -807,6 +810,7 @@ export interface ListedExecution {
   key?: string | null
   inputs?: Record<string, unknown>
   failed_step?: string | null
+  due?: string | null
 }
 
 export interface ListedPlaybook {
@@ -908,9 +912,10 @@ export interface OneVariable {
 }
 
 export interface Origin {
-  kind: string
-  path: string
-  number: number
+  kind: "call" | "client" | "rerun" | "schedule" | "trigger"
+  path: string | null
+  number: number | null
+  execution_id: string | null
 }
 
 export interface ParentExecution {
@@ -1181,6 +1186,7 @@ export interface SelectionRequest {
   input?: string[]
   failed_step?: string | null
   longer_than?: string | null
+  due?: string | null
   ids?: string[] | null
   dry_run?: boolean
   limit?: number

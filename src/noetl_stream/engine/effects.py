@@ -34,7 +34,7 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.model.search_terms import error_terms, input_terms, key_terms, label_terms, step_terms
+from noetl_stream.model.search_terms import due_terms, error_terms, input_terms, key_terms, label_terms, step_terms
 from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan
@@ -190,7 +190,7 @@ def _on_started(
     plan: Plan | None, state: Execution, _fact: events.ExecutionStarted, _position: int
 ) -> Iterator[Effect]:
     labels = state.labels if state.labels is not None else plan.labels if plan is not None else {}
-    if terms := label_terms(labels) | key_terms(state.key) | input_terms(state.inputs):
+    if terms := label_terms(labels) | key_terms(state.key) | input_terms(state.inputs) | due_terms(state.due):
         yield AddTerms(frozenset(terms))
     if state.parent is not None:
         yield InheritSecrets(state.parent.execution_id)

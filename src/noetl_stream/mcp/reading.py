@@ -104,6 +104,9 @@ class ExecutionsWanted(OfList):
     ]
     failed_step: Annotated[str | None, Field(max_length=256, description="The step that failed.")] = None
     longer_than_s: Annotated[float | None, Field(ge=1, description="Ended, after at least so many seconds.")] = None
+    due: Annotated[
+        str | None, Field(max_length=64, description="Due then, by its schedule: 2026-12-20, 2026-12-01..2026-12-20.")
+    ] = None
     started_from: Moment = None
     started_before: Moment = None
     error: Annotated[str | None, Field(max_length=512, description="Words that the error has.")] = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.model.labels import label_text
 
@@ -30,6 +31,12 @@ MAX_INPUT_CHARS: Final = 128
 
 LONGER_THAN_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800)
 """The durations that have a term each: one row for each that an execution exceeded, so none for most."""
+
+_DUE_PARTS: Final = (0, len("2026"), len("2026-12"), len("2026-12-20"))
+"""The beginnings of the time for which an execution was due that have a term each."""
+
+_DUE_WRITTEN: Final = (*_DUE_PARTS[1:], len("2026-12-20T02"), len("2026-12-20T02:30"))
+_FIRST_TIME: Final = "2026-01-01T00:00"
 
 _WORD: Final = re.compile(r"\w+")
 
@@ -73,6 +80,46 @@ def input_terms(inputs: Mapping[str, Any]) -> set[str]:
 def step_terms(step: str) -> set[str]:
     """The term of the step that failed; none if it is empty."""
     return {f"step:{step}"} if step else set()
+
+
+class DueRange(NamedTuple):
+    """Executions that were due between two times, both included whole: each is the beginning of a time as its schedule
+    has it, such as ``2026-12`` or ``2026-12-20``; empty for none.
+    """
+
+    first: str
+    last: str
+
+    @property
+    def term(self) -> str:
+        """The longest term that all of them have."""
+        return f"due:{next(self.first[:part] for part in _DUE_PARTS[::-1] if self.first[:part] == self.last[:part])}"
+
+    def holds(self, due: str) -> bool:
+        """Whether an execution that was due then is one of them."""
+        return bool(due) and self.first <= due[: len(self.first)] and due[: len(self.last)] <= self.last
+
+
+def due_range(text: str) -> DueRange:
+    """Reads a day, or another beginning of a time; or two with ``..`` between them, one of which may be empty.
+
+    Raises:
+        ValueError: it is none.
+    """
+    first, dots, last = text.partition("..")
+    found = DueRange(first, last if dots else first)
+    for part in filter(None, found):
+        if len(part) not in _DUE_WRITTEN:
+            raise ValueError(f"{part!r} is no day or time: write 2026-12-20, 2026-12 or 2026-12-20T02:30")
+        datetime.fromisoformat(part + _FIRST_TIME[len(part) :])
+    if not any(found) or (found.first[: len(found.last)] > found.last[: len(found.first)] and all(found)):
+        raise ValueError("the range is empty")
+    return found
+
+
+def due_terms(due: str) -> set[str]:
+    """The terms of the time for which an execution was due; none if it is empty."""
+    return {f"due:{due[:part]}" for part in _DUE_PARTS} if due else set()
 
 
 def duration_terms(duration_ms: int) -> set[str]:

@@ -204,7 +204,8 @@ class StepPlan(msgspec.Struct, frozen=True):
     ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. With
     ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure that no arc
     handles; that of iterations is in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its tasks
-    that are in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end.
+    that are in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end;
+    ``has_limited_tasks``: so does an attempt of one of its tasks.
     """
 
     name: str
@@ -224,17 +225,13 @@ class StepPlan(msgspec.Struct, frozen=True):
     deadline_s: float | None = None
     schemas: frozenset[str] = frozenset()
     limit: LimitPlan | None = None
+    has_limited_tasks: bool = False
 
     @property
     def admits_at_once(self) -> bool:
         """Whether the step admits tokens without evaluation, and a worker then runs its tasks, without a loop."""
         asks = self.admit is not None or self.join is not None or self.deadline_s is not None
         return bool(self.tasks) and self.loop is None and self.limit is None and not asks
-
-    @property
-    def has_limited_tasks(self) -> bool:
-        """Whether a task of the step's pipeline is limited by a key."""
-        return any(task.limit is not None for task in self.tasks)
 
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""

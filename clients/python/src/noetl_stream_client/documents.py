@@ -632,6 +632,7 @@ class Execution(Document, frozen=True, kw_only=True):
     key: str | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     failed_step: str | None = None
+    due: str | None = None
     result: Any
     ctx: dict[str, Any]
     ctx_version: int
@@ -1018,7 +1019,7 @@ class ListedEvent(Document, frozen=True, kw_only=True):
 
 
 class ListedExecution(Document, frozen=True, kw_only=True):
-    """An execution in a list."""
+    """An execution in a list. `due` is the time of the occurrence that it is for, as its schedule has it."""
 
     execution_id: str
     path: str
@@ -1034,6 +1035,7 @@ class ListedExecution(Document, frozen=True, kw_only=True):
     key: str | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     failed_step: str | None = None
+    due: str | None = None
 
 
 class ListedPlaybook(Document, frozen=True, kw_only=True):
@@ -1160,11 +1162,14 @@ class OneVariable(Document, frozen=True, kw_only=True):
 
 
 class Origin(Document, frozen=True, kw_only=True):
-    """What has started it: a `Schedule` by its path, and the number of the start in its history."""
+    """What has started it: a schedule or trigger by its `path`, with the `number` of the start in its history; or
+    the execution with this id, by a call or as the original of a rerun.
+    """
 
-    kind: str
-    path: str
-    number: int
+    kind: Literal["call", "client", "rerun", "schedule", "trigger"]
+    path: str | None
+    number: int | None
+    execution_id: str | None
 
 
 class ParentExecution(Document, frozen=True, kw_only=True):

@@ -152,6 +152,7 @@ def _values(wanted: ListingFilter, ids: _Range, limit: int) -> dict[str, Any]:
         "started_from_ms": wanted.started_from_ms,
         "started_before_ms": wanted.started_before_ms,
         "longer_than_ms": wanted.longer_than_ms,
+        **dict(zip(("due_first", "due_last"), wanted.due or ("", ""), strict=True)),
     }
 
 
@@ -196,6 +197,9 @@ def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[str]:
         yield "x.started_ms < :started_before_ms"
     if wanted.longer_than_ms is not None:
         yield "x.finished_ms - x.started_ms >= :longer_than_ms"
+    if wanted.due is not None:
+        yield "x.due <> '' and left(x.due, length(:due_first)) >= :due_first"
+        yield "left(x.due, length(:due_last)) <= :due_last"
 
 
 def _id_from(at_ms: int) -> str:

@@ -31,6 +31,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     inputs: tuple[str, ...]
     failed_step: str | None
     longer_than_s: float | None
+    due: str | None
     error: str | None
     older_than_s: float | None
     since_ms: int | None
@@ -54,6 +55,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             inputs=labels_of(self.inputs, "--input"),
             failed_step=self.failed_step,
             longer_than_s=self.longer_than_s,
+            due=self.due,
         )
 
     @property
@@ -109,6 +111,11 @@ filter_options = bundled(
             callback=seconds,
             metavar="TIME",
             help="Match executions that have ended, and took at least so long, e.g. 15m.",
+        ),
+        click.option(
+            "--due",
+            metavar="DAY[..DAY]",
+            help="Match executions that a schedule had due on this day, or in this range of days.",
         ),
         click.option(
             "--since",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # what is shown is there already
         ExecutionDocument,
         FailureDocument,
         ListedExecutionDocument,
+        OriginDocument,
         ReasonDocument,
         WarningDocument,
         WhyDocument,
@@ -66,8 +67,10 @@ def print_execution(found: ExecutionDocument) -> None:
         say(f"key: {found.key}")
     if found.labels:
         say("labels: " + " ".join(f"{name}={cell_text(value)}" for name, value in found.labels.items()))
-    if found.origin is not None:
-        say(f"started: by {found.origin.kind.lower()} {found.origin.path}, number {found.origin.number} of its history")
+    if found.due is not None:
+        say(f"due: {found.due}")
+    if found.origin is not None and found.origin.kind != "client":
+        say(f"started: by {_starter(found.origin)}")
     for token in found.discarded or ():
         say(f"token for {token.step} discarded: {token.reason}")
     _print_warnings([one for one in found.warnings or () if one.kind not in WITH_STATUS], err=False)
@@ -89,6 +92,12 @@ def print_execution(found: ExecutionDocument) -> None:
     if found.result is not None:
         say("result:")
         print_result(found.result)
+
+
+def _starter(origin: OriginDocument) -> str:
+    if origin.path is not None:
+        return f"{origin.kind} {origin.path}, number {origin.number} of its history"
+    return f"a {origin.kind} of {origin.execution_id}" if origin.kind == "rerun" else f"execution {origin.execution_id}"
 
 
 def _print_inputs(execution_id: str, workload: dict[str, Any]) -> None:

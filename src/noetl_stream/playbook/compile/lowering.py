@@ -122,6 +122,7 @@ class Lowering(msgspec.Struct, frozen=True):
             deadline_s=step.deadline_s,
             schemas=frozenset(task.schema.address for task in tasks if task.schema and task.schema.address),
             limit=self._limit(step.limit, bindings.LOOP, step),
+            has_limited_tasks=any(task.limit is not None for task in tasks),
         )
 
     def _limit(self, draft: LimitDraft | None, names: frozenset[str], step: StepDraft | None) -> LimitPlan | None:

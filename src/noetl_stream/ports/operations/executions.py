@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Protocol
 import msgspec
 
 from noetl_stream.model.envelope import EventDocument, Time
-from noetl_stream.model.events import InterventionFact
+from noetl_stream.model.events import InterventionFact, StartedByKind
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import ExecutionStatus, RunStatus
@@ -84,7 +84,7 @@ class RerunOptions(msgspec.Struct, frozen=True, gc=False):
 
 
 class ListedExecutionDocument(Document, frozen=True, kw_only=True):
-    """An execution in a list."""
+    """An execution in a list. ``due`` is the time of the occurrence that it is for, as its schedule has it."""
 
     execution_id: str
     path: str
@@ -100,6 +100,7 @@ class ListedExecutionDocument(Document, frozen=True, kw_only=True):
     key: str | None = None
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     failed_step: str | None = None
+    due: str | None = None
 
 
 class ExecutionPage(DocumentPage[ListedExecutionDocument], frozen=True):
@@ -114,11 +115,14 @@ class ParentExecutionDocument(Document, frozen=True):
 
 
 class OriginDocument(Document, frozen=True):
-    """What has started it: a ``Schedule`` by its path, and the number of the start in its history."""
+    """What has started it: a schedule or trigger by its ``path``, with the ``number`` of the start in its history; or
+    the execution with this id, by a call or as the original of a rerun.
+    """
 
-    kind: str
-    path: str
-    number: int
+    kind: StartedByKind
+    path: str | None
+    number: int | None
+    execution_id: str | None
 
 
 class StepSummaryDocument(Document, frozen=True):

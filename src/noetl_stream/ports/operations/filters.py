@@ -26,6 +26,10 @@ class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     inputs: Annotated[Mapping[str, str], Named("input"), Default({})] = {}
     failed_step: Annotated[str | None, Meta(description="The step that failed.", min_length=1, max_length=256)] = None
     longer_than_s: Annotated[float | None, Meta(description="It has ended, and took at least so long: 90s, 2h.")] = None
+    due: Annotated[
+        str | None,
+        Meta(description="Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.", max_length=64),
+    ] = None
     scope: ItemsBelow = ()
 
     @property

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from noetl_stream.model.search_terms import DueRange
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.stores.aggregates import AggregateParts, AggregateStore, LimitSlotKey, LimitSlotRow, LimitStore
 from noetl_stream.ports.stores.cursors import Cursors
@@ -80,8 +81,8 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object, which a
     start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``key`` is its business
     key, empty until it has started. It is found by its ``inputs`` by path, a
-    JSON object, and by its ``failed_step``, empty if none failed. ``stored_bytes`` are those
-    of the objects that its workers have stored.
+    JSON object, by its ``failed_step``, empty if none failed, and by when it was ``due``. ``stored_bytes`` are those of
+    the objects that its workers have stored.
     """
 
     written_once = frozenset({"execution_id", "trace_id", "rerun_of"})
@@ -112,6 +113,7 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     key: str = ""
     inputs: Json = b"{}"
     failed_step: str = ""
+    due: str = ""
 
 
 class RequestRow(Row, frozen=True, kw_only=True):
@@ -254,6 +256,7 @@ class ListingFilter(msgspec.Struct, frozen=True, gc=False):
         scope: Below any of these paths, none of which is below another; empty: anywhere. Nothing else is looked at to
             find them; ``path`` is not used then.
         longer_than_ms: Ended, and took at least so long.
+        due: Due in this range.
     """
 
     statuses: Sequence[str] = ()
@@ -263,6 +266,7 @@ class ListingFilter(msgspec.Struct, frozen=True, gc=False):
     started_before_ms: int | None = None
     scope: Sequence[str] = ()
     longer_than_ms: int | None = None
+    due: DueRange | None = None
 
 
 class ListedExecution(msgspec.Struct, frozen=True, gc=False):
@@ -281,6 +285,7 @@ class ListedExecution(msgspec.Struct, frozen=True, gc=False):
     key: str
     inputs: bytes
     failed_step: str
+    due: str
 
 
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):

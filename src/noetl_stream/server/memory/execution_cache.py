@@ -401,6 +401,7 @@ async def stub_of(row: ExecutionRow, store: Store) -> Execution:
         stored_bytes=row.stored_bytes,
         key=row.key,
         failed_step=row.failed_step,
+        due=row.due,
     )
 
 

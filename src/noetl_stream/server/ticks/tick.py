@@ -460,6 +460,7 @@ def execution_row(
         key=state.key,
         inputs=codec.encode(state.inputs) if state.inputs else EMPTY,
         failed_step=state.failed_step,
+        due=state.due,
     )
 
 

@@ -10,6 +10,7 @@ from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.events.composite import StepRan, TaskRan, TokenPassed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.json import codec
+from noetl_stream.model.search_terms import due_range, due_terms
 from noetl_stream.ports.stores.store import (
     ExecutionRow,
     InboxRow,
@@ -121,7 +122,22 @@ class ReadingConformance:
         assert await listed(store, ListingFilter(["running"], "p"), 9, "02-a") == ["00-a"]
         assert await listed(store, ListingFilter(["failed"])) == []
         newest = (await store.list_executions(ListingFilter(), 1, None))[0]
-        assert astuple(newest) == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}", "", b"{}", "")
+        assert astuple(newest) == (
+            "05-Z",
+            "completed",
+            "q",
+            "1",
+            1_000,
+            5,
+            "digest",
+            1_003,
+            None,
+            b"{}",
+            "",
+            b"{}",
+            "",
+            "",
+        )
 
     async def test_recent_executions_are_those_of_exactly_one_path_newest_first(self, store: Store) -> None:
         rows = [
@@ -301,6 +317,26 @@ class ListingConformance:
             wanted = replace(others, terms=["took:10"], longer_than_ms=10_000)
             assert await listed(store, wanted) == ["3", "2"]
             assert await listed(store, replace(wanted, longer_than_ms=10_001)) == ["3"]
+
+    async def test_a_range_of_times_that_executions_were_due_has_both_ends_whole(self, store: Store) -> None:
+        due = ["2026-11-30T23:30:00+01:00", "2026-12-01T00:30:00+01:00", "2026-12-20T02:30:00+01:00", ""]
+        rows = [execution_row(str(number), due=one, path="p") for number, one in enumerate(due)]
+        terms = [term for row in rows for term in terms_of([row], *due_terms(row.due))]
+        await committed(store, executions=rows, terms=terms)
+        wanted = {
+            "2026-12-01": ["1"],
+            "2026-12": ["2", "1"],
+            "2026": ["2", "1", "0"],
+            "2026-11-30..2026-12-01": ["1", "0"],
+            "2026-11-30T23:30..2026-12-01": ["1", "0"],
+            "2026-11-30T23:31..2026-12-19": ["1"],
+            "2026-12-02..": ["2"],
+            "..2026-11": ["0"],
+        }
+        for text, found in wanted.items():
+            chosen = due_range(text)
+            for others in (ListingFilter(), ListingFilter(path="p"), ListingFilter(scope=("p",))):
+                assert await listed(store, replace(others, terms=[chosen.term], due=chosen)) == found, text
 
     async def test_a_list_shows_labels_and_errors(self, store: Store) -> None:
         row = execution_row("a", error=b'{"kind":"sql"}', labels=b'{"team":"data"}')

@@ -39,6 +39,7 @@ function options(filter: Filter): string[] {
     ['--failed-step', filter.failed_step],
     ['--error', filter.error],
     ['--longer-than', filter.longer_than],
+    ['--due', filter.due],
     ['--since', filter.started_from],
     ['--until', filter.started_before],
   ]

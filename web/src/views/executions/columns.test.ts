@@ -11,7 +11,7 @@ const REFUND = {
 
 test('a label or an input of any execution that is shown may be a column', () => {
   expect(offered([REFUND], ['label:gone'])).toEqual([
-    ...['Execution', 'Key', 'Labels', 'Failed step', 'Started', 'Duration'],
+    ...['Execution', 'Key', 'Labels', 'Failed step', 'Due', 'Started', 'Duration'],
     ...['label:team', 'label:tier', 'input:order.id', 'input:rush', 'label:gone'],
   ])
 })

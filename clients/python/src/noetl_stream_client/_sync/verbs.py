@@ -88,6 +88,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> documents.ExecutionPage:
@@ -102,6 +103,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             limit: Maximum number of items.
             cursor: `next` of the page before.
         """
@@ -123,6 +125,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
         bars: int | None = None,
     ) -> documents.ExecutionHistogram:
         """Count executions by status over the time of their start.
@@ -138,6 +141,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             bars: At most so many.
         """
         return self._ask("count_executions", documents.ExecutionHistogram, locals())
@@ -159,6 +163,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
     ) -> documents.ExecutionGroups:
         """Count executions by status and by path or a label.
 
@@ -172,6 +177,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
         """
         return self._ask("group_executions", documents.ExecutionGroups, locals())
 
@@ -550,6 +556,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
         limit: int | None = None,
@@ -569,6 +576,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
         """
         return self._ask("cancel_executions", documents.Bulk, locals())
@@ -589,6 +597,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
         limit: int | None = None,
@@ -608,6 +617,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
         """
         return self._ask("pause_executions", documents.Bulk, locals())
@@ -628,6 +638,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
         limit: int | None = None,
@@ -647,6 +658,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
         """
         return self._ask("resume_executions", documents.Bulk, locals())
@@ -667,6 +679,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
         limit: int | None = None,
@@ -689,6 +702,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
             priority: Default: that of the original.
         """
@@ -711,6 +725,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
         limit: int | None = None,
@@ -733,6 +748,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
             priority: Default: that of the original.
         """
@@ -754,6 +770,7 @@ class Verbs(Asking):
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
         longer_than: timedelta | str | None = None,
+        due: str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
         limit: int | None = None,
@@ -773,6 +790,7 @@ class Verbs(Asking):
             key: Its business key.
             failed_step: The step that failed.
             longer_than: It has ended, and took at least so long: 90s, 2h.
+            due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
         """
         return self._ask("delete_executions", documents.Bulk, locals())

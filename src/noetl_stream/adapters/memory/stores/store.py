@@ -466,6 +466,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
             and (wanted.started_from_ms is None or row.started_ms >= wanted.started_from_ms)
             and (wanted.started_before_ms is None or row.started_ms < wanted.started_before_ms)
             and (wanted.longer_than_ms is None or _took_ms(row) >= wanted.longer_than_ms)
+            and (wanted.due is None or wanted.due.holds(row.due))
         ]
         return sorted(chosen, key=lambda row: row.execution_id, reverse=True)
 

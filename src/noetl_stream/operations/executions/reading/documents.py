@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from noetl_stream.concurrency import beside
 from noetl_stream.errors import BlobMissing, NotFound
@@ -62,6 +62,7 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
         key=row.key or None,
         inputs=codec.decode_json(row.inputs),
         failed_step=row.failed_step or None,
+        due=row.due or None,
         error=error_of(row),
     )
 
@@ -104,7 +105,7 @@ def execution_document(
         priority=asked if started is None else started.priority,
         workload=None if started is None else within_size(started.workload),
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
-        origin=_origin_of(requested),
+        origin=None if requested is None else OriginDocument(*astuple(requested.started_by)),
         steps=steps,
         waits=None if waits is None else list(waits),
     )
@@ -116,11 +117,6 @@ def _started(journal: Sequence[StoredEvent]) -> ExecutionStarted | None:
             fact = codec.decode_fact(event.data)
             return fact if isinstance(fact, ExecutionStarted) else None
     return None
-
-
-def _origin_of(requested: ExecutionRequested | None) -> OriginDocument | None:
-    origin = requested.origin if requested is not None else None
-    return None if origin is None else OriginDocument(origin.kind, origin.path, origin.number)
 
 
 def error_of(row: ExecutionRow | ListedExecution) -> ErrorInfo | None:

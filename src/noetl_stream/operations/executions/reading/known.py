@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.model.search_terms import LONGER_THAN_S, input_terms, key_terms, label_terms, step_terms, word_terms
+from noetl_stream.model.search_terms import (
+    LONGER_THAN_S,
+    due_range,
+    input_terms,
+    key_terms,
+    label_terms,
+    step_terms,
+    word_terms,
+)
 from noetl_stream.model.status import STATUSES
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.ports.operations.filters import ExecutionFilter
@@ -58,8 +66,14 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
     longest = max((one for one in LONGER_THAN_S if one <= (chosen.longer_than_s or 0)), default=None)
     if chosen.longer_than_s is not None and longest is None:
         raise UsageError("executions are found by a duration of at least 1s")
+    try:
+        due = None if chosen.due is None else due_range(chosen.due)
+    except ValueError as error:
+        hint = "write a day, as 2026-12-20, or a range of days, as 2026-12-01..2026-12-20"
+        raise UsageError(f"{chosen.due!r} is no time at which executions are due: {error}", hint=hint) from None
     terms = label_terms(chosen.labels) | key_terms(chosen.key or "") | input_terms(chosen.inputs)
     terms |= step_terms(chosen.failed_step or "") | words | ({f"took:{longest}"} if longest else set())
+    terms |= {due.term} if due else set()
     path = None if chosen.path is None else chosen.path.strip("/")
     return ListingFilter(
         statuses=chosen.status,
@@ -69,4 +83,5 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
         started_before_ms=chosen.started_before_ms,
         scope=(path,) if path is not None and chosen.scope else tuple(chosen.scope),
         longer_than_ms=None if chosen.longer_than_s is None else round(chosen.longer_than_s * 1000),
+        due=due,
     )

@@ -65,6 +65,7 @@ const NAMESPACES: Record<string, string> = {
   outcome: 'of the task, in its policy',
   event: 'how the step ended, in arcs',
   execution_id: '',
+  execution: 'when and by what it was started',
   _prev: 'result of the task before',
   _attempt: 'from 1',
 }
@@ -76,6 +77,8 @@ const FIELDS: Record<string, string[]> = {
   event: ['name', 'status', 'result', 'error', 'loop'],
   'event.loop': ['count', 'ok', 'failed', 'skipped', 'failed_leaves'],
   'event.error': ['kind', 'message'],
+  execution: ['due', 'started', 'origin'],
+  'execution.origin': ['kind', 'path', 'number', 'execution_id'],
 }
 const RESULT = ['data', 'outcome', 'results']
 
