@@ -32,7 +32,7 @@ spec:
   key: "{{ event.json.after }}"
 """
 FAILURES = TRIGGER.replace("webhook: { verify: github, credential: github_webhook }", "execution: { path: shop/* }")
-ENDED = "{ execution_id: e, path: shop/orders, status: failed }"
+ENDED = "{ execution_id: e, path: shop/orders, status: failed, error: { kind: sql } }"
 
 
 def test_an_event_says_what_it_would_start(playbook: Callable[..., Path]) -> None:
@@ -44,6 +44,7 @@ def test_an_event_says_what_it_would_start(playbook: Callable[..., Path]) -> Non
         "workload": {"commit": 61137},
         "key": "61137",
         "reason": None,
+        "fault": None,
     }
     assert noetl("trigger", "test", file, "--event", event).stdout.startswith("starts: true\n")
 
@@ -54,6 +55,27 @@ def test_an_event_that_starts_nothing_says_why(playbook: Callable[..., Path]) ->
     assert (found.returncode, found.stderr) == (0, "")
     assert "`when` does not hold" in found.stdout
     assert noetl("trigger", "test", file, "--event", event, "-o", "name").stdout == "ignored\n"
+
+
+def test_what_a_trigger_cannot_do_fails_its_test(playbook: Callable[..., Path]) -> None:
+    file, event = playbook(TRIGGER), playbook("json: { ref: refs/heads/main }", "event.yaml")
+    found = noetl("trigger", "test", file, "--event", event, "-o", "json")
+    assert found.returncode == 1
+    shown = json.loads(found.stdout)
+    assert (shown["fault"], "`event.json.after` is undefined" in shown["reason"]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ("status: failed", "an end with status `failed` has an error"),
+        ("status: completed, error: { kind: sql }", "an end with status `completed` has no error"),
+    ],
+)
+def test_an_end_that_no_execution_has_is_refused(playbook: Callable[..., Path], event: str, said: str) -> None:
+    file = playbook(FAILURES.partition("  when:")[0] + "  playbook: a\n")
+    given = playbook(f"{{ execution_id: e, path: shop/orders, {event} }}", "event.yaml")
+    assert said in one_clear_line(noetl("trigger", "test", file, "--event", given))
 
 
 def test_an_end_of_another_playbook_starts_nothing(playbook: Callable[..., Path]) -> None:
@@ -78,10 +100,10 @@ def test_a_message_is_tested_with_its_subject(playbook: Callable[..., Path]) -> 
 def test_what_no_event_has_is_refused_in_the_trigger_and_in_the_event(playbook: Callable[..., Path]) -> None:
     """An alert that names what no error has would say None, or fail, each time that it is needed."""
     alert = (
-        FAILURES.partition("  when:")[0]
+        FAILURES.partition("  when:")[0].replace("shop/*", "shop/*, status: [ failed ]")
         + "  notify: { command: [ cat ] }\n  workload: { text: '{{ event.error.%s }}' }\n"
     )
-    event = playbook("{ execution_id: e, path: shop/orders, status: failed, error: { kind: sql } }", "event.yaml")
+    event = playbook(ENDED, "event.yaml")
     wrong = playbook(alert % "reason", "wrong.yaml")
     for command in (("playbook", "check"), ("trigger", "test", "--event", event)):
         found = noetl(*command, wrong)
@@ -90,7 +112,7 @@ def test_what_no_event_has_is_refused_in_the_trigger_and_in_the_event(playbook: 
     right = playbook(alert % "kind", "right.yaml")
     found = only_json(noetl("trigger", "test", right, "--event", event, "-o", "json"))
     assert found["workload"] == {"message": {"text": "sql"}}
-    strange = playbook(ENDED.replace(" }", ", error: { kind: sql, reason: away } }"), "strange.yaml")
+    strange = playbook(ENDED.replace("kind: sql", "kind: sql, reason: away"), "strange.yaml")
     assert "unknown field `reason`" in one_clear_line(noetl("trigger", "test", right, "--event", strange))
 
 

@@ -352,11 +352,11 @@ async def test_a_trigger_that_could_not_handle_an_event_of_the_last_day_is_named
     with_trigger(stage, faults=faults)
     found = (await examined(ports_of(stage)))["triggers"]
     assert (found.verdict, found.says) == (
-        "warning",
+        "wrong",
         "1 trigger with faults in the last day: etl/sales_alert (12); "
         "event 40 of etl/sales_alert: cannot be evaluated: x is undefined",
     )
-    assert found.mend.startswith("noetl-stream trigger history etl/sales_alert --status ignored")
+    assert found.mend.startswith("noetl-stream trigger event etl/sales_alert 40")
 
     with_trigger(stage, faults=replace(faults, at_ms=stage.clock.now_ms() - DAY_MS))
     assert (await examined(ports_of(stage)))["triggers"].verdict == "ok"

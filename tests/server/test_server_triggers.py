@@ -27,8 +27,9 @@ from noetl_stream.model.aggregates import (
     Verification,
     aggregate_id,
 )
-from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.model.ids import partition_of
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.events import CancelRequested, ExecutionRequested
+from noetl_stream.model.ids import partition_of, uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
@@ -255,7 +256,11 @@ async def test_a_trigger_is_told_the_result_the_workload_and_the_keys_of_ctx_tha
     first = await stage.submit(TOLD)
     await stage.ended(first)
     await stage.pass_time(10)
-    assert await told(stage) == {
+    event = await told(stage)
+    row = await stage.store.real.execution(first)
+    assert row is not None and row.finished_ms is not None
+    assert (event.pop("started"), event.pop("finished")) == (iso(row.started_ms), iso(row.finished_ms))
+    assert event == {
         "execution_id": first,
         "path": "tests/told",
         "status": "completed",
@@ -276,6 +281,20 @@ async def test_a_trigger_is_told_why_an_execution_failed(stage: Stage) -> None:
     error = (await told(stage))["error"]
     assert (error["kind"], error["step"], error["task"]) == ("expression_error", "start", "work")
     assert "no.such" in error["message"]
+
+
+async def test_a_trigger_is_told_why_an_execution_was_cancelled_and_of_the_day_it_was_for(stage: Stage) -> None:
+    await stage.server()
+    await registered(stage, execution=EndedExecutions(path="tests/told", status=("cancelled",)))
+    await stage.pass_time(2 * READ_EVERY_S)
+    running = uuid7(stage.clock.now_ms(), bytes(10))
+    await stage.request(running, "start", TOLD, due="2026-12-20T02:30:00+01:00")
+    await stage.ask(running, CancelRequested("cancel", reason="no stock"))
+    await stage.ended(running)
+    await stage.pass_time(10)
+    event = await told(stage)
+    assert (event["error"]["kind"], event["error"]["message"]) == ("cancelled", "no stock")
+    assert event["due"] == "2026-12-20T02:30:00+01:00"
 
 
 async def test_what_makes_an_event_of_an_end_too_large_is_left_out_and_named(stage: Stage) -> None:
@@ -304,7 +323,7 @@ async def test_triggers_that_name_the_same_keys_share_one_event_of_an_end(stage:
     assert after is not None
     ends = EndTriggers(stage.store)
     await ends.refresh(0)
-    facts = [message.fact for message, _ in ends.end_messages(after, {}, after.at_ms)]
+    facts = [message.fact for message, _ in ends.end_messages(after, {}, 0, after.at_ms)]
     events = {id(fact.ended): fact.ended.ctx for fact in facts if isinstance(fact, ExecutionEnded)}
     assert len(facts) == len(wanted)
     assert sorted(map(len, events.values())) == [0, 1, 2]

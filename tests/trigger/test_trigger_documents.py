@@ -135,6 +135,37 @@ def test_a_template_that_reads_what_no_event_has_is_refused(spec: str, words: st
     assert not words or words in errors[0].message
 
 
+ENDS_OF_A = "execution: { path: a }"
+ENDED_BADLY = "execution: { path: a, status: [ failed, cancelled ] }"
+
+
+@pytest.mark.parametrize(
+    ("spec", "severity", "words"),
+    [
+        (reads(ENDS_OF_A, "event.status + 1"), "error", "for any event: can only concatenate"),
+        (reads(ENDS_OF_A, "event.started | date_add(1)"), "error", "for any event"),
+        (reads("nats: { stream: A }", "event.subject.upper() + event.sequence"), "error", "for any event"),
+        (reads("webhook: { verify: none }", 'event.time | date_format("%Q")'), "error", "does not know `%Q`"),
+        (
+            reads(ENDS_OF_A, "event.error.message"),
+            "warning",
+            "for an end with status `completed`: `event.error.message`",
+        ),
+        (reads(ENDS_OF_A, 'event.due | date_trunc("day")'), "warning", "that has null as `version`, `url`, `due`"),
+        (reads(ENDED_BADLY, "event.error.message"), "", ""),
+        (reads(ENDS_OF_A, 'event.error.message if event.error else "well"'), "", ""),
+        (reads(ENDS_OF_A, 'event.error.message | default("")'), "", ""),
+        (f"{reads(ENDS_OF_A, 'event.error.message')}\nwhen: \"{{{{ event.status == 'failed' }}}}\"", "", ""),
+        (reads(ENDS_OF_A, "event.result.rows + 1"), "", ""),
+        (reads(ENDS_OF_A, 'event.started | date_format("%Y-%m-%d")'), "", ""),
+    ],
+)
+def test_a_template_is_tried_for_each_sort_of_event_that_may_come(spec: str, severity: str, words: str) -> None:
+    found = [one for one in found_in(spec) if one.code == "cannot_render"]
+    assert [one.severity for one in found] == ([severity] if severity else [])
+    assert all(words in one.message for one in found)
+
+
 @pytest.mark.parametrize(
     ("spec", "severity", "hint"),
     [

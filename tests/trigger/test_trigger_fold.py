@@ -40,7 +40,7 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import is_uuid7, uuid7
 from noetl_stream.model.json import codec
-from noetl_stream.model.status import Rejection
+from noetl_stream.model.status import EndStatus, Rejection
 
 PATH, BY = "shop/pushes", "token:ann"
 ID = aggregate_id("starter", PATH)
@@ -48,6 +48,7 @@ TERMS = TriggerTerms(playbook="shop/build", webhook=Verification(form="none"), w
 ENDS = TriggerTerms(playbook="shop/build", execution=EndedExecutions(path="shop/*"))
 KIND = TriggerKind()
 NOW_MS = 1_800_000_000_000
+NOW = "2027-01-15T08:00:00.000+00:00"
 REVOKED = "token:ann is revoked or has expired"
 
 
@@ -133,10 +134,32 @@ def test_an_event_starts_an_execution_in_the_name_of_who_registered_it() -> None
     assert request.origin is not None
     assert (request.origin.kind, request.origin.path, request.origin.number) == ("Trigger", PATH, 1)
     [entry] = folded.history
-    assert (entry.number, entry.status, entry.body["event"]) == (1, "started", {"json": {"n": 7}})
+    assert (entry.number, entry.status, entry.body["event"]) == (1, "started", {"time": NOW, "json": {"n": 7}})
     assert is_uuid7(str(entry.execution_id))
     assert folded.answer == {"path": PATH, "number": 1, "status": "started", "execution_id": entry.execution_id}
     assert fold(state, event(7)) == folded, "deciding twice decides alike"
+
+
+def test_an_event_of_a_webhook_knows_when_it_came_also_when_it_is_sent_again() -> None:
+    state = registered(replace(TERMS, workload={"at": "{{ event.time }}"}))
+    folded = fold(state, event())
+    assert requested(folded).workload == {"at": NOW}
+    again = EventReceived("again", PATH, BY, event=folded.history[0].body["event"], resent=1)
+    assert requested(fold(state, again, at_ms=NOW_MS + 60_000)).workload == {"at": NOW}
+
+
+@pytest.mark.parametrize(
+    ("playbook", "status", "faults"),
+    [(f"{PATH}/notify", "failed", 1), (f"{PATH}/notify", "cancelled", 0), ("shop/build", "failed", 0)],
+)
+def test_a_notification_that_failed_is_a_fault(playbook: str, status: EndStatus, faults: int) -> None:
+    state = registered(replace(TERMS, playbook=playbook))
+    folded = fold(state, StartedEnded("e1", 3, status, "http_error"))
+    assert folded.state is not None
+    assert (folded.faults, folded.state.faults.count) == (faults, faults)
+    if faults:
+        last = folded.state.faults
+        assert (last.number, last.reason) == (3, "its notification failed (http_error): execution e1")
 
 
 def test_an_execution_has_the_labels_that_its_trigger_makes_of_the_event() -> None:
@@ -326,8 +349,8 @@ def test_events_beyond_the_rate_wait_and_start_at_its_pace_in_order() -> None:
     assert KIND.timers(state) == {"start": NOW_MS + 1_000}
     folded = fold(state, TimerDue("start", NOW_MS + 1_000), at_ms=NOW_MS + 2_500)
     assert [(one.number, one.status, one.body["event"]) for one in folded.history] == [
-        (3, "started", {"json": {"n": 2}}),
-        (4, "started", {"json": {"n": 3}}),
+        (3, "started", {"time": NOW, "json": {"n": 2}}),
+        (4, "started", {"time": NOW, "json": {"n": 3}}),
     ]
     assert folded.state is not None
     assert KIND.timers(folded.state) == {"start": NOW_MS + 3_000}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
+from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, reason_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_members
 from noetl_stream.cli.base.verbs import shows
@@ -21,7 +22,9 @@ if TYPE_CHECKING:  # the list of commands starts faster
 
 
 class TestedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trigger makes of an event: whether it would start ``playbook``, else ``reason`` why not."""
+    """What a trigger makes of an event: whether it would start ``playbook``, else ``reason`` why not, and whether that
+    is a fault of the trigger.
+    """
 
     __test__ = False  # not a test case, whatever pytest makes of its name
 
@@ -30,6 +33,7 @@ class TestedEvent(msgspec.Struct, frozen=True, kw_only=True):
     workload: dict[str, Any] | None = None
     key: str | None = None
     reason: str | None = None
+    fault: bool | None = None
 
 
 @click.group()
@@ -67,7 +71,8 @@ def resend() -> None:
     "--event", "event", required=True, type=click.Path(path_type=Path), help="File with the event, as YAML or JSON."
 )
 @form_option("text")
-def tested(file: Path, event: Path, output: str) -> None:
+@click.pass_context
+def tested(ctx: click.Context, file: Path, event: Path, output: str) -> None:
     """Show what the trigger in FILE makes of an event.
 
     Needs no servers, starts nothing, and checks no signature. The event of a webhook has `headers`, `query`, and `body`
@@ -75,11 +80,14 @@ def tested(file: Path, event: Path, output: str) -> None:
     `execution_id`, `path`, `status`, `labels`, `error`.
 
     \b
-    Exit code: 0 it is shown, also if nothing would start    2 the trigger or the event is invalid
+    Exit code: 0 it is shown, also if nothing would start    1 the trigger cannot do with it what it says
+               2 the trigger or the event is invalid
     """
     document = _document(str(file), read_playbook(file))
     found = _tested(document, _event_in(event))
     print_document(found, output, lambda one: "starts" if one.starts else "ignored", print_members)
+    if found.fault:
+        ctx.exit(ExitCode.FAILED)
 
 
 def _event_in(file: Path) -> Any:
@@ -94,19 +102,24 @@ def _event_in(file: Path) -> Any:
 
 
 def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
-    from noetl_stream.playbook.trigger.matching import Ignored, Rules, concerns, match, read_event
+    from noetl_stream.playbook.trigger.matching import Fault, Ignored, Rules, concerns, match, read_event
     from noetl_stream.trigger.stream_messages import subject_matches
 
     terms = document.terms
     event = read_event(terms.source, given, terms.nats.format if terms.nats is not None else "json")
     wanted = terms.execution
+    if wanted is not None and (event["error"] is None) != (event["status"] == "completed"):
+        has = "no error" if event["status"] == "completed" else "an error"
+        raise UsageError(
+            f"an end with status `{event['status']}` has {has}", hint="write error: { kind: …, message: … }"
+        )
     if wanted is not None and not concerns(wanted, event["path"], event["labels"], event["status"]):
         return TestedEvent(starts=False, reason="path, labels or status are others than those of `on.execution`")
     if terms.nats is not None and not subject_matches(terms.nats.subject, event["subject"]):
         return TestedEvent(starts=False, reason="the subject is another than that of `on.nats`")
     found = match(Rules.from_terms(terms), event)
     if isinstance(found, Ignored):
-        return TestedEvent(starts=False, reason=found.reason)
+        return TestedEvent(starts=False, reason=found.reason, fault=isinstance(found, Fault) or None)
     named = terms.playbook if terms.version is None else f"{terms.playbook}@{terms.version}"
     return TestedEvent(starts=True, playbook=named, workload=found.workload, key=found.key or None)
 

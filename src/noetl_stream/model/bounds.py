@@ -19,6 +19,7 @@ MAX_CHARS: Final[Mapping[str, int]] = {
     "reason": 4096,
     "correlation_id": 1024,
     "caller_span": 32,
+    "due": 64,
     "signal": 256,
     "step": 256,
     "step_run_id": 128,

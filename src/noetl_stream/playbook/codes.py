@@ -87,6 +87,7 @@ Code = Literal[
     "unknown_zone",
     "uneven_step",
     "constant_key",
+    "cannot_render",
     "trigger_circle",
     "file_unreadable",
     "not_a_playbook",

@@ -7,9 +7,9 @@ that is :data:`msgspec.UNSET` is absent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec.inspect import (
@@ -24,20 +24,30 @@ from msgspec.inspect import (
     type_info,
 )
 
-from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, StreamFilter, Verification
+from noetl_stream.model.aggregates import (
+    UNTIMED,
+    EndedExecution,
+    EndedExecutions,
+    EndError,
+    EventSource,
+    StreamFilter,
+    Verification,
+)
+from noetl_stream.model.status import EndStatus
 from noetl_stream.trigger.signatures import secret_headers
 
 Path = tuple[str, ...]
 
 
 class WebhookEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery to a webhook. Names of headers are lower-case; of a repeated field of the query or the form the last
-    counts.
+    """A delivery to a webhook at a time. Names of headers are lower-case; of a repeated field of the query or the form
+    the last counts.
 
     ``body`` is absent if it is not UTF-8, ``json`` and ``form`` if the body is none.
     """
 
     method: Literal["POST"]
+    time: str
     query: dict[str, str]
     headers: dict[str, str]
     body: str | msgspec.UnsetType = msgspec.UNSET
@@ -72,6 +82,13 @@ class UnknownPath(NamedTuple):
     known: Collection[str] = ()
 
 
+class Sample(NamedTuple):
+    """An event for which templates are tried; ``label`` names its sort."""
+
+    label: str
+    event: msgspec.Struct
+
+
 class EventShape(msgspec.Struct, frozen=True):
     """The shape of the events that one trigger receives.
 
@@ -103,7 +120,7 @@ class EventShape(msgspec.Struct, frozen=True):
                     narrowed["path",] = LiteralType((path,))
                 if status:
                     narrowed["status",] = LiteralType(status)
-                    narrowed |= {} if "failed" in status else {("error",): None}
+                    narrowed |= {} if {"failed", "cancelled"} & {*status} else {("error",): None}
                     narrowed |= {} if "completed" in status else {("result",): None}
                 return cls(source, narrowed, ctx=keys)
         return cls(source)
@@ -135,6 +152,27 @@ class EventShape(msgspec.Struct, frozen=True):
             here = _without_null(here)
         return None
 
+    def is_known(self, path: Path) -> bool:
+        """Whether the value at a path is of a type that the model says, and no mapping."""
+        here: Type = _model(self.source)
+        for key in path[1:]:
+            fields = {field.name: field.type for field in here.fields} if isinstance(here, StructType) else {}
+            if key not in fields:
+                return False
+            here = _without_null(fields[key])
+        return not isinstance(here, AnyType | DictType | StructType)
+
+    def samples(self) -> Iterator[Sample]:
+        """An event of each sort that the trigger may receive, with all that an event may lack, and without it."""
+        if self.source == "webhook":
+            yield Sample("a delivery", WebhookEvent(method="POST", time=UNTIMED, query={}, headers={}, body="text"))
+        elif self.source == "nats":
+            event = StreamEvent(subject="orders", stream="ORDERS", sequence=1, time=UNTIMED, data="", headers={})
+            yield Sample("a message", event)
+        else:
+            for status in self.words(("event", "status")):
+                yield from _sample_ends(cast(EndStatus, status), "".join(self.words(("event", "path"))))
+
     def words(self, path: Path) -> tuple[str, ...]:
         """All values that the text at a path of the event may have; empty if there are others."""
         found = self.narrowed.get(path[1:])
@@ -152,6 +190,17 @@ class EventShape(msgspec.Struct, frozen=True):
         if name in self.left_out:
             return UnknownPath(f"`event.headers` has no `{name}`: what shows who sent an event is left out of it", name)
         return None
+
+
+def _sample_ends(status: EndStatus, path: str) -> Iterator[Sample]:
+    """Ends of an execution that a schedule has started, with a version and a link, and of one without."""
+    error = None if status == "completed" else EndError("http_error", "404", "fetch", "get", "404")
+    known: dict[str, Any] = {"execution_id": "execution-1", "path": path or "folder/name", "status": status}
+    full = EndedExecution(**known, version="1", error=error, url="https://noetl.example.com", due=UNTIMED)
+    yield Sample(f"an end with status `{status}`", full)
+    bare = EndedExecution(**known, error=error and EndError(error.kind, error.message))
+    absent = "`version`, `url`, `due`" + (", `error.step`, `error.task`, `error.code`" if error else "")
+    yield Sample(f"an end with status `{status}` that has null as {absent}", bare)
 
 
 @lru_cache

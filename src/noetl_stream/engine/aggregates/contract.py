@@ -118,6 +118,7 @@ class Folded(msgspec.Struct, Generic[State], frozen=True, gc=False):
         history: New and changed entries.
         answer: The answer to the client of a request, or why it is refused.
         slots: The changed slots of a limit, by holder; ``None`` for a returned one.
+        faults: How often a trigger could not do what it says.
     """
 
     state: State | None
@@ -125,6 +126,7 @@ class Folded(msgspec.Struct, Generic[State], frozen=True, gc=False):
     history: Sequence[HistoryEntry] = ()
     answer: Mapping[str, Any] | Rejection = {}
     slots: Mapping[str, LimitSlot | None] = {}
+    faults: int = 0
 
 
 class AggregateKind(Protocol[State]):

@@ -43,11 +43,13 @@ from noetl_stream.model.aggregates import (
     TriggerTerms,
     aggregate_id,
 )
+from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Origin
 from noetl_stream.model.ids import derive
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.messages import AggregateMessage, InboxMessage
 from noetl_stream.playbook.trigger.matching import Fault, Ignored, Rules, Starts, digits_lost_in, match, read_event
+from noetl_stream.playbook.trigger.notification import SUFFIX
 from noetl_stream.trigger.rates import TRIGGER_RATE_VARIABLE
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, STREAMS_VARIABLE
 
@@ -230,6 +232,8 @@ class TriggerKind(StarterKind[TriggerState]):
                 return _from_stream(state, given, fact)
             case EventReceived(event=event, resent=resent, request_id=request_id):
                 execution_id = state.execution_of(given, given.at_ms, request_id)
+                if state.terms.source == "webhook":  # one that is sent again has its own
+                    event = {"time": iso(given.at_ms), **event}
                 return _arrived(state, given, Arrival(event, execution_id, resent=resent))
             case ExecutionEnded(ended=ended, ended_ms=ended_ms) as fact:
                 if given.found[_watching(ended.path, state.by)].forbidden:
@@ -244,9 +248,8 @@ class TriggerKind(StarterKind[TriggerState]):
                 last = list(_forgetting(state, given.at_ms).known.items())[-(MAX_KNOWN - 1) :]
                 known = {**dict(last), _event_in(execution_id): execution_id}
                 return Folded(replace(state, known=known, recalled_ms=given.at_ms))
-            case StartedEnded(execution_id=execution_id) if execution_id in state.reading.running:
-                running = tuple(one for one in state.reading.running if one != execution_id)
-                return Folded(replace(state, reading=replace(state.reading, running=running)))
+            case StartedEnded() as fact:
+                return _ended(state, fact, given.at_ms)
         return Folded(state)
 
 
@@ -390,6 +393,7 @@ def _due(state: TriggerState, given: Given) -> Folded[TriggerState]:
     state = replace(state, waiting=state.waiting[len(due) :])
     messages: list[InboxMessage | AggregateMessage] = []
     history: list[HistoryEntry] = []
+    faults = 0
     for one in due:
         made = _permitted(state, given, _made_of(state, one.arrival))
         if isinstance(made, Starts):
@@ -401,13 +405,29 @@ def _due(state: TriggerState, given: Given) -> Folded[TriggerState]:
         state = folded.state
         messages += folded.messages
         history += folded.history
-    return Folded(state, tuple(messages), tuple(history))
+        faults += folded.faults
+    return Folded(state, tuple(messages), tuple(history), faults=faults)
 
 
 def _not_running(state: TriggerState, execution_id: str) -> TriggerState:
     """A trigger on a stream without this execution among those that run."""
+    if execution_id not in state.reading.running:
+        return state
     running = tuple(one for one in state.reading.running if one != execution_id)
     return replace(state, reading=replace(state.reading, running=running))
+
+
+def _ended(state: TriggerState, fact: StartedEnded, at_ms: int) -> Folded[TriggerState]:
+    """Notes that an execution has ended. A notification that failed is a fault: nobody else would tell."""
+    state = _not_running(state, fact.execution_id)
+    if fact.status != "failed" or state.terms.playbook != state.path + SUFFIX:
+        return Folded(state)
+    reason = f"its notification failed ({fact.error}): execution {fact.execution_id}"
+    return Folded(_with_fault(state, fact.number, at_ms, reason), faults=1)
+
+
+def _with_fault(state: TriggerState, number: int, at_ms: int, reason: str) -> TriggerState:
+    return replace(state, faults=TriggerFaults(state.faults.count + 1, number, at_ms, reason))
 
 
 def _permitted(state: TriggerState, given: Given, made: Starts | Ignored) -> Starts | Ignored:
@@ -427,11 +447,11 @@ def _ignored(
     body: dict[str, Any] = {**arrival.body, "reason": made.reason}
     if isinstance(made, Fault):
         body["fault"] = True
-        state = replace(state, faults=TriggerFaults(state.faults.count + 1, number, given.at_ms, made.reason))
+        state = _with_fault(state, number, given.at_ms, made.reason)
         if (forbidden := given.found[state.lookup].forbidden) and made.reason == forbidden:
             state = paused(state, forbidden, given.at_ms)
     entry = HistoryEntry(number, given.at_ms, "ignored", body=body)
-    return Folded(state, history=(entry,), answer=told(state, entry))
+    return Folded(state, history=(entry,), answer=told(state, entry), faults=int(isinstance(made, Fault)))
 
 
 def _made_of(state: TriggerState, arrival: Arrival) -> Starts | Ignored:

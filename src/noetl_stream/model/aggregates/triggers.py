@@ -28,6 +28,9 @@ SignatureEncoding = Literal["hex", "base64"]
 
 DEFAULT_TOLERANCE_S: Final = 300
 
+UNTIMED: Final = "1970-01-01T00:00:00.000+00:00"
+"""The time of an event that is described without one, as a test of a trigger may."""
+
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How deliveries prove who sent them.
@@ -137,11 +140,12 @@ class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     Attributes:
         version: Null if the playbook has none.
-        error: Null unless it failed.
+        error: Null if it is completed.
         result: Null unless it is completed.
         ctx: The keys that the trigger names; null for those that the execution has not.
         omitted: Which of ``result``, ``ctx`` and ``workload`` are empty here, since all together would be too large.
         url: The address of the execution's page; null if nobody has said where the page is.
+        due: The time of the occurrence that it was for; null if no schedule led to it.
     """
 
     execution_id: str
@@ -155,6 +159,9 @@ class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ctx: dict[str, Any] = {}
     omitted: list[str] = []
     url: str | None = None
+    due: str | None = None
+    started: str = UNTIMED
+    finished: str = UNTIMED
 
 
 class TriggerRegistered(StarterRegistered, frozen=True, tag="trigger.registered"):

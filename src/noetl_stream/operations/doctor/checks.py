@@ -432,11 +432,11 @@ async def triggers(read: Readings, now_ms: int) -> Finding:
     faulty = [one for one in found if one.faults.count and now_ms - one.faults.at_ms < DAY_MS]
     if faulty:
         first = faulty[0]
-        return warning(
+        return wrong(
             f"{counted(faulty, 'trigger')} with faults in the last day: "
             f"{named(f'{one.path} ({one.faults.count})' for one in faulty)}; "
             f"event {first.faults.number} of {first.path}: {first.faults.reason[:REASON_CHARS]}",
-            f"noetl-stream trigger history {first.path} --status ignored; then register it mended, and resend",
+            f"noetl-stream trigger event {first.path} {first.faults.number}; then register it mended, and resend",
         )
     return ok(f"{counted(found, 'trigger', MOST_TRIGGERS)}, without a fault in the last day")
 

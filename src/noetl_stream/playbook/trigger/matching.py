@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import PayloadRefused, TooDeep, UsageError
 from noetl_stream.model.aggregates import (
+    UNTIMED,
     EndedExecution,
     EndedExecutions,
     EndError,
@@ -29,10 +30,10 @@ from noetl_stream.model.json.texts import charset_of, decode_body, digits_lost, 
 from noetl_stream.model.labels import MAX_KEY_CHARS, label_fault
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.rights import covers
+from noetl_stream.playbook.check.bindings import Visible
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.trigger.trigger_document import visible_in
 from noetl_stream.template import (
     ABSENT,
     Budget,
@@ -47,7 +48,7 @@ from noetl_stream.template import (
     render,
 )
 from noetl_stream.template.runtime.scope import OutcomeEnvelope
-from noetl_stream.trigger.events import StreamEvent, WebhookEvent
+from noetl_stream.trigger.events import EVENTS, StreamEvent, WebhookEvent
 from noetl_stream.trigger.signatures import WebhookDelivery
 from noetl_stream.trigger.stream_messages import MAX_MESSAGE_BYTES, TriggerMessage
 
@@ -98,9 +99,15 @@ class Fault(Ignored):
     __slots__ = ()
 
 
-def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
-    """The namespace ``event`` of a webhook. ``json`` and ``form`` are absent if the body is none; of a repeated field
-    the last counts.
+def visible_in(kind: EventSource) -> Visible:
+    """The names that templates of a trigger may read."""
+    elsewhere = {name: ("event", name) for name in EVENTS[kind].__struct_fields__}
+    return Visible(frozenset(["event"]), bindings={}, shadowed={}, elsewhere=elsewhere)
+
+
+def webhook_event(delivery: WebhookDelivery, time: str = UNTIMED) -> Mapping[str, Any]:
+    """The namespace ``event`` of a webhook that was called at a time. ``json`` and ``form`` are absent if the body is
+    none; of a repeated field the last counts.
 
     Raises:
         UsageError: the body is JSON that nests too deeply.
@@ -108,9 +115,10 @@ def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
     content_type = delivery.headers.get("content-type", "")
     text = decode_body(delivery.body, content_type)
     is_form = media_type(content_type) == _FORM
-    return _view(
+    return view_of(
         WebhookEvent(
             method="POST",  # addresses of webhooks take no other
+            time=time,
             headers=dict(delivery.headers),
             query=_fields(delivery.query),
             body=msgspec.UNSET if text is None else text,
@@ -131,18 +139,18 @@ def digits_lost_in(terms: TriggerTerms, given: Mapping[str, Any]) -> list[str]:
 
 def execution_event(ended: EndedExecution) -> Mapping[str, Any]:
     """The namespace ``event`` of the end of an execution."""
-    return _view(ended)
+    return view_of(ended)
 
 
-def _view(event: msgspec.Struct) -> Mapping[str, Any]:
-    """Makes an event readable for templates."""
+def view_of(event: msgspec.Struct) -> Mapping[str, Any]:
+    """An event as templates read it."""
     fields = msgspec.structs.asdict(event)
     return OutcomeEnvelope((name, _shown_value(value)) for name, value in fields.items())
 
 
 def _shown_value(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
-        return _view(value)
+        return view_of(value)
     return ABSENT if value is msgspec.UNSET else value
 
 
@@ -225,6 +233,7 @@ def _fields(text: str, charset: str = "utf-8") -> dict[str, str]:
 
 class _GivenDelivery(msgspec.Struct, forbid_unknown_fields=True):
     method: Literal["POST"] = "POST"
+    time: str = UNTIMED
     headers: dict[str, str] = {}
     query: str = ""
     body: str = ""
@@ -236,7 +245,7 @@ class _GivenMessage(msgspec.Struct, forbid_unknown_fields=True):
     subject: str
     stream: str = ""
     sequence: int = 0
-    time: str = ""
+    time: str = UNTIMED
     headers: dict[str, str] = {}
     body: str = ""
     base64: str | None = None
@@ -298,13 +307,14 @@ def read_event(source: EventSource, given: Any, form: StreamFormat = "json") -> 
         raise UsageError(f"not an event of `{source}`: {error}", hint=f"write {_EXAMPLES[source]}") from None
     body = _body_of(found)
     headers = {name.lower(): value for name, value in found.headers.items()}
-    return webhook_event(WebhookDelivery(method=found.method, headers=headers, query=found.query, body=body))
+    delivery = WebhookDelivery(method=found.method, headers=headers, query=found.query, body=body)
+    return webhook_event(delivery, found.time)
 
 
 _EXAMPLES: Final[Mapping[EventSource, str]] = {
     "webhook": "json: { … }",
     "nats": "{ subject: orders.paid, json: { … } }",
-    "execution": "{ execution_id: …, path: …, status: failed }",
+    "execution": "{ execution_id: …, path: …, status: failed, error: { kind: …, message: … } }",
 }
 
 
@@ -320,7 +330,7 @@ def _body_of(given: _GivenDelivery | _GivenMessage) -> bytes:
 def _message_event(given: _GivenMessage, form: StreamFormat) -> Mapping[str, Any]:
     if given.size > MAX_MESSAGE_BYTES:
         raise UsageError(f"the message has {given.size:,} bytes, and at most {MAX_MESSAGE_BYTES:,} are taken")
-    return _view(
+    return view_of(
         StreamEvent(
             subject=given.subject,
             data=_data(_body_of(given), form),

@@ -28,7 +28,6 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.model.status import EndStatus
-from noetl_stream.playbook.check.bindings import Visible
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.check.templates import TemplateRead, Templates
 from noetl_stream.playbook.diagnostics import Problems
@@ -62,10 +61,12 @@ from noetl_stream.playbook.schedule.schedule_document import (
     read_time,
 )
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
+from noetl_stream.playbook.trigger.matching import visible_in
 from noetl_stream.playbook.trigger.notification import Notification, NotifySection, notify_path, read_notification
+from noetl_stream.playbook.trigger.samples import EventSamples
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
-from noetl_stream.trigger.events import EVENTS, EventShape
+from noetl_stream.trigger.events import EventShape
 from noetl_stream.trigger.rates import MOST_PER_MINUTE
 from noetl_stream.trigger.stream_messages import is_subject_pattern, stream_fault
 
@@ -359,12 +360,6 @@ def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notificatio
     return read_notification(spec.notify, problems)
 
 
-def visible_in(kind: EventSource) -> Visible:
-    """The names that templates of a trigger may read."""
-    elsewhere = {name: ("event", name) for name in EVENTS[kind].__struct_fields__}
-    return Visible(frozenset(["event"]), bindings={}, shadowed={}, elsewhere=elsewhere)
-
-
 def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[EventSource | None, Node | None]:
     """The kind of events that the trigger is on, and the part of the document that says so."""
     given: list[EventSource] = [name for name in get_args(EventSource) if not is_null(child(on, name))]
@@ -467,6 +462,7 @@ def _is_pattern(path: str) -> bool:
 def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates, problems: Problems) -> None:
     """Compiles ``when``, ``workload``, ``labels`` and ``key``, and reports reads that no event has."""
     visible = visible_in(shape.source)
+    samples = EventSamples(shape, problems)
     for name in ("when", "workload", "labels", "key"):
         node = getattr(spec, name)
         if is_null(node):
@@ -491,3 +487,5 @@ def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates,
                 is_some_events = literal in EventShape(shape.source).words(path) or path == ("event", "path")
                 report = problems.warn if is_some_events else problems.error
                 report("impossible_comparison", message, places.find(path), hint)
+        if not problems.has_errors:
+            samples.check(name, node)

@@ -388,9 +388,9 @@ def _collect(id: str, before: _Loaded | None, after: _Loaded | None, folded: Fol
         return
     tick.aggregates_gone.pop(id, None)  # one that is recreated in the same tick keeps its history
     tick.aggregates[id] = after.row
+    tick.trigger_faults += folded.faults
     for entry in folded.history:
         tick.history[id, entry.number] = _history_row(id, entry)
-        tick.trigger_faults += bool(entry.body.get("fault"))
         if entry.status == "started" and entry.body.get("cause") == "timetable":
             tick.late.append((after.row.key, (entry.at_ms - entry.body["due_ms"]) / 1000))
         if entry.number > HISTORY_KEPT and entry.number % TRIM_EVERY == 0:

@@ -294,7 +294,9 @@ class _Restoring:
             started = (fact for fact in decisions if isinstance(fact, ExecutionStarted) and fact.unique)
             self._keys += [(fact.path, fact.key, execution_id) for fact in started]
             if after.ended and (before is None or not before.ended):
-                told = self._ends.end_messages(after, cached.labels, cached.at_ms, again_since_ms=self._since_ms)
+                told = self._ends.end_messages(
+                    after, cached.labels, cached.started_ms, cached.at_ms, again_since_ms=self._since_ms
+                )
                 self._bytes += self._tick.tell_ends(told, after)
             position = after.position - sum(fact.width for fact in decisions)
             self._answer(execution_id, given, position)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.aggregates.triggers import TriggerState
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.aggregates import TRIGGER, EndedExecution, EndedExecutions, EndError, ExecutionEnded
+from noetl_stream.model.envelope import iso
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.model.outcome import Outcome
@@ -87,11 +88,17 @@ class EndTriggers:
         return True
 
     def end_messages(
-        self, after: Execution, labels: Mapping[str, Any], at_ms: int, *, again_since_ms: int | None = None
+        self,
+        after: Execution,
+        labels: Mapping[str, Any],
+        started_ms: int,
+        at_ms: int,
+        *,
+        again_since_ms: int | None = None,
     ) -> Iterator[EndMessage]:
-        """Yields the messages to triggers about an execution that ended at ``at_ms``. A called execution counts as a
-        part of its caller, and no trigger is notified of executions that it started itself. Triggers that ask for the
-        same keys of ``ctx`` share one event.
+        """Yields the messages to triggers about an execution that ran from a time to ``at_ms``. A called execution
+        counts as a part of its caller, and no trigger is notified of executions that it started itself. Triggers that
+        ask for the same keys of ``ctx`` share one event.
 
         Args:
             again_since_ms: Set if the end precedes a restoration of Postgres: the time, by EVENTS, it was restored to.
@@ -107,7 +114,7 @@ class EndTriggers:
             if again_since_ms is None or one.created_ms <= max(at_ms, again_since_ms):
                 keys = tuple(one.wanted.ctx)
                 if keys not in events:
-                    events[keys] = _ended_execution(after, labels, keys, self._page_url)
+                    events[keys] = _ended_execution(after, labels, (started_ms, at_ms), keys, self._page_url)
                 ended, size = events[keys]
                 fact = ExecutionEnded(ended, depth, at_ms, root, share)
                 yield EndMessage(AggregateMessage(one.aggregate_id, fact, AGGREGATES_FORMAT), size)
@@ -144,7 +151,7 @@ def _root_of(after: Execution) -> str:
 
 
 def _ended_execution(
-    after: Execution, labels: Mapping[str, Any], keys: Collection[str], page_url: str
+    after: Execution, labels: Mapping[str, Any], ran: tuple[int, int], keys: Collection[str], page_url: str
 ) -> tuple[EndedExecution, int]:
     """The event, and its bytes."""
     outcome = after.outcome or Outcome("ok")
@@ -164,6 +171,9 @@ def _ended_execution(
         ctx={key: after.ctx.get(key) for key in keys},
         omitted=omitted,
         url=f"{page_url}/executions/{after.execution_id}" if page_url else None,
+        due=after.due or None,
+        started=iso(ran[0]),
+        finished=iso(ran[1]),
     )
     size = len(codec.encode(ended))
     while size > MAX_EVENT_BYTES and len(ended.omitted) < len(_OMITTED):

@@ -465,7 +465,7 @@ class Fold:
             collect_ended_steps(self.tick.steps_ended, before, (recorded.fact, *advanced.journal), at_ms)
         self.tick.collect(execution_id, advanced.effects)
         if after.ended and (before is None or not before.ended):
-            told = self.tick.tell_ends(self._ends.end_messages(after, cached.labels, at_ms), after)
+            told = self.tick.tell_ends(self._ends.end_messages(after, cached.labels, cached.started_ms, at_ms), after)
             self._operations += told // BYTES_PER_OPERATION
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):

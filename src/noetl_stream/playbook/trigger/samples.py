@@ -1,0 +1,74 @@
+"""Templates of a trigger, tried for an event of each sort that it may receive (LANGUAGE §15 *Trigger*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.trigger.matching import view_of, visible_in
+from noetl_stream.playbook.yaml.nodes import Node, Scalar, texts_of
+from noetl_stream.template import (
+    Budget,
+    ExpressionError,
+    Guard,
+    OverBudget,
+    Scope,
+    Template,
+    compile_guard,
+    compile_template,
+    holds,
+    render,
+)
+from noetl_stream.trigger.events import EventShape
+
+
+class EventSamples:
+    """Samples of the events that a trigger may receive: those for which ``when`` holds, once that was checked.
+
+    A template that reads what only the sender knows is not tried.
+    """
+
+    def __init__(self, shape: EventShape, problems: Problems) -> None:
+        self._shape = shape
+        self._problems = problems
+        self._names = visible_in(shape.source).namespaces
+        self._left = [(sample.label, {"event": view_of(sample.event)}) for sample in shape.samples()]
+
+    def check(self, name: str, node: Node) -> None:
+        """Reports texts of a value that cannot be evaluated for these events: an error if for none of them."""
+        for at, text in texts_of(node):
+            read = (
+                compile_guard(text, namespaces=self._names, bindings={})
+                if name == "when"
+                else compile_template(text, namespaces=self._names, bindings={}, expressions_only=True)
+            )
+            if not read.paths or not all(map(self._shape.is_known, read.paths)):
+                continue
+            faults = dict(self._faults(read))
+            if not faults:
+                continue
+            label, error = next(iter(faults.items()))
+            if len(faults) == len(self._left):
+                self._report(name, at, f"for any event: {error}")
+            else:
+                hint = "say what it is then, with `| default('', true)` or `if`, or leave these events out by `when`"
+                self._problems.warn("cannot_render", f"`{name}` cannot be evaluated for {label}: {error}", at, hint)
+
+    def _report(self, name: str, at: Scalar, why: str) -> None:
+        self._problems.error("cannot_render", f"`{name}` cannot be evaluated {why}", at, "correct the expression")
+
+    def _faults(self, read: Guard | Template) -> Iterator[tuple[str, str]]:
+        """The samples for which it cannot be evaluated, and why. Those for which a guard does not hold are left out."""
+        for label, names in [*self._left]:
+            scope = Scope(names, limits=DEFAULT_LIMITS, budget=Budget(DEFAULT_LIMITS.max_inline_operations))
+            try:
+                if isinstance(read, Guard):
+                    if not holds(read, scope):
+                        self._left.remove((label, names))
+                else:
+                    render(read, scope)
+            except ExpressionError as error:
+                yield label, str(error)
+            except OverBudget:
+                yield label, "it costs too much"
