@@ -44,7 +44,7 @@ PAGES: Final[Mapping[str, tuple[Stage, ...] | str]] = {
                 "limit-concurrency.md",
             ),
             *("notify.md", "page-an-api.md", "prioritize.md", "production.md", "quantum.md", "read-logs.md"),
-            *("rerun.md", "retention.md", "rotate.md", "run-on-a-schedule.md", "scale.md", "secrets.md"),
+            *("rerun.md", "retention.md", "rotate.md", "run-for-a-date.md", "run-on-a-schedule.md", "scale.md", "secrets.md"),
             *("set-up-an-editor.md", "start-on-events.md", "test-a-playbook.md", "trace-executions.md"),
             *("upgrade-playbooks.md", "upgrade.md"),
         ),
