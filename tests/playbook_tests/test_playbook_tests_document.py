@@ -52,6 +52,7 @@ NAMES = [
     ("- { name: a }\n- { name: a }", "duplicate_name", "another test is named `a`"),
     (f"- {{ {STUB} {{ result: {{}} }}, fetch.get: {{ result: {{}} }} }} }} }}", "duplicate_name", "are the same task"),
     ("- { name: a, given: { now: yesterday } }", "invalid_value", "write a time such as"),
+    ("- { name: a, given: { due: Monday } }", "invalid_value", "write a time such as"),
     ("- { name: a, given: { catalog: { gone.yaml: } } }", "file_unreadable", "No such file"),
 ]
 """What only the reader knows."""

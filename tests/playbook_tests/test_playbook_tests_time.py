@@ -178,3 +178,19 @@ def test_a_task_with_a_limit_takes_its_turns_in_no_time(tmp_path: Path) -> None:
         - { name: in turns, then: { status: completed, result: [ { n: 1 }, { n: 2 }, { n: 3 } ] } }
     """
     assert problems(tmp_path, playbook, tests) == []
+
+
+def test_a_test_says_for_when_the_execution_is_due_and_when_it_starts(tmp_path: Path) -> None:
+    playbook = """
+        workflow:
+          - step: start
+            tool: { kind: noop, args: { due: "{{ execution.due }}", day: "{{ execution.started[:10] }}" } }
+    """
+    tests = """
+        - name: of a schedule
+          given: { due: 2026-12-20T02:30:00+01:00, now: 2026-12-24T08:00:00Z }
+          then: { result: { due: 2026-12-20T02:30:00+01:00, day: 2026-12-24 } }
+        - name: of a client
+          then: { result: { due: null, day: 2025-06-15 } }
+    """
+    assert problems(tmp_path, playbook, tests) == []

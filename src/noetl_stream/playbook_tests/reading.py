@@ -84,6 +84,7 @@ class GivenStart(msgspec.Struct, frozen=True):
     workload: MappingOf[str, Any] = {}
     ctx: MappingOf[str, Any] = {}
     now_ms: int | None = None
+    due: str = ""
     secrets: MappingOf[str, Any] = {}
     real: frozenset[str] = frozenset()
     stubs: Stubs = {}
@@ -202,7 +203,8 @@ class _Reader:
         return GivenStart(
             workload=deep_merge(over.workload, self._mapping(found.workload, "`workload`")),
             ctx={**over.ctx, **self._mapping(found.ctx, "`ctx`")},
-            now_ms=over.now_ms if found.now is None else self._moment(found.now, node),
+            now_ms=over.now_ms if found.now is None else self._moment("now", found.now, node),
+            due=over.due if found.due is None or self._moment("due", found.due, node) is None else found.due,
             secrets={**over.secrets, **self._mapping(found.keychain, "`keychain`")},
             real=over.real | real,
             stubs={**over.stubs, **self._stubs(found.stubs)},
@@ -380,15 +382,15 @@ class _Reader:
             self._problems.error("invalid_value", f"`{name}` may be {days:g} days at most", node, None)
         return seconds
 
-    def _moment(self, text: str, node: Node | None) -> int | None:
-        at = node if node is None else self._part(node, "now")
+    def _moment(self, key: str, text: str, node: Node | None) -> int | None:
+        at = node if node is None else self._part(node, key)
         try:
             found = datetime.fromisoformat(text)
         except ValueError:
             found = None
         if found is None or found.tzinfo is None:
             hint = "write a time such as 2030-01-31T09:00:00Z"
-            self._problems.error("invalid_value", "`now` must be a time with an offset or `Z`", at or _TOP, hint)
+            self._problems.error("invalid_value", f"`{key}` must be a time with an offset or `Z`", at or _TOP, hint)
             return None
         return round(found.timestamp() * 1000)
 

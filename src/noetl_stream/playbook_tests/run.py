@@ -247,7 +247,7 @@ class _Course:
             await stack.begin()
             for one in loaded.catalog:
                 await stack.playbooks.register(one.source.encode(), one.file, BY)
-            start = Start(playbook=loaded.playbook.source, workload=given.workload, ctx=given.ctx)
+            start = Start(playbook=loaded.playbook.source, workload=given.workload, ctx=given.ctx, due=given.due)
             began = await stack.executions.start(start, BY)
             try:
                 await self._follow(stack, began.execution_id)

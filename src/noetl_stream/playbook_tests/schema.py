@@ -80,6 +80,10 @@ class GivenSection(Section):
         "When it starts, with an offset or `Z`. Default: 2025-06-15T15:06:40Z.",
         {"type": "string", "format": "date-time"},
     )
+    due: str | None = described(
+        "The time of the occurrence that it is for, `execution.due`, with an offset or `Z`. Default: none.",
+        {"type": "string", "format": "date-time"},
+    )
     keychain: Part = described(
         "Values of secrets, by name. One that is not given reads as the text `<keychain.NAME>`.", MAPPING
     )

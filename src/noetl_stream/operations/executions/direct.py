@@ -179,6 +179,7 @@ class DirectExecutions:
             "labels": dict(wanted.labels),
             "key": wanted.key,
             "unique": wanted.unique,
+            "due": wanted.due,
         }
         if (caller := read_traceparent(wanted.traceparent)) is not None:
             more |= msgspec.structs.asdict(caller)

@@ -45,6 +45,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     ``key`` is its business key; ``unique``: if an execution of the playbook has that key, it is the answer.
     ``traceparent`` is the W3C header of the caller, whose trace the execution joins; any other text counts as none.
     ``digits_lost`` are the JSON pointers of numbers that lost digits where the workload was read.
+    ``due`` is the time of the occurrence that it is for: tests of playbooks start as a schedule does.
     """
 
     path: str | None = None
@@ -61,6 +62,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     correlation_id: str = ""
     traceparent: str = ""
     digits_lost: Sequence[str] = ()
+    due: str = ""
 
 
 class RerunOptions(msgspec.Struct, frozen=True, gc=False):
