@@ -106,7 +106,7 @@ def test_a_schedule_is_created_watched_controlled_and_deleted(shared_home: Path,
     assert (listed["paused"]["reason"], listed["next"]) == ("holidays", None)
     execution_id = schedule("run-now", "often/nightly", "-o", "name").strip()
     shown = only_json(noetl("execution", "get", execution_id, "-o", "json", "--home", shared_home))
-    assert shown["origin"] == {"kind": "Schedule", "path": "often/nightly", "number": 1}
+    assert shown["origin"] == {"kind": "schedule", "path": "often/nightly", "number": 1, "execution_id": None}
     assert "by schedule often/nightly" in noetl("execution", "get", execution_id, "--home", shared_home).stdout
     assert schedule("resume", "often/nightly").startswith("resumed often/nightly; next start: 20")
     assert json.loads(schedule("resume", "often/nightly", "-o", "json"))["paused"] is None

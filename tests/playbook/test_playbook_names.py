@@ -222,6 +222,9 @@ def test_a_playbook_keeps_a_name_of_its_own_that_is_a_namespace_elsewhere_and_wa
     [
         ("execution.dew", "unknown_name"),
         ("execution.origin.by", "unknown_name"),
+        ("execution.due.year", "unknown_name"),
+        ("execution.due.split('T')[0]", ""),
+        ("execution.due[:10]", ""),
         ("schedule.due", "unbound_name"),
         ("1 if execution.origin.kind == 'cron' else 2", ""),
     ],

@@ -32,6 +32,12 @@ def rendered(expression: str) -> object:
         ("'2026-11-05' | date_add(amount=1, unit='week')", "2026-11-12"),
         ("'2026-03-28T02:30:00+01:00' | date_add(1, 'day', 'Europe/Berlin')", "2026-03-29T03:00:00+02:00"),
         ("'2026-03-28T02:30:00+01:00' | date_add(1, 'day')", "2026-03-29T02:30:00+01:00"),
+        ("'2026-10-25T01:30:00+02:00' | date_add(2, 'hours', 'Europe/Berlin')", "2026-10-25T02:30:00+01:00"),
+        ("'2026-10-25T02:45:00+01:00' | date_add(0, 'hours', 'Europe/Berlin')", "2026-10-25T02:45:00+01:00"),
+        ("'2026-10-25T02:45:00+01:00' | date_trunc('hour', 'Europe/Berlin')", "2026-10-25T02:00:00+01:00"),
+        ("'2026-10-25T02:45:00+02:00' | date_trunc('hour', 'Europe/Berlin')", "2026-10-25T02:00:00+02:00"),
+        ("'2026-10-25T02:45:00+01:00' | date_format('%H:%M %z', 'Europe/Berlin')", "02:45 +0100"),
+        ("'2026-03-29T01:30:00+01:00' | date_add(1, 'hour', 'Europe/Berlin')", "2026-03-29T03:30:00+02:00"),
         ("'2026-11-05T09:41:59.5Z' | date_trunc('minute')", "2026-11-05T09:41:00+00:00"),
         ("'2026-11-05' | date_trunc('quarter')", "2026-10-01"),
         ("'2026-11-05' | date_trunc('year')", "2026-01-01"),
@@ -68,6 +74,13 @@ def test_the_beginning_of_a_unit_is_not_later_less_than_one_unit_away_and_its_ow
     began = datetime.fromisoformat(begin).replace(tzinfo=None)
     assert began <= wall + timedelta(hours=1), "a skipped midnight is the moment at which the clocks are set forward"
     assert wall - began < timedelta(days=367)
+
+
+@given(moment=TIMES, zone=ZONES, hours=st.integers(-10_000, 10_000))
+def test_hours_are_elapsed_time_whatever_the_clocks_do(moment: datetime, zone: str, hours: int) -> None:
+    value = moment.replace(tzinfo=UTC)
+    later = datetime.fromisoformat(date_add(value.isoformat(), hours, "hours", zone))
+    assert later - value == timedelta(hours=hours)
 
 
 @given(moment=TIMES, zone=ZONES, days=st.integers(-400, 400))

@@ -250,7 +250,11 @@ class Expressions:
                     self._check_block(read, TOKEN_KEYS, ())
                 case ("execution", *keys):
                     self.read_execution = True
-                    if keys:
+                    if keys[:1] in (["due"], ["started"]) and len(keys) > 1:
+                        message = f"`execution.{keys[0]}` is text and has no `{keys[1]}`"
+                        hint = "filters read it, such as `date_format('%Y')`"
+                        self._problems.error("unknown_name", message, read.location, hint)
+                    elif keys:
                         self._check_block(read, EXECUTION_KEYS, ("origin",))
                 case ("outcome", key, *_) if kind is not None:
                     self._check_outcome(read, key, kind)

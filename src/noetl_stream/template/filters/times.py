@@ -6,15 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Any, Final, TypeVar
+from zoneinfo import ZoneInfo
 
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.attribute_access import kind_of
-from noetl_stream.zones import instant, iso_in, zone_named
+from noetl_stream.zones import instant, zone_named
 
 MAX_CHARS: Final = 100
 """The longest text that is read as a time, and the longest pattern."""
 
 _Made = TypeVar("_Made")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _EXAMPLE: Final = "2026-11-05 or 2026-11-05T09:00:00+01:00"
 _DIRECTIVES: Final = frozenset("aAbBdFGHIjmMpSTuVyYz%")
@@ -25,28 +27,35 @@ _UNITS: Final = (*_SECONDS, *_DAYS, *_MONTHS)
 
 
 def date_add(value: Any, amount: Any, unit: Any, zone: Any = None) -> str:
-    """Adds an amount of a unit. Days and longer units keep the time of day, in the zone or at the offset of the value.
+    """Adds an amount of a unit. Days and longer units keep the time of day, in the zone or at the offset of the value;
+    hours and shorter ones are elapsed time.
 
     A day that the month has not is its last one. A date stays a date if whole days are added.
     """
     moment, unit = _moment("date_add", value, zone), _unit("date_add", unit)
     if isinstance(amount, bool) or not isinstance(amount, int):
         raise EvaluationFailure(f"`date_add` takes a whole number as amount, not {kind_of(amount)}")
-    is_date = _is_date(value) and unit not in _SECONDS and zone is None
-    return _within_years("date_add", lambda: _text(_added(moment, amount, unit), zone, is_date=is_date))
+    if unit in _SECONDS:
+        return _within_years("date_add", lambda: _text(_later(moment, amount * _SECONDS[unit])))
+    wall = _within_years("date_add", lambda: _added(moment.replace(tzinfo=None), amount, unit))
+    if _is_date(value) and zone is None:
+        return wall.date().isoformat()
+    return _within_years("date_add", lambda: _text(_at(wall, moment.tzinfo, zone)))
 
 
 def date_trunc(value: Any, unit: Any, zone: Any = None) -> str:
     """Truncates to the beginning of a unit, in the zone or at the offset of the value. A week begins on Monday."""
     moment, unit = _moment("date_trunc", value, zone), _unit("date_trunc", unit)
-    if unit in _SECONDS:
-        seconds = moment.hour * 3_600 + moment.minute * 60 + moment.second
-        begin = datetime.combine(moment.date(), time(), moment.tzinfo) + timedelta(
-            seconds=seconds - seconds % _SECONDS[unit]
-        )
-    else:
-        begin = datetime.combine(_first_day(moment.date(), unit), time(), moment.tzinfo)
-    return _text(begin, zone, is_date=_is_date(value) and unit not in _SECONDS and zone is None)
+    if unit not in _SECONDS:
+        begin = _first_day(moment.date(), unit)
+        if _is_date(value) and zone is None:
+            return begin.isoformat()
+        return _text(_at(datetime.combine(begin, time()), moment.tzinfo, zone))
+    seconds = moment.hour * 3_600 + moment.minute * 60 + moment.second
+    wall = datetime.combine(moment.date(), time()) + timedelta(seconds=seconds - seconds % _SECONDS[unit])
+    again = wall.replace(tzinfo=moment.tzinfo, fold=1)  # where the clocks show a time twice, the one before the value
+    is_there = again.astimezone(UTC) <= moment.astimezone(UTC) and _later(again, 0).replace(tzinfo=None) == wall
+    return _text(again if is_there else _at(wall, moment.tzinfo, zone))
 
 
 def date_format(value: Any, pattern: Any, zone: Any = None) -> str:
@@ -60,35 +69,39 @@ def date_parse(value: Any, pattern: Any, zone: Any = "UTC") -> str:
         found = datetime.strptime(_short("date_parse", value), _pattern("date_parse", pattern))
     except ValueError as error:
         raise EvaluationFailure(f"`date_parse`: {error}") from None
-    return found.isoformat() if found.tzinfo is not None else _text(found, zone, is_date=False)
+    return found.isoformat() if found.tzinfo is not None else _text(_at(found, UTC, zone))
 
 
 def _moment(name: str, value: Any, zone: Any) -> datetime:
-    """The time of a text: on the wall clock of the zone if one is given, else at its own offset."""
+    """The time of a text: by the clocks of the zone if one is given, else at its own offset."""
     text = _short(name, value)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise EvaluationFailure(f"`{name}` takes a time such as {_EXAMPLE}, not {text!r}") from None
-    if zone is None:
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     if found.tzinfo is None:
-        return found
-    return _within_years(name, lambda: found.astimezone(_zone(name, zone)).replace(tzinfo=None))
+        return _at(found, UTC, zone)
+    return found if zone is None else _within_years(name, lambda: found.astimezone(_zone(name, zone)))
 
 
-def _text(moment: datetime, zone: Any, *, is_date: bool) -> str:
-    if is_date:
-        return moment.date().isoformat()
+def _at(wall: datetime, own: tzinfo | None, zone: Any) -> datetime:
+    """The time that the clocks of the zone show, the first of two; without a zone at an offset of its own."""
     if zone is None:
-        return moment.isoformat()
+        return wall.replace(tzinfo=own)
     rules = _zone("zone", zone)
-    return iso_in(instant(moment.replace(tzinfo=None, microsecond=0), rules), rules)
+    return (_EPOCH + timedelta(milliseconds=instant(wall.replace(microsecond=0), rules))).astimezone(rules)
+
+
+def _later(moment: datetime, seconds: int) -> datetime:
+    return (moment.astimezone(UTC) + timedelta(seconds=seconds)).astimezone(moment.tzinfo)
+
+
+def _text(moment: datetime) -> str:
+    is_in_zone = isinstance(moment.tzinfo, ZoneInfo)
+    return (moment.replace(microsecond=0) if is_in_zone else moment).isoformat()
 
 
 def _added(moment: datetime, amount: int, unit: str) -> datetime:
-    if unit in _SECONDS:
-        return moment + timedelta(seconds=amount * _SECONDS[unit])
     if unit in _DAYS:
         return moment + timedelta(days=amount * _DAYS[unit])
     months = moment.year * 12 + moment.month - 1 + amount * _MONTHS[unit]
