@@ -179,6 +179,22 @@ def test_attempts_count_the_first_run_too() -> None:
     assert decide(step, FAILED, Progress(attempt=3, task="one", runs=2)).do == "fail"
 
 
+def test_attempts_may_be_a_template_over_what_the_inputs_read() -> None:
+    step = step_of(rules('{when: true, then: {do: retry, attempts: "{{ workload.limit }}"}}'))
+    assert [decide(step, FAILED, Progress(attempt=n, task="one", runs=n)).do for n in (1, 2, 3)] == [
+        "retry",
+        "retry",
+        "fail",
+    ]
+
+
+@pytest.mark.parametrize("attempts", ["'many'", "0", "2.5", "true", "none", "workload.none"])
+def test_attempts_that_are_no_whole_number_fail_the_task(attempts: str) -> None:
+    fact = decide(step_of(rules(f'{{when: true, then: {{do: retry, attempts: "{{{{ {attempts} }}}}"}}}}')), FAILED)
+    assert fact.do == "fail"
+    assert fact.error is not None and fact.error.kind == "expression_error"
+
+
 def test_an_exhausted_retry_does_not_fall_through_to_else() -> None:
     step = step_of(rules(RETRY, "{else: {then: {do: continue}}}"), "")
     fact = decide(step, FAILED, Progress(attempt=3, task="one", runs=2))
@@ -385,7 +401,8 @@ def test_all_attempts_of_a_visit_share_its_number_and_the_next_visit_has_another
 def _rule(do: str, to: str, attempts: int, guard: str | None) -> RulePlan:
     compiled = None if guard is None else guard_of(guard)
     delay = compile_template(0, namespaces=frozenset(), bindings={})
-    return RulePlan(compiled, do, 1, attempts, "none", delay, to=to)  # type: ignore[arg-type]
+    most = compile_template(attempts, namespaces=frozenset(), bindings={})
+    return RulePlan(compiled, do, 1, most, "none", delay, to=to)  # type: ignore[arg-type]
 
 
 def guard_of(text: str) -> Any:

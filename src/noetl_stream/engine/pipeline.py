@@ -108,7 +108,7 @@ def _judge(task: TaskPlan, ran: TaskProcessed, scope: Scope, seed: str) -> TaskP
             ran.guards.append(EvaluatedGuard(rule.guard.source, value, index))
             if not value:
                 continue
-        if rule.do == "retry" and attempt >= (rule.attempts or 1):
+        if rule.do == "retry" and attempt >= _most_attempts(rule, scope):
             exhausted = index if exhausted is None else exhausted
             continue
         return _apply(task, rule, index, ran, scope, seed)
@@ -146,6 +146,13 @@ def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, S
     for one in shared.values():
         check_shared(one)
     return shared
+
+
+def _most_attempts(rule: RulePlan, scope: Scope) -> int:
+    most = 1 if rule.attempts is None else template.render_number(rule.attempts, scope)
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise ExpressionError(f"attempts is {most!r}, not a whole number of at least 1")
+    return most
 
 
 def _delay_s(rule: RulePlan, ran: TaskProcessed, scope: Scope, seed: str) -> float:

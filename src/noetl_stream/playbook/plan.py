@@ -73,12 +73,14 @@ class SharedPlan(msgspec.Struct, frozen=True):
 
 
 class RulePlan(msgspec.Struct, frozen=True):
-    """One rule of a task policy; ``guard`` is ``None`` for ``else``. ``attempts`` counts all runs (LANGUAGE §5)."""
+    """One rule of a task policy; ``guard`` is ``None`` for ``else``. ``attempts`` renders to the number of all runs
+    (LANGUAGE §5).
+    """
 
     guard: Guard | None
     do: Directive
     line: int
-    attempts: int | None = None
+    attempts: Template | None = None
     backoff: Backoff = "none"
     delay_s: Template | None = None
     max_delay_s: float = 300.0

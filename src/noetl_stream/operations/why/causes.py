@@ -93,7 +93,8 @@ def attempts_of(plan: Plan | None, step: str, task: str) -> int | None:
     """How many attempts the policy of a task allows at most; ``None`` if it does not say."""
     found = next((one for one in plan.steps[step].tasks if one.name == task), None) if plan is not None else None
     rules = found.policy.rules if found is not None and found.policy is not None else ()
-    return max((rule.attempts for rule in rules if rule.attempts is not None), default=None)
+    known = [one.source for rule in rules if (one := rule.attempts) is not None and one.is_constant]
+    return max(known, default=None)
 
 
 def _failed(history: JournalHistory) -> Failed | None:

@@ -21,6 +21,9 @@ _SERVER: Final = frozenset(["workload", "ctx", "steps", "execution_id", "executi
 
 INPUTS: Final = _WORKER | {"keychain"}
 POLICY: Final = _WORKER | {"outcome"}
+BOUNDS: Final = _WORKER
+"""What ``attempts`` and timeouts of a task read: as its inputs, without secrets."""
+
 SUGAR: Final = _WORKER - {"_task", "_attempt"}
 ARC: Final = _SERVER | {"event", "vars", "args"}
 ADMISSION: Final = _SERVER | {"args", "token"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -14,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.playbook.check import bindings
-from noetl_stream.playbook.check.bindings import Declarations
+from noetl_stream.playbook.check.bindings import Declarations, Visible
 from noetl_stream.playbook.check.reads import FAILURE_KEYS, Expressions, union_of
 from noetl_stream.playbook.check.step_graph import reach_of_joins
 from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
@@ -186,6 +187,7 @@ class PipelineLowering:
         self._step: Final = step
         self._inputs = declared.visible(bindings.INPUTS, step)
         self._policy: Final = declared.visible(bindings.POLICY, step)
+        self._declared: Final = declared
         self._sugar: Final = declared.visible(bindings.SUGAR, step)
         self._targets: Final = first_labels(task.name for task in step.tasks)
         self._read: Final[set[tuple[str, str | None]]] = set()
@@ -243,7 +245,7 @@ class PipelineLowering:
             guard=self._guard(rule.when, kind),
             do=rule.do,
             line=rule.at.mark.line,
-            attempts=rule.attempts,
+            attempts=None if rule.attempts is None else self._bound(rule.attempts),
             backoff=rule.backoff,
             delay_s=delay if rule.do == "retry" else None,
             max_delay_s=rule.max_delay_s,
@@ -253,6 +255,15 @@ class PipelineLowering:
             set_vars=values(rule.writes.get("vars", [])),
             set_shared=MappingProxyType(shared),
         )
+
+    @cached_property
+    def _bounds(self) -> Visible:
+        return self._declared.visible(bindings.BOUNDS, self._step)
+
+    def _bound(self, node: Node) -> Template:
+        template = self._expressions.value(node, self._bounds)
+        self._read.update(template.reads)
+        return template
 
     def _value(self, node: Node, kind: KindSpec | None) -> Template:
         template = self._expressions.value(node, self._policy, kind)

@@ -159,7 +159,7 @@ def _rule(rule: RulePlan) -> dict[str, Any]:
         do=rule.do,
         to=rule.to,
         line=rule.line,
-        attempts=rule.attempts,
+        attempts=_source(rule.attempts),
         backoff=rule.backoff if is_retry else None,
         delay=_source(rule.delay_s),
         max_delay=rule.max_delay_s if is_retry else None,

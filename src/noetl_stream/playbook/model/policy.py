@@ -98,8 +98,9 @@ class Then(Section):
     do: Annotated[Directive | None, Required("do: continue | retry | jump | break | fail")] = described(
         "`continue` with the next task, `retry`, `jump` to another, `break` (end well) or `fail`."
     )
-    attempts: int | None = described(
-        "How many times the task runs in all, the first included.", {"type": ["integer", "null"], "minimum": 1}
+    attempts: Part = described(
+        "How many times the task runs in all, the first included.",
+        number_or_template({"type": ["integer", "null"], "minimum": 1}),
     )
     backoff: Backoff | None = described("How the delay grows from attempt to attempt.")
     delay: Part = described("Seconds before the next attempt.", number_or_template({"type": "number", "minimum": 0}))
@@ -216,7 +217,7 @@ class ActionDraft(msgspec.Struct, frozen=True):
     when: Node | None
     at: Location
     do: Directive
-    attempts: int | None = None
+    attempts: Node | None = None
     backoff: Backoff = "none"
     delay: Node | None = None
     max_delay_s: float = 300.0
@@ -368,7 +369,7 @@ def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
         when=rule.when,
         at=rule.at,
         do=then.do or "continue",
-        attempts=then.attempts,
+        attempts=None if is_null(then.attempts) else then.attempts,
         backoff=then.backoff or "none",
         delay=then.delay,
         max_delay_s=300.0 if then.max_delay is None else float(then.max_delay),
@@ -391,25 +392,26 @@ def _check_action(then: Then, node: Mapping, problems: Problems) -> None:
         if name in node.keys and then.do is not None and then.do != owner:
             message = f"`{name}` has no effect with `do: {then.do}`"
             problems.error("no_effect", message, node.keys[name], f"remove it, or write do: {owner}")
-    if then.attempts is not None and then.attempts < 1:
-        problems.error("invalid_value", "`attempts` must be at least 1", node.values["attempts"])
-    if then.do == "retry" and then.attempts == 1:
-        hint = "write attempts: 2 or more: it counts all runs, including the first"
-        problems.warn("no_effect", "`attempts: 1` never retries", node.values["attempts"], hint)
+    if not is_null(then.attempts):
+        check_number(then.attempts, "`attempts`", 1, problems, whole=True)
+        is_one = isinstance(then.attempts, Scalar) and type(then.attempts.value) is int and then.attempts.value == 1
+        if then.do == "retry" and is_one:
+            hint = "write attempts: 2 or more: it counts all runs, including the first"
+            problems.warn("no_effect", "`attempts: 1` never retries", node.values["attempts"], hint)
     if then.max_delay is not None and then.max_delay < 0:
         problems.error("invalid_value", "`max_delay` must be at least 0 seconds", node.values["max_delay"])
     check_number(then.delay, "`delay`", 0, problems)
 
 
-def check_number(node: Node | None, what: str, least: int, problems: Problems) -> None:
-    """Reports a value that is neither a template nor a number of at least ``least``."""
+def check_number(node: Node | None, what: str, least: int, problems: Problems, *, whole: bool = False) -> None:
+    """Reports a value that is neither a template nor a number, or whole number, of at least ``least``."""
     if node is None:
         return
     value = node.value if isinstance(node, Scalar) else None
     if isinstance(value, str) and "{{" in value:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        report_wrong_type(node, what, "a number or a {{ template }}", problems)
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        report_wrong_type(node, what, f"a {'whole ' * whole}number or a {{{{ template }}}}", problems)
     elif value < least:
         problems.error("invalid_value", f"{what} must be at least {least}", node)
 

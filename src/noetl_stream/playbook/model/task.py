@@ -40,7 +40,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, 
 LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
 _SPEC_KEYS: Final = frozenset(["policy", "timeout", "result"])
 _SCOPE_IN_CODE: Final = re.compile(
-    r"\{\{[-\s]*(?:workload|ctx|iter|args|vars|steps|results|execution_id|keychain|_prev)\b[^{}]*\}\}"
+    r"\{\{[-\s]*(?:workload|ctx|iter|args|vars|steps|results|execution(?:_id)?|keychain|_prev)\b[^{}]*\}\}"
 )
 
 
