@@ -119,6 +119,36 @@ def test_a_steps_time_runs_from_its_first_start_and_not_while_it_is_queued() -> 
     assert args == {"kind": "timeout", "why": "step start exceeded lifecycle.timeout_s (60 s)"}
 
 
+def rendered(seconds: str) -> Scenario:
+    """A step whose time is an expression, where ``ctx.limit`` is 30."""
+    lifecycle = f'timeout_s: "{{{{ {seconds} }}}}"'
+    steps = STEP.replace("LIFECYCLE", lifecycle).replace("KIND", "noop").replace("LOOP", "desc: none")
+    return started(steps, ctx={"limit": 30})
+
+
+def test_a_steps_time_may_be_a_template_which_is_rendered_once_as_the_step_sees_it() -> None:
+    scenario = rendered("ctx.limit * 2")
+    scenario.patch(limit=1)
+    scenario.take("start").begin()
+    scenario.patch(limit=2)
+    scenario.wait(59)
+    assert scenario.working == [("start", None)]
+    scenario.wait(1)
+    assert scenario.take("rescue").command.args["why"] == "step start exceeded lifecycle.timeout_s (60 s)"
+    assert len(scenario.facts(TimerSet)) == 1
+    assert scenario.replayed() == scenario.state
+    assert scenario.decided_again() == scenario.journal
+
+
+@pytest.mark.parametrize("seconds", ["'soon'", "0", "true", "ctx.none"])
+def test_a_step_whose_time_is_no_number_of_seconds_fails_at_its_start(seconds: str) -> None:
+    scenario = rendered(seconds)
+    scenario.take("start").begin()
+    args = scenario.take("rescue").command.args
+    assert (args["kind"], args["why"].startswith("lifecycle.timeout_s: ")) == ("expression_error", True)
+    assert len(scenario.facts(StepCancelled)) == 1
+
+
 def test_running_commands_are_cancelled_and_their_reports_are_unknown() -> None:
     scenario = timed("timeout_s: 60")
     run = scenario.take("start")

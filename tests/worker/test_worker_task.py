@@ -11,6 +11,7 @@ from noetl_stream.model.events import StepDone, StepFailed, TaskProcessed
 from noetl_stream.model.json.codec import decode_json, payload_of
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
+from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.worker.worker_limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 
@@ -100,6 +101,36 @@ async def test_a_task_that_takes_too_long_is_cancelled_and_times_out(stage: Stag
     assert (failed.error.kind, failed.error.retryable, failed.error.task) == ("timeout", True, "act")
     assert "0.01 s" in failed.error.message
     assert stage.puppet.cancelled == ["act"]
+
+
+async def test_the_time_of_a_task_may_be_a_template_over_what_its_inputs_read(stage: Stage) -> None:
+    stage.puppet.acts["act"] = Endless()
+    await stage.start()
+    steps = ONE_ACT.replace("kind: puppet", 'kind: puppet, spec: {timeout: "{{ workload.seconds / 100 }}"}')
+    await stage.issue(stage.command(stage.plan(steps), workload={"seconds": 1}))
+    await stage.soon(lambda: stage.names[-1:] == ["step.failed"])
+    failed = stage.facts[-1]
+    assert isinstance(failed, StepFailed)
+    assert (failed.error.kind, "0.01 s" in failed.error.message) == ("timeout", True)
+
+
+async def test_each_part_of_a_timeout_may_be_a_template_over_the_constants_around_it(stage: Stage) -> None:
+    await stage.start()
+    timeout = '{connect: 3, read: "{{ workload.seconds }}", total: "{{ none }}"}'
+    steps = ONE_ACT.replace("kind: puppet", f"kind: puppet, spec: {{timeout: {timeout}}}")
+    await stage.issue(stage.command(stage.plan(steps), workload={"seconds": 9}))
+    [call] = stage.puppet.calls
+    assert call.timeouts == Timeouts(None, 3.0, 9)
+
+
+@pytest.mark.parametrize("seconds", ["'soon'", "0", "-1", "true", "workload.seconds"])
+async def test_a_time_that_is_no_number_of_seconds_fails_the_task(stage: Stage, seconds: str) -> None:
+    steps = ONE_ACT.replace("kind: puppet", f'kind: puppet, spec: {{timeout: "{{{{ {seconds} }}}}"}}')
+    processed = await processed_of(stage, steps)
+    error = processed.outcome.error
+    assert error is not None and error.kind == "expression_error"
+    assert "the timeout of task act" in error.message
+    assert stage.puppet.calls == []
 
 
 async def test_a_timeout_error_of_the_tool_itself_is_not_taken_for_the_tasks_timeout(stage: Stage) -> None:

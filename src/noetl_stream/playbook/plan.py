@@ -109,7 +109,8 @@ class Timeouts(msgspec.Struct, frozen=True):
 class TaskPlan(msgspec.Struct, frozen=True):
     """A task. ``inputs`` renders to a mapping; ``verbatim`` holds inputs that are never rendered (python ``code``).
 
-    ``schema`` is that of the result. Each attempt has a slot of its ``limit``.
+    ``schema`` is that of the result. Each attempt has a slot of its ``limit``. ``timeout_template`` renders to those of
+    its ``timeouts`` that are templates.
     ``origin`` names the construct or workbook entry a generated task comes from; ``""`` for a task in the file.
     """
 
@@ -124,6 +125,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     schema: ResultSchema | None = None
     origin: str = ""
     limit: LimitPlan | None = None
+    timeout_template: Template | None = None
 
     @property
     def label(self) -> str:
@@ -203,10 +205,10 @@ class Reads(msgspec.Struct, frozen=True):
 class StepPlan(msgspec.Struct, frozen=True):
     """A step. ``admit`` is ``None`` without an admission policy; ``tasks`` is empty for a step that only routes.
 
-    ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. With
-    ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure that no arc
-    handles; that of iterations is in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its tasks
-    that are in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end;
+    ``timeout_s`` is rendered at the first ``step.started`` and runs from there, ``deadline_s`` from when the token was
+    enqueued. With ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure
+    that no arc handles; that of iterations is in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its
+    tasks that are in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end;
     ``has_limited_tasks``: so does an attempt of one of its tasks.
     """
 
@@ -223,7 +225,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     reads: Reads = Reads()
     desc: str = ""
     join: Join | None = None
-    timeout_s: float | None = None
+    timeout_s: Template | None = None
     deadline_s: float | None = None
     schemas: frozenset[str] = frozenset()
     limit: LimitPlan | None = None

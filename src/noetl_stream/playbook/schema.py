@@ -79,7 +79,13 @@ SECTIONS: Final[tuple[type[Section], ...]] = (
     *(loop.LoopPolicy, loop.LoopFailure, policy.Admit, policy.AdmitWait, policy.NextWait, policy.TaskPolicy),
     *(policy.Rule, policy.Else, policy.Then, policy.SharedEntry, sugar.ChooseEntry, sugar.BranchRule),
     *(sugar.WhileEntry, sugar.UntilEntry, sugar.Round, task.ResultSpec, workbook.WorkbookTasks),
-    *(workbook.ListedEntry, document.Metadata, layering.TimeoutParts, document.PolicyFailure),
+    *(
+        workbook.ListedEntry,
+        document.Metadata,
+        layering.TimeoutParts,
+        layering.TaskTimeoutParts,
+        document.PolicyFailure,
+    ),
     *(document.PolicyResults, policy.Allow, step.Emit, NamedSchema),
 )
 """The sections in the order of their definitions."""
@@ -127,6 +133,10 @@ def _common(limits: Limits) -> dict[str, Schema]:
         "workload_schema": _WORKLOAD_SCHEMA,
         "workload_part": {"anyOf": [{"type": "boolean"}, ref("workload_schema")]},
         "timeout": {"description": "Seconds for one attempt.", "anyOf": [SECONDS, ref("TimeoutParts")]},
+        "task_timeout": {
+            "description": "Seconds for one attempt; they may be templates.",
+            "anyOf": [SECONDS, ref("holds_template"), ref("TaskTimeoutParts")],
+        },
         "limits": {
             "type": "object",
             "additionalProperties": False,
@@ -205,7 +215,12 @@ def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
     known = {**knobs, "timeout": ref("timeout")}
     beside = {key: known[target] for key, target in kind.beside.items()}
     own = {**beside, "name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
-    spec = {**_rejected_keys(advice.TASK_SPEC, knobs), **knobs, "policy": ref("TaskPolicy"), "timeout": ref("timeout")}
+    spec = {
+        **_rejected_keys(advice.TASK_SPEC, knobs),
+        **knobs,
+        "policy": ref("TaskPolicy"),
+        "timeout": ref("task_timeout"),
+    }
     spec["result"] = section("ResultSpec")
     return {
         **needed,

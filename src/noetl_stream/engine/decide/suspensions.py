@@ -6,17 +6,20 @@ Source: LANGUAGE §4, §5, §8; PROTOCOL §3 *Segments*.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.slots import ask_for_task
 from noetl_stream.engine.decide.tokens import begin, claim
+from noetl_stream.engine.scope import expression_failure
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, changed_entries, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, TimerSet, Wait
 from noetl_stream.model.ids import command_of, step_run_of, timer_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, Template, render_number
 
 
 def resume_or_wait(plan: Plan, state: Execution, suspended: Assignment) -> Sequence[Fact]:
@@ -74,13 +77,39 @@ def _awaited_children(other: Execution, state: Execution) -> set[str]:
 
 def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     """The timer of ``lifecycle.timeout_s``, counted from the first start of the step run."""
-    timeout_s = plan.steps[run.step].timeout_s
-    if timeout_s is None or not run.started_ms:
+    template = plan.steps[run.step].timeout_s
+    if template is None or not run.started_ms:
         return ()
     timer_id = timer_of(run.step_run_id, "step")
     if timer_id in state.timers:
         return ()
+    try:
+        timeout_s = _timeout_s(template, state, run)
+    except ExpressionError as error:
+        return _fail(state, run.step_run_id, expression_failure("lifecycle.timeout_s", error))
     return (TimerSet(timer_id, "step", due_ms(run.started_ms, timeout_s), run.step_run_id),)
+
+
+def _timeout_s(template: Template, state: Execution, run: StepRun) -> float:
+    """The time of a step run, which is the same whenever it is asked for.
+
+    Raises:
+        ExpressionError: it is no number of seconds.
+    """
+    names = {
+        "workload": state.workload,
+        "ctx": run.ctx,
+        "args": run.token.args,
+        "execution_id": state.execution_id,
+        "execution": state.execution,
+    }
+    try:
+        found = render_number(template, Scope(names, {}, state.limits, Budget(state.limits.max_inline_operations)))
+    except OverBudget:
+        raise ExpressionError("it costs more than a decision may spend: make it plainer") from None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < inf:
+        raise ExpressionError(f"it is {found!r:.60}, not a number of seconds above 0")
+    return found
 
 
 def _on_step_suspended(plan: Plan, state: Execution, fact: events.StepSuspended) -> Sequence[Fact]:
@@ -126,8 +155,10 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
     run = state.runs.get(fact.subject)
     if run is None or run.ended:
         return ()
-    text = f"step {run.step} exceeded lifecycle.timeout_s ({plan.steps[run.step].timeout_s:g} s)"
-    return _time_out(state, run.step_run_id, text)
+    template = plan.steps[run.step].timeout_s
+    assert template is not None
+    text = f"step {run.step} exceeded lifecycle.timeout_s ({_timeout_s(template, state, run):g} s)"
+    return _fail(state, run.step_run_id, ErrorInfo("timeout", text))
 
 
 def _admission_over(plan: Plan, state: Execution, token_id: str) -> Sequence[Fact]:
@@ -152,16 +183,16 @@ def _deadline_over(plan: Plan, state: Execution, token_id: str) -> Sequence[Fact
     text = f"step {step} was not done within lifecycle.deadline_s ({plan.steps[step].deadline_s:g} s)"
     if waiting is not None:
         return (claim(state, token_id, refused=ErrorInfo("timeout", text)),)
-    return _time_out(state, step_run_id, text)
+    return _fail(state, step_run_id, ErrorInfo("timeout", text))
 
 
-def _time_out(state: Execution, step_run_id: str, text: str) -> Sequence[Fact]:
+def _fail(state: Execution, step_run_id: str, error: ErrorInfo) -> Sequence[Fact]:
     cancelled = [
-        events.StepCancelled(step_run_id, assignment.command_id, text)
+        events.StepCancelled(step_run_id, assignment.command_id, error.message)
         for assignment in state.commands
         if assignment.step_run_id == step_run_id
     ]
-    return (*cancelled, events.StepFailed(step_run_id, ErrorInfo("timeout", text)))
+    return (*cancelled, events.StepFailed(step_run_id, error))
 
 
 RULES: Final[Rules] = {

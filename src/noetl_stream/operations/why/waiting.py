@@ -24,7 +24,7 @@ from noetl_stream.operations.why.causes import retry_details
 from noetl_stream.operations.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.operations.why.journal import Command, JournalHistory
 from noetl_stream.operations.why.reason import Environment, counted, reason, seconds, values_text
-from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument, SlotDocument
 from noetl_stream.ports.operations.waits import AwaitedPoolDocument, TimerDocument, WaitingOnDocument
@@ -441,16 +441,26 @@ def _running(
     lasting = f" for {seconds(around.now_ms - since)}" if since else ""
     text = f"{where} runs {what}, at worker {command.worker or '(not named yet)'}{lasting}."
     text += times if delivered > 1 else ""
-    return reason("running", text, f"the task ends{_or_timeout(until)}", until_ms=until, **at)
+    task = _task_of(plan, step, command)
+    ends = ", or its timeout" if task is not None and _is_rendered(task) else _or_timeout(until)
+    return reason("running", text, f"the task ends{ends}", until_ms=until, **at)
 
 
 def _attempt_ends_ms(plan: Plan | None, step: str, command: Command) -> int | None:
-    """When the timeout of the attempt that runs ends it."""
-    if plan is None or not command.task or not command.task_ms:
-        return None
-    tasks = plan.steps[step].tasks if step in plan.steps else ()
-    total_s = next((task.timeouts.total for task in tasks if task.name == command.task), None)
+    """When the timeout of the attempt that runs ends it; ``None`` also if only its worker knows that."""
+    task = _task_of(plan, step, command)
+    total_s = None if task is None or not command.task_ms or _is_rendered(task) else task.timeouts.total
     return None if total_s is None else command.task_ms + round(total_s * 1000)
+
+
+def _task_of(plan: Plan | None, step: str, command: Command) -> TaskPlan | None:
+    tasks = plan.steps[step].tasks if plan is not None and step in plan.steps else ()
+    return next((task for task in tasks if task.name == command.task), None)
+
+
+def _is_rendered(task: TaskPlan) -> bool:
+    """Whether the time of an attempt is a template."""
+    return task.timeout_template is not None and "total" in task.timeout_template.source
 
 
 def _or_timeout(until_ms: int | None) -> str:

@@ -27,6 +27,9 @@ BOUNDS: Final = _WORKER
 SUGAR: Final = _WORKER - {"_task", "_attempt"}
 ARC: Final = _SERVER | {"event", "vars", "args"}
 ADMISSION: Final = _SERVER | {"args", "token"}
+STARTED: Final = _SERVER - {"steps"} | {"args"}
+"""What the time of a step run reads: nothing that may be kept by reference."""
+
 LOOP: Final = _SERVER | {"args"}
 INNER_LOOP: Final = LOOP | {"iter"}
 RESULT: Final = _SERVER

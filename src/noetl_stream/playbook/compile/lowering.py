@@ -119,7 +119,7 @@ class Lowering(msgspec.Struct, frozen=True):
             reads=pipeline.reads,
             desc=step.desc,
             join=step.join.tokens if step.join else None,
-            timeout_s=step.timeout_s,
+            timeout_s=None if step.timeout_s is None else self._step_timeout(step.timeout_s, step),
             deadline_s=step.deadline_s,
             schemas=frozenset(task.schema.address for task in tasks if task.schema and task.schema.address),
             limit=self._limit(step.limit, bindings.LOOP, step),
@@ -133,6 +133,9 @@ class Lowering(msgspec.Struct, frozen=True):
         visible = self.declared.visible(names, step, step.loop if step else None)
         key = EMPTY if draft.key is None else self.expressions.value(draft.key, visible, on_server=True)
         return LimitPlan(key, draft.concurrency, draft.rate, draft.on_limit)
+
+    def _step_timeout(self, node: Node, step: StepDraft) -> Template:
+        return self.expressions.value(node, self.declared.visible(bindings.STARTED, step, step.loop), on_server=True)
 
     def _admit(self, step: StepDraft) -> AdmitPlan | None:
         admit = step.admit
@@ -223,6 +226,7 @@ class PipelineLowering:
             schema=task.schema,
             origin=task.origin,
             limit=self._limit(task.limit),
+            timeout_template=None if task.timeout_templates is None else self._bound(task.timeout_templates),
         )
 
     def _limit(self, draft: LimitDraft | None) -> LimitPlan | None:

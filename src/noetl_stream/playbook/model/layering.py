@@ -14,16 +14,18 @@ from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.sections import (
     SECONDS,
+    Part,
     Section,
     described,
     is_null,
+    number_or_template,
     or_null,
     read_section,
     recover_keys,
     report_wrong_type,
 )
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, walk
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, holds_template, walk
 
 S = TypeVar("S", bound=Section)
 
@@ -106,11 +108,20 @@ class TimeoutParts(Section):
     read: float | None = described("Seconds without an answer.", or_null(SECONDS))
 
 
+class TaskTimeoutParts(Section):
+    title = "`timeout`"
+
+    total: Part = described("Seconds for one attempt.", number_or_template(or_null(SECONDS)))
+    connect: Part = described("Seconds to connect.", number_or_template(or_null(SECONDS)))
+    read: Part = described("Seconds without an answer.", number_or_template(or_null(SECONDS)))
+
+
 def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
     """Reads ``timeout``, in seconds greater than 0; ``timeout: 30`` is ``{total: 30}``."""
     if isinstance(node, Scalar):
         if _number(node) is None:
-            report_wrong_type(node, "`timeout`", "seconds or {total, connect, read}", problems)
+            hint = "write a constant, or the template in the `timeout` of a task" if holds_template(node) else None
+            report_wrong_type(node, "`timeout`", "seconds or {total, connect, read}", problems, hint)
         return Timeouts(total=_seconds(_number(node), node, problems))
     node = recover_keys(node, TimeoutParts, problems)
     read_section(node, TimeoutParts, problems)
@@ -118,9 +129,31 @@ def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
     return Timeouts(**{name: _seconds(_number(part), part, problems) for name, part in parts.items()})
 
 
+def split_timeouts(node: Node | None) -> tuple[Node | None, Mapping | None]:
+    """Splits the ``timeout`` of a task into its constants, and the templates among its parts."""
+    if not isinstance(node, Scalar | Mapping):
+        return node, None
+    parts = node.values if isinstance(node, Mapping) else {"total": node}
+    rendered: dict[str, Node] = {
+        name: part for name, part in parts.items() if isinstance(part, Scalar) and holds_template(part)
+    }
+    if not rendered:
+        return node, None
+    keys = node.keys if isinstance(node, Mapping) else {"total": MappingKey("total", node.mark, node.pointer)}
+    templates = Mapping(node.mark, node.pointer, {name: keys[name] for name in rendered}, rendered)
+    return node.drop_keys(rendered.keys()) if isinstance(node, Mapping) else None, templates
+
+
 def overlay(outer: Timeouts, inner: Timeouts) -> Timeouts:
     """Merges the timeouts of two scopes part by part; the inner one wins."""
     return replace(outer, **{part: value for part, value in asdict(inner).items() if value is not None})
+
+
+def read_rendered_seconds(node: Node | None, what: str, problems: Problems) -> Node | None:
+    """Reads a number of seconds greater than 0, or a template; ``None`` if absent or invalid."""
+    if isinstance(node, Scalar) and holds_template(node):
+        return node
+    return None if read_seconds(node, what, problems) is None else node
 
 
 def read_seconds(node: Node | None, what: str, problems: Problems) -> float | None:

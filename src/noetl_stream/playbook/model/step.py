@@ -13,7 +13,14 @@ from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
 from noetl_stream.playbook.model.document import check_pool
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
-from noetl_stream.playbook.model.layering import Layer, knobs_of, read_layered, read_seconds, warn_unused
+from noetl_stream.playbook.model.layering import (
+    Layer,
+    knobs_of,
+    read_layered,
+    read_rendered_seconds,
+    read_seconds,
+    warn_unused,
+)
 from noetl_stream.playbook.model.loop import FailureDraft, LoopDraft, read_failure, read_loop
 from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, NextWait, always_holds, read_admit, read_wait
 from noetl_stream.playbook.model.sections import (
@@ -30,6 +37,7 @@ from noetl_stream.playbook.model.sections import (
     is_null,
     list_of,
     mapping_with,
+    number_or_template,
     or_null,
     pairs,
     read_section,
@@ -115,7 +123,7 @@ class Lifecycle(Section):
     example = "write lifecycle: { timeout_s: 600 }"
 
     timeout_s: Part = described(
-        "Seconds from the first start of the step, everything in it included.", or_null(SECONDS)
+        "Seconds from the first start of the step, everything in it included.", number_or_template(or_null(SECONDS))
     )
     deadline_s: Part = described("Seconds from the arrival of its token.", or_null(SECONDS))
 
@@ -193,7 +201,7 @@ class StepDraft(msgspec.Struct, frozen=True):
     desc: str
     pool: str | None
     join: JoinDraft | None
-    timeout_s: float | None
+    timeout_s: Node | None
     deadline_s: float | None
     admit: AdmitDraft | None
     failure: FailureDraft
@@ -279,7 +287,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         desc=step.desc or "",
         pool=spec.pool,
         join=_read_join(spec.join, problems),
-        timeout_s=read_seconds(lifecycle.timeout_s, "`timeout_s`", problems),
+        timeout_s=read_rendered_seconds(lifecycle.timeout_s, "`timeout_s`", problems),
         deadline_s=read_seconds(lifecycle.deadline_s, "`deadline_s`", problems),
         admit=read_admit(policy.admit, problems),
         failure=read_failure(policy.failure, problems),

@@ -14,7 +14,7 @@ from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problem
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
-from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts
+from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts, split_timeouts
 from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
 from noetl_stream.playbook.model.sections import (
     Part,
@@ -63,7 +63,8 @@ class ResultSpec(Section):
 
 class TaskDraft(msgspec.Struct, frozen=True):
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are. ``knobs``
-    and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its result.
+    and ``timeouts`` are the effective ones, merged over those of the outer scopes; ``timeout_templates`` are parts that
+    are rendered. ``schema`` is that of its result.
     ``knobs_at`` and ``schema_at`` are their places.
     """
 
@@ -75,6 +76,7 @@ class TaskDraft(msgspec.Struct, frozen=True):
     knobs: MappingOf[str, Any]
     timeouts: Timeouts
     policy: PolicyDraft | None
+    timeout_templates: Mapping | None = None
     origin: str = ""
     schema: ResultSchema | None = None
     schema_at: Node | None = None
@@ -99,6 +101,7 @@ def read_task(
     at: Location = node.get("name") or node.get("kind") or node
     spec = _spec_of_task(node, kind, problems)
     policy = spec.get("policy")
+    timeout, timeout_templates = split_timeouts(spec.get("timeout"))
     schema_at = read_section(spec.get("result"), ResultSpec, problems).schema_
     nothing = Mapping(node.mark, node.pointer)
     inputs, verbatim = _read_inputs(node, kind, at, problems, require_all) if kind else (nothing, {})
@@ -110,7 +113,8 @@ def read_task(
         inputs=inputs,
         verbatim=verbatim,
         knobs={key: value.plain() for key, value in knobs.items()},
-        timeouts=overlay(layer.timeouts, read_timeouts(spec.get("timeout"), problems)),
+        timeouts=overlay(layer.timeouts, read_timeouts(timeout, problems)),
+        timeout_templates=timeout_templates,
         policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
         limit=read_limit(policy.get("limit"), problems) if isinstance(policy, Mapping) else None,
         schema=None if is_null(schema_at) else read_result_schema(schema_at, problems),

@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from typing import Any, Literal
 
 import msgspec
@@ -90,6 +91,9 @@ class Attempts:
         lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, str | int]()
         try:
             try:
+                if task.timeout_template is not None:
+                    task = await self._with_timeouts(action, task.timeout_template)
+                    action = msgspec.structs.replace(action, task=task)
                 inputs = (
                     render(task.inputs, NOTHING_SEEN)
                     if task.inputs.is_constant
@@ -188,6 +192,27 @@ class Attempts:
         """
         scope = self._scope.for_inputs(action.task, action.progress, action.iteration, secrets)
         return await rendered_when_loaded(action.task.inputs, scope, self._results)
+
+    async def _with_timeouts(self, action: RunTask, timeouts: Template) -> TaskPlan:
+        """Returns the task with the timeouts of this attempt.
+
+        Raises:
+            ToolFailure: kind ``expression_error``: they cannot be rendered, or are no seconds.
+            ReferenceUnavailable: a result that they read cannot be read.
+        """
+        task = action.task
+        scope = self._scope.for_inputs(task, action.progress, action.iteration)
+        try:
+            rendered = await rendered_when_loaded(timeouts, scope, self._results)
+        except ExpressionError as error:
+            raise ToolFailure.of("expression_error", f"the timeout of task {task.label}: {error}") from error
+        for part, value in rendered.items():
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf
+            ):
+                message = f"the timeout of task {task.label}: `{part}` is {value!r:.60}, not seconds above 0"
+                raise ToolFailure.of("expression_error", message)
+        return msgspec.structs.replace(task, timeouts=msgspec.structs.replace(task.timeouts, **rendered))
 
     async def _call_tool(
         self,
