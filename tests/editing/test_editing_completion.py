@@ -133,6 +133,27 @@ def test_the_installed_kinds_are_offered() -> None:
     assert set(KINDS) | {"wait", "playbook", "workbook"} == set(found)
 
 
+OWN = "workload: { execution: { id: 7 } }\n"
+PLACES = """
+metadata: { labels: { day: "{{ execution.‸1 }}" } }
+workflow:
+  - step: start
+    spec: { policy: { lifecycle: { timeout_s: "{{ execution.‸2 }}" } } }
+    tool: { kind: http, spec: { timeout: "{{ execution.origin.‸3 }}" } }
+    next: { arcs: [ { step: start, when: "{{ execution.‸4 }}" } ] }
+"""
+
+
+@pytest.mark.parametrize("mark", "124")
+def test_what_is_known_of_the_start_of_an_execution_is_offered(mark: str) -> None:
+    assert offered(PLACES, mark) == ["due", "origin", "started"]
+    assert offered(OWN + PLACES, mark) == ["id"]
+
+
+def test_and_what_is_known_of_its_origin() -> None:
+    assert offered(PLACES, "3") == ["kind", "path", "number", "execution_id"]
+
+
 def test_what_is_written_of_a_word_is_replaced_from_its_last_dot_on() -> None:
     text, offset = at_mark(
         'workload: {city: 1}\nworkflow:\n  - step: a\n    tool: {kind: noop, args: {x: "{{ workload.ci‸'

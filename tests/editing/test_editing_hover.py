@@ -22,7 +22,7 @@ workflow:
         kind: ht‸7tp
         u‸8rl: "{{ it‸9em }}{{ wo‸arkload.ci‸bty }}"
         spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {total: "{{ ctx.to‸ctal }}"}}}}]}}
-    next: {arcs: [{step: st‸dart, when: "{{ eve‸ent.name and ctx.ne‸fver }}"}]}
+    next: {arcs: [{step: st‸dart, when: "{{ eve‸ent.name and ctx.ne‸fver and exec‸gution.due }}"}]}
 """
 
 
@@ -47,6 +47,7 @@ def at(mark: str) -> str:
         ("d", ["start", "Reads all."]),
         ("e", [NAMESPACE_WORDS["event"]]),
         ("f", ["never", "Nothing in this playbook sets it."]),
+        ("g", [NAMESPACE_WORDS["execution"]]),
     ],
 )
 def test_a_name_or_key_is_explained(mark: str, words: list[str]) -> None:

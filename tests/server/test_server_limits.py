@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 from server_stage import Stage
 
@@ -229,14 +230,32 @@ async def test_what_was_left_behind_is_given_back(stage: Stage) -> None:
     assert (await stage.ended(second)).status == "completed"
 
 
-async def test_no_playbook_with_a_limit_starts_while_an_older_server_runs(stage: Stage) -> None:
+READS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: reads, path: tests/reads }
+workflow: [ { step: start, tool: { kind: noop, args: { due: "{{ execution.due }}" } } } ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (limited(), "has limits by key"),
+        (READS, "reads `execution`"),
+    ],
+    ids=["limits", "execution"],
+)
+async def test_no_playbook_that_an_older_server_does_not_know_starts_while_one_runs(
+    stage: Stage, source: str, why: str
+) -> None:
     server = await stage.server()
     await stage.store.real.appear("older", "0.3.0", 2, 3600.0)
     await stage.until(lambda: not server.formats.know_aggregates)
     try:
-        await stage.submit(limited())
+        await stage.submit(source)
     except RequestRefused as refused:
-        assert "a server of an older version still runs" in refused.message
+        assert f"the playbook {why}, and a server of an older version still runs" in refused.message
     else:
         raise AssertionError("it was accepted")
 

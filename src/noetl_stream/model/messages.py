@@ -22,9 +22,9 @@ FORMAT = 2
 """The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
 
 AGGREGATES_FORMAT: Final = 3
-"""The format of messages to aggregates, and of starts by them, read by servers that know aggregates. Executions with
-limits by key have it too, and the commands and reports of steps whose tasks have limits. Other messages are written in
-:data:`FORMAT`.
+"""The format of messages to aggregates, and of starts by them, read by servers that know aggregates. Executions that
+have limits by key or read ``execution`` have it too, and the commands and reports of steps whose tasks have limits or
+that read it. Other messages are written in :data:`FORMAT`.
 """
 
 OLDEST_FORMAT: Final = 1

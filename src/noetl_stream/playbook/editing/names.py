@@ -138,6 +138,7 @@ class TextNames:
         spec = find(root, ("executor", "spec"))
         if isinstance(entry := child_of(spec, "entry_step"), TextScalar):
             self._refer("step", entry)
+        self._render(find(root, ("metadata", "labels")), "", bindings.STARTING)
         self._render(child_of(spec, "result"), "", bindings.RESULT)
         self._render(find(spec, ("policy", "concurrency", "key")), "", bindings.STARTING)
         steps = [item for item in items_of(child_of(root, "workflow")) if isinstance(item, TextMapping)]
@@ -163,6 +164,7 @@ class TextNames:
         self._loop(step.get("loop"), name, bindings.LOOP)
         self._render(find(step, ("spec", "policy", "admit")), name, bindings.ADMISSION)
         self._render(find(step, ("spec", "policy", "limit", "key")), name, bindings.LOOP)
+        self._render(find(step, ("spec", "policy", "lifecycle", "timeout_s")), name, bindings.STARTED)
         tool = step.get("tool")
         if isinstance(tool, TextMapping):
             self._task(tool, name)
@@ -237,6 +239,7 @@ class TextNames:
         if isinstance(schema, TextScalar):
             self._refer("schema", schema)
         self._render(find(spec, ("policy", "limit", "key")), step, bindings.SUGAR)
+        self._render(child_of(spec, "timeout"), step, bindings.BOUNDS)
         for rule in items_of(find(spec, ("policy", "rules"))):
             self._render(child_of(rule, "when"), step, bindings.POLICY)
             for then in (child_of(rule, "then"), find(rule, ("else", "then"))):
