@@ -252,3 +252,16 @@ def test_the_json_schema_describes_every_key() -> None:
     for model, schema in models:
         assert list(schema["properties"]) == keys_of(model)
         assert all(key["description"] for key in schema["properties"].values())
+
+
+PREVIOUS = "workload: { from: \"{{ schedule.previous | date_trunc('day') }}\" }"
+
+
+@pytest.mark.parametrize(
+    ("window", "codes"),
+    [("", []), ("window: { from: 2030-01-01 }", ["cannot_render"])],
+    ids=["since ever", "from a day on"],
+)
+def test_a_workload_that_the_first_occurrence_cannot_have_is_warned_of(window: str, codes: list[str]) -> None:
+    found = found_in(f"{NIGHTLY}\n{PREVIOUS}\n{window}")
+    assert [(one.severity, one.code) for one in found] == [("warning", code) for code in codes]

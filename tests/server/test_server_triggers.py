@@ -297,6 +297,19 @@ async def test_a_trigger_is_told_why_an_execution_was_cancelled_and_of_the_day_i
     assert event["due"] == "2026-12-20T02:30:00+01:00"
 
 
+async def test_a_notification_that_failed_is_counted_as_a_fault_of_its_trigger(stage: Stage) -> None:
+    server = await stage.server()
+    stage.start_worker()
+    sends = await stage.register(TOLD.replace("path: tests/told", f"path: {PATH}/notify").replace("continue", "fail"))
+    terms = TriggerTerms(playbook=sends, webhook=OPEN)
+    await asked(stage, TriggerRegistered("register", PATH, terms=terms, revision=1))
+    answer = await sent(stage, 1)
+    assert isinstance(answer, dict)
+    assert (await stage.ended(answer["execution_id"])).status == "failed"
+    await stage.pass_time(10)
+    assert (await measured(server))["noetl_server_trigger_faults_total"] == 1
+
+
 async def test_what_makes_an_event_of_an_end_too_large_is_left_out_and_named(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()

@@ -293,6 +293,9 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
     _check_workload(spec.workload, view, limits, problems)
     if problems.has_errors:
         return None
+    if recurrence.from_ms or recurrence.at_ms:  # else the first one has been long ago
+        first = occurrence_view(recurrence, first_ms, path=metadata.path, name="")
+        _check_workload(spec.workload, first, limits, problems, is_first=True)
     return ScheduleDocument(
         digest=digest,
         name=metadata.name,
@@ -312,13 +315,21 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
     )
 
 
-def _check_workload(node: Node | None, view: OccurrenceView, limits: Limits, problems: Problems) -> None:
-    """Reports templates that cannot be evaluated for an occurrence of the timetable."""
+def _check_workload(
+    node: Node | None, view: OccurrenceView, limits: Limits, problems: Problems, *, is_first: bool = False
+) -> None:
+    """Reports templates that cannot be evaluated for an occurrence of the timetable; of the first one, which has none
+    before it, as a warning.
+    """
     for text, source in texts_of(node) if node is not None else ():
         if holds_template(text):
             try:
                 render_workload({"value": source}, lambda: view, limits)
             except Unrenderable as error:
+                if is_first:
+                    message = f"`workload` cannot be evaluated for the first occurrence, which is skipped then: {error}"
+                    problems.warn("cannot_render", message, text, "say what it is then, with `| default('', true)`")
+                    continue
                 hint = f"known: {list_names(f'schedule.{name}' for name in view.__struct_fields__)}"
                 problems.error("unknown_name", f"`workload` cannot be evaluated: {error}", text, hint)
 
