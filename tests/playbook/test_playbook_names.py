@@ -214,7 +214,7 @@ def test_a_playbook_keeps_a_name_of_its_own_that_is_a_namespace_elsewhere_and_wa
     assert f"`{name}` means `{place}.{name}` here, but could also be the namespace of that name" in warning.message
     plan = plan_of(text)
     assert plan.steps["use"].tasks[1].inputs.reads == frozenset([(place, name)])
-    assert not plan.reads_execution
+    assert plan.reads_execution == ""
 
 
 @pytest.mark.parametrize(
@@ -239,3 +239,18 @@ def test_a_guard_cannot_compare_the_origin_with_what_it_never_is() -> None:
     text = workflow(f"- {{ step: start, tool: {{ kind: noop }}, next: {{ arcs: [ {arc} ] }} }}")
     [problem] = found(text, "impossible_comparison")
     assert problem.hint == "write one of `client`, `schedule`, `trigger`, `call`, `rerun`"
+
+
+@pytest.mark.parametrize(
+    ("task", "read"),
+    [
+        ("{ kind: python, code: \"return execution['due']\" }", "code"),
+        ("{ kind: python, code: return execution_id }", ""),
+        ("{ kind: python, code: return globals() }", ""),
+        ('{ kind: python, code: return due, args: { due: "{{ execution.due }}" } }', "template"),
+    ],
+)
+def test_only_what_names_execution_reads_it_and_only_templates_need_newer_servers(task: str, read: str) -> None:
+    plan = plan_of(workflow(f"- {{ step: start, tool: {task} }}"))
+    assert (plan.steps["start"].reads.execution, plan.reads_execution) == (read, read)
+    assert plan.is_newer == (read == "template")

@@ -348,7 +348,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
     reads, is_limited = step.reads, step.has_limited_tasks
-    is_newer = is_limited or reads.execution
+    is_newer = is_limited or reads.execution == "template"
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())

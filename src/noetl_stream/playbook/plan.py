@@ -191,15 +191,19 @@ class ArcPlan(msgspec.Struct, frozen=True):
         return frozenset((*self.args.steps, *(self.guard.steps if self.guard is not None else ())))
 
 
+ReadBy = Literal["", "code", "template"]
+"""What reads a namespace: nothing, Python code that names it, a template, which servers of version 0.3 refuse."""
+
+
 class Reads(msgspec.Struct, frozen=True):
     """Top-level keys that a step's templates read on the worker; ``None`` means the whole namespace. ``execution`` is
-    carried as a whole, or not.
+    carried as a whole if something reads it.
     """
 
     workload: frozenset[str] | None = frozenset()
     ctx: frozenset[str] | None = frozenset()
     steps: frozenset[str] | None = frozenset()
-    execution: bool = False
+    execution: ReadBy = ""
 
 
 class StepPlan(msgspec.Struct, frozen=True):
@@ -261,7 +265,7 @@ class Plan(msgspec.Struct, frozen=True):
     to start. ``keys`` says whose the keys of its limits are, from then on.
     ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
     execution is written. An execution holds a slot of ``concurrency`` from before its first step to its end.
-    ``reads_execution``: a template or code reads ``execution``.
+    ``reads_execution``: what reads ``execution``.
     """
 
     digest: str
@@ -286,7 +290,7 @@ class Plan(msgspec.Struct, frozen=True):
     format: int = FORMAT
     concurrency: LimitPlan | None = None
     keys: KeyScope = ALL_SHARED
-    reads_execution: bool = False
+    reads_execution: ReadBy = ""
 
     @property
     def has_limits(self) -> bool:
@@ -297,7 +301,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def is_newer(self) -> bool:
         """Whether it has what servers of version 0.3 do not know."""
-        return self.has_limits or self.reads_execution
+        return self.has_limits or self.reads_execution == "template"
 
     @property
     def named_schemas(self) -> frozenset[str]:

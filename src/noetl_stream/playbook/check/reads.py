@@ -390,13 +390,14 @@ class Expressions:
         self._problems.warn("never_set", f"nothing in this step sets `{namespace}.{key}`", read.location, hint)
 
 
-def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> Reads:
+def union_of(reads: Iterable[tuple[str, str | None]], opaque: Collection[str]) -> Reads:
     """The parts of the scope that a step's commands must carry. Any key of an ``opaque``
     namespace may be read.
     """
     keys: dict[str, set[str]] = {name: set() for name in _CARRIED}
-    entire = set(opaque)
+    entire, read_execution = set(opaque), False
     for namespace, key in reads:
+        read_execution |= namespace == "execution"
         if namespace in keys:
             if key is None:
                 entire.add(namespace)
@@ -410,5 +411,5 @@ def union_of(reads: Iterable[tuple[str, str | None]], opaque: Iterable[str]) -> 
         workload=keys_of_namespace("workload"),
         ctx=keys_of_namespace("ctx"),
         steps=keys_of_namespace("steps"),
-        execution="execution" in entire or any(namespace == "execution" for namespace, _ in reads),
+        execution="template" if read_execution else "code" if "execution" in opaque else "",
     )

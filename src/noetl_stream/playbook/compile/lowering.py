@@ -35,6 +35,7 @@ from noetl_stream.playbook.plan import (
     LoopPlan,
     Plan,
     PolicyPlan,
+    ReadBy,
     Reads,
     RulePlan,
     SharedPlan,
@@ -48,7 +49,7 @@ from noetl_stream.template import Guard, Template
 DEFAULT_MAX_IN_FLIGHT: Final = 10
 DEFAULT_DELAY_S: Final = 1.0
 
-_SCOPE_NAMES: Final = ("workload", "ctx", "execution")
+_SCOPE_NAMES: Final = ("workload", "ctx")
 _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
 """Names by which code can reach variables without naming them."""
 
@@ -90,7 +91,8 @@ class Lowering(msgspec.Struct, frozen=True):
         )
         self.expressions.warn_never_set()
         by_code = any(step.reads.execution for step in plan.steps.values())
-        return replace(plan, reads_execution=by_code or self.expressions.read_execution)
+        read_by: ReadBy = "template" if self.expressions.read_execution else "code" if by_code else ""
+        return replace(plan, reads_execution=read_by)
 
     def _labels(self) -> dict[str, Template]:
         visible = self.declared.visible(bindings.STARTING, None)
@@ -289,3 +291,5 @@ def _namespaces_in_code(step: StepDraft) -> Iterator[str]:
             code = "\n".join(text for node in task.verbatim.values() for _, text in texts_of(node))
             reflects = _REFLECTION.search(code) is not None
             yield from (name for name in _SCOPE_NAMES if reflects or re.search(rf"\b{name}\b", code))
+            if re.search(r"\bexecution\b", code):
+                yield "execution"
