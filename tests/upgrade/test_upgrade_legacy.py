@@ -40,6 +40,15 @@ RESULTS: dict[str, Any] = {
     "formal_4_2_admission": {"passed": True},
     "formal_6_2_policy": {"failed": True, "kind": "exception"},
     "formal_8_1_router": {},
+    "iterator": {"names": ["A", "B"], "n": 2},
+    "newer_accumulate": {"items": ["a0", "a1", "a2", "a3", "a4"]},
+    "newer_arc_set": {"greeting": "hello ada"},
+    "newer_input": {"doubled": 42},
+    "newer_loop_stats": {"total": 3, "failed": 0, "sum": 12},
+    "newer_output_select": {"rows": ["a0", "a1"], "more": True},
+    "newer_sql_in_python": {"n": 2, "first": "a", "names": ["a", "b"], "last": "b"},
+    "newer_status_code": {"code": 200, "n": 2},
+    "workbook_assert": {"message": "hot"},
 }
 """What the older dialect says that each of these ends with."""
 
@@ -51,6 +60,9 @@ PAGES_ASKED = {
     "case_mixed_layers": [("/a", 1)],
     "case_step_level_case": [("/a", 1), ("/b", 1)],
     "eval_5_1_task_form": [("/items", 1)],
+    "newer_accumulate": ALL_PAGES[:3],
+    "newer_output_select": [("/a", 1)],
+    "newer_status_code": [("/a", 1)],
 }
 """The pages that each of these asks for, the first once more where it retries."""
 

@@ -267,7 +267,8 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
         return kinds[kind]
     plugin = advice.PLUGINS.get(kind)
     near = f"install the plugin `{plugin}`" if plugin else did_you_mean(kind, kinds)
-    hint = near or f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
+    use = advice.MISSING_KINDS.get(kind)
+    hint = (f"use {use}" if use else near) or f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
     return None
 

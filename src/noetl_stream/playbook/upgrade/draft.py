@@ -173,6 +173,17 @@ class Draft(msgspec.Struct):
                 inherited.before = [*said, *inherited.before]
         return value
 
+    def rewrite_entry(self, holder: CommentedMap, key: str, change: Rewrite) -> int:
+        """Rewrites the paths in all templates of an entry. Returns how many texts changed."""
+        value = holder.get(key)
+        if key == "code" and kind_of(holder) == "python":
+            return 0
+        if not has_template(value):
+            return self.rewrite(value, change)
+        text = rewrite_text(value, change)
+        holder[key] = value if text == value else quote_like(value, text)
+        return int(text != value)
+
     def rewrite(self, value: Any, change: Rewrite, *, in_blocks: bool = True) -> int:
         """Rewrites the paths in all templates of a collection. Returns how many texts changed.
 

@@ -97,6 +97,12 @@ def paths_in(text: str) -> list[Path]:
     return found
 
 
+def path_text(path: Path) -> str:
+    """The text of a path."""
+    first, *more = path
+    return str(first) + "".join(f".{part}" if _NAME.match(str(part)) else f"[{part!r}]" for part in more)
+
+
 def conjuncts(expression: str) -> list[str]:
     """The parts of an expression that must all hold; one if it is not a conjunction."""
     parts: list[list[str]] = [[]]

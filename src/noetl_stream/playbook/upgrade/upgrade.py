@@ -119,11 +119,15 @@ def _remark_at(draft: Draft, line: int) -> list[str]:
 
 
 def _leave_to_a_person(draft: Draft, found: Sequence[Diagnostic]) -> bool:
-    """Records the older forms that are still there, where no comment names them. Returns whether there are any."""
+    """Records what `check` still refuses, where no comment names it. Returns whether there is anything.
+
+    Of a file without older forms only these are recorded, since its other errors are the author's own.
+    """
     draft.rule = _LEFT
-    is_any = False
+    was_older, is_any = bool(draft.notes), False
     for one in found:
-        if one.code not in OLDER_FORMS or one.severity != "error" or not one.pointer:
+        is_left = one.severity == "error" and (was_older or one.code in OLDER_FORMS)
+        if not is_left or not one.pointer:
             continue
         places = list(_entries_along(draft.root, one.pointer))
         around = [*places, *draft.comments.entries_in(places[-1][0][places[-1][1]])]

@@ -425,6 +425,37 @@ EXECUTOR_FAILURE: Final = {
     )
 }
 
+MISSING_KINDS: Final = {
+    **dict.fromkeys(("snowflake", "bigquery"), "`http`, with the SQL API of the service"),
+    **dict.fromkeys(("gcs", "s3", "azure_blob", "storage"), "`http`, with a signed URL or a token"),
+    **dict.fromkeys(
+        ("mysql", "mssql", "oracle", "mongodb", "redis", "clickhouse"), "`python`, with the client of the database"
+    ),
+    **dict.fromkeys(("sql", "postgresql", "pg"), "`postgres`"),
+    **dict.fromkeys(("sqlite", "ducklake", "parquet", "csv"), "`duckdb`"),
+    **dict.fromkeys(("bash", "sh", "command", "exec", "ssh", "container", "docker"), "`shell`"),
+    **dict.fromkeys(("kubernetes", "k8s", "job"), "`http`, with the API of the cluster, or `shell` with kubectl"),
+    **dict.fromkeys(("script", "rhai", "py", "function", "lambda"), "`python`, with the code under `code`"),
+    **dict.fromkeys(
+        ("webhook", "rest", "api", "request", "graphql", "slack", "email", "gateway", "agent", "mcp", "llm"), "`http`"
+    ),
+    **dict.fromkeys(("sleep", "delay", "timer", "approval", "human", "event", "pause"), "`wait`"),
+    **dict.fromkeys(("subflow", "workflow", "flow", "playbooks", "child"), "`playbook`, with `path`"),
+    **dict.fromkeys(("transfer", "copy", "sync"), "a pipeline of `postgres`, `duckdb` or `http` tasks"),
+    **dict.fromkeys(("iterator", "foreach", "for_each", "map"), "`loop` on the step, around the task's own kind"),
+    **dict.fromkeys(("router", "route", "start", "end", "none", "empty", "dummy", "pass"), "`noop`"),
+    **dict.fromkeys(
+        ("switch", "condition", "choice", "if"), "guards on the arcs in `next`, or `choose` in the pipeline"
+    ),
+    "parallel": "`next` with spec: { mode: inclusive } and several arcs",
+    "task_sequence": "a list of tasks under `tool`",
+    "artifact": "nothing: a result is read as `steps.<name>`, large or small",
+    "kafka": "`nats`, or `python` with a client",
+    "secret": "`secrets`",
+    "log": "`noop`, with the values as args",
+}
+"""Kinds of older dialects and other tools that are not there, and what to use instead."""
+
 NEXT_HINT: Final = f"write {_ARCS}"
 POLICY_HINT: Final = f"write {_RULES}"
 LOOP_HINT: Final = 'loop: { in: "{{ workload.items }}", iterator: item }'

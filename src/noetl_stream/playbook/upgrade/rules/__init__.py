@@ -6,13 +6,28 @@ from collections.abc import Callable
 from typing import Final
 
 from noetl_stream.playbook.upgrade.draft import Draft
-from noetl_stream.playbook.upgrade.rules import cases, policies, reads, root, routing, steps, tasks, values
+from noetl_stream.playbook.upgrade.rules import (
+    cases,
+    code,
+    kinds,
+    newer,
+    policies,
+    reads,
+    root,
+    routing,
+    steps,
+    tasks,
+    values,
+)
 
 Rule = Callable[[Draft], None]
 
 RULES: Final[tuple[Rule, ...]] = (
     *root.RULES,
+    *kinds.FIRST_RULES,
     *steps.RULES,
+    *kinds.RULES,
+    *newer.RULES,
     *values.TASK_RULES,
     *tasks.RULES,
     *cases.RULES,
@@ -21,7 +36,10 @@ RULES: Final[tuple[Rule, ...]] = (
     *steps.LATER_RULES,
     *policies.RULES,
     *routing.RULES,
+    *newer.LATER_RULES,
+    *code.RULES,
     *reads.RULES,
     tasks.stored_results,
+    *kinds.LAST_RULES,
 )
 """The rules of the upgrade. Each finds its form in the whole playbook; later ones see what earlier ones wrote."""

@@ -175,7 +175,7 @@ class _Lowering(msgspec.Struct):
             for name, value in values.items():
                 self._write(self.begin, str(name), value)
         changed = [path for path, value in self._inputs_of_calls() if value != value_at(task, *path)]
-        taken = {*READ_ONLY, value_at(self.step, "loop", "iterator")}
+        taken = {*READ_ONLY, str(value_at(self.step, "loop", "iterator"))}
         for path in dict.fromkeys(changed):
             is_plain = path[-1] not in taken and all(other[-1] != path[-1] for other in changed if other != path)
             self.inputs[path] = name = path[-1] if is_plain else "_".join(("next", *path))

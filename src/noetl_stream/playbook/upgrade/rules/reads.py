@@ -16,6 +16,7 @@ from noetl_stream.playbook.upgrade.expressions import (
     Replaced,
     Rewrite,
     has_template,
+    path_text,
     paths_in,
     rename_to,
     rewrite_expression,
@@ -140,7 +141,7 @@ def policy_words(draft: Draft) -> None:
         return
     for task, _ in list(draft.tasks()):
         policy = mapping_at(task, "spec", "policy")
-        if policy is not None and _each_expression(policy, partial(rewrite_for_policy, kind=kind_of(task))):
+        if policy is not None and each_expression(policy, partial(rewrite_for_policy, kind=kind_of(task))):
             draft.note_change((task, "spec"), "the policy reads `outcome`, whose `status` is `ok` or `error`")
 
 
@@ -151,7 +152,7 @@ def event_words(draft: Draft) -> None:
         end = "loop.done" if "loop" in step else "step.done"
         change = _arc_words(kind_of_result(step), end, is_older=is_older)
         for arc in arcs_of(step):
-            if _each_expression(arc, change):
+            if each_expression(arc, change):
                 draft.note_change((arc, "when"), f"the arc reads `event`, whose `name` is `{end}` or `step.failed`")
 
 
@@ -173,7 +174,7 @@ def _event_names(text: str, end: str) -> str:
     return text
 
 
-def _each_expression(node: Any, change: Callable[[str], str]) -> int:
+def each_expression(node: Any, change: Callable[[str], str]) -> int:
     """Changes the code of each template in a collection. Returns how many texts changed."""
     changes = 0
     for key, value in list(node.items()) if isinstance(node, CommentedMap) else enumerate(list(node)):
@@ -183,7 +184,7 @@ def _each_expression(node: Any, change: Callable[[str], str]) -> int:
                 node[key] = quote_like(value, text)
                 changes += 1
         elif isinstance(value, CommentedMap | CommentedSeq):
-            changes += _each_expression(value, change)
+            changes += each_expression(value, change)
     return changes
 
 
@@ -216,6 +217,8 @@ def _loop_words(iterator: str, names: frozenset[str]) -> Rewrite:
         match path:
             case ("loop", "index0", *_):
                 return 2, "iter.index"
+            case ("loop_index" | "_index", *_) if path[0] not in names:
+                return 1, "iter.index"
             case ("loop", "index", *_):
                 return 2, "(iter.index + 1)"
             case ("loop", "length", *_):
@@ -230,28 +233,34 @@ def _loop_words(iterator: str, names: frozenset[str]) -> Rewrite:
 
 def sql_results(draft: Draft) -> None:
     """Rewrites results of SQL read by statement, `x.command_0.rows`, or as a list, `x[0]`."""
-    last: dict[str, int] = {}
-    for task, step in draft.tasks():
-        if kind_of(task) in SQL:
-            for name in (task.get("name"), step.get("step") if step is not None else None):
-                last[str(name)] = _statements(task) - 1
+    last = last_statements(draft)
 
     def rewrite(path: Path, start: int) -> Replaced:
         at = start + 1 if path[start : start + 1] == ("data",) else start
         part = path[at] if at < len(path) else ""
         if isinstance(part, int):
-            return at, f"{_path_text(path[:start])}.rows"
+            return at, f"{path_text(path[:start])}.rows"
         found = _COMMAND.match(part)
         if found is None or int(found[1]) != last.get(str(path[start - 1]), int(found[1])):
             return None
         is_row = any(isinstance(following, int) for following in path[at + 1 : at + 2])
-        return at + 1, _path_text(path[:start]) + (".rows" if is_row else "")
+        return at + 1, path_text(path[:start]) + (".rows" if is_row else "")
 
     _each_result(draft, SQL, rewrite, "the result of SQL is `{rows, row_count, columns, statements}`")
     for step in draft.steps():
         for key in list(step):
             if _reads_statement(step[key]):
                 draft.decide(step, key, "`command_0` and the like: a task has the result of its last statement only")
+
+
+def last_statements(draft: Draft) -> dict[str, int]:
+    """The index of the last statement of each SQL task, by the names of the task and of its step."""
+    last: dict[str, int] = {}
+    for task, step in draft.tasks():
+        if kind_of(task) in SQL:
+            for name in (task.get("name"), step.get("step") if step is not None else None):
+                last[str(name)] = _statements(task) - 1
+    return last
 
 
 def _statements(task: CommentedMap) -> int:
@@ -280,17 +289,24 @@ def python_results(draft: Draft) -> None:
         keys = path[start : start + 2]
         answer = returned.get(str(path[start - 1]), "maybe")
         is_older = answer == "no" or (answer == "maybe" and draft.was_older)
-        return (start + 2, _path_text(path[:start])) if keys == ("data", "result") and is_older else None
+        return (start + 2, path_text(path[:start])) if keys == ("data", "result") and is_older else None
 
     _each_result(draft, frozenset(["python"]), rewrite, "the result of python is what the code returns")
 
 
-def _returns_result(code: str) -> str:
-    """Whether code returns a mapping with the key ``result``: ``yes``, ``no`` or ``maybe``."""
+def parse_code(code: str) -> ast.Module | None:
+    """The syntax tree of a python task's code; ``None`` if it cannot be read."""
     lines = ["async def code():", "pass", *code.split("\n")]
     try:
-        tree = ast.parse("\n    ".join(lines))
+        return ast.parse("\n    ".join(lines))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _returns_result(code: str) -> str:
+    """Whether code returns a mapping with the key ``result``: ``yes``, ``no`` or ``maybe``."""
+    tree = parse_code(code)
+    if tree is None:
         return "maybe"
     values: list[ast.expr | None] = []
     for node in ast.walk(tree):
@@ -326,7 +342,7 @@ def http_results(draft: Draft) -> None:
         return
 
     def rewrite(path: Path, start: int) -> Replaced:
-        return (start, f"{_path_text(path[:start])}.data") if path[start] not in _HTTP_KEYS else None
+        return (start, f"{path_text(path[:start])}.data") if path[start] not in _HTTP_KEYS else None
 
     _each_result(draft, frozenset(["http"]), rewrite, "the body of a response is `data` of the result")
 
@@ -394,11 +410,6 @@ def kind_of_result(step: CommentedMap) -> str:
     """The kind of the task whose result is the step's."""
     kinds = [kind_of(task) for task in tasks_of(step.get("tool"))]
     return kinds[-1] if kinds else ""
-
-
-def _path_text(path: Path) -> str:
-    first, *more = path
-    return str(first) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in more)
 
 
 RULES: Final = (

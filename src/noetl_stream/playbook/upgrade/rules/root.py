@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
+from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS
 from noetl_stream.playbook.model.document import API_VERSION
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, mapping_at, mappings, section, to_ruamel
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, mapping_at, mappings, section, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import has_template, paths_in
+from noetl_stream.playbook.upgrade.rules.reads import each_expression
 
 _METADATA: Final = ("name", "path", "version", "description", "tags", "labels")
 _EXECUTOR_FACTS: Final = ("profile", "version", "requires")
 _UNDER_SPEC: Final = ("pool", "priority", "entry_step", "result", "timeout", "timeout_s", "policy")
 _UNDER_POLICY: Final = ("failure", "results", "limits", "defaults")
 _POLICY: Final = ("executor", "spec", "policy")
+_STORED_KINDS: Final = {
+    "google_id_token": "; an ID token of Google ends after an hour, so let a task fetch one, or a plugin",
+    **dict.fromkeys(("bearer", "static", "api_key", "basic", "token", "google_oauth", "gcp", "hmac"), ""),
+}
+"""Kinds of keychain entries that are stored credentials now, with what else there is to say."""
+_SCOPES: Final = {"catalog": "global", "shared": "global", "workflow": "execution", "local": "execution"}
+_KEEPING: Final = ("auto_renew", "ttl", "ttl_seconds", "cache_type", "expires_in", "renew_before")
+_TOKEN_CALL: Final = re.compile(r"\btoken\(\s*['\"]([A-Za-z_]\w*)['\"]\s*\)")
 _LIMITS: Final = {"max_payload_bytes": "max_inline_bytes"}
 _TOKEN_URLS: Final = ("endpoint", "url", "token_endpoint")
 _OAUTH_REST: Final = ("method", "headers", "cache_type", "auto_renew", "ttl_seconds", "ttl", "grant_type", "data")
@@ -135,6 +146,58 @@ def keychain_secret_manager(draft: Draft) -> None:
             draft.remove(entry, key)
 
 
+def keychain_kinds(draft: Draft) -> None:
+    """Rewrites kinds that hold or fetch a secret in another way as stored credentials."""
+    for index, entry in enumerate(mappings(draft.root.get("keychain"))):
+        kind = kind_of(entry)
+        if kind not in _STORED_KINDS:
+            continue
+        settings = [key for key in entry if key not in ("name", "kind", "scope", "credential")]
+        inner = entry.get("map")
+        keys = ", ".join(map(str, inner if isinstance(inner, CommentedMap) else settings)) or "its values"
+        said = f"store the credential `{entry.get('name')}`, which was of kind `{kind}`, with {keys}"
+        draft.decide(draft.root["keychain"], index, f"{said}: `noetl-stream credential set`{_STORED_KINDS[kind]}")
+        draft.note_change((entry, "kind"), f"`{kind}` is a stored credential")
+        entry["kind"] = "credential"
+        for key in settings:
+            draft.remove(entry, key, heir=(entry, "kind"))
+
+
+def keychain_scopes(draft: Draft) -> None:
+    """Rewrites scopes of stored credentials, and drops settings about keeping a token."""
+    for entry in mappings(draft.root.get("keychain")):
+        if entry.get("kind") not in CREDENTIAL_KINDS:
+            continue
+        scope = entry.get("scope")
+        if isinstance(scope, str) and scope in _SCOPES:
+            draft.note_change((entry, "scope"), f"the scope `{scope}` is `{_SCOPES[scope]}`")
+            entry["scope"] = _SCOPES[scope]
+        for key in [key for key in _KEEPING if key in entry]:
+            draft.note_assumption((entry, key), f"`{key}` is dropped: a worker asks again for what it no longer has")
+            draft.remove(entry, key, heir=(entry, "kind"))
+
+
+def token_calls(draft: Draft) -> None:
+    """Rewrites `token('name')` as the token of that entry of the keychain."""
+    found: list[str] = []
+
+    def change(code: str) -> str:
+        found.extend(_TOKEN_CALL.findall(code))
+        return _TOKEN_CALL.sub(r"keychain.\1.access_token", code)
+
+    if not isinstance(draft.root.get("workflow"), CommentedSeq) or not each_expression(draft.root["workflow"], change):
+        return
+    draft.note_change((draft.root, "workflow"), "`token('…')` is `keychain.….access_token`")
+    if not isinstance(draft.root.get("keychain"), CommentedSeq):
+        draft.root.insert(list(draft.root).index("workflow"), "keychain", CommentedSeq())
+    keychain = draft.root["keychain"]
+    for name in dict.fromkeys(found):
+        if name not in [entry.get("name") for entry in mappings(keychain)]:
+            keychain.append(to_ruamel({"name": name, "kind": "credential"}))
+            said = f"store the credential `{name}` with an `access_token`"
+            draft.decide(keychain, len(keychain) - 1, f"{said}, or let kind `oauth2_client_credentials` fetch one")
+
+
 def keychain_oauth2(draft: Draft) -> None:
     """Rewrites `oauth2` as the client credentials grant."""
     for entry in mappings(draft.root.get("keychain")):
@@ -191,5 +254,8 @@ RULES: Final = (
     renamed_limits,
     keychain_mapping,
     keychain_secret_manager,
+    keychain_kinds,
+    keychain_scopes,
     keychain_oauth2,
+    token_calls,
 )

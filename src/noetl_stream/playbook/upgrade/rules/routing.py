@@ -11,7 +11,7 @@ from noetl_stream.playbook.upgrade.expressions import expression_in, template
 from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_of
 
 _BRANCH: Final = ("then", "else")
-_ARC_NAMES: Final = {"with": "args", "expr": "when", "data": "args", "to": "step"}
+_ARC_NAMES: Final = {"with": "args", "input": "args", "expr": "when", "data": "args", "to": "step"}
 
 
 MAX_BRANCHES: Final = 50

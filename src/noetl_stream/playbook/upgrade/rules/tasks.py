@@ -25,6 +25,7 @@ from noetl_stream.playbook.upgrade.rules.reads import SQL
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
 
 WORDS: Final = ("save", "sink")
+_PLACES: Final = ("storage", "kind", "type", "tool")
 _STATEMENTS: Final = ("command", "commands", "query", "statement", "sql")
 _NOWHERE: Final = frozenset(["event", "event_log", "events", "none"])
 _NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
@@ -83,10 +84,20 @@ def task_sink(draft: Draft) -> None:
 
 def _keep(draft: Draft, holder: CommentedMap, word: str) -> None:
     value = holder[word]
-    if isinstance(value, CommentedMap) and str(value.get("storage", value.get("kind"))) in _NOWHERE:
-        draft.remove(holder, word, note=f"`{word}` to the event log is dropped: every result is in its event")
-    else:
+    given = value if isinstance(value, CommentedMap) else {}
+    if str(next((given[key] for key in _PLACES if key in given), None)) not in _NOWHERE:
         draft.decide(holder, word, "write a task that stores the data: kind, auth, command, params")
+        return
+    task = holder if "kind" in holder else mapping_at(holder, "tool")
+    data = given.get("args")
+    if isinstance(data, CommentedMap) and task is not None and kind_of(task) == "noop" and "args" not in task:
+        draft.note_assumption((holder, word), f"what `{word}` wrote to the event log is the result of the step")
+        task["args"] = data
+        given.pop("args")
+    rest = ", ".join(f"{key}: {inner}" for key, inner in given.items() if key not in _PLACES)
+    if rest:
+        draft.note_assumption((holder, word), f"`{word}` to the event log is dropped, with {rest}")
+    draft.remove(holder, word, note=f"`{word}` to the event log is dropped: every result is in its event")
 
 
 def sink_task(sink: Any, name: str, line: int) -> CommentedMap | None:

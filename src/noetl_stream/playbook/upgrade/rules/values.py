@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from noetl_stream.playbook.upgrade.rules.reads import SQL, kind_of_result
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
 from noetl_stream.playbook.upgrade.rules.tasks import reads_result, result_name
 
-_ARGS_KINDS: Final = frozenset(["python", "noop", "playbook", "workbook"])
+ARGS_KINDS: Final = frozenset(["python", "noop", "playbook", "workbook"])
 
 
 def root_vars(draft: Draft) -> None:
@@ -108,7 +109,7 @@ def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap
 def step_args(draft: Draft) -> None:
     """Rewrites `args` and `with` of a step as `args` of its task, or inlines them."""
     for step in draft.steps():
-        for word in ("args", "with"):
+        for word in ("args", "with", "input"):
             values = step.get(word)
             if not isinstance(values, CommentedMap):
                 continue
@@ -121,36 +122,52 @@ def step_args(draft: Draft) -> None:
                 pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step, word), block=True))
                 tasks = list(tasks_of(step["tool"]))
             # A noop beside others has its args for its result.
-            kinds = _ARGS_KINDS if len(tasks) == 1 else _ARGS_KINDS - {"noop"}
+            kinds = ARGS_KINDS if len(tasks) == 1 else ARGS_KINDS - {"noop"}
             taking = [task for task in tasks if kind_of(task) in kinds]
             _inline(draft, step, values)
             if taking:
                 _give_args(draft, taking[0], step, word)
                 for task in taking[1:]:
-                    _merge(task, values)
+                    merge_args(task, values)
             else:
                 draft.remove(step, word)
 
 
 def _inline(draft: Draft, step: CommentedMap, values: CommentedMap) -> None:
     """Inlines the values where they are read, except under names of the step's own tasks and iterators."""
-    loop = step.get("loop")
-    names = {task.get("name") for task in tasks_of(step.get("tool"))}
-    names |= {loop.get("iterator")} if isinstance(loop, CommentedMap) else set()
+    names = {str(task.get("name")) for task in tasks_of(step.get("tool"))} | {str(value_at(step, "loop", "iterator"))}
+    inline_values(draft, [(step, key) for key in ("tool", "next", "loop")], values, names)
+
+
+def inline_values(
+    draft: Draft, places: list[tuple[CommentedMap, str]], values: CommentedMap, taken: AbstractSet[Any]
+) -> set[str]:
+    """Inlines values where the templates of these entries read them. Returns the keys that were read.
+
+    Args:
+        taken: Bare names that mean something else.
+    """
+    read: set[str] = set()
 
     def rewrite(path: Path) -> Replaced:
-        at = 1 if path[0] == "args" else 0
+        at = 1 if path[0] in ("args", "input") else 0
         key = path[at] if at < len(path) else None
-        if key not in values or (at == 0 and (key in names or key == path[0] == "args")):
+        if key not in values or (at == 0 and (key in taken or key == path[0] == "args")):
             return None
         value = values[key]
         if has_template(value):
             expression = expression_in(value)
-            return None if expression is None else (at + 1, group(expression))
-        return None if isinstance(value, CommentedMap | CommentedSeq) else (at + 1, _literal(value))
+            text = None if expression is None else group(expression)
+        else:
+            text = None if isinstance(value, CommentedMap | CommentedSeq) else _literal(value)
+        if text is None:
+            return None
+        read.add(str(key))
+        return at + 1, text
 
-    for key in ("tool", "next", "loop"):
-        draft.rewrite(step.get(key), rewrite)
+    for holder, key in places:
+        draft.rewrite_entry(holder, key, rewrite)
+    return read
 
 
 def _literal(value: Any) -> str:
@@ -166,14 +183,15 @@ def _literal(value: Any) -> str:
 def _give_args(draft: Draft, task: CommentedMap, step: CommentedMap, word: str) -> None:
     values = step[word]
     if isinstance(task.get("args"), CommentedMap):
-        _merge(task, values)
+        merge_args(task, values)
         draft.remove(step, word)
     else:
         task.fa.set_block_style()
         draft.move(step, word, task, "args")
 
 
-def _merge(task: CommentedMap, values: CommentedMap) -> None:
+def merge_args(task: CommentedMap, values: CommentedMap) -> None:
+    """Gives a task these args beside its own."""
     own = section(task, "args")
     for key, value in values.items():
         own.setdefault(key, deepcopy(value))
@@ -185,7 +203,7 @@ def task_with(draft: Draft) -> None:
         values, kind = task.get("with"), kind_of(task)
         if not isinstance(values, CommentedMap) or "with" in draft.inputs_of(kind):
             continue
-        name = "args" if kind in _ARGS_KINDS else "params" if kind in SQL else None
+        name = "args" if kind in ARGS_KINDS else "params" if kind in SQL else None
         if name is not None and name not in task:
             draft.rename(task, "with", name, note=f"`with` of kind `{kind}` is `{name}`")
         elif name is not None and isinstance(task[name], CommentedMap):

@@ -1,0 +1,203 @@
+"""Rewrites results of loops, and what Python code reads in an older shape (LANGUAGE §6, §12)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from ruamel.yaml.comments import CommentedMap
+
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, template
+from noetl_stream.playbook.upgrade.rules.reads import SQL, declared_names, kind_of_result, last_statements, parse_code
+
+_WHOLE: Final = re.compile(r"(?:steps\.)?([A-Za-z_]\w*)(?:\.data)?(\s*\|\s*default\(.*\))?\Z")
+_COMMAND: Final = re.compile(r"command_(\d+)\Z")
+_COUNTS: Final = {
+    "total": "({0} | length)",
+    "failed": "({0} | select('none') | length)",
+    **dict.fromkeys(("success", "succeeded", "completed", "ok"), "({0} | reject('none') | length)"),
+}
+"""What a loop's statistics counted, of the list that its result is now."""
+_LIST: Final = frozenset(["len", "sorted", "enumerate", "list", "iter", "reversed"])
+
+
+class Reads(msgspec.Struct):
+    """What code reads of a name: keys, by the way to each, and whether it takes it for a list.
+
+    Attributes:
+        words: The constant texts of the code, which are keys of what it reads in several statements.
+    """
+
+    ways: set[tuple[str, ...]] = msgspec.field(default_factory=set)
+    words: set[str] = msgspec.field(default_factory=set)
+    is_list: bool = False
+    is_asked: bool = False
+
+    @property
+    def keys(self) -> set[str]:
+        return {way[0] for way in self.ways}
+
+
+def loop_results(draft: Draft) -> None:
+    """Rewrites results of loops read as `x.results` and `x.stats`: a loop's result is the list itself."""
+    shadowing = declared_names(draft, results=False)
+    loops = {str(step.get("step")) for step in draft.steps() if "loop" in step}
+    for step in draft.steps():
+        own = "loop" in step
+
+        def change(path: Path, own: bool = own) -> Replaced:
+            is_event = own and path[:2] == ("event", "result")
+            at = 2 if is_event or path[0] == "steps" else 1
+            if not is_event and (
+                str(path[at - 1 : at][0] if path[at - 1 : at] else "") not in loops or path[0] in shadowing
+            ):
+                return None
+            whole = "event.result" if is_event else f"steps.{path[at - 1]}"
+            if path[at : at + 1] == ("results",):
+                return at + 1, whole
+            if path[at : at + 1] == ("stats",) and path[at + 1 : at + 2] and path[at + 1] in _COUNTS:
+                return at + 2, _COUNTS[str(path[at + 1])].format(whole)
+            return None
+
+        for key in list(step):
+            if draft.rewrite(step[key], change):
+                draft.note_change((step, key), "the result of a loop is the list of its iterations' results")
+    if draft.rewrite(draft.root.get("executor"), change if draft.steps() else lambda _: None):
+        draft.note_change((draft.root, "executor"), "the result of a loop is the list of its iterations' results")
+
+
+def http_status(draft: Draft) -> None:
+    """Rewrites `x.status_code` of an http result as `x.status`."""
+    steps = {str(step.get("step")) for step in draft.steps() if kind_of_result(step) == "http"}
+    for step in draft.steps():
+        names = steps | {str(task.get("name")) for task in tasks_of(step.get("tool")) if kind_of(task) == "http"}
+
+        def change(path: Path, names: set[str] = names) -> Replaced:
+            at = next((at for at in range(1, len(path)) if path[at] == "status_code"), 0)
+            is_result = (
+                path[:2] == ("event", "result") or path[at - 1] in names or path[at - 2 : at - 1] == ("results",)
+            )
+            if at == 0 or at > 4 or not is_result:
+                return None
+            return at + 1, ".".join((*map(str, path[:at]), "status"))
+
+        for key in list(step):
+            if draft.rewrite(step[key], change):
+                draft.note_change((step, key), "`status_code` of a response is `status`")
+
+
+def python_reads(draft: Draft) -> None:
+    """Gives Python code results of loops, SQL and http in the shape in which it reads them."""
+    loops = {str(step.get("step")) for step in draft.steps() if "loop" in step}
+    steps = {str(step.get("step")): kind_of_result(step) for step in draft.steps()}
+    last = last_statements(draft)
+    for step in draft.steps():
+        tasks = {str(task.get("name")): kind_of(task) for task in tasks_of(step.get("tool"))}
+        for task in tasks_of(step.get("tool")):
+            args = task.get("args")
+            if kind_of(task) != "python" or not isinstance(args, CommentedMap):
+                continue
+            read = _reads_in(str(task.get("code", "")), set(map(str, args)))
+            for key, value in list(args.items()):
+                whole = _WHOLE.match(expression_in(value) or "")
+                if whole is None or key not in read:
+                    continue
+                kind = (
+                    "loop"
+                    if whole[1] in loops and whole[1] != step.get("step")
+                    else tasks.get(whole[1], steps.get(whole[1], ""))
+                )
+                shaped = _shaped(kind, whole[0], bool(whole[2]), read[str(key)])
+                statements = {
+                    int(found[1]) for way in read[str(key)].ways for part in way if (found := _COMMAND.match(part))
+                }
+                is_last = kind not in SQL or statements <= {last.get(whole[1], 0)}
+                if shaped is not None and is_last:
+                    draft.note_change((args, key), f"the code reads `{key}` in its older shape")
+                    args[key] = to_ruamel(shaped, line_of(args, key))
+                    args.fa.set_block_style()
+                elif statements or (shaped is None and "stats" in read[str(key)].keys):
+                    draft.decide(args, key, f"the code reads `{key}` in an older shape: hand over what it needs")
+
+
+def _shaped(kind: str, whole: str, is_given: bool, read: Reads) -> Any:
+    """What an arg must be for the code that reads it; ``None`` if it can stay."""
+    part_of = f"({whole})" if is_given else whole
+    if kind == "loop":
+        items = whole if is_given else f"{whole} | default([])"
+        counts = {name: template(text.format(f"({items})")) for name, text in _COUNTS.items() if name in read.words}
+        if not read.keys & {"results", "stats"}:
+            return None
+        return {"results": template(items), **({"stats": counts} if "stats" in read.keys else {})}
+    if kind in SQL:
+        inner = {"rows", "row_count", "columns", "status"}
+        ways = {way[1:] if way[0] == "data" else way for way in read.ways} - {()}
+        commands = {way[0] for way in ways if _COMMAND.match(way[0]) or way[0] == "result"}
+        if len(commands) == 1:
+            name = commands.pop()
+            value = template(f"{part_of}.rows" if name == "result" else whole)
+            return {"data": {name: value}} if "data" in read.keys else {name: value}
+        is_rows = read.is_list and not read.is_asked and not read.keys & inner
+        return template(f"{part_of}.rows") if is_rows and not read.ways else None
+    if kind == "http" and "status_code" in read.keys:
+        parts = {"status_code": "status", "status": "status", "headers": "headers", "data": "data"}
+        return {name: template(f"{part_of}.{part}") for name, part in parts.items()}
+    return None
+
+
+def _reads_in(code: str, names: set[str]) -> dict[str, Reads]:
+    """What code reads of these names."""
+    tree = parse_code(code)
+    found: dict[str, Reads] = {}
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    for node in nodes:
+        name, way = _way_to(node)
+        if name in names:
+            read = found.setdefault(name, Reads())
+            if way:
+                read.ways.add(way)
+        for taken, is_mapping in _taken_as(node):
+            if taken in names:
+                read = found.setdefault(taken, Reads())
+                read.is_asked |= is_mapping
+                read.is_list |= not is_mapping
+    words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for read in found.values():
+        read.words = words
+    return found
+
+
+def _way_to(node: ast.AST) -> tuple[str, tuple[str, ...]]:
+    """The name at the beginning of `a["b"].get("c")`, and the keys read of it; as far as these are constant."""
+    match node:
+        case ast.Name():
+            return node.id, ()
+        case ast.Subscript(value=inner, slice=ast.Constant(value=str(key))):
+            name, way = _way_to(inner)
+            return name, (*way, key)
+        case ast.Call(func=ast.Attribute(value=inner, attr="get"), args=[ast.Constant(value=str(key)), *_]):
+            name, way = _way_to(inner)
+            return name, (*way, key)
+        case ast.BoolOp(op=ast.Or(), values=[first, *_]):
+            return _way_to(first)
+    return "", ()
+
+
+def _taken_as(node: ast.AST) -> Iterator[tuple[str, bool]]:
+    """The names that a node takes for a list, or asks whether they are a mapping."""
+    match node:
+        case ast.For(iter=ast.Name(id=name)) | ast.comprehension(iter=ast.Name(id=name)):
+            yield name, False
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int()) | ast.Slice() | ast.UnaryOp()):
+            yield name, False
+        case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), kind]):
+            yield name, "dict" in ast.dump(kind)
+        case ast.Call(func=ast.Name(id=called), args=[ast.Name(id=name), *_]) if called in _LIST:
+            yield name, False
+
+
+RULES: Final = (loop_results, http_status, python_reads)

@@ -1,0 +1,267 @@
+"""Rewrites kinds of tasks that are words of the language now, and inputs that a kind does not have (LANGUAGE §12)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    kind_of,
+    line_of,
+    mapping_at,
+    mappings,
+    section,
+    to_ruamel,
+    value_at,
+)
+from noetl_stream.playbook.upgrade.expressions import expression_in, paths_in, template
+from noetl_stream.playbook.upgrade.rules.policies import ERROR, rules_of
+from noetl_stream.playbook.upgrade.rules.steps import all_of
+from noetl_stream.playbook.vocabulary import advice
+
+_NOTHING: Final = frozenset(["start", "end", "router", "route", "none"])
+_ITERATOR: Final = ("collection", "element", "mode", "in", "iterator", "spec")
+_LABELS: Final = ("task", "name", "type", "kind", "tool", "desc")
+_POOL: Final = {"timeout": "timeout_s", "size": "max_size"}
+_POOL_KEYS: Final = ("max_size", "timeout_s")
+
+
+def workbook_entries(draft: Draft) -> None:
+    """Rewrites entries of a workbook list whose kind and inputs stand beside `name`."""
+    for entry in mappings(draft.root.get("workbook")):
+        if "task" in entry and "name" not in entry:
+            draft.rename(entry, "task", "name", note="an entry of the workbook is named by `name`")
+        word = next((key for key in ("tool", "type", "kind") if isinstance(entry.get(key), str)), None)
+        if word is None or isinstance(entry.get("tool"), CommentedMap | CommentedSeq):
+            continue
+        draft.note_change((entry, word), "the kind of an entry and its inputs stand under `tool`")
+        kind = entry[word]
+        draft.rename(entry, word, "tool", to_ruamel({"kind": kind}, line_of(entry, word), block=True))
+        for key in [key for key in entry if key not in ("name", "tool")]:
+            if key in ("desc", "description"):
+                draft.note_assumption((entry, key), f"`{key}` of an entry is dropped")
+                draft.remove(entry, key)
+            else:
+                draft.move(entry, key, entry["tool"])
+
+
+def iterator_step(draft: Draft) -> None:
+    """Rewrites a step of kind `iterator` as a loop around its task."""
+    for step in draft.steps():
+        tool = step.get("tool")
+        holder = tool if isinstance(tool, CommentedMap) else step
+        word = next((key for key in ("type", "kind", "tool") if holder.get(key) == "iterator"), None)
+        if word is None or not isinstance(holder.get("task"), CommentedMap):
+            continue
+        draft.note_change((step, "step"), "`iterator` is a `loop` around the task")
+        task = holder["task"]
+        loop = section(step, "loop", at=line_of(holder, word))
+        loop.fa.set_block_style()
+        for key in [key for key in _ITERATOR if key in holder]:
+            draft.move(holder, key, loop)
+        draft.remove(holder, word, heir=(step, "loop"))
+        if isinstance(task.get("task"), str) and "name" not in task:
+            draft.rename(task, "task", "name")
+        draft.move(holder, "task", step, "iterator_task")
+        if holder is tool:
+            for key in list(tool):
+                draft.move(tool, key, step)
+            draft.remove(step, "tool")
+        draft.rename(step, "iterator_task", "tool")
+
+
+def placeholder_kinds(draft: Draft) -> None:
+    """Rewrites `start`, `end` and `router` as `noop`, and `artifact` as the result that it loads."""
+    for task, step in list(draft.tasks()):
+        kind = kind_of(task)
+        if kind in _NOTHING and kind not in draft.kinds:
+            draft.note_change((task, "kind"), f"kind `{kind}` does nothing: `noop`")
+            task["kind"] = "noop"
+        if kind == "artifact" and step is not None:
+            _read_artifact(draft, task)
+
+
+def _read_artifact(draft: Draft, task: CommentedMap) -> None:
+    holders = (mapping_at(task, "args"), mapping_at(task, "input"), task)
+    holder = next((one for one in holders if one and "result_ref" in one), None)
+    reference = expression_in(holder["result_ref"]) if holder is not None else None
+    paths = paths_in(template(reference)) if reference else []
+    if holder is None or len(paths) != 1 or paths[0][-1] != "_ref" or task.get("action", "get") != "get":
+        return
+    draft.note_change((task, "kind"), "a result is read by the name of its step, large or small")
+    value = template(str(reference).replace("._ref", ""))
+    draft.remove(holder, "result_ref", heir=(task, "kind"))
+    for key in [key for key in ("action", "args", "input") if key in task]:
+        draft.remove(task, key, heir=(task, "kind"))
+    task["kind"] = "python"
+    task["args"] = to_ruamel({"value": value})
+    task["code"] = "return value"
+
+
+def missing_kinds(draft: Draft) -> None:
+    """Leaves tasks of kinds that are not there to a person, with what to use instead."""
+    for task, _ in list(draft.tasks()):
+        kind = kind_of(task)
+        if kind and kind not in draft.kinds and kind not in LANGUAGE_KINDS:
+            hint = advice.MISSING_KINDS.get(kind, f"another kind, or a plugin for `{kind}`")
+            draft.decide(task, "kind", f"there is no kind `{kind}`: use {hint}")
+
+
+def python_libs(draft: Draft) -> None:
+    """Rewrites `libs` that is a list as a mapping of name to module."""
+    for task, _ in list(draft.tasks()):
+        libs = task.get("libs")
+        if kind_of(task) != "python" or not isinstance(libs, CommentedSeq):
+            continue
+        named = dict(map(_library, libs))
+        if None in named:
+            draft.decide(task, "libs", "write each library as name: module")
+            continue
+        draft.note_change((task, "libs"), "`libs` is a mapping of name to module")
+        task["libs"] = to_ruamel(named, line_of(task, "libs"))
+        if not named:
+            draft.remove(task, "libs")
+
+
+def _library(entry: Any) -> tuple[str | None, Any]:
+    if isinstance(entry, str):
+        module, _, alias = entry.partition(" as ")
+        return (alias or module.rpartition(".")[2]).strip(), module.strip()
+    if isinstance(entry, CommentedMap):
+        module = entry.get("module", entry.get("import", entry.get("name")))
+        name = entry.get("as", entry.get("name", module))
+        if set(entry) <= {"module", "import", "name", "as"} and isinstance(module, str) and isinstance(name, str):
+            return name.rpartition(".")[2], module
+        if len(entry) == 1 and all(isinstance(one, str) for pair in entry.items() for one in pair):
+            [(name, module)] = entry.items()
+            return name, module
+    return None, entry
+
+
+def python_auth(draft: Draft) -> None:
+    """Removes `auth` of python, whose code gets what it needs as args."""
+    for task, _ in list(draft.tasks()):
+        if kind_of(task) != "python":
+            continue
+        for key in [key for key in ("auth", "credential", "credentials") if key in task]:
+            if not task[key]:
+                draft.remove(task, key, heir=(task, "kind"), note=f"empty `{key}` of kind `python`")
+                continue
+            draft.decide(
+                task,
+                "kind",
+                f"python has no `{key}` ({_names_in(task[key])}): hand over what the code needs, as "
+                'args: { secret: "{{ keychain.<name> }}" }',
+            )
+            draft.note_change((task, key), f"kind `python` has no `{key}`")
+            draft.remove(task, key, heir=(task, "kind"))
+
+
+def _names_in(value: Any) -> str:
+    """The credentials that an `auth` names."""
+    if isinstance(value, CommentedMap):
+        keys = [value["key"]] if "key" in value else [_names_in(inner) for inner in value.values()]
+        return ", ".join(str(key) for key in keys)
+    return str(value)
+
+
+def duckdb_auth(draft: Draft) -> None:
+    """Rewrites `auth` of duckdb as `attach` for databases of Postgres; what else it names a person decides."""
+    for task, _ in list(draft.tasks()):
+        key = next((key for key in ("auth", "credentials", "credential") if key in task), None)
+        if kind_of(task) != "duckdb" or key is None:
+            continue
+        auth, line = task[key], line_of(task, key)
+        statement = "\n".join(str(task[word]) for word in ("command", "commands", "query") if word in task)
+        left: list[str] = []
+        for alias, one in list(auth.items()) if isinstance(auth, CommentedMap) else [("", auth)]:
+            tool = value_at(one, "tool") or value_at(one, "service") or value_at(one, "type")
+            tables = sorted(set(re.findall(rf"(?<![\w.]){re.escape(str(alias))}\.((?:\w+\.)?\w+)", statement)))
+            name = value_at(one, "key") or value_at(one, "credential")
+            if tool in ("postgres", "postgresql") and isinstance(name, str) and tables and "database" not in task:
+                section(task, "attach", at=line)[alias] = to_ruamel({"auth": name, "tables": tables}, line)
+                draft.note_change((task, key), "a Postgres database is read by `attach`, which copies its tables")
+            else:
+                left.append(f"{alias or 'auth'} ({_names_in(one)})")
+        draft.note_change((task, key), "`auth` of kind `duckdb`")
+        draft.remove(task, key, heir=(task, "kind"))
+        if left:
+            draft.decide(
+                task,
+                "kind",
+                f"duckdb has no `auth`: {', '.join(left)}. Read tables of Postgres by attach, objects of a bucket by "
+                "kind `http` into `tables`",
+            )
+
+
+def postgres_pool(draft: Draft) -> None:
+    """Keeps the size and the timeout of a pool, and drops its other keys."""
+    for task, _ in list(draft.tasks()):
+        pool = task.get("pool")
+        if kind_of(task) != "postgres" or not isinstance(pool, CommentedMap):
+            continue
+        draft.rename_older(pool, _POOL, "`{}` of a pool is `{}`")
+        for key in [key for key in pool if key not in _POOL_KEYS]:
+            draft.note_assumption((pool, key), f"`{key}` of a pool is dropped: the worker keeps its connections itself")
+            draft.remove(pool, key, heir=(task, "pool"))
+        if not pool:
+            draft.remove(task, "pool")
+
+
+def code_elsewhere(draft: Draft) -> None:
+    """Leaves code that stands in a bucket, a file or a server to a person."""
+    for task, _ in list(draft.tasks()):
+        script = task.get("script")
+        if isinstance(script, CommentedMap) and "script" not in draft.inputs_of(kind_of(task)):
+            word = "code" if kind_of(task) == "python" else "command"
+            draft.decide(task, "script", f"put the text of {script.get('uri', 'the script')} under `{word}`")
+        for word in ("code", "command"):
+            if f"{word}_b64" in task:
+                draft.decide(task, f"{word}_b64", f"write the decoded text under `{word}`")
+
+
+def task_assert(draft: Draft) -> None:
+    """Rewrites `assert` as rules that fail the task."""
+    for task, _ in list(draft.tasks()):
+        given, line = task.get("assert"), line_of(task, "assert")
+        if given is None or "assert" in draft.inputs_of(kind_of(task)):
+            continue
+        conditions, expected = _asserted(given)
+        if conditions is None:
+            draft.decide(task, "assert", "write what must hold as a rule of the task's policy: then: { do: fail }")
+            continue
+        if expected:
+            message = (
+                f"`expects` of `assert` is dropped: reading {', '.join(expected)} without a value is an error anyway"
+            )
+            draft.note_assumption((task, "assert"), message)
+        draft.remove(task, "assert", heir=(task, "kind"), note="`assert` is a rule of the task's policy")
+        if conditions:
+            rules = rules_of(task, line)
+            when = template(f"outcome.status == 'ok' and not ({all_of(*conditions)})")
+            rules.insert(0, to_ruamel({"when": when, "then": {"do": "fail"}}, line, block=True))
+            if len(rules) == 1:
+                rules.append(to_ruamel({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
+
+
+def _asserted(given: Any) -> tuple[list[str] | None, list[str]]:
+    """The conditions that must hold after a task, and the names that it expects; ``None`` if they cannot be read."""
+    if isinstance(given, str | CommentedSeq):
+        found = [expression_in(one) for one in ([given] if isinstance(given, str) else given)]
+        return (None if None in found else [one for one in found if one]), []
+    if not isinstance(given, CommentedMap) or set(given) - {"expects", "returns"}:
+        return None, []
+    names = {key: given.get(key) or [] for key in ("expects", "returns")}
+    if not all(isinstance(name, str) and name.isidentifier() for listed in names.values() for name in listed):
+        return None, []
+    return [f"outcome.result.{name} is defined" for name in names["returns"]], list(names["expects"])
+
+
+FIRST_RULES: Final = (workbook_entries, iterator_step)
+"""These run before the rules on the shape of steps and tasks."""
+RULES: Final = (placeholder_kinds, python_libs, python_auth, duckdb_auth, postgres_pool, code_elsewhere, task_assert)
+LAST_RULES: Final = (missing_kinds,)

@@ -1,0 +1,306 @@
+"""Rewrites the newer dialect: `input`, `output`, `set` with scopes in its keys, `on_no_match`, loops over a cursor."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    arcs_of,
+    kind_of,
+    line_of,
+    mapping_at,
+    mappings,
+    section,
+    tasks_of,
+    to_ruamel,
+    value_at,
+)
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, path_text, rename_to, template
+from noetl_stream.playbook.upgrade.rules.policies import write_after
+from noetl_stream.playbook.upgrade.rules.reads import SQL, declared_names, each_expression, kind_of_result
+from noetl_stream.playbook.upgrade.rules.tasks import with_dollars
+from noetl_stream.playbook.upgrade.rules.values import ARGS_KINDS, inline_values, merge_args
+
+_OUTCOME: Final = frozenset(["status", "error", "meta", "http", "pg", "py", "result"])
+_WRITERS: Final = ("set", "set_ctx", "set_iter", "set_vars")
+_SCOPES: Final = {"ctx": "ctx", "iter": "iter", "vars": "vars", "step": "vars"}
+_ENDS: Final = frozenset(["end", "complete", "completed", "stop", "success", "ignore", "none", "continue"])
+_STORED: Final = ("store", "inline_max_bytes", "preview_max_bytes", "scope", "ttl", "compression", "publish")
+_SELECTED: Final = ("select", "output_select")
+_OUTPUT: Final = frozenset([*_STORED, *_SELECTED, "accumulate", "as"])
+_PLAIN_PATH: Final = re.compile(r"\$?(?:\.?[A-Za-z_]\w*|\[\d+\]|\['[^']+'\])*\Z")
+_PART: Final = re.compile(r"[A-Za-z_]\w*|(?<=\[)\d+(?=\])|(?<=\[')[^']+(?='\])")
+
+
+def dotted_sets(draft: Draft) -> None:
+    """Rewrites keys of `set` and its like that begin with their scope: `set: { ctx.page: 1 }`."""
+    for writer in _WRITERS:
+        for values in _mappings_at(draft.root.get("workflow"), writer):
+            for key in [key for key in values if isinstance(key, str) and "." in key]:
+                scope, _, name = key.partition(".")
+                if scope not in _SCOPES or (writer != "set" and writer != f"set_{_SCOPES[scope]}") or "." in name:
+                    draft.decide(values, key, f"`{key}` is no key that can be set: write set_ctx, set_iter or set_vars")
+                    continue
+                draft.note_change((values, key), f"`{key}` is the key `{name}` of `set_{_SCOPES[scope]}`")
+                if writer == "set":
+                    draft.move(values, key, section(values, _SCOPES[scope]), name)
+                else:
+                    draft.rename(values, key, name)
+
+
+def _mappings_at(node: Any, word: str) -> list[CommentedMap]:
+    """Every mapping under this key in a collection."""
+    if not isinstance(node, CommentedMap | CommentedSeq):
+        return []
+    inner = list(node.values()) if isinstance(node, CommentedMap) else list(node)
+    own = mapping_at(node, word)
+    return [*([own] if own is not None else []), *(found for one in inner for found in _mappings_at(one, word))]
+
+
+def task_input(draft: Draft) -> None:
+    """Rewrites `input` of a task as its `args`, or writes the values where its templates read them."""
+    for task, step in list(draft.tasks()):
+        values, kind = task.get("input"), kind_of(task)
+        if not isinstance(values, CommentedMap) or "input" in draft.inputs_of(kind):
+            continue
+        if not values:
+            draft.remove(task, "input", note="empty `input` of a task")
+        elif kind in ARGS_KINDS:
+            draft.note_change((task, "input"), f"`input` of kind `{kind}` is `args`")
+            if isinstance(task.get("args"), CommentedMap):
+                merge_args(task, values)
+                draft.remove(task, "input")
+            else:
+                draft.rename(task, "input", "args")
+        else:
+            _inline_input(draft, task, step, values)
+
+
+def _inline_input(draft: Draft, task: CommentedMap, step: CommentedMap | None, values: CommentedMap) -> None:
+    kind = kind_of(task)
+    command = str(task.get("command", task.get("query", "")))
+    named = [key for key in values if kind in SQL and f"${key}" in with_dollars(command, {key})]
+    for key in named:
+        draft.move(values, key, section(task, "params"), note=f"`{key}` is a param of the statement")
+    keys = [key for key in task if key not in ("input", "name", "kind")]
+    taken = {str(value_at(step, "loop", "iterator"))}
+    unread = set(values) - inline_values(draft, [(task, key) for key in keys], values, taken)
+    for key in list(values):
+        message = f"`{key}` is written where the task reads it"
+        if key in unread:
+            draft.note_assumption((values, key), f"`{key}` of `input` is dropped: no template of the task reads it")
+            message = ""
+        draft.remove(values, key, heir=(task, "kind"), note=message)
+    draft.remove(task, "input", heir=(task, "kind"))
+
+
+def input_reads(draft: Draft) -> None:
+    """Rewrites `input.x`, which the arc into a step passed, as `args.x`."""
+    if "input" not in declared_names(draft) and draft.rewrite(draft.root.get("workflow"), rename_to("input", "args")):
+        draft.note_change((draft.root, "workflow"), "`input` is `args`")
+
+
+def output_words(draft: Draft) -> None:
+    """Rewrites `output` as `outcome` in policies, and as `event` in arcs."""
+    if "output" in declared_names(draft):
+        return
+    for task, _ in list(draft.tasks()):
+        policy = mapping_at(task, "spec", "policy")
+        if policy is not None and draft.rewrite(policy, partial(_in_policy, kind=kind_of(task))):
+            draft.note_change((task, "spec"), "`output` is `outcome`")
+    for step in draft.steps():
+        kind = kind_of_result(step)
+        for writer in ("set", "vars"):
+            if draft.rewrite(step.get(writer), partial(_in_policy, kind=kind)):
+                draft.note_change((step, writer), "`output` is `outcome`")
+        router = step.get("next")
+        if isinstance(router, CommentedMap | CommentedSeq) and draft.rewrite(router, partial(_in_arc, kind=kind)):
+            draft.note_change((step, "next"), "`output` is `event`")
+            each_expression(router, lambda text: re.sub(r"(event\.status\s*[!=]=\s*)(['\"])ok\2", r"\1'success'", text))
+
+
+def _in_policy(path: Path, kind: str) -> Replaced:
+    return _output_as(path, kind, "outcome", "outcome.result", "outcome.http.status")
+
+
+def _in_arc(path: Path, kind: str) -> Replaced:
+    if path[:3] == ("output", "http", "status"):
+        return 3, "event.result.status"
+    return _output_as(path, kind, "event", "event.result", "event.result.status")
+
+
+def _output_as(path: Path, kind: str, whole: str, result: str, status: str) -> Replaced:
+    match path:
+        case ("output", "status_code", *_) if kind == "http":
+            return 2, status
+        case ("output", "data", *_) if kind == "http":
+            return 2, f"{result}.data"
+        case ("output", "data", *_) if kind in SQL:
+            return 2, result
+        case ("output", "data", *_):
+            return 2, f"({result}.data | default({result}))"
+        case ("output", str(key), *_) if key in _OUTCOME and (
+            whole == "outcome" or key in ("status", "error", "result")
+        ):
+            return 1, whole
+        case ("output", *_):
+            return 1, result
+        case _:
+            return None
+
+
+def no_match(draft: Draft) -> None:
+    """Removes `on_no_match` where it says what happens anyway: the branch ends."""
+    for step in draft.steps():
+        spec = mapping_at(step, "next", "spec")
+        if spec is None or "on_no_match" not in spec:
+            continue
+        word = spec["on_no_match"]
+        if word is None or str(word).lower() in _ENDS:
+            draft.remove(spec, "on_no_match", heir=(step, "next"), note="a branch ends where no arc fires")
+        else:
+            draft.decide(
+                spec, "on_no_match", f"`{word}` where no arc fires: write a last arc without `when`, to a step for it"
+            )
+
+
+def arc_set(draft: Draft) -> None:
+    """Moves `set` of a step's only arc to the step, where nothing else decides whether it is written."""
+    for step in draft.steps():
+        router = mapping_at(step, "next")
+        arcs = arcs_of(step) if router is not None else mappings(step.get("next"))
+        for arc in [arc for arc in arcs if isinstance(arc.get("set"), CommentedMap)]:
+            condition = expression_in(arc.get("when"))
+            is_certain = condition is None or re.fullmatch(
+                r"(event|output)\.(status|name)\s*==\s*['\"](success|ok|step\.done|loop\.done)['\"]", condition
+            )
+            if len(arcs) == 1 and is_certain and "set" not in step and "loop" not in step:
+                draft.move(arc, "set", step, note="`set` of the only arc belongs in the policy of the last task")
+            else:
+                draft.decide(arc, "set", "an arc sets nothing: pass the values as args, or set them in a task's policy")
+
+
+def cursor_loop(draft: Draft) -> None:
+    """Leaves a loop over a cursor to a person."""
+    for step in draft.steps():
+        loop = mapping_at(step, "loop")
+        if loop is None or not ("cursor" in loop or "cursor" in (loop.get("mode"), value_at(loop, "spec", "mode"))):
+            continue
+        draft.decide(
+            step,
+            "loop",
+            "a loop has a list, not a cursor: read the rows in a step before, such as `rows`, and write "
+            'in: "{{ rows.rows }}"; many rows go page by page, with do: jump',
+        )
+
+
+def output_block(draft: Draft) -> None:
+    """Rewrites `output`, which says how a result is stored, which of it is selected, and what is accumulated."""
+    for step in draft.steps():
+        tasks = list(tasks_of(step.get("tool")))
+        holders = [(task, task, word) for task in tasks for word in ("output", "result")]
+        holders += [(step, task, word) for task in tasks[-1:] for word in ("output", "result")]
+        for holder, task, word in holders:
+            block = mapping_at(holder, word)
+            is_input = holder is task and word in draft.inputs_of(kind_of(task))
+            if block and block.keys() <= _OUTPUT and not is_input:
+                _rewrite_output(draft, step, holder, task, word)
+    for task, owner in list(draft.tasks()):
+        spec = mapping_at(task, "spec")
+        if owner is not None and spec is not None and isinstance(spec.get("result"), CommentedMap):
+            draft.note_assumption((spec, "result"), "`result` is dropped: large results are stored by themselves")
+            draft.remove(spec, "result", heir=(task, "spec"))
+            if not spec:
+                draft.remove(task, "spec")
+
+
+def _rewrite_output(draft: Draft, step: CommentedMap, holder: CommentedMap, task: CommentedMap, word: str) -> None:
+    """Rewrites the block under ``word`` of a task or its step."""
+    block = holder[word]
+    for key in [key for key in _STORED if key in block]:
+        message = f"`{key}` is dropped: large results are stored by themselves, for as long as the execution is kept"
+        draft.note_assumption((block, key), message)
+        draft.remove(block, key, heir=(holder, word))
+    names = {str(step.get("step")), str(task.get("name", step.get("step")))}
+    found: dict[str, Path] = {}
+    for key in [key for key in _SELECTED if key in block]:
+        for one in block[key] if isinstance(block[key], CommentedSeq) else []:
+            path = one.get("path") if isinstance(one, CommentedMap) else one
+            name = one.get("as", str(path).rpartition(".")[2]) if isinstance(one, CommentedMap) else one
+            if isinstance(path, str) and isinstance(name, str) and _PLAIN_PATH.match(path):
+                found[name] = tuple(int(part) if part.isdigit() else part for part in _PART.findall(path))
+            else:
+                draft.decide(holder, word, f"`{name}` selected `{path}` of the result: read it where it is needed")
+        draft.remove(block, key, heir=(holder, word), note=f"what `{key}` selected is read of the result")
+    if "accumulate" in block:
+        _accumulate(draft, step, holder, task, word, names)
+    for key in list(block):
+        draft.note_change((block, key), f"`{key}` of `{word}`: a result has the name of its task")
+        if key == "as" and isinstance(block[key], str):
+            alias, name = block[key], f"steps.{step.get('step')}"
+            draft.rewrite(draft.root.get("workflow"), rename_to(alias, name))
+        draft.remove(block, key, heir=(holder, word))
+    draft.remove(holder, word)
+    body = ("data",) if kind_of(task) == "http" else ()
+
+    def rewrite(path: Path) -> Replaced:
+        at = 2 if path[0] == "steps" else 1
+        is_own = path[0] == "output" or str(path[at - 1]) in names
+        if len(path) <= at or not is_own or path[at] not in found:
+            return None
+        return at + 1, path_text((*path[:at], *body, *found[str(path[at])]))
+
+    for key in ("workflow", "executor"):
+        draft.rewrite(draft.root.get(key), rewrite)
+
+
+def _accumulate(
+    draft: Draft, step: CommentedMap, holder: CommentedMap, task: CommentedMap, word: str, names: set[str]
+) -> None:
+    given, line = holder[word]["accumulate"], line_of(holder[word], "accumulate")
+    options = given if isinstance(given, CommentedMap) else {}
+    strategy, merged = str(options.get("strategy", "append")), str(options.get("merge_path", "$"))
+    unknown = set(options) - {"enabled", "strategy", "merge_path", "manifest_as"}
+    name = str(options.get("manifest_as", "accumulated"))
+    if options.get("enabled") is False:
+        draft.remove(holder[word], "accumulate", heir=(holder, word), note="`accumulate` is switched off")
+        return
+    key = f"{step.get('step')}_{name}"
+    parts = [int(part) if part.isdigit() else part for part in _PART.findall(merged)]
+    body = ("data",) if kind_of(task) == "http" else ()
+    source = path_text(("outcome", "result", *body, *parts))
+    so_far = f"(ctx.{key} | default([]))"
+    values = {"append": f"{so_far} + [{source}]", "concat": f"{so_far} + {source}", "replace": source}
+    is_plain = strategy in values and not unknown and name.isidentifier() and _PLAIN_PATH.match(merged)
+    if not is_plain or "loop" in step:
+        draft.decide(
+            holder,
+            word,
+            f"`accumulate` with strategy {strategy}{f' of {merged}' if parts else ''}, read as `{name}`: "
+            "write set_ctx or set_shared in the policy of the task",
+        )
+        draft.remove(holder[word], "accumulate", heir=(holder, word))
+        return
+    draft.remove(holder[word], "accumulate", heir=(holder, word), note=f"`accumulate` is `set_ctx: {{ {key}: … }}`")
+    write_after(draft, task, "set_ctx", to_ruamel({key: template(values[strategy])}, line), line)
+
+    def rewrite(path: Path) -> Replaced:
+        at = 2 if path[0] == "steps" else 1
+        return (
+            (at + 1, f"ctx.{key}")
+            if str(path[at - 1 : at]) and path[at - 1] in names and path[at : at + 1] == (name,)
+            else None
+        )
+
+    for part in ("workflow", "executor"):
+        draft.rewrite(draft.root.get(part), rewrite)
+
+
+RULES: Final = (dotted_sets, task_input, output_block, arc_set)
+"""These run before the rules that read `set`, `result` and inputs."""
+LATER_RULES: Final = (cursor_loop, no_match, output_words, input_reads)
