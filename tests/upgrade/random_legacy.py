@@ -62,6 +62,31 @@ class Way:
 
 
 @dataclass(slots=True)
+class Events:
+    """What entries of `case` do at `step.enter`, after the call and at `step.exit`.
+
+    Attributes:
+        begun: What is set when the step begins, which later chapters add to their value.
+        guard: What is done then if the condition holds: `skip` or `fail`.
+        is_guarded: Whether the condition holds.
+        stops_above: The result above which the step fails after its call.
+        tells: Whether the step's result is the number alone.
+        hears: The chapter whose result is added.
+    """
+
+    begun: int | None = None
+    guard: str = ""
+    is_guarded: bool = False
+    stops_above: int | None = None
+    tells: bool = False
+    hears: str = ""
+
+    @property
+    def are_any(self) -> bool:
+        return self != Events()
+
+
+@dataclass(slots=True)
 class Chapter:
     """A step: what it works on, how often that fails, what it remembers, and where it goes on."""
 
@@ -73,6 +98,7 @@ class Chapter:
     attempts: int = 0
     remembers: str | None = None
     is_open: bool | None = None
+    events: Events = field(default_factory=lambda: Events())
     ways: list[Way] = field(default_factory=list)
     otherwise: list[str] = field(default_factory=list)
     rescue: str | None = None
@@ -98,11 +124,15 @@ def draw(random: Random) -> Story:
     names = [f"step_{letter}" for letter in "abcdef"[: random.randint(2, 6)]]
     chapters = [_chapter(random, name, names[at + 1 :]) for at, name in enumerate(names)]
     chapters[0].is_open = True
+    if random.random() < 0.5:
+        for at, chapter in enumerate(chapters):
+            _events(random, chapter, chapters[:at])
     for chapter in chapters:
         if len(chapter.otherwise) > 1:  # what runs at once remembers nothing, fails never and goes nowhere
             for one in chapters:
                 if one.name in chapter.otherwise:
                     one.remembers, one.failures, one.ways, one.otherwise, one.rescue = None, 0, [], [], None
+                    one.events = Events()
     return Story(chapters)
 
 
@@ -126,26 +156,55 @@ def _chapter(random: Random, name: str, later: list[str]) -> Chapter:
     return chapter
 
 
+def _events(random: Random, chapter: Chapter, before: list[Chapter]) -> None:
+    events = chapter.events
+    if chapter.items is None:
+        events.begun = random.choice([None, None, random.randint(1, 9)])
+        events.guard = random.choice(["", "", "skip", "fail"])
+        events.is_guarded = random.random() < 0.3
+        events.tells = chapter.remembers is None and random.random() < 0.4
+        if random.random() < 0.3:
+            events.stops_above = random.randint(0, 15)
+    told = [one.name for one in before if one.events.tells]
+    if told and random.random() < 0.5:
+        events.hears = random.choice(told)
+
+
 def meant(story: Story) -> Meaning:
     """What the older dialect says that happens."""
     known = {chapter.name: chapter for chapter in story.chapters}
     memory: dict[str, int] = {}
+    told: dict[str, int] = {}
     did: list[tuple[str, int]] = []
     tokens = deque([story.chapters[0].name])
     while tokens:
         chapter = known[tokens.popleft()]
         if chapter.is_open is False:
             continue
+        events = chapter.events
         remembered = memory.get(chapter.reads, 0) if chapter.reads else 0
+        if events.begun is not None:
+            memory["begun"] = events.begun
+        if events.are_any:
+            remembered += memory.get("begun", 0) + told.get(events.hears, 0)
+        if events.guard == "skip" and events.is_guarded:
+            told.pop(chapter.name, None)
+            tokens += chapter.otherwise
+            continue
         fails = chapter.failures > 0 and chapter.failures >= max(chapter.attempts, 1)
         runs = [None] if chapter.items is None else list(chapter.items)
-        if fails and runs:
+        worked = [chapter.value + remembered + (item or 0) for item in runs]
+        is_forbidden = events.guard == "fail" and events.is_guarded
+        if (fails and runs) or is_forbidden or (events.stops_above is not None and max(worked) > events.stops_above):
+            did += [] if (fails and runs) or is_forbidden else [(chapter.name, value) for value in worked]
+            told.pop(chapter.name, None)
             if chapter.rescue is None:
                 return Meaning("failed", did)
             tokens.append(chapter.rescue)
             continue
-        worked = [chapter.value + remembered + (item or 0) for item in runs]
         did += [(chapter.name, value) for value in worked]
+        if events.tells:
+            told[chapter.name] = worked[-1]
         if chapter.remembers and worked:
             memory[chapter.remembers] = worked[-1]
         tokens += _following(chapter, worked)
@@ -161,7 +220,7 @@ def _following(chapter: Chapter, worked: list[int]) -> list[str]:
 
 def written(story: Story, random: Random) -> str:
     """The story as somebody wrote it: one of the dialects, each part in one of its ways, with comments."""
-    spell = random.choice([_of_eval, _of_case])
+    spell = _of_case if any(one.events.are_any for one in story.chapters) else random.choice([_of_eval, _of_case])
     playbook: dict[str, Any] = {
         "apiVersion": "noetl.io/v2",
         "kind": "Playbook",
@@ -194,6 +253,10 @@ def _value(chapter: Chapter, namespace: str) -> Any:
         parts.append(f"({namespace}.{chapter.reads} | default(0))")
     if chapter.items is not None:
         parts.append("number")
+    if chapter.events.are_any:
+        parts.append("(ctx.begun | default(0))")
+    if chapter.events.hears:
+        parts.append(f"({chapter.events.hears}.told | default(0))")
     return chapter.value if len(parts) == 1 else f"{{{{ {' + '.join(parts)} }}}}"
 
 
@@ -257,6 +320,18 @@ def _remember_by_eval(work: dict[str, Any], chapter: Chapter, random: Random) ->
         work["eval"] = rules
 
 
+def _cases_before(chapter: Chapter, random: Random) -> list[dict[str, Any]]:
+    """The entries about the beginning of a step."""
+    events, case = chapter.events, list[dict[str, Any]]()
+    if events.begun is not None:
+        case.append({"when": "{{ event.name == 'step.enter' }}", "then": {"set": {"ctx": {"begun": events.begun}}}})
+    if events.guard:
+        said = random.choice([True, {"message" if events.guard == "fail" else "reason": "so"}])
+        when = f"{{{{ event.name == 'step.enter' and workload.{'open' if events.is_guarded else 'shut'} }}}}"
+        case.insert(random.randint(0, len(case)), {"when": when, "then": {events.guard: said}})
+    return case
+
+
 def _loop(step: dict[str, Any], chapter: Chapter, random: Random) -> None:
     if chapter.items is None:
         return
@@ -280,11 +355,18 @@ def _of_case(chapter: Chapter, random: Random, _position: int) -> dict[str, Any]
     if chapter.is_open is not None:
         step["when"] = "{{ workload.open }}" if chapter.is_open else "{{ workload.shut }}"
     _loop(step, chapter, random)
-    case: list[dict[str, Any]] = []
+    case = _cases_before(chapter, random)
     if chapter.attempts:
         when = random.choice(["error is defined", "error != None", "error is not none"])
         retry = {"max_attempts": chapter.attempts, "backoff_multiplier": 2.0, "initial_delay": 0.5}
         case.append({"when": f"{{{{ event.name == 'call.done' and {when} }}}}", "then": {"retry": retry}})
+    if chapter.events.stops_above is not None:
+        when = f"event.name == 'call.done' and response is defined and response.n > {chapter.events.stops_above}"
+        fail = random.choice([True, {"message": "too much"}])
+        case.append({"when": f"{{{{ {when} }}}}", "then": {"fail": fail}})
+    if chapter.events.tells:
+        when = random.choice(["event.name == 'call.done' and response is defined", "event.name == 'step.exit'"])
+        case.append({"when": f"{{{{ {when} }}}}", "then": {"result": {"told": "{{ response.n }}"}}})
     for way in chapter.ways:
         at = f"event.name == 'step.exit' and result.n > {way.above}"
         arc = random.choice([[{"step": way.target}], {"step": way.target, "args": {"from": chapter.name}}, way.target])

@@ -73,7 +73,7 @@ def test_a_second_entry_is_written_or_noted(word: str, first: str, second: str) 
 
 def test_the_message_of_a_failure_is_noted() -> None:
     _, notes = outcome(playbook(entry("call.done", " and response.bad", "fail: { message: too many users }")))
-    assert "a rule that fails has no message of its own; it was: too many users" in notes
+    assert "a rule that ends a step has no message of its own; it was: too many users" in notes
 
 
 def test_of_two_results_a_person_decides() -> None:

@@ -129,14 +129,14 @@ def test_whatever_stands_in_a_playbook_it_is_upgraded_or_refused(seed: int) -> N
         tree = YAML(typ="safe", pure=True).load(text)
         _spoil(tree, random)
         try:
-            found = upgraded(_dumped(tree))
+            found = upgraded(dumped(tree))
         except InvalidPlaybook as refused:
             assert refused.diagnostics
         else:
             assert found.is_done or found.diagnostics or found.notes
 
 
-def _dumped(tree: Any) -> str:
+def dumped(tree: Any) -> str:
     text = io.StringIO()
     YAML(typ="safe", pure=True).dump(tree, text)
     return text.getvalue()

@@ -19,6 +19,8 @@ NoteKind = Literal["changed", "assumed", "decide"]
 _FLOW_ITEMS: Final = 4
 """The most scalars of a mapping without anything else that is written on one line."""
 
+SECRET_RULES: Final = frozenset(["keychain_kinds", "keychain_oauth2", "python_auth", "duckdb_auth"])
+"""Rules about entries that may hold a secret, which no note repeats."""
 WORDS: Final = ("choose", "while", "until")
 
 
@@ -173,6 +175,17 @@ class Draft(msgspec.Struct):
                 inherited.before = [*said, *inherited.before]
         return value
 
+    def drop(self, container: CommentedMap, key: str, why: str, heir: tuple[Any, Key] | None = None) -> None:
+        """Removes an entry that has no place here. A note shows it, of secrets the keys alone, and says why."""
+        value = container[key]
+        text = (
+            ", ".join(map(str, value))
+            if self.rule in SECRET_RULES and isinstance(value, CommentedMap)
+            else shown(value)
+        )
+        self.note_assumption((container, key), f"`{key}: {text}` is dropped: {why}")
+        self.remove(container, key, heir)
+
     def rewrite_entry(self, holder: CommentedMap, key: str, change: Rewrite) -> int:
         """Rewrites the paths in all templates of an entry. Returns how many texts changed."""
         value = holder.get(key)
@@ -307,6 +320,24 @@ def mapping_at(node: Any, *path: str) -> CommentedMap | None:
     """The mapping at a path; ``None`` if there is none."""
     found = value_at(node, *path)
     return found if isinstance(found, CommentedMap) else None
+
+
+def shown(value: Any) -> str:
+    """A value of the file on one line, for a note."""
+    if isinstance(value, CommentedMap):
+        return "{" + ", ".join(f"{key}: {shown(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, CommentedSeq):
+        return "[" + ", ".join(map(shown, value)) + "]"
+    return " ".join(str(value).split())
+
+
+def by_scope(values: CommentedMap) -> dict[str, CommentedMap]:
+    """What a `set` sets, by scope; what stands beside the scopes is set in `ctx`."""
+    scopes = {key: values[key] for key in ("ctx", "iter", "vars") if isinstance(values.get(key), CommentedMap)}
+    rest = {key: value for key, value in values.items() if key not in scopes}
+    if rest and scopes:
+        scopes["ctx"] = to_ruamel({**scopes.get("ctx", {}), **rest}, line_of(values))
+    return scopes or {"ctx": values}
 
 
 def arcs_of(step: CommentedMap) -> list[CommentedMap]:

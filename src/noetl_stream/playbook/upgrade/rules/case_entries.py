@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import line_of, to_ruamel
+from noetl_stream.playbook.upgrade.draft import line_of, shown, to_ruamel
 from noetl_stream.playbook.upgrade.expressions import conjuncts, expression_in, paths_in, template
 
 Phase = Literal["enter", "call", "exit", "failed"]
@@ -16,6 +16,8 @@ Phase = Literal["enter", "call", "exit", "failed"]
 ACTIONS: Final = frozenset(
     ["call", "retry", "collect", "sink", "save", "set", "result", "next", "fail", "skip", "vars"]
 )
+_KEYS_OF: Final = {"collect": ("from", "into", "mode"), "fail": ("message",), "skip": ("reason", "message")}
+_MODES: Final = ("append", "extend", "replace", "set", "overwrite")
 _PHASES: Final[dict[str, Phase]] = {
     **dict.fromkeys(("step.enter", "step.start", "step.started", "loop.enter"), "enter"),
     **dict.fromkeys(("call.done", "call.success", "loop.item", "loop.iteration.done", "task.done"), "call"),
@@ -51,16 +53,35 @@ class Entry(msgspec.Struct, frozen=True):
         return {word for word, _ in self.actions}
 
     @property
+    def is_guard(self) -> bool:
+        """Whether the entry decides before the step begins whether it runs, or what it sets."""
+        return self.phase == "enter" and bool(self.conditions or self.words & {"skip", "fail"})
+
+    @property
     def lost(self) -> str:
         """Why an action or a condition of this entry has no place in rules and arcs; empty if each has one."""
-        if "skip" in self.words:
-            return "`skip` leaves a step out: lead an arc around it, or write `spec.policy.admit`"
         if self.phase == "enter":
-            before = self.words - {"set", "vars"}
+            before = self.words - {"set", "vars", "skip", "fail"}
             if before:
                 return f"`{min(before)}` before the step begins: write it in the arcs to this step, or in a task before"
-            if self.conditions:
-                return "a condition before the step begins: write it in the policy of a task before"
+            if {path[0] for part in self.conditions for path in paths_in(template(part))} & OF_A_CALL:
+                return "a condition on the answer before the step begins: write it in the policy of the task"
+            if "skip" in self.words and ("fail" in self.words or len(self.words) > 1):
+                return "`skip` beside other actions: write it alone"
+        elif "skip" in self.words:
+            return "`skip` after the call leaves nothing out: lead an arc around what follows"
+        for word, known in _KEYS_OF.items():
+            for value in self.all_of(word):
+                odd = [key for key in value if key not in known] if isinstance(value, CommentedMap) else []
+                if odd:
+                    return f"`{word}` has no `{odd[0]}: {shown(value[odd[0]])}`"
+        modes = [value.get("mode", "append") for value in self.all_of("collect") if isinstance(value, CommentedMap)]
+        if any(mode not in _MODES for mode in modes):
+            return f"`collect` with mode {shown(modes)}: write the value in `set_ctx` or `set_iter` of a rule"
+        if any(
+            "from" in value and len(value) > 1 for value in self.all_of("result") if isinstance(value, CommentedMap)
+        ):
+            return "`result` has `from` beside other keys: write one of both"
         alone = self.words & {"retry", "fail"}
         if alone and len(self.words) > 1:
             return f"a rule that says `{min(alone)}` does nothing else: write the other actions in rules of their own"
@@ -75,6 +96,9 @@ def read_entry(node: Any) -> Entry:
     """
     if not isinstance(node, CommentedMap) or ("then" not in node and "else" not in node):
         raise Unreadable("an entry of `case` needs `when` and `then`")
+    odd = [str(key) for key in node if key not in (("else",) if "else" in node else ("when", "then"))]
+    if odd:
+        raise Unreadable(f"an entry of `case` has no `{odd[0]}`: {shown(node[odd[0]])}")
     if "else" in node:
         inner = node["else"]
         then = inner.get("then", inner) if isinstance(inner, CommentedMap) else inner

@@ -15,10 +15,12 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from noetl_stream.playbook.model.loop import READ_ONLY
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
+    by_scope,
     kind_of,
     line_of,
     quote_like,
     section,
+    shown,
     tasks_of,
     to_ruamel,
     value_at,
@@ -87,12 +89,15 @@ def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
     words = set().union(*(entry.words for entry in entries)) if entries else set()
     if is_parallel and words & {"collect", "set"}:
         return "iterations at once cannot write one list: write `set_shared` in the policy of the task"
-    if "tool" not in step and words - {"next", "set", "skip"}:
+    if "tool" not in step and words - {"next", "set"}:
         return "a step without `tool` only routes: write these actions in a task"
     if step.get("loop") is not None and any(
         entry.phase == "exit" and entry.words & {"sink", "save", "set", "collect"} for entry in entries
     ):
         return "what follows the whole loop is a step of its own: move these actions to one after it"
+    guards = [entry for entry in entries if entry.is_guard]
+    if guards and step.get("loop") is not None:
+        return "a condition before a loop: write it on the arcs to this step, or in `spec.policy.admit`"
     if sum(len(entry.all_of("result")) for entry in entries) > 1:
         return "more than one entry returns a result: write them in one task, with a condition"
     if len(list(tasks_of(step.get("tool")))) > 1 and words - {"next", "set"}:
@@ -130,7 +135,7 @@ class _Lowering(msgspec.Struct):
             self._fill_begin(task)
             returned = self._result()
             self._add_rules(task, returned is not None, line)
-            if self.begin or self.sinks or returned is not None:
+            if self.begin or self.sinks or returned is not None or any(entry.is_guard for entry in self.entries):
                 self._add_tasks(task, returned, name, line)
         self._route(task, line)
         for key in ("tool", "loop", "next"):
@@ -149,14 +154,7 @@ class _Lowering(msgspec.Struct):
 
     def _sets(self, entries: list[Entry]) -> list[CommentedMap]:
         found = [value for entry in entries for word in ("set", "vars") for value in entry.all_of(word)]
-        return [
-            inner
-            for value in found
-            if isinstance(value, CommentedMap)
-            for inner in (
-                [value[key] for key in ("ctx", "vars", "iter") if isinstance(value.get(key), CommentedMap)] or [value]
-            )
-        ]
+        return [inner for value in found if isinstance(value, CommentedMap) for inner in by_scope(value).values()]
 
     def _state(self, path: Path) -> Replaced:
         at = 1 if path[0] in ("ctx", "context") else 0
@@ -171,7 +169,7 @@ class _Lowering(msgspec.Struct):
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
     def _fill_begin(self, task: CommentedMap) -> None:
-        for values in self._sets([entry for entry in self.entries if entry.phase == "enter"]):
+        for values in self._sets([entry for entry in self.entries if entry.phase == "enter" and not entry.is_guard]):
             for name, value in values.items():
                 self._write(self.begin, str(name), value)
         changed = [path for path, value in self._inputs_of_calls() if value != value_at(task, *path)]
@@ -191,9 +189,8 @@ class _Lowering(msgspec.Struct):
         if not found:
             return None
         if "loop" in self.step:
-            self.draft.note_assumption(
-                (self.step, "step"), "the result of a loop is the list of the results of its iterations"
-            )
+            message = "the result of a loop is the list of the results of its iterations"
+            self.draft.note_assumption((self.step, "step"), f"{message}; `result` was {shown(found[0])}")
             return None
         value = found[0]
         if isinstance(value, CommentedMap) and "from" in value:
@@ -253,10 +250,7 @@ class _Lowering(msgspec.Struct):
                 rule["when"] = to_ruamel(when)
             return [] if rule is None else [rule]
         for given in entry.all_of("fail"):
-            message = given.get("message") if isinstance(given, dict) else given
-            if isinstance(message, str):
-                said = f"a rule that fails has no message of its own; it was: {message}"
-                self.draft.note_assumption((self.step, "step"), said)
+            self._say_message(given)
             return [self._rule(when, {"do": "fail"}, entry.line)]
         writes = self._writes(entry, kind)
         final: dict[str, Any] = {"do": "break"}
@@ -312,8 +306,10 @@ class _Lowering(msgspec.Struct):
 
     def _add_tasks(self, task: CommentedMap, returned: Any, name: str, line: int) -> None:
         pipeline = pipeline_of(self.draft, self.step)
-        if self.begin:
-            pipeline.insert(0, self._begin_task(line))
+        first = [self._begin_task(line)] if self.begin else []
+        first += [self._guard_task(entry, number) for number, entry in enumerate(self._guards(), start=1)]
+        for position, added in enumerate(first):
+            pipeline.insert(position, added)
         for sink in self.sinks:
             pipeline.append(sink)
         if returned is not None:
@@ -335,6 +331,32 @@ class _Lowering(msgspec.Struct):
             rules.append({"else": {"then": {"do": "continue", **self.begin}}})
         begin = {"name": "begin", "kind": "noop", "spec": {"policy": {"rules": rules}}}
         return to_ruamel(begin, line, block=True)  # type: ignore[no-any-return]
+
+    def _guards(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.is_guard and entry.all_of("skip") != [False]]
+
+    def _guard_task(self, entry: Entry, number: int) -> CommentedMap:
+        """A task before the tool for an entry that leaves it out, fails, or sets values on a condition."""
+        writes = self._writes(entry, "noop")
+        do = "break" if "skip" in entry.words else "fail" if "fail" in entry.words else "continue"
+        for said in (*entry.all_of("skip"), *entry.all_of("fail")):
+            self._say_message(said)
+        if do == "break":
+            message = "a step that is skipped ends well with the result {}, and its arcs are taken"
+            self.draft.note_assumption((self.step, "step"), message)
+        when: Any = template(all_of(*entry.conditions)) if entry.conditions else True
+        rules: list[Any] = [{"when": when, "then": {"do": do, **writes}}]
+        if entry.conditions:
+            rules.append({"else": {"then": {"do": "continue"}}})
+        name = "enter" if number == 1 else f"enter_{number}"
+        task = {"name": name, "kind": "noop", "spec": {"policy": {"rules": rules}}}
+        return to_ruamel(task, entry.line, block=True)  # type: ignore[no-any-return]
+
+    def _say_message(self, given: Any) -> None:
+        message = next(iter(given.values()), None) if isinstance(given, dict) else given
+        if isinstance(message, str):
+            said = f"a rule that ends a step has no message of its own; it was: {message}"
+            self.draft.note_assumption((self.step, "step"), said)
 
     # --- the arcs -----------------------------------------------------------------------------------------------------
 
@@ -379,16 +401,26 @@ class _Lowering(msgspec.Struct):
                 )
             conditions = kept
         guards = [rewrite_for_arc(part, kind, result) for part in conditions]
+        if any(result in guard for guard in guards):
+            guards.insert(0, self._ran(result))
         if entry.phase == "failed":
             guards.insert(0, "event.name == 'step.failed'")
         return all_of(*guards) or None
+
+    def _ran(self, result: str) -> str:
+        """The condition that the step was not skipped, so that there is a result to read; empty if it cannot be."""
+        if not any("skip" in entry.words for entry in self._guards()):
+            return ""
+        return f"{result} != {{}}" if result == "event.result" else f"{result} is defined"
 
     def _rewrite_target(self, target: CommentedMap, kind: str, result: str) -> None:
         args = target.get("args")
         for key, value in args.items() if isinstance(args, CommentedMap) else ():
             expression = expression_in(value)
             if expression is not None:
-                args[key] = quote_like(value, template(rewrite_for_arc(expression, kind, result)))
+                text = rewrite_for_arc(expression, kind, result)
+                ran = self._ran(result) if result in text else ""
+                args[key] = quote_like(value, template(f"{text} if {ran} else none" if ran else text))
 
 
 def _value_in_policy(value: Any, kind: str) -> Any:

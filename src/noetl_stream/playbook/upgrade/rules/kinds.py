@@ -15,6 +15,7 @@ from noetl_stream.playbook.upgrade.draft import (
     mapping_at,
     mappings,
     section,
+    shown,
     to_ruamel,
     value_at,
 )
@@ -26,6 +27,8 @@ from noetl_stream.playbook.vocabulary import advice
 _NOTHING: Final = frozenset(["start", "end", "router", "route", "none"])
 _ITERATOR: Final = ("collection", "element", "mode", "in", "iterator", "spec")
 _LABELS: Final = ("task", "name", "type", "kind", "tool", "desc")
+_OPEN: Final = ("key", "source", "tool", "type", "service", "scope", "credential", "name")
+"""Keys of an `auth` that name a credential, and hold no secret."""
 _POOL: Final = {"timeout": "timeout_s", "size": "max_size"}
 _POOL_KEYS: Final = ("max_size", "timeout_s")
 
@@ -43,8 +46,7 @@ def workbook_entries(draft: Draft) -> None:
         draft.rename(entry, word, "tool", to_ruamel({"kind": kind}, line_of(entry, word), block=True))
         for key in [key for key in entry if key not in ("name", "tool")]:
             if key in ("desc", "description"):
-                draft.note_assumption((entry, key), f"`{key}` of an entry is dropped")
-                draft.remove(entry, key)
+                draft.drop(entry, key, "an entry of the workbook has no description")
             else:
                 draft.move(entry, key, entry["tool"])
 
@@ -90,7 +92,9 @@ def _read_artifact(draft: Draft, task: CommentedMap) -> None:
     holder = next((one for one in holders if one and "result_ref" in one), None)
     reference = expression_in(holder["result_ref"]) if holder is not None else None
     paths = paths_in(template(reference)) if reference else []
-    if holder is None or len(paths) != 1 or paths[0][-1] != "_ref" or task.get("action", "get") != "get":
+    is_all = holder is not None and (holder is task or holder.keys() == {"result_ref"})
+    is_all = is_all and not task.keys() - {"kind", "name", "action", "args", "input", "result_ref", "spec"}
+    if holder is None or not is_all or len(paths) != 1 or paths[0][-1] != "_ref" or task.get("action", "get") != "get":
         return
     draft.note_change((task, "kind"), "a result is read by the name of its step, large or small")
     value = template(str(reference).replace("._ref", ""))
@@ -151,12 +155,9 @@ def python_auth(draft: Draft) -> None:
             if not task[key]:
                 draft.remove(task, key, heir=(task, "kind"), note=f"empty `{key}` of kind `python`")
                 continue
-            draft.decide(
-                task,
-                "kind",
-                f"python has no `{key}` ({_names_in(task[key])}): hand over what the code needs, as "
-                'args: { secret: "{{ keychain.<name> }}" }',
-            )
+            named = _names_in(task[key]) or shown(task[key])
+            use = 'hand over what the code needs, as args: { secret: "{{ keychain.<name> }}" }'
+            draft.decide(task, "kind", f"python has no `{key}` ({named}): {use}")
             draft.note_change((task, key), f"kind `python` has no `{key}`")
             draft.remove(task, key, heir=(task, "kind"))
 
@@ -164,9 +165,9 @@ def python_auth(draft: Draft) -> None:
 def _names_in(value: Any) -> str:
     """The credentials that an `auth` names."""
     if isinstance(value, CommentedMap):
-        keys = [value["key"]] if "key" in value else [_names_in(inner) for inner in value.values()]
-        return ", ".join(str(key) for key in keys)
-    return str(value)
+        texts = [shown(inner) if key in _OPEN else _names_in(inner) for key, inner in value.items()]
+        return ", ".join(f"{key} {text}".rstrip() for key, text in zip(value, texts, strict=True))
+    return ""
 
 
 def duckdb_auth(draft: Draft) -> None:
@@ -182,11 +183,13 @@ def duckdb_auth(draft: Draft) -> None:
             tool = value_at(one, "tool") or value_at(one, "service") or value_at(one, "type")
             tables = sorted(set(re.findall(rf"(?<![\w.]){re.escape(str(alias))}\.((?:\w+\.)?\w+)", statement)))
             name = value_at(one, "key") or value_at(one, "credential")
-            if tool in ("postgres", "postgresql") and isinstance(name, str) and tables and "database" not in task:
+            is_plain = isinstance(one, CommentedMap) and not one.keys() - {*_OPEN}
+            is_plain = is_plain and value_at(one, "source") in (None, "credential", "keychain")
+            if tool in ("postgres", "postgresql") and is_plain and isinstance(name, str) and tables:
                 section(task, "attach", at=line)[alias] = to_ruamel({"auth": name, "tables": tables}, line)
                 draft.note_change((task, key), "a Postgres database is read by `attach`, which copies its tables")
             else:
-                left.append(f"{alias or 'auth'} ({_names_in(one)})")
+                left.append(f"{alias or 'auth'} ({_names_in(one) or shown(one)})")
         draft.note_change((task, key), "`auth` of kind `duckdb`")
         draft.remove(task, key, heir=(task, "kind"))
         if left:
@@ -206,8 +209,7 @@ def postgres_pool(draft: Draft) -> None:
             continue
         draft.rename_older(pool, _POOL, "`{}` of a pool is `{}`")
         for key in [key for key in pool if key not in _POOL_KEYS]:
-            draft.note_assumption((pool, key), f"`{key}` of a pool is dropped: the worker keeps its connections itself")
-            draft.remove(pool, key, heir=(task, "pool"))
+            draft.drop(pool, key, "the worker keeps its connections itself", heir=(task, "pool"))
         if not pool:
             draft.remove(task, "pool")
 

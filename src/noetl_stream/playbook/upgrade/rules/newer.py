@@ -16,6 +16,7 @@ from noetl_stream.playbook.upgrade.draft import (
     mapping_at,
     mappings,
     section,
+    shown,
     tasks_of,
     to_ruamel,
     value_at,
@@ -91,11 +92,10 @@ def _inline_input(draft: Draft, task: CommentedMap, step: CommentedMap | None, v
     taken = {str(value_at(step, "loop", "iterator"))}
     unread = set(values) - inline_values(draft, [(task, key) for key in keys], values, taken)
     for key in list(values):
-        message = f"`{key}` is written where the task reads it"
         if key in unread:
-            draft.note_assumption((values, key), f"`{key}` of `input` is dropped: no template of the task reads it")
-            message = ""
-        draft.remove(values, key, heir=(task, "kind"), note=message)
+            draft.drop(values, key, "no template of the task reads this input", heir=(task, "kind"))
+        else:
+            draft.remove(values, key, heir=(task, "kind"), note=f"`{key}` is written where the task reads it")
     draft.remove(task, "input", heir=(task, "kind"))
 
 
@@ -213,8 +213,7 @@ def output_block(draft: Draft) -> None:
     for task, owner in list(draft.tasks()):
         spec = mapping_at(task, "spec")
         if owner is not None and spec is not None and isinstance(spec.get("result"), CommentedMap):
-            draft.note_assumption((spec, "result"), "`result` is dropped: large results are stored by themselves")
-            draft.remove(spec, "result", heir=(task, "spec"))
+            draft.drop(spec, "result", "large results are stored by themselves", heir=(task, "spec"))
             if not spec:
                 draft.remove(task, "spec")
 
@@ -223,20 +222,19 @@ def _rewrite_output(draft: Draft, step: CommentedMap, holder: CommentedMap, task
     """Rewrites the block under ``word`` of a task or its step."""
     block = holder[word]
     for key in [key for key in _STORED if key in block]:
-        message = f"`{key}` is dropped: large results are stored by themselves, for as long as the execution is kept"
-        draft.note_assumption((block, key), message)
-        draft.remove(block, key, heir=(holder, word))
+        why = "large results are stored by themselves, for as long as the execution is kept"
+        draft.drop(block, key, why, heir=(holder, word))
     names = {str(step.get("step")), str(task.get("name", step.get("step")))}
     found: dict[str, Path] = {}
     for key in [key for key in _SELECTED if key in block]:
         for one in block[key] if isinstance(block[key], CommentedSeq) else []:
-            path = one.get("path") if isinstance(one, CommentedMap) else one
+            path = one.get("path") if isinstance(one, CommentedMap) and one.keys() <= {"path", "as"} else one
             name = one.get("as", str(path).rpartition(".")[2]) if isinstance(one, CommentedMap) else one
             if isinstance(path, str) and isinstance(name, str) and _PLAIN_PATH.match(path):
                 found[name] = tuple(int(part) if part.isdigit() else part for part in _PART.findall(path))
             else:
-                draft.decide(holder, word, f"`{name}` selected `{path}` of the result: read it where it is needed")
-        draft.remove(block, key, heir=(holder, word), note=f"what `{key}` selected is read of the result")
+                draft.decide(holder, word, f"`{key}` has {shown(one)}: read it of the result where it is needed")
+        draft.remove(block, key, heir=(holder, word), note=f"`{key}`: {', '.join(found)} is read of the result")
     if "accumulate" in block:
         _accumulate(draft, step, holder, task, word, names)
     for key in list(block):
@@ -281,8 +279,7 @@ def _accumulate(
         draft.decide(
             holder,
             word,
-            f"`accumulate` with strategy {strategy}{f' of {merged}' if parts else ''}, read as `{name}`: "
-            "write set_ctx or set_shared in the policy of the task",
+            f"`accumulate: {shown(given)}`: write set_ctx or set_shared in the policy of the task",
         )
         draft.remove(holder[word], "accumulate", heir=(holder, word))
         return

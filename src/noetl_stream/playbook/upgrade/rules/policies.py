@@ -9,12 +9,14 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
+    by_scope,
     kind_of,
     line_of,
     mapping_at,
     mappings,
     quote_like,
     section,
+    shown,
     to_ruamel,
     value_at,
 )
@@ -122,14 +124,18 @@ def _shape_then(draft: Draft, then: CommentedMap) -> None:
             draft.note_change((then, word), f"`{word}` is a value of `do`")
             options = then[word]
             draft.rename(then, word, "do", "break" if word == "skip" else word)
-            for key, value in options.items() if isinstance(options, CommentedMap) else ():
-                then[key] = value
+            if isinstance(options, CommentedMap):
+                then.update(options)
+            elif options not in (None, True, ""):
+                name = {"jump": "to", "retry": "attempts"}.get(word, "message")
+                then[name] = options
+    if then.get("do") == "fail" and "message" in then:
+        draft.drop(then, "message", "a rule that fails has no message of its own")
     draft.rename_older(then, _SYNONYMS, "`{}` of a retry is `{}`")
     if "backoff_multiplier" in then:
         _multiplier(draft, then)
     if "jitter" in then:
-        draft.note_assumption((then, "jitter"), "`jitter` is dropped: every delay has up to 10 % of it")
-        draft.remove(then, "jitter")
+        draft.drop(then, "jitter", "every delay has up to 10 % of it")
     if isinstance(then.get("set"), CommentedMap):
         _shape_set(draft, then)
     if then and "do" not in then and set(then) <= {*WRITES}:
@@ -144,8 +150,12 @@ def _shape_set(draft: Draft, then: CommentedMap) -> None:
     """Rewrites `set`, alone or by scope."""
     values = then["set"]
     draft.note_change((then, "set"), "`set` is `set_ctx`, or the one of its scope")
-    scopes = {key: values[key] for key in ("ctx", "iter", "vars") if isinstance(values.get(key), CommentedMap)}
-    for scope, inner in (scopes or {"ctx": values}).items():
+    scopes = by_scope(values)
+    twice = [scope for scope in scopes if f"set_{scope}" in then]
+    if twice:
+        draft.decide(then, "set", f"the rule has `set` and `set_{twice[0]}`: write one of them")
+        return
+    for scope, inner in scopes.items():
         then[f"set_{scope}"] = inner
     draft.remove(then, "set")
 
@@ -160,10 +170,7 @@ def _multiplier(draft: Draft, then: CommentedMap) -> None:
         draft.note_change((then, "backoff_multiplier"), "`backoff_multiplier` is `backoff`")
         draft.rename(then, "backoff_multiplier", "backoff", "fixed" if factor == 1 else "exponential")
     else:
-        draft.note_assumption(
-            (then, "backoff_multiplier"), "`backoff_multiplier` is dropped: `backoff` says how delays grow"
-        )
-        draft.remove(then, "backoff_multiplier")
+        draft.drop(then, "backoff_multiplier", "`backoff` says how delays grow")
 
 
 def set_prev(draft: Draft) -> None:
@@ -192,7 +199,8 @@ def task_writes(draft: Draft) -> None:
         for word in (*WRITES, "set"):
             if isinstance(task.get(word), CommentedMap) and word not in draft.inputs_of(kind_of(task)):
                 values = draft.remove(task, word, note=f"`{word}` of a task belongs in its policy")
-                write_after(draft, task, "set_ctx" if word == "set" else word, values)
+                for scope, inner in by_scope(values).items() if word == "set" else [(word[4:], values)]:
+                    write_after(draft, task, f"set_{scope}", inner)
 
 
 def retries(draft: Draft) -> None:
@@ -261,8 +269,8 @@ def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any]
     then.update(options)
     _shape_then(draft, then)
     for key in [key for key in then if key not in _THEN]:
-        draft.note_assumption(at, f"`{key}` of a retry is dropped: the policy has no such option")
-        del then[key]
+        why = "a retry has no such option in a policy"
+        draft.note_assumption(at, f"`{key}: {shown(then.pop(key))}` is dropped: {why}")
     rule: CommentedMap = to_ruamel({"when": template(all_of(*conditions)), "then": then}, line, block=True)
     return rule
 

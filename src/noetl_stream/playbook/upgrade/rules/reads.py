@@ -77,6 +77,8 @@ def rewrite_for_arc(expression: str, kind: str, result: str = "event.result") ->
                 return 1, whole
             case ("result", *_):
                 return 1, result
+            case ("error", "status" | "status_code") if kind == "http":
+                return 2, "(event.error.code | default(0) | int)"
             case ("error", *_):
                 return 1, "event.error"
             case _:

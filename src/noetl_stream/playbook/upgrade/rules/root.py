@@ -117,7 +117,9 @@ def keychain_mapping(draft: Draft) -> None:
     draft.note_change((draft.root, "keychain"), "`keychain` is a list of entries with `name`")
     entries = CommentedSeq()
     for name, entry in keychain.items():
-        entry = entry if isinstance(entry, CommentedMap) else to_ruamel({"kind": "credential"}, line_of(keychain, name))
+        if not isinstance(entry, CommentedMap):
+            named = {"credential": entry} if isinstance(entry, str) else {}
+            entry = to_ruamel({"kind": "credential", **named}, line_of(keychain, name))
         entry.insert(0, "name", name)
         entries.append(entry)
         said = draft.comments.take(keychain, name)
@@ -154,7 +156,8 @@ def keychain_kinds(draft: Draft) -> None:
             continue
         settings = [key for key in entry if key not in ("name", "kind", "scope", "credential")]
         inner = entry.get("map")
-        keys = ", ".join(map(str, inner if isinstance(inner, CommentedMap) else settings)) or "its values"
+        named = [*(inner if isinstance(inner, CommentedMap) else ()), *(key for key in settings if key != "map")]
+        keys = ", ".join(map(str, named)) or "its values"
         said = f"store the credential `{entry.get('name')}`, which was of kind `{kind}`, with {keys}"
         draft.decide(draft.root["keychain"], index, f"{said}: `noetl-stream credential set`{_STORED_KINDS[kind]}")
         draft.note_change((entry, "kind"), f"`{kind}` is a stored credential")
@@ -173,8 +176,7 @@ def keychain_scopes(draft: Draft) -> None:
             draft.note_change((entry, "scope"), f"the scope `{scope}` is `{_SCOPES[scope]}`")
             entry["scope"] = _SCOPES[scope]
         for key in [key for key in _KEEPING if key in entry]:
-            draft.note_assumption((entry, key), f"`{key}` is dropped: a worker asks again for what it no longer has")
-            draft.remove(entry, key, heir=(entry, "kind"))
+            draft.drop(entry, key, "a worker asks again for what it no longer has", heir=(entry, "kind"))
 
 
 def token_calls(draft: Draft) -> None:
@@ -213,18 +215,12 @@ def keychain_oauth2(draft: Draft) -> None:
             if isinstance(data, CommentedMap) and key in data and key not in entry:
                 draft.move(data, key, entry)
         for key in [key for key in _OAUTH_REST if key in entry]:
-            draft.note_assumption(
-                (entry, key), f"`{key}` is dropped: the worker makes the request and renews the token"
-            )
-            draft.remove(entry, key)
+            draft.drop(entry, key, "the worker makes the request and renews the token")
         if "scope" in entry and "scopes" not in entry and entry["scope"] not in ("execution", "global", "local"):
             scopes = entry["scope"]
             draft.rename(entry, "scope", "scopes", to_ruamel(str(scopes).split()))
         elif "scope" in entry:
-            draft.note_assumption(
-                (entry, "scope"), "`scope` is dropped: a token is shared by all executions of a worker"
-            )
-            draft.remove(entry, "scope")
+            draft.drop(entry, "scope", "a token is shared by all executions of a worker")
         _use_credential(draft, entry)
 
 
@@ -238,10 +234,13 @@ def _use_credential(draft: Draft, entry: CommentedMap) -> None:
     named = {path[1] for key in secret for path in paths_in(entry[key]) if path[0] == "keychain" and len(path) > 1}
     name: Any = named.pop() if len(named) == 1 else f"{entry.get('name')}_client"
     at = (draft.root["keychain"], list(draft.root["keychain"]).index(entry))
+    given = ", ".join(f"{key} {entry[key]}" for key in secret)
     for key in secret:
         draft.remove(entry, key)
     entry["credential"] = name
-    draft.decide(*at, f"store the credential `{name}` with `client_id` and `client_secret`: settings are constants")
+    draft.decide(
+        *at, f"store the credential `{name}` with `client_id` and `client_secret`: settings are constants, not {given}"
+    )
 
 
 RULES: Final = (

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, to_ruamel, value_at
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, shown, to_ruamel, value_at
 from noetl_stream.playbook.upgrade.expressions import expression_in, template
 from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_of
 
@@ -53,6 +53,8 @@ def next_shape(draft: Draft) -> None:
                 pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step), block=True))
         elif isinstance(after, CommentedSeq) and len(after) > MAX_BRANCHES and any(map(_is_branch, after)):
             draft.decide(step, "next", f"more than {MAX_BRANCHES} branches: write the arcs")
+        elif isinstance(after, CommentedSeq) and (odd := _unread(after)):
+            draft.decide(step, "next", f"a branch has no {odd}: write the arcs")
         elif isinstance(after, str | CommentedSeq) or (isinstance(after, CommentedMap) and _is_arc(after)):
             make_router(draft, step)
 
@@ -88,6 +90,19 @@ def make_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> C
         )
     step["next"] = router
     return router
+
+
+def _unread(entries: CommentedSeq) -> str:
+    """A key of a branch that no arc has a place for, with its value; empty without any."""
+    for entry in filter(_is_branch, entries):
+        word = "else" if "else" in entry else "then"
+        odd = [(key, entry[key]) for key in entry if key not in (word, *(["when"] if word == "then" else []))]
+        inner = entry[word]
+        if isinstance(inner, CommentedMap) and {"then", "next"} & inner.keys():
+            odd += [(key, inner[key]) for key in inner if key not in ("then", "next")]
+        if odd:
+            return f"`{odd[0][0]}: {shown(odd[0][1])}`"
+    return ""
 
 
 def _is_branch(entry: Any) -> bool:

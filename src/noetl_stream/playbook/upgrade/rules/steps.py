@@ -175,10 +175,7 @@ def step_lease(draft: Draft) -> None:
     for step in draft.steps():
         spec = step.get("spec")
         if isinstance(spec, CommentedMap) and "lease" in spec:
-            draft.note_assumption(
-                (spec, "lease"), "`lease` is dropped: a step run always has one owner, with a heartbeat"
-            )
-            draft.remove(spec, "lease", heir=(step, "spec"))
+            draft.drop(spec, "lease", "a step run always has one owner, with a heartbeat", heir=(step, "spec"))
             if not spec:
                 draft.remove(step, "spec")
 

@@ -124,9 +124,9 @@ def sink_task(sink: Any, name: str, line: int) -> CommentedMap | None:
 def _sql_sink(kind: str, given: dict[str, Any], name: str, line: int) -> CommentedMap | None:
     params = given.pop("args", None) or given.pop("data", None) or given.pop("params", None)
     statement = next((given.pop(key) for key in _STATEMENTS if key in given), None)
-    table, mode = given.pop("table", None), given.pop("mode", None)
-    given.pop("key", None)
+    table, mode = given.get("table"), given.get("mode")
     if statement is None:
+        given = {key: value for key, value in given.items() if key not in ("table", "mode")}
         if not isinstance(params, CommentedMap) or not table or mode not in (None, "append", "insert"):
             return None
         if not all(_NAME.match(str(name)) for name in (*params, *str(table).split("."))):
@@ -138,9 +138,8 @@ def _sql_sink(kind: str, given: dict[str, Any], name: str, line: int) -> Comment
         statement = with_dollars(statement, set(params))
     task: dict[str, Any] = {"name": name, "kind": kind, **given, "command": statement}
     if isinstance(params, CommentedMap):
-        task["command"], left = _args_as_params(str(statement), params)
-        if left:
-            task["params"] = left
+        task["command"] = _args_as_params(str(statement), params)
+        task["params"] = to_ruamel(dict(params))
     return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
 
 
@@ -154,16 +153,14 @@ def with_dollars(statement: str, names: set[str]) -> str:
     return re.sub(r"(?<![:\w]):([A-Za-z_]\w*)", write_placeholder, re.sub(r"%\((\w+)\)s", write_placeholder, statement))
 
 
-def _args_as_params(statement: str, params: CommentedMap) -> tuple[str, CommentedMap]:
-    """Rewrites `{{ name }}` of a param in a statement as its placeholder, and keeps the params that it names."""
+def _args_as_params(statement: str, params: CommentedMap) -> str:
+    """Rewrites `{{ name }}` of a param in a statement as its placeholder."""
 
     def write_placeholder(match: re.Match[str]) -> str:
         name = match[2].removeprefix("args.")
         return f"${name}" if name in params else match[0]
 
-    statement = re.sub(r"('?)\{\{\s*([\w.]+)\s*\}\}\1", write_placeholder, statement)
-    left = to_ruamel({name: value for name, value in params.items() if re.search(rf"\${name}\b", statement)})
-    return statement, left
+    return re.sub(r"('?)\{\{\s*([\w.]+)\s*\}\}\1", write_placeholder, statement)
 
 
 def reads_result(draft: Draft, task: CommentedMap, name: str | None, kind: Any) -> None:

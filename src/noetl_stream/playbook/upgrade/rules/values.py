@@ -9,7 +9,16 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, section, tasks_of, to_ruamel, value_at
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    by_scope,
+    kind_of,
+    line_of,
+    section,
+    tasks_of,
+    to_ruamel,
+    value_at,
+)
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, group, has_template, rename_to
 from noetl_stream.playbook.upgrade.rules.policies import WRITES, write_after
 from noetl_stream.playbook.upgrade.rules.reads import SQL, kind_of_result
@@ -75,13 +84,8 @@ def step_writes(draft: Draft) -> None:
             draft.note_change((step, word), f"`{word}` of a step belongs in the policy of its last task")
             line = line_of(step, word)
             draft.remove(step, word)
-            scopes = {f"set_{key}": inner for key, inner in values.items() if key in ("ctx", "iter", "vars")}
-            if word != "set":
-                scopes = {word: values}
-            elif not scopes or not all(isinstance(inner, CommentedMap) for inner in scopes.values()):
-                scopes = {"set_ctx": values}
-            for scope, inner in scopes.items():
-                _set_after(draft, step, scope, inner, line)
+            for scope, inner in by_scope(values).items() if word == "set" else [(word[4:], values)]:
+                _set_after(draft, step, f"set_{scope}", inner, line)
 
 
 def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap, line: int) -> None:
@@ -124,19 +128,21 @@ def step_args(draft: Draft) -> None:
             # A noop beside others has its args for its result.
             kinds = ARGS_KINDS if len(tasks) == 1 else ARGS_KINDS - {"noop"}
             taking = [task for task in tasks if kind_of(task) in kinds]
-            _inline(draft, step, values)
+            read = _inline(draft, step, values)
             if taking:
                 _give_args(draft, taking[0], step, word)
                 for task in taking[1:]:
                     merge_args(task, values)
             else:
+                for key in [key for key in values if key not in read]:
+                    draft.drop(values, key, "no template of the step reads it", heir=(step, "tool"))
                 draft.remove(step, word)
 
 
-def _inline(draft: Draft, step: CommentedMap, values: CommentedMap) -> None:
+def _inline(draft: Draft, step: CommentedMap, values: CommentedMap) -> set[str]:
     """Inlines the values where they are read, except under names of the step's own tasks and iterators."""
     names = {str(task.get("name")) for task in tasks_of(step.get("tool"))} | {str(value_at(step, "loop", "iterator"))}
-    inline_values(draft, [(step, key) for key in ("tool", "next", "loop")], values, names)
+    return inline_values(draft, [(step, key) for key in ("tool", "next", "loop")], values, names)
 
 
 def inline_values(
