@@ -220,7 +220,11 @@ def _following(chapter: Chapter, worked: list[int]) -> list[str]:
 
 def written(story: Story, random: Random) -> str:
     """The story as somebody wrote it: one of the dialects, each part in one of its ways, with comments."""
-    spell = _of_case if any(one.events.are_any for one in story.chapters) else random.choice([_of_eval, _of_case])
+    spell = (
+        _of_case
+        if any(one.events.are_any for one in story.chapters)
+        else random.choice([_of_eval, _of_case, _of_newer])
+    )
     playbook: dict[str, Any] = {
         "apiVersion": "noetl.io/v2",
         "kind": "Playbook",
@@ -291,6 +295,44 @@ def _of_eval(chapter: Chapter, random: Random, position: int) -> dict[str, Any]:
         holder["next_mode"] = "inclusive"
     if arcs:
         step["next"] = arcs
+    return step
+
+
+def _of_newer(chapter: Chapter, random: Random, position: int) -> dict[str, Any]:
+    """A step of the newer dialect: `input`, `output`, and `set` with scopes in its keys."""
+    work: dict[str, Any] = {"name": f"work_{position}", "kind": "work"}
+    if random.random() < 0.5:
+        name = random.choice(["input.given", "given"])
+        work |= {"input": {"given": _value(chapter, "ctx")}, "value": f"{{{{ {name} }}}}"}
+    else:
+        work["value"] = _value(chapter, "ctx")
+    work["failures"] = chapter.failures
+    rules: list[dict[str, Any]] = []
+    if chapter.attempts:
+        retry = {"do": "retry", "attempts": chapter.attempts, "backoff": "fixed", "delay": 1.0}
+        rules.append({"when": "{{ output.status == 'error' }}", "then": retry})
+    step: dict[str, Any] = {"step": chapter.name, "tool": random.choice([work, [work]])}
+    in_rule = random.random() < 0.5
+    if rules or (chapter.remembers and in_rule):
+        rules.append({"when": "{{ output.status == 'error' }}", "then": {"do": "fail"}})
+        then: dict[str, Any] = {"do": "continue"}
+        if chapter.remembers and in_rule:
+            then["set"] = {f"ctx.{chapter.remembers}": random.choice(["{{ output.n }}", "{{ output.result.n }}"])}
+        rules.append({"else": random.choice([then, {"then": then}])})
+        work["spec"] = {"policy": {"rules": rules}}
+    if chapter.remembers and not in_rule:
+        step["set"] = {f"ctx.{chapter.remembers}": random.choice(["{{ output.n }}", f"{{{{ {chapter.name}.n }}}}"])}
+    if chapter.is_open is not None:
+        admit = f"{{{{ workload.{'open' if chapter.is_open else 'shut'} }}}}"
+        step["spec"] = {"policy": {"admit": {"rules": [{"when": admit, "then": {"allow": True}}]}}}
+    _loop(step, chapter, random)
+    arcs = [{"step": way.target, "when": f"{{{{ output.n > {way.above} }}}}"} for way in chapter.ways]
+    arcs += [{"step": target, "input": {"from": chapter.name}} for target in chapter.otherwise]
+    if chapter.rescue:
+        arcs.append({"step": chapter.rescue, "when": "{{ output.status == 'error' }}"})
+    if arcs:
+        mode = "inclusive" if len(chapter.otherwise) > 1 else "exclusive"
+        step["next"] = {"spec": {"mode": mode, "on_no_match": random.choice(["end", "stop"])}, "arcs": arcs}
     return step
 
 

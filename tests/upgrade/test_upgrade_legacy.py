@@ -41,11 +41,16 @@ RESULTS: dict[str, Any] = {
     "formal_6_2_policy": {"failed": True, "kind": "exception"},
     "formal_8_1_router": {},
     "iterator": {"names": ["A", "B"], "n": 2},
+    "iterator_v1": {},
     "newer_accumulate": {"items": ["a0", "a1", "a2", "a3", "a4"]},
     "newer_arc_set": {"greeting": "hello ada"},
+    "newer_batches": {"ok": 2, "items": [1, 4], "child": "done"},
     "newer_input": {"doubled": 42},
     "newer_loop_stats": {"total": 3, "failed": 0, "sum": 12},
     "newer_output_select": {"rows": ["a0", "a1"], "more": True},
+    "newer_pipeline": {"n": 2, "d": [0, 1], "again": [0, 1]},
+    "newer_reports": {"total": 6, "names": ["b", "c"], "status": "ok"},
+    "newer_retries": {"found": True, "tries": 2, "status": 503},
     "newer_sql_in_python": {"n": 2, "first": "a", "names": ["a", "b"], "last": "b"},
     "newer_status_code": {"code": 200, "n": 2},
     "workbook_assert": {"message": "hot"},
@@ -62,6 +67,7 @@ PAGES_ASKED = {
     "eval_5_1_task_form": [("/items", 1)],
     "newer_accumulate": ALL_PAGES[:3],
     "newer_output_select": [("/a", 1)],
+    "newer_retries": [("/a", 1)],
     "newer_status_code": [("/a", 1)],
 }
 """The pages that each of these asks for, the first once more where it retries."""
@@ -116,7 +122,7 @@ def test_every_example_runs_or_needs_a_database() -> None:
 async def test_an_older_example_does_what_it_did(name: str, engine: LocalEngine, api: PagesApi, folder: Path) -> None:
     """Upgraded, it ends with what the older dialect says, by the tools of a real worker."""
     text, pages = EXAMPLES[name], PAGES_ASKED.get(name, [])
-    retries = "retry:" in text and bool(pages)
+    retries = ("retry:" in text or "do: retry, attempts: 3, backoff: fixed" in text) and bool(pages)
     api.fails_first, api.asked[:] = "/a" if retries else "", []
     workload = {"api_url": api.url} if pages else {}
     if "database:" in text:

@@ -105,7 +105,7 @@ def _keep_comments(draft: Draft, comments: list[tuple[int, str]]) -> None:
         # Several comments on one entry are one line.
         if comment in kept:
             kept.remove(comment)
-        elif not any(comment in said for said in kept):
+        elif not any(f" {comment} #" in f" {said} #" for said in kept):
             _remark_at(draft, line).append(comment)
 
 

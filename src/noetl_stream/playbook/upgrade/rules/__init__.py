@@ -30,6 +30,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *newer.RULES,
     *values.TASK_RULES,
     *tasks.RULES,
+    *policies.SHAPE_RULES,
     *cases.RULES,
     *tasks.SINK_RULES,
     *values.RULES,
@@ -41,5 +42,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *reads.RULES,
     tasks.stored_results,
     *kinds.LAST_RULES,
+    *newer.LAST_RULES,
+    *root.LATER_RULES,
 )
 """The rules of the upgrade. Each finds its form in the whole playbook; later ones see what earlier ones wrote."""

@@ -11,8 +11,15 @@ import msgspec
 from ruamel.yaml.comments import CommentedMap
 
 from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, tasks_of, to_ruamel
-from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, template
-from noetl_stream.playbook.upgrade.rules.reads import SQL, declared_names, kind_of_result, last_statements, parse_code
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, path_text, template
+from noetl_stream.playbook.upgrade.rules.reads import (
+    SQL,
+    declared_names,
+    kind_of_result,
+    last_statements,
+    may_return_result,
+    parse_code,
+)
 
 _WHOLE: Final = re.compile(r"(?:steps\.)?([A-Za-z_]\w*)(?:\.data)?(\s*\|\s*default\(.*\))?\Z")
 _COMMAND: Final = re.compile(r"command_(\d+)\Z")
@@ -70,6 +77,28 @@ def loop_results(draft: Draft) -> None:
         draft.note_change((draft.root, "executor"), "the result of a loop is the list of its iterations' results")
 
 
+def whole_results(draft: Draft) -> None:
+    """Rewrites `x.result`, the whole result in older dialects, where the result has no such key."""
+    own: dict[str, bool] = {}
+    for task, step in draft.tasks():
+        is_key = kind_of(task) == "python" and may_return_result(str(task.get("code", "")), draft.was_older)
+        is_key |= kind_of(task) in ("playbook", "workbook", "noop")
+        for name in (task.get("name"), step.get("step") if step is not None and "loop" not in step else None):
+            own[str(name)] = is_key
+    own |= {str(step.get("step")): False for step in draft.steps() if "loop" in step}
+    shadowing = declared_names(draft, results=False)
+
+    def change(path: Path) -> Replaced:
+        at = 2 if path[0] == "steps" else 1
+        name = str(path[at - 1]) if len(path) > at and path[at] == "result" else ""
+        is_name = own.get(name) is False and (at == 2 or name not in shadowing)
+        return (at + 1, path_text(path[:at])) if is_name or path[:2] == ("_prev", "result") else None
+
+    for key in ("workflow", "executor"):
+        if draft.was_older and draft.rewrite(draft.root.get(key), change):
+            draft.note_change((draft.root, key), "the result of a step or task is read by its name alone")
+
+
 def http_status(draft: Draft) -> None:
     """Rewrites `x.status_code` of an http result as `x.status`."""
     steps = {str(step.get("step")) for step in draft.steps() if kind_of_result(step) == "http"}
@@ -97,8 +126,10 @@ def python_reads(draft: Draft) -> None:
     last = last_statements(draft)
     for step in draft.steps():
         tasks = {str(task.get("name")): kind_of(task) for task in tasks_of(step.get("tool"))}
+        before = ""
         for task in tasks_of(step.get("tool")):
             args = task.get("args")
+            tasks["_prev"], before = before, kind_of(task)
             if kind_of(task) != "python" or not isinstance(args, CommentedMap):
                 continue
             read = _reads_in(str(task.get("code", "")), set(map(str, args)))
@@ -190,14 +221,20 @@ def _way_to(node: ast.AST) -> tuple[str, tuple[str, ...]]:
 def _taken_as(node: ast.AST) -> Iterator[tuple[str, bool]]:
     """The names that a node takes for a list, or asks whether they are a mapping."""
     match node:
-        case ast.For(iter=ast.Name(id=name)) | ast.comprehension(iter=ast.Name(id=name)):
-            yield name, False
-        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int()) | ast.Slice() | ast.UnaryOp()):
-            yield name, False
-        case ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=name), kind]):
-            yield name, "dict" in ast.dump(kind)
-        case ast.Call(func=ast.Name(id=called), args=[ast.Name(id=name), *_]) if called in _LIST:
-            yield name, False
+        case ast.For(iter=taken) | ast.comprehension(iter=taken):
+            yield _name_of(taken), False
+        case ast.Subscript(value=taken, slice=ast.Constant(value=int()) | ast.Slice() | ast.UnaryOp()):
+            yield _name_of(taken), False
+        case ast.Call(func=ast.Name(id="isinstance"), args=[taken, kind]):
+            yield _name_of(taken), "dict" in ast.dump(kind)
+        case ast.Call(func=ast.Name(id=called), args=[taken, *_]) if called in _LIST:
+            yield _name_of(taken), False
 
 
-RULES: Final = (loop_results, http_status, python_reads)
+def _name_of(node: ast.expr) -> str:
+    """The name in `x`, or `x or []`; empty for anything else."""
+    name, way = _way_to(node)
+    return "" if way else name
+
+
+RULES: Final = (whole_results, loop_results, http_status, python_reads)

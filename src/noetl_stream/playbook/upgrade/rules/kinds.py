@@ -170,6 +170,24 @@ def _names_in(value: Any) -> str:
     return ""
 
 
+def auth_reference(draft: Draft) -> None:
+    """Rewrites an `auth` that only says where its credential is as the name of the credential."""
+    for task, _ in list(draft.tasks()):
+        auth = task.get("auth")
+        if kind_of(task) in ("python", "duckdb") or not isinstance(auth, CommentedMap) or not auth:
+            continue
+        if len(auth) == 1 and isinstance(inner := next(iter(auth.values())), CommentedMap) and inner:
+            auth = inner
+        name = auth.get("credential") or auth.get("key")
+        if (
+            isinstance(name, str)
+            and not auth.keys() - {*_OPEN}
+            and auth.get("source") in (None, "credential", "keychain")
+        ):
+            draft.note_change((task, "auth"), "`auth` is the name of a credential")
+            task["auth"] = name
+
+
 def duckdb_auth(draft: Draft) -> None:
     """Rewrites `auth` of duckdb as `attach` for databases of Postgres; what else it names a person decides."""
     for task, _ in list(draft.tasks()):
@@ -221,7 +239,7 @@ def code_elsewhere(draft: Draft) -> None:
         if isinstance(script, CommentedMap) and "script" not in draft.inputs_of(kind_of(task)):
             word = "code" if kind_of(task) == "python" else "command"
             draft.decide(task, "script", f"put the text of {script.get('uri', 'the script')} under `{word}`")
-        for word in ("code", "command"):
+        for word in ("code", "command", "commands", "query"):
             if f"{word}_b64" in task:
                 draft.decide(task, f"{word}_b64", f"write the decoded text under `{word}`")
 
@@ -265,5 +283,14 @@ def _asserted(given: Any) -> tuple[list[str] | None, list[str]]:
 
 FIRST_RULES: Final = (workbook_entries, iterator_step)
 """These run before the rules on the shape of steps and tasks."""
-RULES: Final = (placeholder_kinds, python_libs, python_auth, duckdb_auth, postgres_pool, code_elsewhere, task_assert)
+RULES: Final = (
+    placeholder_kinds,
+    python_libs,
+    python_auth,
+    auth_reference,
+    duckdb_auth,
+    postgres_pool,
+    code_elsewhere,
+    task_assert,
+)
 LAST_RULES: Final = (missing_kinds,)

@@ -21,7 +21,15 @@ from noetl_stream.playbook.upgrade.draft import (
     to_ruamel,
     value_at,
 )
-from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, path_text, rename_to, template
+from noetl_stream.playbook.upgrade.expressions import (
+    Path,
+    Replaced,
+    expression_in,
+    path_text,
+    paths_in,
+    rename_to,
+    template,
+)
 from noetl_stream.playbook.upgrade.rules.policies import write_after
 from noetl_stream.playbook.upgrade.rules.reads import SQL, declared_names, each_expression, kind_of_result
 from noetl_stream.playbook.upgrade.rules.tasks import with_dollars
@@ -64,22 +72,25 @@ def _mappings_at(node: Any, word: str) -> list[CommentedMap]:
 
 
 def task_input(draft: Draft) -> None:
-    """Rewrites `input` of a task as its `args`, or writes the values where its templates read them."""
+    """Rewrites `input`, or `data`, of a task as its `args`, or writes the values where its templates read them."""
     for task, step in list(draft.tasks()):
-        values, kind = task.get("input"), kind_of(task)
-        if not isinstance(values, CommentedMap) or "input" in draft.inputs_of(kind):
-            continue
-        if not values:
-            draft.remove(task, "input", note="empty `input` of a task")
-        elif kind in ARGS_KINDS:
-            draft.note_change((task, "input"), f"`input` of kind `{kind}` is `args`")
-            if isinstance(task.get("args"), CommentedMap):
+        kind = kind_of(task)
+        for word in ("input", "data"):
+            values = task.get(word)
+            if not isinstance(values, CommentedMap) or word in draft.inputs_of(kind):
+                continue
+            if not values:
+                draft.remove(task, word, note=f"empty `{word}` of a task")
+            elif kind in ARGS_KINDS and not values.keys() & (mapping_at(task, "args") or values).keys():
+                draft.note_change((task, word), f"`{word}` of kind `{kind}` is `args`")
                 merge_args(task, values)
-                draft.remove(task, "input")
-            else:
-                draft.rename(task, "input", "args")
-        else:
-            _inline_input(draft, task, step, values)
+                draft.remove(task, word)
+            elif kind in ARGS_KINDS and "args" not in task:
+                draft.rename(task, word, "args", note=f"`{word}` of kind `{kind}` is `args`")
+            elif kind in ARGS_KINDS:
+                draft.decide(task, word, f"the task has `{word}` and `args` with one name: write one of them")
+            elif word == "input":
+                _inline_input(draft, task, step, values)
 
 
 def _inline_input(draft: Draft, task: CommentedMap, step: CommentedMap | None, values: CommentedMap) -> None:
@@ -300,4 +311,26 @@ def _accumulate(
 
 RULES: Final = (dotted_sets, task_input, output_block, arc_set)
 """These run before the rules that read `set`, `result` and inputs."""
+
+
+def state_from_outside(draft: Draft) -> None:
+    """Notes guards of arcs on state that nothing in the playbook sets, such as an approval."""
+    if not draft.was_older:
+        return
+    written = {
+        key for word in ("set_ctx", "set_shared") for one in _mappings_at(draft.root["workflow"], word) for key in one
+    }
+    for step in draft.steps():
+        for arc in arcs_of(step) if value_at(step, "next", "spec", "wait") is None else []:
+            when = str(arc.get("when", ""))
+            read = {path[1] for path in paths_in(when) if path[0] == "ctx" and len(path) > 1} - written
+            for key in sorted(map(str, read)):
+                if not re.search(rf"ctx\.{key}\b\s*(?:\|\s*default|is\s+(?:not\s+)?defined)", when):
+                    message = f"nothing here sets `ctx.{key}`: if somebody else does, let the branch wait for it"
+                    draft.note_assumption(
+                        (arc, "when"), f"{message}, with next: {{ spec: {{ wait: {{ timeout_s: 86400 }} }} }}"
+                    )
+
+
 LATER_RULES: Final = (cursor_loop, no_match, output_words, input_reads)
+LAST_RULES: Final = (state_from_outside,)

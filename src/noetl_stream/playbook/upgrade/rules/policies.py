@@ -333,4 +333,6 @@ def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMa
         rules.append(to_ruamel({"else": {"then": then}}, line, block=True))
 
 
-RULES: Final = (task_eval, task_policy, set_prev, task_writes, retries)
+SHAPE_RULES: Final = (task_eval, task_policy)
+"""These run before the rules that add to a policy."""
+RULES: Final = (set_prev, task_writes, retries)

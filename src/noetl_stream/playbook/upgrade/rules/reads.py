@@ -221,6 +221,8 @@ def _loop_words(iterator: str, names: frozenset[str]) -> Rewrite:
                 return 2, "iter.index"
             case ("loop_index" | "_index", *_) if path[0] not in names:
                 return 1, "iter.index"
+            case ("iter", "_index", *_):
+                return 2, "iter.index"
             case ("loop", "index", *_):
                 return 2, "(iter.index + 1)"
             case ("loop", "length", *_):
@@ -303,6 +305,12 @@ def parse_code(code: str) -> ast.Module | None:
         return ast.parse("\n    ".join(lines))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def may_return_result(code: str, was_older: bool) -> bool:
+    """Whether the key ``result`` of what code returns may be its own, which in an older playbook has to be certain."""
+    answer = _returns_result(code)
+    return answer == "yes" or (answer == "maybe" and not was_older)
 
 
 def _returns_result(code: str) -> str:

@@ -243,6 +243,20 @@ def _use_credential(draft: Draft, entry: CommentedMap) -> None:
     )
 
 
+def workload_templates(draft: Draft) -> None:
+    """Leaves templates in the workload, which older dialects rendered, to a person."""
+    workload = draft.root.get("workload")
+    for key in list(workload) if isinstance(workload, CommentedMap) else []:
+        if draft.was_older and _has_templates(workload[key]):
+            draft.decide(workload, key, f"a workload is never rendered: write what `{key}` holds where it is read")
+
+
+def _has_templates(value: Any) -> bool:
+    inner = value.values() if isinstance(value, CommentedMap) else value if isinstance(value, CommentedSeq) else ()
+    return has_template(value) or any(map(_has_templates, inner))
+
+
+LATER_RULES: Final = (workload_templates,)
 RULES: Final = (
     api_version,
     root_steps,

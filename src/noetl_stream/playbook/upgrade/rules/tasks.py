@@ -17,6 +17,7 @@ from noetl_stream.playbook.upgrade.draft import (
     line_of,
     mapping_at,
     section,
+    shown,
     tasks_of,
     to_ruamel,
 )
@@ -94,7 +95,7 @@ def _keep(draft: Draft, holder: CommentedMap, word: str) -> None:
         draft.note_assumption((holder, word), f"what `{word}` wrote to the event log is the result of the step")
         task["args"] = data
         given.pop("args")
-    rest = ", ".join(f"{key}: {inner}" for key, inner in given.items() if key not in _PLACES)
+    rest = ", ".join(f"{key}: {shown(inner)}" for key, inner in given.items() if key not in _PLACES)
     if rest:
         draft.note_assumption((holder, word), f"`{word}` to the event log is dropped, with {rest}")
     draft.remove(holder, word, note=f"`{word}` to the event log is dropped: every result is in its event")

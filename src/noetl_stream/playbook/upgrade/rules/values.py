@@ -177,12 +177,10 @@ def inline_values(
 
 
 def _literal(value: Any) -> str:
-    if isinstance(value, str):
-        return repr(str(value))
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
     return (
-        {True: "true", False: "false", None: "none"}.get(value, str(value))
-        if not isinstance(value, float)
-        else repr(float(value))
+        repr(str(value)) if isinstance(value, str) else repr(float(value)) if isinstance(value, float) else str(value)
     )
 
 
@@ -256,6 +254,9 @@ def result_task(value: Any, line: int, name: str) -> CommentedMap:
 def step_as(draft: Draft) -> None:
     """Rewrites `as` of a step: its result is read by the step's name."""
     for step in draft.steps():
+        last = list(tasks_of(step.get("tool")))[-1:]
+        for task in [task for task in last if "as" in task and "as" not in step]:
+            draft.move(task, "as", step)
         alias = step.get("as") or step.get("bind")
         word = "as" if "as" in step else "bind"
         if not isinstance(alias, str) or not re.fullmatch(r"[A-Za-z_]\w*", alias):
