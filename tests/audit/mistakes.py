@@ -78,7 +78,7 @@ PREFECT: Final = "¶deployments:\n- { name: etl, entrypoint: 'flow.py:etl' }\n"
 ENDLESS: Final = "- name: r\n  ¶{}:\n    when: {}\n    do: [ {{ name: t, kind: noop }} ]"
 LOOP: Final = "- step: a\n  loop: {{ in: ¶'{}', iterator: x }}\n  tool: {{ kind: noop }}"
 
-MISTAKES: Final = {
+MISTAKES: Final[dict[str, Mistake]] = {
     # a whole document of another tool
     "an Airflow DAG": Mistake(AIRFLOW, ("an Airflow DAG", "apiVersion: noetl.io/v2", "workflow:")),
     "a Kestra flow": Mistake(KESTRA, ("a Kestra flow", "`namespace`", "noetl-stream init")),
@@ -149,3 +149,124 @@ MISTAKES: Final = {
     "a key twice": Mistake(beside("desc: a\n¶desc: b"), ("`desc`",)),
     "lost indentation": Mistake(steps("- step: a\n  tool:\n  ¶kind: noop"), ("lost indentation",)),
 }
+
+
+def second(args: str) -> str:
+    """A step with these args after one whose result is `{n: 1}`."""
+    return steps(
+        "- step: a\n  tool: { kind: noop, args: { n: 1 } }\n  next: { arcs: [ { step: b } ] }\n"
+        f"- step: b\n  tool: {{ kind: noop, args: {{ {args} }} }}"
+    )
+
+
+def after(tool_of_first: str, args: str) -> str:
+    """A step with these args after one with this tool."""
+    return second(args).replace("{ kind: noop, args: { n: 1 } }", tool_of_first)
+
+
+def arc(text: str) -> str:
+    """An arc between two steps."""
+    return second("v: 1").replace("{ step: b }", text)
+
+
+def rule(text: str) -> str:
+    """The policy of an http task."""
+    return tool(f"kind: http\nurl: http://a\nspec: {{ policy: {text} }}")
+
+
+def root(keys: str) -> str:
+    return f"{HEAD}{keys}\nworkflow:\n  - {{ step: a, tool: {{ kind: noop }} }}\n"
+
+
+ON_ERROR: Final = "{ rules: [ { when: \"{{ outcome.status == 'error' }}\", then: { do: %s } } ] }"
+DASH: Final = f"{HEAD}workflow:\n  ¶step: a\n  tool: {{ kind: noop }}\n"
+
+FIRST_DAY: Final = {
+    # templates
+    "braces with a dollar": Mistake(second("v: '¶${workload.url}'"), ("no template", "{{ workload.url }}"), "warning"),
+    "one brace": Mistake(second("v: '¶{workload.url}'"), ("no template", "{{ workload.url }}"), "warning"),
+    "an f-string": Mistake(value('{{ f¶"x{workload.url}" }}'), ("no prefix", "`~`")),
+    "quotes in quotes": Mistake(
+        f'{HEAD}workflow:\n  - step: a\n    tool: {{ kind: noop, args: {{ v: "{{{{ workload["¶url"] }}}}" }} }}\n',
+        ("ends the text here", "'…'"),
+    ),
+    "now": Mistake(value("{{ ¶now() }}"), ("`now`", "no clock", "schedule")),
+    "len": Mistake(value("{{ ¶len(workload.names) }}"), ("`len`", "x | length")),
+    "str": Mistake(value("{{ ¶str(1) }}"), ("`str`", "x | string")),
+    "lambda": Mistake(value("{{ workload.names | map(lambda ¶x: x) }}"), ("no `lambda`", "map(attribute=")),
+    "a filter of another language": Mistake(value("{{ workload.url | ¶uppercase }}"), ("did you mean `upper`",)),
+    "is for equals": Mistake(arc('{ step: b, when: "{{ event.result.n is ¶1 }}" }'), ("`is`", "`==`")),
+    "a condition without braces": Mistake(arc("{ step: b, when: ¶n > 1 }"), ('when: "{{ n > 1 }}"',)),
+    "an unknown step": Mistake(arc("{ step: ¶bb }"), ("unknown step `bb`", "did you mean `b`")),
+    "the method of a response": Mistake(
+        after("{ kind: http, url: http://x }", "v: '{{ a¶.json().id }}'"), ("`json`", "`.data`")
+    ),
+    "the body of a response": Mistake(
+        after("{ kind: http, url: http://x }", "v: '{{ ¶a.body }}'"), ("no `body`", "`data`"), "warning"
+    ),
+    "the records of a statement": Mistake(
+        after("{ kind: duckdb, command: select 1 }", "v: '{{ ¶a.records }}'"), ("no `records`", "`rows`"), "warning"
+    ),
+    "vars of another step": Mistake(second("v: '{{ ¶vars.n }}'"), ("nothing in this step sets",), "warning"),
+    # tasks
+    "a kind of another tool": Mistake(tool("kind: ¶bash\ncommand: ls"), ("use `shell`",)),
+    "a database as a kind": Mistake(tool("kind: ¶sql\nquery: select 1"), ("use `postgres`",)),
+    "http without an address": Mistake(tool("kind: ¶http\nmethod: GET"), ("need `url`", "https://")),
+    "the code in a file": Mistake(tool("kind: python\ncode: return 1\n¶file: main.py"), ("`file`", "under `code`")),
+    "a template in code": Mistake(
+        tool("kind: python\ncode: ¶return '{{ workload.url }}'"), ("not rendered", "`args`"), "warning"
+    ),
+    "a param that nobody passes": Mistake(
+        tool("kind: python\ncode: |\n  def main(¶url):\n      return url"), ("`main` needs `url`", "args:"), "warning"
+    ),
+    "a database without a credential": Mistake(
+        tool("kind: ¶postgres\nquery: select 1"), ("need `auth`", "auth: local_postgres")
+    ),
+    "a host as a key": Mistake(
+        tool("kind: postgres\nauth: x\nquery: select 1\n¶host: db"), ("`host`", "name a credential")
+    ),
+    "params by colon": Mistake(tool("kind: postgres\nauth: x\nquery: select :id\nparams: ¶{ id: 1 }"), ("$id", ":id")),
+    "args of a command": Mistake(tool("kind: shell\ncommand: ls\n¶args: [ -l ]"), ("command: [ls, -l]",)),
+    "seconds of a wait": Mistake(tool("kind: wait\nfor_s: 1\n¶seconds: 5"), ("`seconds`", "for_s: 300")),
+    "a duration as text": Mistake(tool("kind: wait\nfor_s: ¶5m"), ("number", "in seconds", "300")),
+    "a timeout with its unit": Mistake(
+        tool("kind: http\nurl: http://a\nspec: { timeout: ¶30s }"), ("in seconds", "30")
+    ),
+    "no for false": Mistake(
+        tool("kind: http\nurl: http://a\nspec: { verify_tls: ¶no }"), ("must be a boolean", "write false")
+    ),
+    "inputs of a called playbook": Mistake(tool("kind: playbook\npath: m/o\n¶inputs: { a: 1 }"), ("`inputs`", "args:")),
+    # policies, loops and arcs
+    "retry in a policy": Mistake(rule("{ rules: [], ¶retry: { attempts: 3 } }"), ("`retry`", "do: retry")),
+    "on_failure in a policy": Mistake(rule("{ rules: [], ¶on_failure: stop }"), ("`on_failure`", "do: fail")),
+    "retry without a bound": Mistake(
+        rule(ON_ERROR.replace("then: {", "then: ¶{") % "retry"), ("needs `attempts`", "attempts: 5")
+    ),
+    "goto": Mistake(rule(ON_ERROR % "¶goto, to: a"), ("`jump`",)),
+    "a jump to a step": Mistake(
+        second("v: 1").replace(
+            "args: { n: 1 }", "spec: { policy: { rules: [ { else: { then: { do: jump, to: ¶b } } } ] } }"
+        ),
+        ("`b` is a step", "`next`"),
+    ),
+    "parallel in a loop": Mistake(
+        steps("- step: a\n  loop: { in: [1], iterator: x, ¶parallel: true }\n  tool: { kind: noop }"),
+        ("`parallel`", "mode: parallel"),
+    ),
+    "parallel steps": Mistake(beside("¶parallel: [ { step: x } ]"), ("`parallel`", "mode: inclusive")),
+    "a parallel router": Mistake(
+        second("v: 1").replace("next: {", "next: { spec: { mode: ¶parallel },"), ("write inclusive",)
+    ),
+    "the target of an arc": Mistake(arc("{ step: b, ¶to: b }"), ("`to`", "step: <name>")),
+    "the condition of an arc": Mistake(arc("{ step: b, ¶condition: x }"), ("`condition`", "when:")),
+    # the document
+    "env of a playbook": Mistake(root("¶env: { A: b }"), ("`env`", "workload", "keychain")),
+    "inputs of a playbook": Mistake(root("¶inputs: { a: b }"), ("`inputs`", "under `workload`")),
+    "a schedule in a playbook": Mistake(root("¶schedule: '0 9 * * *'"), ("`schedule`", "kind: Schedule")),
+    "a dash that is missing": Mistake(DASH, ("put `- ` before `step`",)),
+    "a dash in a name": Mistake(steps("- step: ¶fetch-data\n  tool: { kind: noop }"), ("`fetch_data`",)),
+}
+"""What people write on their first day; each answer was scored from 1 to 5 by how well a stranger could act on it, and
+those below 4 were mended.
+"""
+MISTAKES.update(FIRST_DAY)

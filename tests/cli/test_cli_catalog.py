@@ -62,6 +62,15 @@ def test_registering_prints_path_version_and_digest(shared_home: Path, playbook:
     }  # fmt: skip
 
 
+def test_a_called_playbook_that_is_not_registered_is_named(shared_home: Path, playbook: Write) -> None:
+    calls = text_of("reg/calls").replace("noop, args: {says", "playbook, path: reg/called, args: {says")
+    calls, called = playbook(calls, "calls.yaml"), playbook(text_of("reg/called"), "called.yaml")
+    found = noetl("playbook", "register", calls, "--home", shared_home)
+    assert (found.returncode, "no playbook `reg/called` is registered" in found.stderr) == (0, True)
+    both = noetl("playbook", "register", calls, called, "--home", shared_home)
+    assert (both.returncode, both.stderr) == (0, "")
+
+
 def test_with_one_wrong_file_nothing_is_registered(shared_home: Path, playbook: Write) -> None:
     good, wrong = (
         playbook(text_of("reg/good"), "good.yaml"),

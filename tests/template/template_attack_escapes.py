@@ -141,7 +141,7 @@ ESCAPES: Final[list[Attack]] = [
     *refused("special loop variable", "{% for loop in [1] %}{% endfor %}"),
     *refused("duplicate parameter", "{% macro m(a, a) %}{% endmacro %}"),
     *refused(
-        "unexpected|expected token|is not made with `for`",
+        "unexpected|expected token|is not made with `for`|no `lambda`",
         "{{ lambda: 1 }}",
         "{{ [x for x in ctx] }}",
         "{{ {k: k for k in ctx} }}",

@@ -56,7 +56,7 @@ def test_python_that_does_not_parse_is_an_error_at_its_line() -> None:
         "return 1",
         "if args:\n    return 1\nresult = 2",
         "from __future__ import annotations\nimport os\nreturn os.name",
-        "def main(a):\n    return a",
+        "def main(a=1):\n    return a",
         "async def main():\n    return 1",
         "result = {{ 1, 2 }} if False else f'{execution_id}'",
         "-" * 60_000 + "1",  # how deep code may be nested depends on the process

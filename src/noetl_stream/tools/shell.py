@@ -79,6 +79,9 @@ class ShellKnobs(Knobs):
     )
 
 
+_RESULT: Final = frozenset(["exit_code", "stdout", "stderr"])
+
+
 class ShellTool:
     """Runs each command in a confined child process, in its own process group.
 
@@ -88,7 +91,7 @@ class ShellTool:
         answer_s: See :class:`Launcher`.
     """
 
-    spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs)
+    spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs, result_keys=_RESULT)
 
     def __init__(
         self,

@@ -34,6 +34,9 @@ INLINE_CHARS: Final = 16_384
 SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
 """The names of the inputs with statements."""
 
+SQL_RESULT: Final = frozenset(["rows", "row_count", "columns", "statements"])
+"""The keys of the result of statements."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inexpressible:

@@ -39,6 +39,7 @@ from noetl_stream.cli.playbook.playbook_source import (
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.ids import digest_of
+from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
@@ -135,6 +136,10 @@ async def register_each(session: Session, sources: Sources) -> AsyncIterator[Reg
         if not found.ok:
             print_diagnostics(found.diagnostics, str(file))
             raise click.exceptions.Exit(ExitCode.INVALID)
+    known = {found.path for _, found in checked}
+    for (file, found), (_, source) in zip(checked, sources, strict=True):
+        missing = paths_missing(found.diagnostics, source)
+        print_diagnostics([one for one, path in missing.items() if path not in known], str(file))
     for file, source in sources:
         try:
             registered = await playbooks.register(source, str(file), session.by)

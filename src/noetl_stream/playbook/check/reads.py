@@ -70,6 +70,16 @@ class ResultReads:
         unknown = walk.unknown(read.keys) if read is not None else None
         return None if read is None or unknown is None else (read, unknown)
 
+    def foreign_key(self, path: Path, visible: Visible) -> ReadResult | None:
+        """The read of a result at ``path`` whose first key no result of its kind has."""
+        read = self._read(path, visible)
+        known = read.task.kind.result_keys if read is not None and read.task.kind is not None else ()
+        if read is None or not known or not read.keys or read.keys[0] in (*known, "outcome", "results", ITEM):
+            return None
+        if read.keys[0] == "data" and path[0] != "event":
+            read = read._replace(keys=read.keys[1:])
+        return read if read.keys and read.keys[0] not in known else None
+
     def _read(self, path: Path, visible: Visible) -> ReadResult | None:
         around = self._steps.get(visible.step)
         match path:
@@ -292,6 +302,13 @@ class Expressions:
             self._problems.warn(UNREGISTERED_SCHEMA, message, at, "register it: noetl-stream playbook register FILE")
 
     def _check_result(self, read: TemplateRead, visible: Visible) -> None:
+        foreign = self._results.foreign_key(read.path, visible)
+        if foreign is not None and foreign.task.kind is not None:
+            kind = foreign.task.kind
+            hint = f"it has {list_names(sorted(kind.result_keys))}"
+            message = f"a result of kind `{kind.kind}` has no `{foreign.keys[0]}`"
+            self._problems.warn("unknown_result_key", message, read.location, hint)
+            return
         found = self._results.unknown(read.path, visible)
         if found is None:
             return

@@ -25,6 +25,10 @@ MAX_CODE_CHARS: Final = 65_536
 """The most characters in ``{{ }}`` and ``{% %}`` of a playbook, aliases expanded; bounds the cost of compiling it."""
 
 _CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
+_OTHER_BRACES: Final = re.compile(
+    r"(?<![{\w])\$?\{\s*((?:workload|ctx|steps|args|iter|keychain)\.[A-Za-z_][\w.]*)\s*\}(?!\})"
+)
+"""A path in the braces of another language: `${workload.url}`, `{workload.url}`."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 _KEY: Final = r"\.\s*(\w+)|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
@@ -91,6 +95,11 @@ class Templates:
                 message = f"keys are not rendered: `{key.name}` stays as written"
                 self._problems.warn("template_not_rendered", message, key, "use templates in values only")
 
+        for scalar, text in texts_of(node):
+            if (found := _OTHER_BRACES.search(text)) is not None:
+                at = InText(self._source, scalar, *place_of(text, found.start()))
+                message = f"`{found[0]}` is no template: it stays as written"
+                self._problems.warn("template_not_rendered", message, at, f"write `{{{{ {found[1]} }}}}`")
         compiled = partial(compile_template, node.plain(), expressions_only=on_server)
         return self._compile(compiled, node, visible) or EMPTY
 

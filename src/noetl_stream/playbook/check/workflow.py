@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
 from typing import Final, TypeVar
 
@@ -46,7 +46,7 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
             if arc.step not in known:
                 hint = did_you_mean(arc.step, names) or f"steps: {list_names(names)}"
                 problems.error("unknown_step", f"unknown step `{arc.step}`", arc.target, hint)
-        _check_jumps(step, problems)
+        _check_jumps(step, names, problems)
         _warn_unmatched(step, problems)
         for task in step.tasks:
             _warn_repeated(task, problems)
@@ -91,11 +91,13 @@ def _check_entry(document: ParsedPlaybook, names: list[str], problems: Problems)
         problems.error("unknown_step", f"unknown step `{entry}`", at, did_you_mean(entry, names))
 
 
-def _check_jumps(step: StepDraft, problems: Problems) -> None:
+def _check_jumps(step: StepDraft, names: Collection[str], problems: Problems) -> None:
     tasks = [name for task in step.tasks if (name := name_in_file(task.name))]
     for rule in step.rules:
         if rule.to is not None and rule.to_node is not None and rule.do == "jump" and rule.to not in tasks:
-            hint = did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {list_names(tasks)}"
+            is_step = rule.to in names
+            to_step = f"`{rule.to}` is a step: an arc of `next` leads there" if is_step else None
+            hint = to_step or did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {list_names(tasks)}"
             problems.error("unknown_task", f"unknown task `{rule.to}` in this pipeline", rule.to_node, hint)
 
 

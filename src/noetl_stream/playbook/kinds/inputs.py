@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from noetl_stream.playbook.diagnostics import Location, Problems
-from noetl_stream.playbook.model.sections import explain, sentence
+from noetl_stream.playbook.model.sections import explain, sentence, written_as
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
@@ -44,6 +44,7 @@ def check_against(
     verbatim: Collection[str] = (),
     also_known: Collection[str] = (),
     hints: MappingOf[str, str] = _NO_HINTS,
+    missing: MappingOf[str, str] = _NO_HINTS,
     require_all: bool = True,
 ) -> None:
     """Checks a mapping's keys and constant values against a model.
@@ -57,6 +58,7 @@ def check_against(
         verbatim: Keys whose text is never rendered and may contain braces.
         also_known: Keys of the language that are valid here too, for suggestions.
         hints: The advice about a key where no known key is like it.
+        missing: The advice about a required key that is not there.
         require_all: Whether a missing required key is an error.
     """
     known = spellings(model)
@@ -88,7 +90,8 @@ def check_against(
     for name, info in model.model_fields.items():
         if info.is_required() and name not in filled and require_all:
             words = [spelling for spelling, field in known.items() if field == name]
-            problems.error("missing_key", f"{title} need {' or '.join(f'`{word}`' for word in words)}", at)
+            message = f"{title} need {' or '.join(f'`{word}`' for word in words)}"
+            problems.error("missing_key", message, at, missing.get(name))
     _check_constants(node, model, constants, problems, at)
 
 
@@ -103,7 +106,8 @@ def _check_constants(
         model.model_validate(keys | {name: value.plain() for name, value in values.items()})
     except ValidationError as failure:
         for invalid in explain(failure, values):
-            problems.error("invalid_value", invalid.message, invalid.at)
+            hint = written_as(invalid.at.plain()) if invalid.is_type else None
+            problems.error("invalid_value", invalid.message, invalid.at, hint)
         for error in failure.errors(include_url=False):
             name, key, what = (*map(str, error["loc"]), "", "", "")[:3]
             if name in rendered and what == "[key]":

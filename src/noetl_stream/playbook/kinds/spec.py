@@ -65,6 +65,7 @@ class KindSpec:
         combination_error: Called with the names of the given inputs; returns an error message if they do not go
             together, else ``None``.
         off: Whether the operator has switched the kind off: its tasks fail, and the checker warns.
+        result_keys: The keys that a result of the kind can have; empty if that depends on the task.
     """
 
     kind: str
@@ -81,6 +82,7 @@ class KindSpec:
     reads_scope: bool = False
     combination_error: Callable[[Collection[str]], str | None] | None = None
     off: bool = False
+    result_keys: frozenset[str] = frozenset()
 
 
 Kinds = Mapping[str, KindSpec]

@@ -23,6 +23,7 @@ from noetl_stream.playbook.model.sections import (
     read_section,
     recover_keys,
     report_wrong_type,
+    written_as,
 )
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, holds_template, walk
@@ -120,7 +121,8 @@ def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
     """Reads ``timeout``, in seconds greater than 0; ``timeout: 30`` is ``{total: 30}``."""
     if isinstance(node, Scalar):
         if _number(node) is None:
-            hint = "write a constant, or the template in the `timeout` of a task" if holds_template(node) else None
+            plainly = written_as(node.value) or "write a number of seconds: timeout: 30"
+            hint = "write a constant, or the template in the `timeout` of a task" if holds_template(node) else plainly
             report_wrong_type(node, "`timeout`", "seconds or {total, connect, read}", problems, hint)
         return Timeouts(total=_seconds(_number(node), node, problems))
     node = recover_keys(node, TimeoutParts, problems)
@@ -163,7 +165,11 @@ def read_seconds(node: Node | None, what: str, problems: Problems) -> float | No
     value = _number(node)
     if value is None:
         is_template = holds_template(node)
-        hint = "write a constant: templates are not allowed here" if is_template else "write a number such as 600"
+        hint = (
+            "write a constant: templates are not allowed here"
+            if is_template
+            else written_as(node.plain()) or "write a number such as 600"
+        )
         report_wrong_type(node, what, "a number of seconds", problems, hint)
     return _seconds(value, node, problems, what)
 

@@ -116,6 +116,7 @@ class Then(Section):
 
 class TaskPolicy(Placeholders):
     title = "a task's policy"
+    rejected = advice.POLICY
     schema_rules: ClassVar[Schema] = {
         "anyOf": [
             {"required": ["rules"]},

@@ -349,11 +349,13 @@ def _value_hint(model: type[Section], name: str, value: object) -> str | None:
     choices = _words(field.annotation)
     if choices:
         near = did_you_mean(str(value), choices)
+        if "inclusive" in choices and str(value).lower() in ("parallel", "all", "fanout", "fan_out", "concurrent"):
+            near = "write inclusive, which takes every arc whose guard holds"
         return near or f"write {'one of ' if len(choices) > 1 else ''}{list_names(choices)}"
     takes = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, str) and takes & {int, float, bool}:
         plainly = "write true or false" if bool in takes else "write a number without quotes"
-        return "write a constant: templates are not allowed here" if "{{" in value else plainly
+        return "write a constant: templates are not allowed here" if "{{" in value else written_as(value) or plainly
     return "quote it" if str in takes and isinstance(value, bool | int | float) else None
 
 
@@ -370,6 +372,23 @@ class InvalidValue(msgspec.Struct, frozen=True):
     at: Node
     message: str
     is_type: bool
+
+
+_DURATION: Final = re.compile(
+    r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|sec|secs|seconds?|min|mins|minutes?|hours?|days?)\s*\Z"
+)
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_SWITCHES: Final = {**dict.fromkeys(("yes", "on"), "true"), **dict.fromkeys(("no", "off"), "false")}
+
+
+def written_as(value: object) -> str | None:
+    """The hint for text that other languages read as a number of seconds or a boolean."""
+    found = _DURATION.match(value) if isinstance(value, str) else None
+    if found is not None:
+        unit = found[2] if found[2] in _UNITS else found[2][0]
+        return f"write it in seconds, as a number: {float(found[1]) * _UNITS[unit]:g}"
+    word = _SWITCHES.get(value.lower()) if isinstance(value, str) else None
+    return f"write {word}: `{value}` is text" if word else None
 
 
 def explain(failure: ValidationError, values: MappingOf[str, Node]) -> list[InvalidValue]:

@@ -240,7 +240,9 @@ def read_steps(
     """
     if isinstance(node, Sequence) and not node.items:
         problems.error("invalid_value", "`workflow` has no steps", node, "workflow: [ { step: start, … } ]")
-    items = [] if is_null(node) else entries(node, "`workflow`", problems, "workflow: [ { step: start, … } ]")
+    is_one = isinstance(node, Mapping) and "step" in node.keys
+    hint = "put `- ` before `step`: a workflow is a list" if is_one else "workflow: [ { step: start, … } ]"
+    items = [] if is_null(node) else entries(node, "`workflow`", problems, hint)
     drafts = [draft for item in items if (draft := _read_step(item, kinds, workbook, layer, problems))]
     warn_unused(layer, (task.kind for draft in drafts for task in draft.tasks), "this playbook", problems)
     seen: dict[str, StepDraft] = {}
@@ -262,7 +264,9 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     if isinstance(at, Scalar) and isinstance(at.value, str):
         check_name(at.value, "a step's name", at, problems)
     if "tool" not in node.keys and "next" not in node.keys:
-        message = f"step `{step.step}` needs `tool`, `next` or both"
+        message = (
+            f"step `{step.step}` needs `tool`, `next` or both" if step.step else "a step needs `tool`, `next` or both"
+        )
         problems.error("missing_key", message, at, "tool: { kind: noop }")
     knobs = knobs_of(kinds)
     step_spec = recover_keys(step.spec, StepSpec, problems, knobs)

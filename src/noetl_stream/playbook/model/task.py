@@ -139,7 +139,8 @@ def _read_inputs(
         rendered=True,
         verbatim=verbatim,
         also_known=sorted(LANGUAGE_KEYS),
-        hints=advice.TASK_HINTS,
+        hints={**advice.TASK_HINTS, **advice.KIND_HINTS.get(kind.kind, {})},
+        missing=advice.MISSING_HINTS.get(kind.kind, {}),
         require_all=require_all,
     )
     if kind.combination_error and require_all:

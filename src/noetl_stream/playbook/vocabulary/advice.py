@@ -107,6 +107,8 @@ _OTHER_ROOTS: Final = {
         *("triggers", "on", "schedule", "schedule_interval"),
     ),
     "a step that may fail has an arc for it: when: \"{{ event.name == 'step.failed' }}\"": ("errors", "on_failure"),
+    "no environment is visible: write values under `workload`, and secrets under `keychain`": ("env", "environment"),
+    "for the whole execution, write executor: { spec: { timeout_s: 600 } }": ("timeout", "timeout_s"),
 }
 _OTHER_STEPS: Final = {
     _FOLLOWS: (
@@ -127,6 +129,10 @@ _OTHER_STEPS: Final = {
     _STEP_RETRY.hint: ("retries", "Retry", "retryStrategy", "retry_policy", "max_retries"),
     "write spec: { timeout: 30 }": ("timeout_seconds", "timeout_minutes", "timeout-minutes", "TimeoutSeconds"),
     "put inputs next to `kind` in the tool: tool: { kind: …, args: { … } }": ("inputs", "params", "parameters", "env"),
+    "steps run at once after next: { spec: { mode: inclusive }, arcs: [ { step: … }, { step: … } ] }": (
+        *("parallel", "branches", "steps", "fork", "async"),
+    ),
+    "a result is read by the name of its step, as `steps.<name>`": ("output", "outputs", "register", "returns"),
 }
 _OTHER_TASKS: Final = {
     "write the condition as a branch: choose: [ { when: …, then: [ … ] } ]": ("if", "condition", "unless"),
@@ -284,6 +290,18 @@ RULE: Final = {
     },
 }
 
+POLICY: Final = {
+    **_other_tools(
+        {
+            _RETRY: ("retry", "retries", "max_retries", "max_attempts", "attempts"),
+            "write a rule: rules: [ { when: \"{{ outcome.status == 'error' }}\", then: { do: fail } } ]": (
+                *("on_failure", "on_error", "on_success", "catch", "ignore_errors", "continue_on_error"),
+            ),
+        },
+        "a task's policy",
+    ),
+}
+
 THEN: Final = {
     "next": RejectedKey("a rule has no `next`", f"write an arc of the step: {_ARCS}"),
     "call": RejectedKey("a rule has no `call`", "write do: retry to run the task again, or do: jump, to: <task>"),
@@ -360,7 +378,16 @@ BARE_NAMES: Final = {
 }
 """Template names of older dialects, and what to write instead."""
 
+_OTHER_LOOPS: Final = {
+    "write loop: { in: …, iterator: …, spec: { mode: parallel, max_in_flight: 5 } }": (
+        *("parallel", "concurrency", "concurrent", "max_parallel", "max_concurrency", "workers", "batch_size", "async"),
+    ),
+    "write iterator: <name>": ("as", "var", "variable", "item", "index_var"),
+    'write in: "{{ workload.items }}"': ("items", "list", "over", "each", "range", "foreach", "values"),
+    "a loop ends with its list; what goes on until a condition holds is `until` in the pipeline": ("while", "until"),
+}
 LOOP: Final = {
+    **_other_tools(_OTHER_LOOPS, "`loop`"),
     "collection": RejectedKey("`collection` is the old name of `in`", 'write in: "{{ … }}"', place=("in",)),
     "element": RejectedKey("`element` is the old name of `iterator`", "write iterator: <name>", place=("iterator",)),
     **{
@@ -377,7 +404,13 @@ LOOP_SPEC: Final = {
     "failure": _belongs("failure", "under `policy`", f"spec: {{ policy: {{ {_FAILURE} }} }}", "policy"),
 }
 
+_OTHER_ARCS: Final = {
+    "write step: <name>": ("to", "target", "name", "id", "next", "goto"),
+    'write when: "{{ … }}"': ("if", "condition", "unless", "on", "guard"),
+    "write args: { … }": ("inputs", "params", "parameters", "data", "vars", "input"),
+}
 ARC: Final = {
+    **_other_tools(_OTHER_ARCS, "an arc"),
     "then": RejectedKey("an arc has no `then`", f"write {_ARCS}"),
     "else": RejectedKey(
         "an arc has no `else`", "write a last arc without `when`: exclusive mode takes it if no other matches"
@@ -424,6 +457,55 @@ EXECUTOR_FAILURE: Final = {
         "write it in the loop's step: spec: { policy: { failure: { mode: best_effort, tolerated: 5% } } }",
     )
 }
+
+_CREDENTIAL: Final = "name a credential: auth: <name>; `auth: local_postgres` is the database of the embedded stack"
+_PARAMS: Final = "write params: { id: 1 }, and `$id` in the statement"
+_OF_SQL: Final = {
+    "write command: SELECT …": ("sql", "statement", "statements", "script"),
+    _PARAMS: ("args", "parameters", "values", "bind", "arguments"),
+}
+_BY_KIND: Final = {
+    "python": {
+        "put the code itself under `code`": ("file", "path", "module", "script", "source", "function", "entrypoint"),
+        "write args: { name: value }; the code reads each by its name": (
+            *("inputs", "input", "params", "kwargs", "parameters", "vars", "env", "environment"),
+        ),
+        "install packages where the workers run, and import them in the code": ("requirements", "packages", "pip"),
+    },
+    "shell": {
+        "write the command as a list: command: [ls, -l]": ("args", "arguments", "argv"),
+        "write command: …, with `set -e` where a line may fail": ("script", "cmd", "cmds", "run", "bash_command"),
+        "write cwd: /folder": ("workdir", "working_dir", "working_directory", "dir"),
+    },
+    "wait": {
+        "write seconds: for_s: 300": ("seconds", "duration", "minutes", "delay", "sleep", "for", "time"),
+        "write signal: <name>, which `execution signal` sends": ("event", "approval", "on"),
+    },
+    "playbook": {
+        "write args: { … }, which are laid over its workload": (
+            *("inputs", "input", "params", "parameters", "with", "variables", "workload", "data", "vars"),
+        ),
+        "write path: <path of the registered playbook>": ("playbook", "workflow", "file", "ref", "uses", "id"),
+        "write return_step: <step>": ("return", "output", "outputs"),
+    },
+    "http": {
+        "write params: { q: x }": ("query", "query_params", "qs", "querystring"),
+        "write url: https://…": ("uri", "address", "host"),
+        "write auth: <credential>, or headers: { Authorization: … }": ("token", "bearer", "bearer_token", "api_key"),
+        "write spec: { verify_tls: false }": ("verify", "ssl_verify", "insecure"),
+    },
+    "duckdb": _OF_SQL,
+    "postgres": {
+        **_OF_SQL,
+        _CREDENTIAL: ("dsn", "connection", "connection_string", "host", "database", "password", "url", "conn_id"),
+    },
+}
+KIND_HINTS: Final = {
+    kind: {word: hint for hint, words in hints.items() for word in words} for kind, hints in _BY_KIND.items()
+}
+"""The hints for keys that a kind of task does not have."""
+MISSING_HINTS: Final = {"postgres": {"auth": _CREDENTIAL}, "http": {"url": "write url: https://…"}}
+"""The hints for inputs that a task lacks, by kind and input."""
 
 MISSING_KINDS: Final = {
     **dict.fromkeys(("snowflake", "bigquery"), "`http`, with the SQL API of the service"),

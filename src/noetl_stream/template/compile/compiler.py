@@ -35,6 +35,8 @@ from noetl_stream.template.runtime.evaluation import (
 from noetl_stream.template.runtime.scope import JSON
 
 _EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}
+MAX_SHOWN_CHARS: Final = 100
+"""The longest condition without braces that a hint repeats."""
 _GUARD_HINT: Final = "write the whole condition as one expression, such as `{{ outcome.status == 'ok' }}`"
 
 
@@ -190,7 +192,9 @@ class _Compiler:
             native = is_one_expression(text, tree)
             if is_guard and not native:
                 message = "a guard must be true, false or a single `{{ expression }}`"
-                findings.add("guard_not_expression", message, 0, _GUARD_HINT)
+                has_mark = TEMPLATE_MARK.search(text) or "\n" in text or len(text) > MAX_SHOWN_CHARS
+                hint = _GUARD_HINT if has_mark else f'write when: "{{{{ {text.strip()} }}}}"'
+                findings.add("guard_not_expression", message, 0, hint)
             else:
                 expression = self._bind(text, tree, findings, native=native)
         self.problems.extend(findings.problems)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from jinja2 import nodes
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.template.compile.parsing import Findings, Names
+from noetl_stream.template.compile.parsing import OTHER_METHODS, Findings, Names
 from noetl_stream.template.failures import FindingCode, closest, shorten
 from noetl_stream.template.filters.values import (
     FILTERS,
@@ -213,6 +213,7 @@ class ExpressionBinder:
         if callee.attr not in METHODS:
             close = None if self._findings.full else closest(callee.attr, sorted(METHODS))
             hint = f"did you mean `{close}`?" if close else "keys of a mapping cannot be called"
+            hint = OTHER_METHODS.get(callee.attr, hint)
             self._findings.add("template_syntax", f"unknown method `{shorten(callee.attr)}`", callee.lineno, hint)
         called = operation(environment.METHOD, callee.node, callee, constant(callee.attr, callee), *node.args)
         # Jinja's parser fills both with keywords, despite their annotations.

@@ -30,11 +30,17 @@ _OTHER_SYNTAX: Final = {
     r"unexpected char '!'": "`!` is not an operator: write `not`",
     r"(unexpected|.*got) '='": "`=` is not an operator here: compare with `==`",
     r"unexpected char '\$'": "`$` is no part of a name: write the path, such as `workload.url`",
+    r"expected token 'name', got 'integer'": "`is` asks for a test, such as `defined`: compare values with `==`",
     r"unexpected char '`'": "text stands in quotes, and is joined with `~`",
     r"expected token ':', got '\}'": "braces open a mapping: of another template, write the expression alone",
     r"expected token ',', got 'for'": "a list is not made with `for`: write `rows | map(attribute='name') | list`",
 }
 """The advice for another language's syntax, by a pattern of Jinja's message."""
+_OTHER_WORDS: Final = {
+    r"\blambda\b": "there is no `lambda`: write `rows | map(attribute='name')` or `rows | selectattr('size', '>', 3)`",
+    r"\b[fr]['\"]": "a text has no prefix: join texts with `~`, as in `'a' ~ workload.url`",
+}
+"""The advice for another language's words, by a pattern of a text that does not parse."""
 _TOKEN_NAMES: Final = {"'end of print statement'": "`}}`", "'end of statement block'": "`%}`"}
 _STAND_INS: Final = range(0xE000, 0x110000)
 
@@ -68,7 +74,7 @@ def parse(environment: ParsingEnvironment, text: str) -> nodes.Template:
     try:
         tree = environment._parse(prepared, None, None)  # noqa: SLF001  `parse` hides the line in a traceback
     except TemplateSyntaxError as error:
-        raise TextError(_plain_message(error.message or "invalid template"), error.lineno) from None
+        raise TextError(_plain_message(error.message or "invalid template", text), error.lineno) from None
     except RecursionError:
         raise TextError("the template is nested too deeply", 0) from None
     except (ValueError, OverflowError) as error:
@@ -84,10 +90,11 @@ def place_of(text: str, offset: int) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
 
-def _plain_message(message: str) -> str:
+def _plain_message(message: str, text: str) -> str:
     for jinja_name, token in _TOKEN_NAMES.items():
         message = message.replace(jinja_name, token)
-    found = next((advice for pattern, advice in _OTHER_SYNTAX.items() if re.match(pattern, message)), message)
+    of_words = next((advice for pattern, advice in _OTHER_WORDS.items() if re.search(pattern, text)), message)
+    found = next((advice for pattern, advice in _OTHER_SYNTAX.items() if re.match(pattern, message)), of_words)
     return found.rstrip(".")
 
 
@@ -183,6 +190,59 @@ _WHERE_ALLOWED: Final = {
     "vars": "use `vars` inside a pipeline or in the arcs of its step only",
     **dict.fromkeys(("ctx", "steps"), "nothing has run yet where this is asked: use `workload`"),
 }
+_OTHER_FUNCTIONS: Final = {
+    **{word: f"write it as a filter: `x | {name}`" for word, name in (("len", "length"), ("str", "string"))},
+    **{
+        word: f"write it as a filter: `x | {word}`"
+        for word in (
+            *(
+                "int",
+                "float",
+                "abs",
+                "round",
+                "sum",
+                "min",
+                "max",
+                "sorted",
+                "list",
+                "lower",
+                "upper",
+                "join",
+                "default",
+            ),
+        )
+    },
+    "sorted": "write it as a filter: `x | sort`",
+    "bool": "compare instead: `x == true`, or `x | string == 'true'` of text",
+    **dict.fromkeys(
+        ("now", "utcnow", "today", "datetime", "timestamp", "date"),
+        "a template has no clock, since it is evaluated again: take the time from a schedule, or from a python task",
+    ),
+    **dict.fromkeys(
+        ("env", "getenv", "lookup", "var", "secret", "secrets", "vault"),
+        "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`",
+    ),
+    **dict.fromkeys(("uuid", "uuid4", "random", "rand"), "a template has no random source: use `execution_id`"),
+    **dict.fromkeys(("ref", "output", "outputs", "result", "fromJSON", "xcom_pull"), "write `steps.<name>`"),
+    **dict.fromkeys(
+        ("success", "failure", "always", "failed"), "write it of the step before: event.status == 'success'"
+    ),
+    "toJSON": "write it as a filter: `x | tojson`",
+    "print": "a value is written by its name alone",
+}
+"""What to write for functions of other languages."""
+OTHER_METHODS: Final = {
+    "json": "the body of a response is parsed already: read `.data`",
+    **dict.fromkeys(("append", "push", "extend"), "a list is not changed: write `x + [y]`"),
+    **dict.fromkeys(("length", "len", "size", "count"), "write it as a filter: `x | length`"),
+    **dict.fromkeys(("map", "filter"), "write it as a filter: `x | map(attribute='name')`, `x | selectattr('ok')`"),
+    **dict.fromkeys(("toLowerCase", "toUpperCase"), "write it as a filter: `x | lower`, `x | upper`"),
+    **dict.fromkeys(("toString", "to_string"), "write it as a filter: `x | string`"),
+    "includes": "write `y in x`",
+    "contains": "write `y in x`",
+    "trim": "write it as a filter: `x | trim`",
+}
+"""What to write for methods of other languages."""
 _OTHER_LANGUAGES: Final = {"null": "none", "nil": "none", "undefined": "none", "TRUE": "true", "FALSE": "false"}
 
 
@@ -248,7 +308,7 @@ class Names(msgspec.Struct, frozen=True):
         if callee.name in self.bindings or callee.name in NAMESPACES:
             findings.add("template_syntax", f"`{name}` is not a function", callee.lineno)
         else:
-            message, hint = f"unknown function `{name}`", f"functions: {known}"
+            message, hint = f"unknown function `{name}`", _OTHER_FUNCTIONS.get(name) or f"functions: {known}"
             findings.add("unbound_name", message, callee.lineno, hint, name=callee.name)
 
     def _unbound_hint(self, name: str) -> str:

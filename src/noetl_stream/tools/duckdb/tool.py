@@ -37,7 +37,7 @@ from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.places import WAITING, Places
 from noetl_stream.tools.postgres.pool import ConnectionPools
-from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
+from noetl_stream.tools.sql import SQL_INPUTS, SQL_RESULT, SqlInputs, SqlKnobs
 
 if TYPE_CHECKING:
     from noetl_stream.telemetry.measures import Reading
@@ -120,6 +120,7 @@ class DuckdbTool:
         inputs=DuckdbInputs,
         knobs=DuckdbKnobs,
         statements=SQL_INPUTS,
+        result_keys=SQL_RESULT,
         code={"command": _problems_of},
         params_error=_params_error,
     )

@@ -91,6 +91,7 @@ class HttpTool:
         knobs=HttpKnobs,
         beside={"verify_ssl": "verify_tls", "follow_redirects": "follow_redirects", "timeout": "timeout"},
         helper="http",
+        result_keys=frozenset(["status", "headers", "data", "encoding"]),
     )
 
     def __init__(self, egress: Egress | None = None, *, proxy: str | None = None, ca_file: Path | None = None) -> None:

@@ -74,6 +74,7 @@ class PostgresTool:
         code={"command": syntax_problems},
         params_error=params_error,
         helper="pg",
+        result_keys=sql.SQL_RESULT,
     )
 
     def __init__(self, pools: ConnectionPools | None = None) -> None:

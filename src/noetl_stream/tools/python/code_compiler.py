@@ -112,6 +112,28 @@ def unbound_names(source: str) -> dict[str, tuple[int, int]]:
     return first
 
 
+def params_of_main(source: str) -> dict[str, tuple[int, int]]:
+    """The params without a default of the ``main`` that code is run by, each with its line and column; none if the
+    code does not parse, or gives its result in another way.
+    """
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            tree = ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return {}
+    names = {node.id for node in _own_nodes(tree) if isinstance(node, ast.Name)}
+    main = next((node for node in tree.body if getattr(node, "name", "") == "main"), None)
+    returns = any(isinstance(node, ast.Return) for node in _own_nodes(tree))
+    if not isinstance(main, ast.FunctionDef | ast.AsyncFunctionDef) or returns or {"main", "result"} & names:
+        return {}
+    given, named = (
+        [*main.args.posonlyargs, *main.args.args],
+        zip(main.args.kwonlyargs, main.args.kw_defaults, strict=True),
+    )
+    needed = given[: len(given) - len(main.args.defaults)] + [arg for arg, default in named if default is None]
+    return {arg.arg: (arg.lineno, arg.col_offset + 1) for arg in needed}
+
+
 def _compile(source: str, filename: str) -> Program:
     tree = ast.parse(source, filename)
     if not any(isinstance(node, ast.Return) for node in _own_nodes(tree)):

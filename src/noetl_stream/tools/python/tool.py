@@ -27,7 +27,14 @@ from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 from noetl_stream.tools.python import child
-from noetl_stream.tools.python.code_compiler import NOT_ASYNC, file_of, lacks_async_main, syntax_error, unbound_names
+from noetl_stream.tools.python.code_compiler import (
+    NOT_ASYNC,
+    file_of,
+    lacks_async_main,
+    params_of_main,
+    syntax_error,
+    unbound_names,
+)
 from noetl_stream.tools.python.pool import ChildPool
 from noetl_stream.tools.python.signatures import args_warning
 from noetl_stream.tools.python.template import MAX_JOB_BYTES, ChildDied, PythonJob
@@ -127,7 +134,9 @@ def _problems_of(code: str) -> list[CodeProblem]:
         return [CodeProblem(f"not Python: {error.msg}", error.lineno or 1, error.offset or 1)]
     if _REFLECTION.search(code):
         return []
-    return [_unbound(name, place) for name, place in unbound_names(code).items() if name not in _GIVEN]
+    unbound = [_unbound(name, place) for name, place in unbound_names(code).items() if name not in _GIVEN]
+    needed = [_needed(name, place) for name, place in params_of_main(code).items() if name not in _GIVEN]
+    return unbound + needed
 
 
 def _sharing_error(is_shared: Any, code: str) -> str | None:
@@ -138,6 +147,11 @@ def _unbound(name: str, place: tuple[int, int]) -> CodeProblem:
     written = f'args: {{ {name}: "{{{{ workload.{name} }}}}" }}'
     hint = f"pass it in: {written}, or read it here as workload[{name!r}]"
     return CodeProblem(f"`{name}` is not defined", *place, severity="warning", hint=hint, name=name)
+
+
+def _needed(name: str, place: tuple[int, int]) -> CodeProblem:
+    hint = f'pass it in: args: {{ {name}: "{{{{ workload.{name} }}}}" }}, or give it a default'
+    return CodeProblem(f"`main` needs `{name}`, which is no arg", *place, severity="warning", hint=hint, name=name)
 
 
 class PythonTool:
