@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from random_legacy import draw, written
 from ruamel.yaml import YAML
-from test_upgrade_unchanged import LEGACY, dumped
-from upgrade_pairs import pairs, upgraded
+from upgrade_pairs import LEGACY, dumped, pairs, upgraded
 
 from effort import in_gate
 from noetl_stream.playbook.diagnostics import InvalidPlaybook

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from upgrade_pairs import HEAD, pairs, upgraded, whole
+from upgrade_pairs import HEAD, LEGACY, dumped, pairs, upgraded, whole
 
 from effort import in_gate
 from noetl_stream.playbook.diagnostics import OLDER_FORMS, InvalidPlaybook
@@ -24,7 +23,6 @@ PRESENT = [
     for path in sorted(folder.glob("*.yaml"))
     if path.stem not in ACCEPTED and "." not in path.stem
 ]
-LEGACY = sorted((TESTS / "upgrade" / "legacy").glob("*.yaml"))
 BROKEN = sorted((TESTS / "playbook" / "broken").glob("*.yaml"))
 
 ODD = (None, True, 7, 1.5, "", "text", "{{ a.b }}", "{{ (", [], {}, [1], {"a": 1}, [[{"kind": "noop"}]], {"kind": []})
@@ -134,9 +132,3 @@ def test_whatever_stands_in_a_playbook_it_is_upgraded_or_refused(seed: int) -> N
             assert refused.diagnostics
         else:
             assert found.is_done or found.diagnostics or found.notes
-
-
-def dumped(tree: Any) -> str:
-    text = io.StringIO()
-    YAML(typ="safe", pure=True).dump(tree, text)
-    return text.getvalue()

@@ -6,10 +6,14 @@ A file holds ``# before`` and ``# after``. What has no ``workflow`` is a list of
 
 from __future__ import annotations
 
+import io
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from textwrap import indent
+from typing import Any
+
+from ruamel.yaml import YAML
 
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.upgrade.rules import RULES
@@ -17,6 +21,8 @@ from noetl_stream.playbook.upgrade.upgrade import Upgraded, upgrade
 from noetl_testkit.scenario.scenario import installed_kinds
 
 FOLDER = Path(__file__).with_name("pairs")
+LEGACY = sorted(Path(__file__).with_name("legacy").glob("*.yaml"))
+"""The examples of older dialects."""
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: a, path: tests/a }\n"
 WHOLE = "# whole\n"
 
@@ -56,3 +62,10 @@ def _pair(path: Path, rules: list[str]) -> Pair:
     before, _, after = path.read_text(encoding="utf-8").removeprefix("# before\n").partition("\n# after\n")
     rule = next(rule for rule in rules if path.stem.startswith(rule))
     return Pair(path.stem, rule, whole(before + "\n" if not before.endswith("\n") else before), whole(after))
+
+
+def dumped(tree: Any) -> str:
+    """The text of plain values."""
+    text = io.StringIO()
+    YAML(typ="safe", pure=True).dump(tree, text)
+    return text.getvalue()

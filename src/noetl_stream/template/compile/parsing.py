@@ -219,7 +219,7 @@ _OTHER_FUNCTIONS: Final = {
         "a template has no clock, since it is evaluated again: take the time from a schedule, or from a python task",
     ),
     **dict.fromkeys(
-        ("env", "getenv", "lookup", "var", "secret", "secrets", "vault"),
+        ("env", "lookup", "var", "secret", "secrets", "vault"),
         "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`",
     ),
     **dict.fromkeys(("uuid", "uuid4", "random", "rand"), "a template has no random source: use `execution_id`"),

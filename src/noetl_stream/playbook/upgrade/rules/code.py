@@ -21,7 +21,7 @@ from noetl_stream.playbook.upgrade.rules.reads import (
     parse_code,
 )
 
-_WHOLE: Final = re.compile(r"(?:steps\.)?([A-Za-z_]\w*)(?:\.data)?(\s*\|\s*default\(.*\))?\Z")
+_WHOLE: Final = re.compile(r"(?:steps\.)?([A-Za-z_]\w*)(?:\.data)?(\s*+\|\s*+default\([^()]*+\))?\Z")
 _COMMAND: Final = re.compile(r"command_(\d+)\Z")
 _COUNTS: Final = {
     "total": "({0} | length)",
@@ -32,7 +32,7 @@ _COUNTS: Final = {
 _LIST: Final = frozenset(["len", "sorted", "enumerate", "list", "iter", "reversed"])
 
 
-class Reads(msgspec.Struct):
+class CodeReads(msgspec.Struct):
     """What code reads of a name: keys, by the way to each, and whether it takes it for a list.
 
     Attributes:
@@ -155,7 +155,7 @@ def python_reads(draft: Draft) -> None:
                     draft.decide(args, key, f"the code reads `{key}` in an older shape: hand over what it needs")
 
 
-def _shaped(kind: str, whole: str, is_given: bool, read: Reads) -> Any:
+def _shaped(kind: str, whole: str, is_given: bool, read: CodeReads) -> Any:
     """What an arg must be for the code that reads it; ``None`` if it can stay."""
     part_of = f"({whole})" if is_given else whole
     if kind == "loop":
@@ -180,20 +180,20 @@ def _shaped(kind: str, whole: str, is_given: bool, read: Reads) -> Any:
     return None
 
 
-def _reads_in(code: str, names: set[str]) -> dict[str, Reads]:
+def _reads_in(code: str, names: set[str]) -> dict[str, CodeReads]:
     """What code reads of these names."""
     tree = parse_code(code)
-    found: dict[str, Reads] = {}
+    found: dict[str, CodeReads] = {}
     nodes = list(ast.walk(tree)) if tree is not None else []
     for node in nodes:
         name, way = _way_to(node)
         if name in names:
-            read = found.setdefault(name, Reads())
+            read = found.setdefault(name, CodeReads())
             if way:
                 read.ways.add(way)
         for taken, is_mapping in _taken_as(node):
             if taken in names:
-                read = found.setdefault(taken, Reads())
+                read = found.setdefault(taken, CodeReads())
                 read.is_asked |= is_mapping
                 read.is_list |= not is_mapping
     words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}

@@ -29,6 +29,11 @@ _ITERATOR: Final = ("collection", "element", "mode", "in", "iterator", "spec")
 _LABELS: Final = ("task", "name", "type", "kind", "tool", "desc")
 _OPEN: Final = ("key", "source", "tool", "type", "service", "scope", "credential", "name")
 """Keys of an `auth` that name a credential, and hold no secret."""
+_REACHES: Final = re.compile(
+    r"(?i)\b(?:INSTALL|LOAD|ATTACH|COPY)\s++\S++|\b(?:read_\w++|parquet_scan)\s*+\("
+    r"|\bFROM\s++'[^']++'|\bCREATE\s++(?:OR\s++REPLACE\s++)?SECRET\b"
+)
+"""Statements that read or write outside of the task's own database."""
 _POOL: Final = {"timeout": "timeout_s", "size": "max_size"}
 _POOL_KEYS: Final = ("max_size", "timeout_s")
 
@@ -110,7 +115,8 @@ def missing_kinds(draft: Draft) -> None:
     """Leaves tasks of kinds that are not there to a person, with what to use instead."""
     for task, _ in list(draft.tasks()):
         kind = kind_of(task)
-        if kind and kind not in draft.kinds and kind not in LANGUAGE_KINDS:
+        is_older = draft.was_older or kind in advice.MISSING_KINDS
+        if kind and is_older and kind not in draft.kinds and kind not in LANGUAGE_KINDS:
             hint = advice.MISSING_KINDS.get(kind, f"another kind, or a plugin for `{kind}`")
             draft.decide(task, "kind", f"there is no kind `{kind}`: use {hint}")
 
@@ -219,6 +225,17 @@ def duckdb_auth(draft: Draft) -> None:
             )
 
 
+def duckdb_reach(draft: Draft) -> None:
+    """Leaves SQL of duckdb that reaches files, extensions or other databases to a person: it is refused at run time."""
+    for task, _ in list(draft.tasks()) if draft.was_older else []:
+        keys = [key for key in ("command", "commands", "query") if kind_of(task) == "duckdb" and key in task]
+        for key in keys:
+            found = _REACHES.search(shown(task[key]))
+            if found is not None:
+                message = f"`{found[0].strip()}`: SQL of duckdb reaches no files, extensions or databases"
+                draft.decide(task, key, f"{message}: attach tables of Postgres, pass rows as `tables`")
+
+
 def postgres_pool(draft: Draft) -> None:
     """Keeps the size and the timeout of a pool, and drops its other keys."""
     for task, _ in list(draft.tasks()):
@@ -293,4 +310,4 @@ RULES: Final = (
     code_elsewhere,
     task_assert,
 )
-LAST_RULES: Final = (missing_kinds,)
+LAST_RULES: Final = (missing_kinds, duckdb_reach)

@@ -42,7 +42,7 @@ _ENDS: Final = frozenset(["end", "complete", "completed", "stop", "success", "ig
 _STORED: Final = ("store", "inline_max_bytes", "preview_max_bytes", "scope", "ttl", "compression", "publish")
 _SELECTED: Final = ("select", "output_select")
 _OUTPUT: Final = frozenset([*_STORED, *_SELECTED, "accumulate", "as"])
-_PLAIN_PATH: Final = re.compile(r"\$?(?:\.?[A-Za-z_]\w*|\[\d+\]|\['[^']+'\])*\Z")
+_PLAIN_PATH: Final = re.compile(r"\$?(?:\.?[A-Za-z_]\w*+|\[\d++\]|\['[^']++'\])*+\Z")
 _PART: Final = re.compile(r"[A-Za-z_]\w*|(?<=\[)\d+(?=\])|(?<=\[')[^']+(?='\])")
 
 

@@ -24,6 +24,9 @@ from noetl_stream.playbook.upgrade.expressions import (
 )
 
 SQL: Final = frozenset(["postgres", "duckdb"])
+_FILTERS: Final = {"to_json": "tojson", "json": "tojson", "to_str": "string", "str": "string", "to_int": "int"}
+_FILTER: Final = re.compile(r"(\|\s*)(\w+)\b")
+_SAFE: Final = re.compile(r"\s*\|\s*safe\b")
 _COMMAND: Final = re.compile(r"command_(\d+)\Z")
 _STATUS: Final = re.compile(r"(outcome\.status\s*(?:==|!=)\s*)(['\"])(success|done|completed|failed|failure)(?=['\"])")
 _EVENT_STATUS: Final = re.compile(r"(event\.status\s*(?:==|!=)\s*)(['\"])(ok|done|completed|failed|failure)(?=['\"])")
@@ -201,6 +204,19 @@ def job_uuid(draft: Draft) -> None:
     for key in ("workflow", "workbook", "executor"):
         if draft.rewrite(draft.root.get(key), rewrite):
             draft.note_change((draft.root, key), "`job.uuid` is `execution_id`")
+
+
+def filter_names(draft: Draft) -> None:
+    """Rewrites filters that have another name, and removes `safe`, since nothing is escaped."""
+
+    def change(code: str) -> str:
+        code = _SAFE.sub("", code)
+        return _FILTER.sub(lambda match: match[1] + _FILTERS.get(match[2], match[2]), code)
+
+    for key in ("workflow", "workbook", "executor"):
+        node = draft.root.get(key)
+        if isinstance(node, CommentedMap | CommentedSeq) and each_expression(node, change):
+            draft.note_change((draft.root, key), "a filter has another name")
 
 
 def older_names(draft: Draft) -> None:
@@ -426,6 +442,7 @@ RULES: Final = (
     policy_words,
     event_words,
     job_uuid,
+    filter_names,
     older_names,
     task_results,
     sql_results,

@@ -288,6 +288,14 @@ def nats_actions(draft: Draft) -> None:
                 task["jetstream"] = True
 
 
+def nats_objects(draft: Draft) -> None:
+    """Renames the `name` of an object, which is the key in its bucket."""
+    for task, _ in list(draft.tasks()):
+        is_object = kind_of(task) == "nats" and str(task.get("action")).startswith("object_") and "bucket" in task
+        if is_object and "name" in task and "key" not in task:
+            draft.rename(task, "name", "key", note="the `name` of an object is its `key`")
+
+
 def duckdb_memory(draft: Draft) -> None:
     """Removes `database: ":memory:"`, which a task has anyway."""
     for task, _ in list(draft.tasks()):
@@ -357,6 +365,7 @@ RULES: Final = (
     task_inputs,
     shell_commands,
     nats_actions,
+    nats_objects,
     duckdb_memory,
     knob_names,
     task_timeout,
