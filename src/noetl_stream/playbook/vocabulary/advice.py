@@ -139,6 +139,7 @@ _OTHER_TASKS: Final = {
     "write spec: { timeout: 30 }": ("timeout_seconds", "timeout_s", "timeout_minutes", "timeout-minutes"),
     _RETRY: ("retries", "max_retries", "attempts_max", "retry_policy", "max_attempts"),
     f"handle it in the task's policy: {_RULES}": ("on_error", "catch", "on_failure", "ignore_errors"),
+    "pages go by a rule of the task: then: { do: jump, to: <task> }": ("pagination", "paginate", "next_page"),
     "tasks of a pipeline run in their order; a step says what follows in `next`": ("needs", "depends_on", "dependsOn"),
     _EACH: ("with_items", "for_each", "foreach", "forEach"),
 }
@@ -384,6 +385,7 @@ _OTHER_LOOPS: Final = {
     ),
     "write iterator: <name>": ("as", "var", "variable", "item", "index_var"),
     'write in: "{{ workload.items }}"': ("items", "list", "over", "each", "range", "foreach", "values"),
+    "pages go by a rule of the task: then: { do: jump, to: <task> }": ("pagination", "paginate", "pages"),
     "a loop ends with its list; what goes on until a condition holds is `until` in the pipeline": ("while", "until"),
 }
 LOOP: Final = {

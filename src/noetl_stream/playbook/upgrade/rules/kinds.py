@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -16,12 +17,14 @@ from noetl_stream.playbook.upgrade.draft import (
     mappings,
     section,
     shown,
+    tasks_of,
     to_ruamel,
     value_at,
 )
 from noetl_stream.playbook.upgrade.expressions import expression_in, paths_in, template
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, rules_of
 from noetl_stream.playbook.upgrade.rules.steps import all_of
+from noetl_stream.playbook.upgrade.rules.values import ARGS_KINDS, inline_values
 from noetl_stream.playbook.vocabulary import advice
 
 _NOTHING: Final = frozenset(["start", "end", "router", "route", "none"])
@@ -34,6 +37,7 @@ _REACHES: Final = re.compile(
     r"|\bFROM\s++'[^']++'|\bCREATE\s++(?:OR\s++REPLACE\s++)?SECRET\b"
 )
 """Statements that read or write outside of the task's own database."""
+_CALL: Final = frozenset(["kind", "name", "task", "args"])
 _POOL: Final = {"timeout": "timeout_s", "size": "max_size"}
 _POOL_KEYS: Final = ("max_size", "timeout_s")
 
@@ -43,6 +47,9 @@ def workbook_entries(draft: Draft) -> None:
     for entry in mappings(draft.root.get("workbook")):
         if "task" in entry and "name" not in entry:
             draft.rename(entry, "task", "name", note="an entry of the workbook is named by `name`")
+        is_mapping = isinstance(entry.get("tool"), CommentedMap)
+        for key in [key for key in ("sink", "save", "args") if key in entry and is_mapping]:
+            draft.move(entry, key, entry["tool"], note=f"`{key}` of an entry stands under `tool`")
         word = next((key for key in ("tool", "type", "kind") if isinstance(entry.get(key), str)), None)
         if word is None or isinstance(entry.get("tool"), CommentedMap | CommentedSeq):
             continue
@@ -54,6 +61,51 @@ def workbook_entries(draft: Draft) -> None:
                 draft.drop(entry, key, "an entry of the workbook has no description")
             else:
                 draft.move(entry, key, entry["tool"])
+
+
+def workbook_calls(draft: Draft) -> None:
+    """Writes an entry of the workbook where it is called, if the call passes what its kind has no input for, or if
+    what it returns is stored.
+    """
+    entries, written = _entries(draft), set[str]()
+    for step in draft.steps():
+        for task in list(tasks_of(step.get("tool"))):
+            name = task.get("task", task.get("name"))
+            entry = entries.get(str(name)) if kind_of(task) == "workbook" else None
+            values = task.get("args")
+            inputs = draft.inputs_of(kind_of(entry))
+            foreign = [key for key in values if key not in inputs] if isinstance(values, CommentedMap) else []
+            passes = bool(foreign) and kind_of(entry) not in ARGS_KINDS
+            if entry is None or not (passes or {"sink", "save"} & entry.keys()) or task.keys() - _CALL:
+                continue
+            draft.note_change((task, "kind"), f"the entry `{name}` of the workbook is written where it is called")
+            draft.remove(task, "kind", heir=(step, "tool"))
+            draft.remove(task, "task", heir=(step, "tool")) if "task" in task else None
+            task.setdefault("name", str(name))
+            for key, value in deepcopy(entry).items():
+                if key != "name":
+                    task[key] = value
+            if passes:
+                draft.remove(task, "args")
+                task.update({key: value for key, value in values.items() if key in inputs})
+                read = inline_values(draft, [(task, key) for key in task], values, frozenset())
+                for key in [key for key in foreign if key not in read]:
+                    draft.drop(values, key, "the entry reads no such arg", heir=(step, "tool"))
+            written.add(str(name))
+    called = {str(task.get("task", task.get("name"))) for task, _ in draft.tasks() if kind_of(task) == "workbook"}
+    for name in written - called:
+        for word in [word for word in ("sink", "save") if word in entries[name]]:
+            draft.remove(entries[name], word, note=f"`{word}` of an entry is the task after its calls")
+
+
+def _entries(draft: Draft) -> dict[str, CommentedMap]:
+    workbook = draft.root.get("workbook")
+    listed = mapping_at(workbook, "tasks") or workbook
+    if isinstance(listed, CommentedMap):
+        found = listed.items()
+    else:
+        found = ((entry.get("name"), entry.get("tool")) for entry in mappings(listed))
+    return {str(name): entry for name, entry in found if isinstance(entry, CommentedMap)}
 
 
 def iterator_step(draft: Draft) -> None:
@@ -301,6 +353,7 @@ def _asserted(given: Any) -> tuple[list[str] | None, list[str]]:
 FIRST_RULES: Final = (workbook_entries, iterator_step)
 """These run before the rules on the shape of steps and tasks."""
 RULES: Final = (
+    workbook_calls,
     placeholder_kinds,
     python_libs,
     python_auth,

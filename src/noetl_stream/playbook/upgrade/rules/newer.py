@@ -174,10 +174,27 @@ def no_match(draft: Draft) -> None:
         word = spec["on_no_match"]
         if word is None or str(word).lower() in _ENDS:
             draft.remove(spec, "on_no_match", heir=(step, "next"), note="a branch ends where no arc fires")
+        elif str(word).lower() in ("fail", "error") and spec.get("mode", "exclusive") == "exclusive":
+            draft.remove(
+                spec, "on_no_match", heir=(step, "next"), note="where no arc fires, a last arc leads to a failure"
+            )
+            if all("when" in arc for arc in arcs_of(step)):
+                _lead_to_failure(draft, step)
+            if not spec:
+                draft.remove(step["next"], "spec")
         else:
             draft.decide(
                 spec, "on_no_match", f"`{word}` where no arc fires: write a last arc without `when`, to a step for it"
             )
+
+
+def _lead_to_failure(draft: Draft, step: CommentedMap) -> None:
+    name, line = f"{step.get('step')}_no_match", line_of(step, "next")
+    step["next"]["arcs"].append(to_ruamel({"step": name}, line))
+    policy = {"rules": [{"else": {"then": {"do": "fail"}}}]}
+    task = to_ruamel({"kind": "noop", "spec": {"policy": policy}}, line, block=True)
+    workflow = draft.root["workflow"]
+    workflow.insert(list(workflow).index(step) + 1, to_ruamel({"step": name, "tool": task}, line, block=True))
 
 
 def arc_set(draft: Draft) -> None:

@@ -128,13 +128,18 @@ def _sql_sink(kind: str, given: dict[str, Any], name: str, line: int) -> Comment
     table, mode = given.get("table"), given.get("mode")
     if statement is None:
         given = {key: value for key, value in given.items() if key not in ("table", "mode")}
-        if not isinstance(params, CommentedMap) or not table or mode not in (None, "append", "insert"):
+        unique = _columns(given.pop("key", None)) if mode == "upsert" and kind == "postgres" else []
+        is_known = mode in (None, "append", "insert") or (unique and set(unique) <= set(params or ()))
+        if not isinstance(params, CommentedMap) or not table or not is_known:
             return None
         if not all(_NAME.match(str(name)) for name in (*params, *str(table).split("."))):
             return None
         values = ", ".join(f"${column}" for column in params)
         columns = ", ".join(params)
         statement = f"INSERT INTO {table} ({columns}) VALUES ({values})"  # noqa: S608 - the names are checked
+        if unique:
+            rest = ", ".join(f"{column} = EXCLUDED.{column}" for column in params if column not in unique)
+            statement += f" ON CONFLICT ({', '.join(unique)}) DO {f'UPDATE SET {rest}' if rest else 'NOTHING'}"
     elif isinstance(params, CommentedMap) and isinstance(statement, str):
         statement = with_dollars(statement, set(params))
     task: dict[str, Any] = {"name": name, "kind": kind, **given, "command": statement}
@@ -142,6 +147,11 @@ def _sql_sink(kind: str, given: dict[str, Any], name: str, line: int) -> Comment
         task["command"] = _args_as_params(str(statement), params)
         task["params"] = to_ruamel(dict(params))
     return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
+
+
+def _columns(key: Any) -> list[str]:
+    """The columns that a `key` names."""
+    return [str(one).strip() for one in (key if isinstance(key, CommentedSeq) else str(key or "").split(",")) if one]
 
 
 def with_dollars(statement: str, names: set[str]) -> str:
