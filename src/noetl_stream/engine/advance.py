@@ -233,7 +233,7 @@ def _has_no_consequences(before: Execution | None, state: Execution, fact: Fact)
     """Whether the fact, like most reports, has no consequences in the state, which was quiescent before it."""
     if type(fact) is events.TaskProcessed:
         slots_end = before is None or before.slots is not state.slots
-        return not (fact.set_ctx or fact.set_shared or slots_end)
+        return not (fact.set_ctx or fact.set_shared or fact.set_label or slots_end)
     return type(fact) is events.TaskStarted
 
 

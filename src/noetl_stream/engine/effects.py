@@ -81,6 +81,12 @@ class AddTerms(msgspec.Struct, frozen=True, gc=False):
     terms: frozenset[str]
 
 
+class DropTerms(msgspec.Struct, frozen=True, gc=False):
+    """Make the execution no longer searchable by these terms."""
+
+    terms: frozenset[str]
+
+
 class UseObject(msgspec.Struct, frozen=True, gc=False):
     """Record that the journal references a result stored by another execution."""
 
@@ -107,6 +113,7 @@ Effect = (
     | SetTimer
     | DropTimer
     | AddTerms
+    | DropTerms
     | UseObject
     | InheritSecrets
     | AnswerStart
@@ -138,10 +145,18 @@ def effects_of(
             effects += rule(plan, after, fact, position)
     if before is None or before.timers is not after.timers:
         effects += _timers(before, after)
+    if before is not None and before.labels is not None and before.labels is not after.labels:
+        effects += _terms(before.labels, after.labels or {})
     if (before is None or before.request is not None) and after.request is None and after.parent is None:
         # A rerun is answered once it is clear whether it can start.
         effects.append(AnswerStart(after.refused))
     return effects
+
+
+def _terms(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Effect]:
+    had, has = label_terms(before), label_terms(after)
+    if had != has:
+        yield from (DropTerms(frozenset(had - has)), AddTerms(frozenset(has - had)))
 
 
 def _timers(before: Execution | None, after: Execution) -> Iterator[Effect]:

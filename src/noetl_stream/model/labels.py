@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 from noetl_stream.model.json import codec
@@ -43,6 +44,12 @@ def key_fault(key: str, *, unique: bool) -> str:
     if unique and len(key.encode()) > MAX_UNIQUE_BYTES:
         return f"its unique key has {len(key.encode())} bytes of UTF-8; the limit is {MAX_UNIQUE_BYTES}"
     return ""
+
+
+def with_labels(labels: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """``labels`` with ``more`` over them, as far as there is room for their names."""
+    merged = {**labels, **more}
+    return merged if len(merged) <= MAX_LABELS else dict(islice(merged.items(), MAX_LABELS))
 
 
 def label_fault(labels: Mapping[str, Any]) -> str:

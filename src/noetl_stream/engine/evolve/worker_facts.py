@@ -34,6 +34,7 @@ from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.events.composite import MAX_TASKS, StepRan
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.json import codec
+from noetl_stream.model.labels import label_fault, with_labels
 from noetl_stream.model.messages import Progress, path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Page, Payload, Reference
 from noetl_stream.template import ExpressionError
@@ -208,6 +209,8 @@ def _on_task_processed(state: Execution, assignment: Assignment, fact: events.Ta
         keys = [*fact.set_ctx, *fact.set_shared]
         notice = events.CtxPatchDiscarded(run.step_run_id, keys) if keys else None
         return replace(state, ctx_notice=notice)
+    if fact.set_label:
+        state = replace(state, labels=with_labels(state.labels or {}, fact.set_label))
     if fact.set_vars or fact.set_ctx:
         state = with_run(state, replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars))
     if fact.set_ctx:
@@ -339,6 +342,8 @@ def _result_form(fact: events.TaskProcessed) -> str:
         return f"cannot be folded: {error}"
     if any(len(one.kind) + len(one.message) > 2 * MAX_WARNING_CHARACTERS for one in fact.outcome.warnings):
         return "has a warning that is too long"
+    if fault := label_fault(fact.set_label):
+        return f"sets what is no label: {fault}"
     return _path_form(fact)
 
 

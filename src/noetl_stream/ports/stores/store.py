@@ -230,6 +230,7 @@ class Tick(AggregateParts, frozen=True, kw_only=True):
     inbox_folded: Sequence[int] = ()
     object_uses: Sequence[ObjectUseRow] = ()
     terms: Sequence[TermRow] = ()
+    terms_gone: Sequence[TermRow] = ()
     dead_letters: Sequence[DeadLetterRow] = ()
     stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()

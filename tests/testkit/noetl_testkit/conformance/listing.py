@@ -227,6 +227,14 @@ class ListingConformance:
         assert await found("label:a=1", limit=1, before="3") == "2"
         assert await found("label:a") == await found("word:x", "word:z") == ""
 
+    async def test_a_term_that_is_gone_finds_nothing(self, store: Store) -> None:
+        rows = [execution_row(str(n), status="running") for n in range(2)]
+        tick = await committed(store, executions=rows, terms=terms_of(rows, "label:a=1", "label:b=1"))
+        gone = terms_of(rows[1:], "label:a=1", "label:c=1")
+        await store.commit(following(tick, terms=terms_of(rows, "label:a=2"), terms_gone=gone))
+        for term, expected in {"label:a=1": "0", "label:b=1": "10", "label:a=2": "10", "label:c=1": ""}.items():
+            assert "".join(await listed(store, ListingFilter(terms=[term]))) == expected
+
     async def test_several_statuses_are_one_list(self, store: Store) -> None:
         statuses = ("failed", "completed", "running", "failed", "completed")
         rows = [execution_row(str(n), status=status, path="p") for n, status in enumerate(statuses)]

@@ -136,6 +136,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         for use in tick.object_uses:
             tables.object_uses.setdefault((use.execution_id, use.key), use)
         tables.terms.update((row.term, row.execution_id) for row in tick.terms)
+        tables.terms.difference_update((row.term, row.execution_id) for row in tick.terms_gone)
 
     def _send(self, message: InboxRow) -> None:
         self.tables.inbox_sent += 1

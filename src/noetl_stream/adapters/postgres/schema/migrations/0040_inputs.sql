@@ -6,4 +6,4 @@ alter table noetl.execution add column failed_step text not null default '';
 comment on column noetl.execution.inputs is 'scalars of what it was started with, by path: what it is found by';
 comment on column noetl.execution.failed_step is 'the step that failed it; empty if none did';
 comment on table noetl.execution_term is
-    'label:name=value, key:…, input:path=value, step:name that failed, took:seconds at least, word:… of the error; only ever added to';
+    'label:name=value, key:…, input:path=value, step:name that failed, took:seconds at least, word:… of the error';
