@@ -335,6 +335,12 @@ class KeyConformance:
         await committed(store, executions=[execution_row("a", path="p", status="failed", finished_ms=9)])
         assert await store.hold_key("p", "k", "b") == await store.hold_key("p", "k", "c") == "b"
 
+    async def test_a_refused_start_that_is_deleted_leaves_its_key_to_the_next(self, store: Store) -> None:
+        await store.hold_key("p", "k", "a")
+        await committed(store, executions=[execution_row("a", path="p", status="failed", finished_ms=9)])
+        assert await store.delete_execution("a")
+        assert await store.hold_key("p", "k", "b") == "b"
+
     async def test_a_key_is_free_once_its_execution_is_deleted(self, store: Store) -> None:
         await store.hold_key("p", "k", "a")
         row = execution_row("a", path="p", key="k", status="completed", finished_ms=9)
