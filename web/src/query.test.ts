@@ -17,9 +17,9 @@ test('a line names statuses, a path, labels, words of the error and an age', () 
 })
 
 test('a line names what an execution was given, where it failed and how long it took', () => {
-  const { filter, faults } = queryOf('key:order=A-1 input:order.id=A-1 input:"name=Ann B" failed-step:charge longer-than:15m', NOW)
+  const { filter, faults } = queryOf('key:order=A-1 input:order.id=A-1 input:"name=Ann B" failed-step:charge worker:w1 longer-than:15m', NOW)
   expect(faults).toEqual([])
-  expect(filter).toEqual({ ...ALL, key: 'order=A-1', input: ['order.id=A-1', 'name=Ann B'], failed_step: 'charge', longer_than: '15m' })
+  expect(filter).toEqual({ ...ALL, key: 'order=A-1', input: ['order.id=A-1', 'name=Ann B'], failed_step: 'charge', worker: 'w1', longer_than: '15m' })
 })
 
 test('a word alone is a path', () => {

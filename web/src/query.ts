@@ -11,6 +11,7 @@ export interface Filter {
   key: string | null
   input: string[]
   failed_step: string | null
+  worker: string | null
   error: string | null
   longer_than: string | null
   started_from: string | null
@@ -25,6 +26,7 @@ export const ALL: Readonly<Filter> = {
   key: null,
   input: [],
   failed_step: null,
+  worker: null,
   error: null,
   longer_than: null,
   started_from: null,
@@ -60,6 +62,7 @@ export const NAMES: Record<string, string> = {
   key: 'order=A-1005',
   input: 'order.id=A-1005',
   'failed-step': 'charge',
+  worker: 'worker-shop-1-7-ab12cd34',
   error: '"timed out"',
   'longer-than': '15m',
   since: '2h',
@@ -121,6 +124,7 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
     }
     case 'path':
     case 'key':
+    case 'worker':
     case 'error':
       filter[name] = value
       return ''

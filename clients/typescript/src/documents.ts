@@ -180,6 +180,7 @@ export interface BulkRerunRequest {
   key?: string | null
   input?: string[]
   failed_step?: string | null
+  worker?: string | null
   longer_than?: string | null
   ids?: string[] | null
   dry_run?: boolean
@@ -201,6 +202,7 @@ export interface BulkRetryRequest {
   key?: string | null
   input?: string[]
   failed_step?: string | null
+  worker?: string | null
   longer_than?: string | null
   ids?: string[] | null
   dry_run?: boolean
@@ -513,6 +515,7 @@ export interface Execution {
   key?: string | null
   inputs?: Record<string, unknown>
   failed_step?: string | null
+  workers?: string[]
   result: unknown
   ctx: Record<string, unknown>
   ctx_version: number
@@ -807,6 +810,7 @@ export interface ListedExecution {
   key?: string | null
   inputs?: Record<string, unknown>
   failed_step?: string | null
+  workers?: string[]
 }
 
 export interface ListedPlaybook {
@@ -1180,6 +1184,7 @@ export interface SelectionRequest {
   key?: string | null
   input?: string[]
   failed_step?: string | null
+  worker?: string | null
   longer_than?: string | null
   ids?: string[] | null
   dry_run?: boolean

@@ -125,7 +125,7 @@ class ParquetArchive:
         Raises:
             NotFound: there is no archive at this place.
         """
-        if chosen.searches_values or chosen.failed_step is not None or chosen.longer_than_s is not None:
+        if chosen.searches_values or (chosen.failed_step, chosen.worker, chosen.longer_than_s) != (None, None, None):
             raise UsageError("an archive has no index of that", hint="use --status, --path, --older-than")
         query = """
             select arg_max(listed, position) from given

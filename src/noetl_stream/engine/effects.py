@@ -34,7 +34,7 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.model.search_terms import error_terms, input_terms, key_terms, label_terms, step_terms
+from noetl_stream.model.search_terms import error_terms, input_terms, key_terms, label_terms, step_terms, worker_terms
 from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan
@@ -147,6 +147,8 @@ def effects_of(
         effects += _timers(before, after)
     if before is not None and before.labels is not None and before.labels is not after.labels:
         effects += _terms(before.labels, after.labels or {})
+    if before is not None and before.workers is not after.workers:
+        effects.append(AddTerms(frozenset(worker_terms(after.workers[len(before.workers) :]))))
     if (before is None or before.request is not None) and after.request is None and after.parent is None:
         # A rerun is answered once it is clear whether it can start.
         effects.append(AnswerStart(after.refused))

@@ -30,6 +30,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     key: str | None
     inputs: tuple[str, ...]
     failed_step: str | None
+    worker: str | None
     longer_than_s: float | None
     error: str | None
     older_than_s: float | None
@@ -53,6 +54,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             key=self.key,
             inputs=labels_of(self.inputs, "--input"),
             failed_step=self.failed_step,
+            worker=self.worker,
             longer_than_s=self.longer_than_s,
         )
 
@@ -103,6 +105,7 @@ filter_options = bundled(
             help="Match this input, e.g. order.id=7; repeatable.",
         ),
         click.option("--failed-step", metavar="STEP", help="Match executions that failed in this step."),
+        click.option("--worker", metavar="NAME", help="Match executions a step of which ran on this worker."),
         click.option(
             "--longer-than",
             "longer_than_s",

@@ -37,6 +37,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.labels import label_fault, with_labels
 from noetl_stream.model.messages import Progress, path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Page, Payload, Reference
+from noetl_stream.model.search_terms import MAX_WORKERS
 from noetl_stream.template import ExpressionError
 
 
@@ -68,8 +69,20 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     if not _belongs(state, assignment, recorded, rule):
         return state
     after = rule.apply(state, bind(assignment, recorded), fact)
+    if isinstance(fact, _NAME_WORKER) and fact.worker not in after.workers:
+        after = _with_worker(after, fact.worker)
     stored = sum(max(0, reference.size) for reference in _named_by(fact) if _is_own(state.execution_id, reference))
     return replace(after, stored_bytes=after.stored_bytes + stored) if stored else after
+
+
+_NAME_WORKER = (events.StepStarted, events.LoopIterationStarted, StepRan)
+"""The kinds of facts that say which worker has begun."""
+
+
+def _with_worker(state: Execution, name: str) -> Execution:
+    if len(state.workers) == MAX_WORKERS or not is_valid_id(name):
+        return state
+    return replace(state, workers=(*state.workers, name))
 
 
 def misfit(state: Execution, recorded: RecordedFact) -> str:

@@ -100,6 +100,7 @@ class ListedExecutionDocument(Document, frozen=True, kw_only=True):
     key: str | None = None
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     failed_step: str | None = None
+    workers: list[str] = msgspec.field(default_factory=list)
 
 
 class ExecutionPage(DocumentPage[ListedExecutionDocument], frozen=True):

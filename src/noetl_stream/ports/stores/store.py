@@ -80,7 +80,8 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object, which a
     start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``key`` is its business
     key, empty until it has started. It is found by its ``inputs`` by path, a
-    JSON object, and by its ``failed_step``, empty if none failed. ``stored_bytes`` are those
+    JSON object, by its ``failed_step``, empty if none failed, and by the ``workers`` that ran it, a JSON list.
+    ``stored_bytes`` are those
     of the objects that its workers have stored.
     """
 
@@ -112,6 +113,7 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     key: str = ""
     inputs: Json = b"{}"
     failed_step: str = ""
+    workers: Json = b"[]"
 
 
 class RequestRow(Row, frozen=True, kw_only=True):
@@ -282,6 +284,7 @@ class ListedExecution(msgspec.Struct, frozen=True, gc=False):
     key: str
     inputs: bytes
     failed_step: str
+    workers: bytes
 
 
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):

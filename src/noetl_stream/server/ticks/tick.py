@@ -467,6 +467,7 @@ def execution_row(
         key=state.key,
         inputs=codec.encode(state.inputs) if state.inputs else EMPTY,
         failed_step=state.failed_step,
+        workers=codec.encode(state.workers),
     )
 
 

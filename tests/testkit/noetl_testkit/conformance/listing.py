@@ -121,7 +121,22 @@ class ReadingConformance:
         assert await listed(store, ListingFilter(["running"], "p"), 9, "02-a") == ["00-a"]
         assert await listed(store, ListingFilter(["failed"])) == []
         newest = (await store.list_executions(ListingFilter(), 1, None))[0]
-        assert astuple(newest) == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}", "", b"{}", "")
+        assert astuple(newest) == (
+            "05-Z",
+            "completed",
+            "q",
+            "1",
+            1_000,
+            5,
+            "digest",
+            1_003,
+            None,
+            b"{}",
+            "",
+            b"{}",
+            "",
+            b"[]",
+        )
 
     async def test_recent_executions_are_those_of_exactly_one_path_newest_first(self, store: Store) -> None:
         rows = [

@@ -87,6 +87,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
@@ -101,6 +102,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             limit: Maximum number of items.
             cursor: `next` of the page before.
@@ -122,6 +124,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         bars: int | None = None,
     ) -> documents.ExecutionHistogram:
@@ -137,6 +140,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             bars: At most so many.
         """
@@ -158,6 +162,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
     ) -> documents.ExecutionGroups:
         """Count executions by status and by path or a label.
@@ -171,6 +176,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
         """
         return await self._ask("group_executions", documents.ExecutionGroups, locals())
@@ -549,6 +555,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
@@ -568,6 +575,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             cursor: `next` of the page before.
         """
@@ -588,6 +596,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
@@ -607,6 +616,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             cursor: `next` of the page before.
         """
@@ -627,6 +637,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
@@ -646,6 +657,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             cursor: `next` of the page before.
         """
@@ -666,6 +678,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
@@ -688,6 +701,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             cursor: `next` of the page before.
             priority: Default: that of the original.
@@ -710,6 +724,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
@@ -732,6 +747,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             cursor: `next` of the page before.
             priority: Default: that of the original.
@@ -753,6 +769,7 @@ class AsyncVerbs(AsyncAsking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         ids: Sequence[str] | None = None,
         dry_run: bool | None = None,
@@ -772,6 +789,7 @@ class AsyncVerbs(AsyncAsking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             cursor: `next` of the page before.
         """

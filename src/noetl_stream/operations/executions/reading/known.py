@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.model.search_terms import LONGER_THAN_S, input_terms, key_terms, label_terms, step_terms, word_terms
+from noetl_stream.model.search_terms import (
+    LONGER_THAN_S,
+    input_terms,
+    key_terms,
+    label_terms,
+    step_terms,
+    word_terms,
+    worker_terms,
+)
 from noetl_stream.model.status import STATUSES
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.ports.operations.filters import ExecutionFilter
@@ -50,8 +58,8 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
     unknown = set(chosen.status) - set(STATUSES)
     if unknown:
         raise UsageError(f"{min(unknown)!r} is not a status", hint=f"use one of {', '.join(STATUSES)}")
-    if "" in (chosen.key, chosen.failed_step):  # it would select nothing, or everything
-        raise UsageError("the business key or the step to search for is empty")
+    if "" in (chosen.key, chosen.failed_step, chosen.worker):  # it would select nothing, or everything
+        raise UsageError("the business key, the step or the worker to search for is empty")
     words = word_terms(chosen.error or "")
     if chosen.error is not None and not words:
         raise UsageError(f"{chosen.error!r} contains no word to search errors for")
@@ -60,6 +68,7 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
         raise UsageError("executions are found by a duration of at least 1s")
     terms = label_terms(chosen.labels) | key_terms(chosen.key or "") | input_terms(chosen.inputs)
     terms |= step_terms(chosen.failed_step or "") | words | ({f"took:{longest}"} if longest else set())
+    terms |= worker_terms(() if chosen.worker is None else (chosen.worker,))
     path = None if chosen.path is None else chosen.path.strip("/")
     return ListingFilter(
         statuses=chosen.status,
