@@ -463,6 +463,9 @@ class Store(AggregateStore, LimitStore, Protocol):
 
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]: ...
 
+    async def listed_executions(self, execution_ids: Collection[str]) -> dict[str, ListedExecution]:
+        """The executions as a list has them, without their results and ``ctx``."""
+
     async def hold_key(self, path: str, key: str, execution_id: str) -> str:
         """Claims a unique key of the playbook at ``path``; returns the execution that holds it, perhaps another one."""
 

@@ -137,6 +137,7 @@ class ReadingConformance:
             "",
             b"[]",
         )
+        assert await store.listed_executions(["05-Z", "none"]) == {"05-Z": newest}
 
     async def test_recent_executions_are_those_of_exactly_one_path_newest_first(self, store: Store) -> None:
         rows = [

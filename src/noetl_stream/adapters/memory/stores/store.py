@@ -421,6 +421,9 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         rows = self.tables.executions
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
 
+    async def listed_executions(self, execution_ids: Collection[str]) -> dict[str, ListedExecution]:
+        return {id: columns_of(ListedExecution, row) for id, row in (await self.executions(execution_ids)).items()}
+
     async def hold_key(self, path: str, key: str, execution_id: str) -> str:
         now_s = self._clock.monotonic_s()
         holder, claimed_s = self.tables.keys.get((path, key), (execution_id, now_s))
