@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest_asyncio
 from gateway_stage import GatewayStage
-from page_browser import Visit, expect, needs_browser, visiting
+from page_browser import MOST_SHIFT, SUM_SHIFTS, Visit, expect, needs_browser, visiting
 from page_stage import Shown
 
 from noetl_stream.ports.operations.executions import Start
@@ -23,7 +23,6 @@ PARALLEL = 20
 MOST_ELEMENTS = 1_200
 """Of the whole page: with all 500 steps it would have five times as many."""
 
-MOST_SHIFT = 0.02
 HEAD = """
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -34,13 +33,6 @@ workflow:
 
 TO_THE_LAST_LINE = "box => box.scrollTo(0.4 * box.scrollWidth - box.clientWidth / 2, box.scrollHeight)"
 """The graph is broken into lines: the last one, which ends with the steps side by side, is not full."""
-
-SUM_SHIFTS = """() => {
-  window.shift = 0
-  new PerformanceObserver((list) => {
-    for (const one of list.getEntries()) if (!one.hadRecentInput) window.shift += one.value
-  }).observe({ type: 'layout-shift', buffered: true })
-}"""
 
 
 def large() -> str:

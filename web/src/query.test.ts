@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ALL, queryOf, refusedWords, withStatus, withWords } from './query'
+import { ALL, queryOf, refusedWords, withStatus, withWords, wordOf } from './query'
 
 const NOW = Date.UTC(2026, 0, 2)
 
@@ -66,4 +66,9 @@ test('words are set, replaced and taken out', () => {
   expect(withWords('path:a since:2h status:failed', { since: '1h', until: '' })).toBe('path:a status:failed since:1h')
   expect(withWords('path:a since:2h until:1h', { since: '', until: '' })).toBe('path:a')
   expect(withWords('', { path: 'a b' })).toBe('path:"a b"')
+})
+
+test('a value is written as a word that means it', () => {
+  for (const value of ['order=A-1', 'name=Ann B', 'a=']) expect(queryOf(wordOf('label', value), NOW).filter.label).toEqual([value])
+  expect(wordOf('key', 'say "hi"')).toBe('')
 })

@@ -158,12 +158,18 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
   }
 }
 
+/** A word of the line; nothing if the line has no way to write this value. */
+export function wordOf(name: string, value: string): string {
+  if (value.includes('"')) return ''
+  return `${name}:${/\s/.test(value) ? `"${value}"` : value}`
+}
+
 /** The line with other words of these names, or without any. */
 export function withWords(text: string, given: Record<string, string>): string {
   const { words } = queryOf(text, 0)
   const kept = words.filter((word) => !(word.name in given)).map((word) => text.slice(word.from, word.to))
   const added = Object.entries(given).filter(([, value]) => value !== '')
-  return [...kept, ...added.map(([name, value]) => `${name}:${/\s/.test(value) ? `"${value}"` : value}`)].join(' ')
+  return [...kept, ...added.map(([name, value]) => wordOf(name, value)).filter(Boolean)].join(' ')
 }
 
 /** The line with or without one status. */
