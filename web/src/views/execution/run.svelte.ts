@@ -7,15 +7,15 @@ import type { Execution, Why } from '../../api/types'
 import { hasEnded } from '../../parts/status'
 
 const REFRESH_MS = 700
-/** How long what stands below the answer to why waits for it: its lines would move it. */
-const PATIENCE_MS = 400
+/** How long what stands below the answer to why is not seen without it: its lines would move it. */
+const PATIENCE_MS = 1000
 
 /** One execution as it is now: read again when its journal grows, which a stream tells. */
 export class LiveExecution {
   shown = $state.raw<Execution | null>(null)
   why = $state.raw<Why | null>(null)
   failure = $state.raw<unknown>(null)
-  /** Whether why was answered, or takes so long that the rest is drawn without it. */
+  /** Whether why was answered, or takes so long that the rest is shown without it. */
   explained = $state(false)
   #refresh = new Paced(() => this.#read(), REFRESH_MS)
   /** Apart, and not before there is something to see: of a long journal it takes longer. */
