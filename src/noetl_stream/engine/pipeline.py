@@ -152,6 +152,8 @@ def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, S
 
 def _labels(templates: Mapping[str, template.Template], scope: Scope) -> dict[str, Any]:
     """The labels that the rule sets, checked here: one that is too long fails its task, never the fold."""
+    if not templates:
+        return {}
     labels = template.render_each(templates, scope)
     if fault := label_fault(labels):
         raise ExpressionError(f"set_label: {fault}")

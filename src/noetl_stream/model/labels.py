@@ -33,6 +33,15 @@ def label_text(value: Any) -> str:
     return value if isinstance(value, str) else codec.encode(value).decode()
 
 
+KEY_FORM: Final = f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters, none of them NUL"
+
+
+def key_text(value: Any) -> str:
+    """A rendered business key as text; ``""`` if it has not :data:`KEY_FORM`."""
+    text = value if isinstance(value, str) else codec.encode(value).decode() if isinstance(value, int) else ""
+    return "" if len(text) > MAX_KEY_CHARS or _UNSTORABLE.search(text) else text
+
+
 def key_fault(key: str, *, unique: bool) -> str:
     """Why an execution cannot have this business key, in words; ``""`` if it can. An empty one is none."""
     if unique and not key:

@@ -40,7 +40,7 @@ from noetl_stream.model.events import CancelRequested, Origin
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 from noetl_stream.model.status import Rejection
-from noetl_stream.playbook.schedule.schedule_workload import Unrenderable, render_workload
+from noetl_stream.playbook.schedule.schedule_workload import Unrenderable, render_key, render_workload
 from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view
 from noetl_stream.schedule.recurrence import Recurrence, jitter_of
 
@@ -309,13 +309,16 @@ class _Turn:
             except Unrenderable as error:
                 self.skip(one, f"its workload cannot be evaluated: {error}")
                 return
+            try:
+                key = render_key(state.terms.key, _view(state, one))
+            except Unrenderable as error:
+                self.skip(one, f"its key cannot be evaluated: {error}")
+                return
             started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
             self.state = replace(state, running=(*state.running, started))
             origin = Origin(self.given.aggregate_id, SCHEDULE, state.path, one.number)
-            labels = state.terms.labels
-            self.messages.append(
-                start(state, one.own_id, origin, cause="occurrence", found=found, workload=workload, labels=labels)
-            )
+            given: dict[str, Any] = {"workload": workload, "labels": state.terms.labels, "key": key}
+            self.messages.append(start(state, one.own_id, origin, cause="occurrence", found=found, **given))
             self._note(started, "started")
 
     def ended(self, fact: StartedEnded) -> None:

@@ -69,20 +69,15 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     if not _belongs(state, assignment, recorded, rule):
         return state
     after = rule.apply(state, bind(assignment, recorded), fact)
-    if isinstance(fact, _NAME_WORKER) and fact.worker not in after.workers:
-        after = _with_worker(after, fact.worker)
     stored = sum(max(0, reference.size) for reference in _named_by(fact) if _is_own(state.execution_id, reference))
     return replace(after, stored_bytes=after.stored_bytes + stored) if stored else after
 
 
-_NAME_WORKER = (events.StepStarted, events.LoopIterationStarted, StepRan)
-"""The kinds of facts that say which worker has begun."""
-
-
-def _with_worker(state: Execution, name: str) -> Execution:
-    if len(state.workers) == MAX_WORKERS or not is_valid_id(name):
-        return state
-    return replace(state, workers=(*state.workers, name))
+def _workers_with(workers: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """The same value unless this worker is a new one."""
+    if name in workers or len(workers) == MAX_WORKERS or not is_valid_id(name):
+        return workers
+    return (*workers, name)
 
 
 def misfit(state: Execution, recorded: RecordedFact) -> str:
@@ -173,6 +168,13 @@ def _on_claimed(state: Execution, assignment: Assignment, fact: events.StepClaim
     alive = {command_id: count for command_id, count in state.returned.items() if command_id in state.assignments}
     times = alive.get(assignment.command_id, 0) + 1
     return replace(state, returned={**alive, assignment.command_id: times})
+
+
+def _on_worker_began(
+    state: Execution, assignment: Assignment, fact: events.StepStarted | events.LoopIterationStarted
+) -> Execution:
+    workers = _workers_with(state.workers, fact.worker)
+    return _on_began(state if workers is state.workers else replace(state, workers=workers), assignment, fact)
 
 
 def _on_began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
@@ -324,6 +326,7 @@ def _on_step_ran(state: Execution, assignment: Assignment, fact: StepRan) -> Exe
         state,
         assignments=without(state.assignments, assignment.command_id),
         runs={**state.runs, run.step_run_id: run},
+        workers=_workers_with(state.workers, fact.worker),
     )
     return end_step(state, fact, progress)
 
@@ -355,7 +358,7 @@ def _result_form(fact: events.TaskProcessed) -> str:
         return f"cannot be folded: {error}"
     if any(len(one.kind) + len(one.message) > 2 * MAX_WARNING_CHARACTERS for one in fact.outcome.warnings):
         return "has a warning that is too long"
-    if fault := label_fault(fact.set_label):
+    if fact.set_label and (fault := label_fault(fact.set_label)):
         return f"sets what is no label: {fault}"
     return _path_form(fact)
 
@@ -474,11 +477,11 @@ def _fits_waits(fact: events.StepSuspended, assignment: Assignment, run: StepRun
 
 RULES: Final[dict[type[events.Fact], WorkerRule]] = {
     events.StepClaimed: WorkerRule(_on_claimed, _any_form, _fits_anywhere),
-    events.StepStarted: WorkerRule(_on_began, _any_form, _fits_anywhere),
+    events.StepStarted: WorkerRule(_on_worker_began, _any_form, _fits_anywhere),
     events.TaskStarted: WorkerRule(_on_progress, _path_form, _fits_task),
     events.LoopStarted: WorkerRule(_on_loop_started, _items_form, _fits_new_level),
     events.LoopPagedOut: WorkerRule(_on_paged_out, _items_form, _fits_paging),
-    events.LoopIterationStarted: WorkerRule(_on_began, _path_form, _fits_iteration),
+    events.LoopIterationStarted: WorkerRule(_on_worker_began, _path_form, _fits_iteration),
     events.TaskProcessed: WorkerRule(_on_task_processed, _result_form, _fits_task),
     events.StepSuspended: WorkerRule(suspend, _waits_form, _fits_waits),
     events.LoopIterationDone: WorkerRule(_on_iteration_done, _path_form, _fits_iteration),

@@ -77,12 +77,10 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
 
     It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first, or
     ``evaluation`` while templates are evaluated by another process.
-    ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object, which a
-    start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``key`` is its business
-    key, empty until it has started. It is found by its ``inputs`` by path, a
-    JSON object, by its ``failed_step``, empty if none failed, and by the ``workers`` that ran it, a JSON list.
-    ``stored_bytes`` are those
-    of the objects that its workers have stored.
+    ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are a JSON object, which a start that
+    waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``key`` is its business key, empty
+    until it has started. It is found by its ``inputs`` by path, a JSON object, by its ``failed_step``, empty if none
+    failed, and by the ``workers`` that ran it, a JSON list. ``stored_bytes`` are those that its workers have stored.
     """
 
     written_once = frozenset({"execution_id", "trace_id", "rerun_of"})

@@ -321,7 +321,8 @@ class PendingTick:
                     assert_never(effect)
 
     def _add_terms(self, execution_id: str, terms: Collection[str], *, found: bool = True) -> None:
-        self.terms.setdefault(execution_id, {}).update(dict.fromkeys(sorted(terms), found))
+        if terms:
+            self.terms.setdefault(execution_id, {}).update(dict.fromkeys(sorted(terms), found))
 
     def term_rows(self, *, found: bool) -> list[TermRow]:
         """Returns the terms by which executions are found from now on, or no longer."""
