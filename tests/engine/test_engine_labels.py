@@ -7,23 +7,38 @@ from typing import Any
 import pytest
 from engine_scenarios import HEAD
 
-from noetl_stream.engine.effects import AddTerms
+from noetl_stream.engine.advance import Advanced
+from noetl_stream.engine.effects import AddTerms, DropTerms
+from noetl_stream.engine.evolve.worker_facts import form_fault
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.bounds import bounds_exceeded
-from noetl_stream.model.events import ExecutionFinished, ExecutionRequested, ExecutionStarted
+from noetl_stream.model.events import ExecutionFinished, ExecutionRequested, ExecutionStarted, TaskProcessed
 from noetl_stream.model.labels import MAX_LABELS, MAX_VALUE_CHARS
+from noetl_stream.model.outcome import Outcome
 from noetl_testkit.scenario.scenario import Scenario
 
 
 class Begun(Scenario):
     """An execution of a playbook with these labels, asked for with more; ``terms`` are what it is found by."""
 
-    def __init__(self, written: str, workload: dict[str, Any] | None = None, **asked: Any) -> None:
+    def __init__(
+        self, written: str, workload: dict[str, Any] | None = None, step: str = "tool: { kind: noop }", **asked: Any
+    ) -> None:
         head = HEAD.replace("path: tests/test", f"path: tests/test, labels: {written}")
-        super().__init__(head + "workflow: [ { step: start, tool: { kind: noop } } ]\n")
-        request = ExecutionRequested("request-1", self.plan.digest, self.plan.path, workload or {}, **asked)
-        effects = self.feed(RecordedFact(request)).effects
-        self.terms = {term for effect in effects if isinstance(effect, AddTerms) for term in effect.terms}
+        super().__init__(f"{head}workflow: [ {{ step: start, {step} }} ]\n")
+        self.terms: set[str] = set()
+        self.feed(
+            RecordedFact(ExecutionRequested("request-1", self.plan.digest, self.plan.path, workload or {}, **asked))
+        )
+
+    def feed(self, recorded: RecordedFact) -> Advanced:
+        advanced = super().feed(recorded)
+        for effect in advanced.effects:
+            if isinstance(effect, AddTerms):
+                self.terms |= effect.terms
+            elif isinstance(effect, DropTerms):
+                self.terms -= effect.terms
+        return advanced
 
 
 def started(scenario: Scenario) -> ExecutionStarted:
@@ -72,6 +87,49 @@ def test_a_start_whose_label_cannot_be_made_is_refused_with_the_reason(
 def test_a_label_that_is_null_counts_as_absent() -> None:
     scenario = Begun("{order: '{{ workload.order | default(none) }}', team: a}")
     assert scenario.terms == {"label:team=a"}
+
+
+SETS = (
+    "loop: { in: '{{ workload.states }}', iterator: state }, tool: { kind: noop, args: { state: '{{ iter.state }}' },"
+    " spec: { policy: { rules: [ { else: { then: { do: continue, set_label: { state: '{{ outcome.result.state }}' } } }"
+    " } ] } } }"
+)
+
+
+def test_a_rule_sets_labels_and_the_execution_is_found_by_the_last_value_of_each() -> None:
+    scenario = Begun("{team: shop, state: new}", {"states": ["packed", 7]}, SETS, labels={"ticket": 1})
+    assert scenario.terms == {"label:team=shop", "label:state=new", "label:ticket=1"}
+    scenario.done("start")
+    assert scenario.execution.labels == {"team": "shop", "state": 7, "ticket": 1}
+    assert scenario.terms == {"label:team=shop", "label:state=7", "label:ticket=1"}
+    scenario.take_over()
+
+
+def test_a_label_that_a_rule_sets_to_null_is_gone() -> None:
+    scenario = Begun("{team: shop, state: new}", {"states": [None]}, SETS)
+    scenario.done("start")
+    assert scenario.terms == {"label:team=shop"}
+
+
+@pytest.mark.parametrize(("state", "says"), [(["packed"], "must be a text"), ("x" * 181, "has 181 characters")])
+def test_a_task_fails_whose_rule_sets_what_is_no_label(state: Any, says: str) -> None:
+    scenario = Begun("{}", {"states": [state]}, SETS)
+    scenario.done("start")
+    (finished,) = scenario.facts(ExecutionFinished)
+    assert finished.outcome.error is not None and finished.outcome.error.kind == "expression_error"
+    assert says in finished.outcome.error.message
+    assert scenario.execution.labels == {}
+
+
+def test_a_start_leaves_room_for_the_labels_that_rules_set() -> None:
+    scenario = Begun("{}", {"states": []}, SETS, labels={f"l{number}": 1 for number in range(MAX_LABELS)})
+    (finished,) = scenario.facts(ExecutionFinished)
+    assert finished.outcome.error is not None and "there are 65 labels" in finished.outcome.error.message
+
+
+@pytest.mark.parametrize("labels", [{"a=b": 1}, {"a": [1]}, {"a": "x" * 181}])
+def test_what_a_worker_reports_as_labels_is_looked_at(labels: dict[str, Any]) -> None:
+    assert "is no label" in form_fault(TaskProcessed("task", 1, Outcome("ok"), "continue", set_label=labels))
 
 
 @pytest.mark.parametrize(

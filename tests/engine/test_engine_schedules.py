@@ -56,6 +56,7 @@ class Told:
         self.started: list[str] = []
         self.workloads: list[dict[str, Any]] = []
         self.labels: list[dict[str, Any]] = []
+        self.keys: list[str] = []
         self.cancelled: list[str] = []
         self.register(**terms)
 
@@ -77,6 +78,7 @@ class Told:
                 self.started.append(message.execution_id)
                 self.workloads.append(message.fact.workload)
                 self.labels.append(message.fact.labels)
+                self.keys.append(message.fact.key)
             elif isinstance(message.fact, CancelRequested):
                 self.cancelled.append(message.execution_id)
         for entry in folded.history:
@@ -123,6 +125,20 @@ def test_what_it_starts_has_its_labels() -> None:
     schedule = Told(labels={"team": "shop", "tier": 1})
     schedule.wait(NOW + MINUTE)
     assert schedule.labels == [{"team": "shop", "tier": 1}]
+
+
+@pytest.mark.parametrize(("key", "made"), [(None, ""), (7, "7"), ("of={{ schedule.due[:10] }}", "of=2023-11-14")])
+def test_what_it_starts_has_its_key(key: Any, made: str) -> None:
+    schedule = Told(key=key)
+    schedule.wait(NOW + MINUTE)
+    assert schedule.keys == [made]
+
+
+def test_an_occurrence_whose_key_cannot_be_made_is_skipped_with_the_reason() -> None:
+    schedule = Told(key="{{ schedule.interval }}")
+    schedule.wait(NOW + MINUTE)
+    assert schedule.started == []
+    assert "its key cannot be evaluated: `key` must be text" in schedule.history[1][1]
 
 
 def test_the_id_of_an_execution_follows_from_schedule_and_occurrence() -> None:

@@ -25,8 +25,8 @@ from noetl_stream.errors import (
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, SignalReceived, TokenInjected
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.operations.executions.direct import DESCRIBED_EVENTS, PATIENCE_S
-from noetl_stream.operations.executions.prepare import CheckedText, refuse_workload
+from noetl_stream.operations.executions.direct import DESCRIBED_EVENTS, PATIENCE_S, DirectExecutions
+from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, refuse_workload
 from noetl_stream.ports.operations.executions import (
     LoopCountsDocument,
     RequestIds,
@@ -187,6 +187,16 @@ async def test_waiting_ends_with_the_time(stage: OperationsStage) -> None:
     found = await stage.executions.wait(started.execution_id, 7)
     assert (found.status, found.waits[0].what) == ("waiting", "signal go")
     assert 7 <= stage.clock.monotonic_s() - began_s < 8
+
+
+async def test_for_the_answer_to_a_start_of_a_text_that_was_checked_before_nothing_is_replayed(
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checking = PlaybookChecker(dict, DEFAULT_LIMITS, [CheckedText(digest_of(HEARS), "tests/hears", {})])
+    executions = DirectExecutions(stage.execution_ports, checking, lambda: stage.cluster)
+    monkeypatch.setattr("noetl_stream.engine.replay.replay", None)
+    started = await executions.start(Start(playbook=HEARS), BY)
+    assert (started.status, started.waits) == ("running", None)
 
 
 async def test_an_unknown_execution_is_not_found(stage: OperationsStage) -> None:

@@ -98,7 +98,7 @@ async def test_an_execution_is_found_by_an_input_it_was_given(stage: OperationsS
     assert await found(stage, inputs={"order.id": "A-3"}) == []
 
 
-@pytest.mark.parametrize("empty", [{"failed_step": ""}, {"key": ""}])
+@pytest.mark.parametrize("empty", [{"failed_step": ""}, {"key": ""}, {"worker": ""}])
 async def test_an_empty_word_selects_nothing_rather_than_everything(stage: OperationsStage, empty: Any) -> None:
     await stage.run(REFUND, workload=order("A-1"))
     with pytest.raises(UsageError, match="is empty"):
@@ -115,6 +115,13 @@ async def test_an_execution_is_found_by_the_step_that_failed_it(stage: Operation
     assert failed.failed_step == "charge"
     assert await found(stage, failed_step="charge") == [failed.execution_id]
     assert await found(stage, failed_step="read") == []
+
+
+async def test_an_execution_is_found_by_the_workers_that_ran_it(stage: OperationsStage) -> None:
+    ran = await stage.run(REFUND, workload=order("A-1"))
+    (worker,) = ran.workers
+    assert await found(stage, worker=worker) == [ran.execution_id]
+    assert await found(stage, worker="worker-other-1-0") == []
 
 
 async def test_an_execution_is_found_by_how_long_it_took(stage: OperationsStage) -> None:

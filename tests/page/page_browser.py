@@ -32,6 +32,16 @@ WATCH_SHIFTS: Final = """() => {
 """Keeps what moves on the page, though nobody has moved it."""
 
 
+MOST_SHIFT: Final = 0.02
+SUM_SHIFTS: Final = """() => {
+  window.shift = 0
+  new PerformanceObserver((list) => {
+    for (const one of list.getEntries()) if (!one.hadRecentInput) window.shift += one.value
+  }).observe({ type: 'layout-shift', buffered: true })
+}"""
+"""Adds up how far things move on the page, though nobody has moved them."""
+
+
 def placed(said: Any) -> str:
     """What the browser says, and of which address."""
     return f"{said.text} {said.location.get('url', '')}"

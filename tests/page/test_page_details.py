@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from gateway_playbooks import LOOP
 from page_browser import Visit, expect, needs_browser, visiting
 from page_stage import EVIL, Shown
+
+from noetl_stream.ports.operations.executions import Start
 
 pytestmark = needs_browser
 
@@ -55,6 +59,87 @@ async def test_the_numbers_of_groups_stand_under_their_heads(shown: Shown) -> No
             if await inner.count():
                 right = [one["x"] + one["width"] for one in (await box(head), await box(inner))]
                 assert abs(right[0] - 16 - right[1]) < 2, right
+        assert visit.complaints == []
+
+
+async def test_the_time_of_a_line_is_whole_on_a_large_screen_and_a_clock_on_a_phone(shown: Shown) -> None:
+    for width, expected in ((1280, r"^\w{3} \d+ \d\d:\d\d:\d\d\.\d{3}$"), (390, r"^\d\d:\d\d:\d\d$")):
+        async with visiting(width=width) as visit:
+            await shown.sign_in(visit, shown.screens["logs"])
+            cell = visit.page.get_by_role("table", name="Log").get_by_role("cell").first
+            await cell.locator("time").wait_for()
+            assert re.match(expected, await cell.inner_text())
+            assert await cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+            assert visit.complaints == []
+
+
+async def test_what_has_not_ended_goes_on_by_the_clock(shown: Shown) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await shown.sign_in(visit)
+        await page.clock.install()
+        await shown.open(visit, shown.screens["waiting"])
+        found = page.locator("header.execution .facts div").filter(has_text="Duration").locator("dd")
+        await expect(found).to_have_text(re.compile(r"\d s$"))
+        await page.clock.fast_forward("02:00:00")
+        await expect(found).to_have_text(re.compile(r"^2 h \d min$"))
+        assert visit.complaints == []
+
+
+async def test_the_key_and_the_labels_of_an_execution_lead_to_all_that_have_them(shown: Shown) -> None:
+    order = {"key": "order A-9", "labels": {"ticket": "T 17"}}
+    await shown.stage.operations.executions.start(Start(playbook=LOOP, **order), "token:local")
+    async with visiting() as visit:
+        page = visit.page
+        await shown.sign_in(visit, "/?q=path:tests/loop")
+        for name, word in (("order A-9", 'key:"order A-9"'), ("ticket=T 17", 'label:"ticket=T 17"')):
+            await page.locator(".executions .row.link").first.get_by_role("link").click()
+            await page.get_by_role("link", name=name).click()
+            await expect(page.get_by_label("Filter executions")).to_have_value(word)
+            await expect(page.locator(".executions .row.link")).to_have_count(1)
+        assert visit.complaints == []
+
+
+async def test_a_warning_leads_to_what_it_is_about(shown: Shown) -> None:
+    async with visiting() as visit:
+        await shown.sign_in(visit, "/system")
+        await visit.page.locator(".alarm-list").get_by_role("link", name="Triggers").click()
+        await visit.page.get_by_role("region", name="Triggers").get_by_text("team/pushes", exact=True).wait_for()
+        assert visit.complaints == []
+
+
+def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
+    """Whether two boxes have more than their edges in common, which those of letters are higher than."""
+    edge = 2
+    return all(
+        one[at] + edge < other[at] + other[size] and other[at] + edge < one[at] + one[size]
+        for at, size in (("x", "width"), ("y", "height"))
+    )
+
+
+async def test_marks_of_a_graph_cover_no_name(shown: Shown) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await shown.sign_in(visit)
+        for screen in ("waiting", "steps", "loop"):
+            await shown.open(visit, shown.screens[screen])
+            marks, names = page.locator(".graph .marks > *"), page.locator(".graph g:not(.marks, .badge) > text")
+            await marks.first.wait_for()
+            found = [await box(one) for one in await names.all()]
+            assert len(found) > 2
+            for mark in [await box(one) for one in await marks.all()]:
+                assert not [name for name in found if overlap(mark, name)]
+        assert visit.complaints == []
+
+
+async def test_a_phone_has_all_places_in_one_line_and_every_act_within_reach(shown: Shown) -> None:
+    async with visiting(width=390, height=844) as visit:
+        page = visit.page
+        await shown.sign_in(visit, shown.screens["limits"])
+        places = await page.get_by_role("navigation", name="Main").get_by_role("link").all()
+        assert len({(await box(one))["y"] for one in places if await one.is_visible()}) == 1
+        act = await box(page.get_by_role("button", name="Cancel").first)
+        assert act["x"] + act["width"] <= 390
         assert visit.complaints == []
 
 

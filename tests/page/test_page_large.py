@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import pytest_asyncio
 from gateway_stage import GatewayStage
-from page_browser import Visit, expect, needs_browser, visiting
+from page_browser import MOST_SHIFT, SUM_SHIFTS, Visit, expect, needs_browser, visiting
 from page_stage import Shown
+from page_tracing import costing
 
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.settings.gateway_settings import GatewayLimits
@@ -20,10 +21,10 @@ COUNT = 500
 PARALLEL = 20
 """So many of the steps run beside each other, after the others."""
 
+LONGEST_TASK_MS = 50
 MOST_ELEMENTS = 1_200
 """Of the whole page: with all 500 steps it would have five times as many."""
 
-MOST_SHIFT = 0.02
 HEAD = """
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -34,13 +35,6 @@ workflow:
 
 TO_THE_LAST_LINE = "box => box.scrollTo(0.4 * box.scrollWidth - box.clientWidth / 2, box.scrollHeight)"
 """The graph is broken into lines: the last one, which ends with the steps side by side, is not full."""
-
-SUM_SHIFTS = """() => {
-  window.shift = 0
-  new PerformanceObserver((list) => {
-    for (const one of list.getEntries()) if (!one.hadRecentInput) window.shift += one.value
-  }).observe({ type: 'layout-shift', buffered: true })
-}"""
 
 
 def large() -> str:
@@ -145,3 +139,24 @@ async def test_events_of_one_second_differ_by_their_milliseconds(opened: Large) 
     await page.goto(f"{opened.shown.stage.url}{opened.address}/events")
     times = page.get_by_role("table", name="Events").locator(".row.link time")
     await expect(times.first).to_have_text(re.compile(r"\d\d:\d\d:\d\d\.\d{3}$"))
+
+
+async def test_no_task_of_the_main_thread_takes_long_while_it_is_opened_and_drawn(opened: Large) -> None:
+    page, url = opened.visit.page, opened.shown.stage.url
+    async with costing(opened.visit) as cost:
+        for place, drawn in (("", "s0: done"), ("/timeline", "Details")):
+            await page.goto(url + opened.address)
+            await page.locator(".reading").wait_for(state="detached")
+            async with cost.tasks() as tasks:
+                await page.goto(url + opened.address + place)
+                await page.get_by_role("button", name=drawn).wait_for()
+                await page.locator(".reading").wait_for(state="detached")
+                if place:
+                    await page.get_by_role("button", name="Details").click()
+                    await page.get_by_text(re.compile(r"1,\d\d\d rows")).wait_for()
+                    for key in ("+", "+", "ArrowRight", "-", "0"):
+                        await page.get_by_role("region", name="Timeline").press(key)
+                else:
+                    await page.get_by_role("button", name="Fit").click()
+                    await page.get_by_role("region", name="Graph").locator("canvas").wait_for()
+            assert tasks[0] < LONGEST_TASK_MS, tasks[:5]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
-from page_browser import expect, needs_browser, visiting
+from page_browser import MOST_SHIFT, SUM_SHIFTS, expect, needs_browser, visiting
 from page_stage import Shown
 
 pytestmark = needs_browser
@@ -45,6 +46,26 @@ async def test_a_slow_line_shows_where_things_will_be_at_each_step(shown: Shown)
         await page.get_by_role("link", name="team/nightly").wait_for()
         await expect(skeleton).to_have_count(0)
         await going
+
+
+PATIENT = "const set = setTimeout; setTimeout = (act, ms) => set(act, ms === 1000 ? 60000 : ms)"
+"""However slow this machine is, the page waits for the answer to why."""
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["wide", "phone"])
+@pytest.mark.parametrize("name", ["waiting", "failed"])
+async def test_nothing_moves_when_it_is_said_why(name: str, size: tuple[int, int], shown: Shown) -> None:
+    width, height = size
+    async with visiting(width=width, height=height) as visit:
+        page = visit.page
+        await shown.sign_in(visit)
+        await page.add_init_script(f"({SUM_SHIFTS})(); {PATIENT}")
+        address = shown.screens["waiting"] if name == "waiting" else f"/executions/{shown.ids['fails']}"
+        await page.goto(shown.stage.url + address)
+        await page.get_by_role("region", name="Why").wait_for()
+        await page.get_by_role("table", name="Step runs").locator(".row.link").first.wait_for()
+        await page.get_by_role("button", name=re.compile("^(start|decide): ")).first.wait_for()
+        assert await page.evaluate("shift") < MOST_SHIFT
 
 
 SCREENS = (

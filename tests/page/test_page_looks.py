@@ -151,7 +151,7 @@ async def test_what_strangers_wrote_is_text_and_nothing_else(shown: Shown) -> No
             "/playbooks/team%2Fhostile/edit",
             *("/schedules?open=team%2Feach-month", f"/triggers?open={quote(LONG_PATH, '')}"),
             *(f"/triggers?open={quote(LONG_PATH, '')}&event={number}" for number in (1, 2, 3)),
-            *(f"/system/dead-letters?open={shown.ids['letter']}", "/system/credentials?open=evil", "/system/audit"),
+            *(f"/system/dead-letters?open={shown.ids['letter']}", "/system/credentials?open=evil"),
             f"/system/audit?operation={READ}&target=evil",
         ]
         named = [
@@ -159,6 +159,7 @@ async def test_what_strangers_wrote_is_text_and_nothing_else(shown: Shown) -> No
             f"{hostile}/timeline",
             "/?q=path:%22<img src=x onerror=window.evil=1>%22",
             f"{fails}/events",
+            "/system/audit",  # what others did since may fill the screen
         ]
         for path in (*written, *named):
             await shown.open(visit, path)

@@ -1,4 +1,4 @@
-"""`set_shared`, and how it combines with `set_ctx` (LANGUAGE §5, §6)."""
+"""`set_shared`, how it combines with `set_ctx`, and `set_label` (LANGUAGE §5, §6)."""
 
 from __future__ import annotations
 
@@ -90,3 +90,16 @@ def test_a_key_is_written_one_way_in_the_whole_playbook(together: bool) -> None:
 def test_a_key_may_be_shared_by_several_steps_and_operations() -> None:
     steps = step("set_shared: { total: { op: count } }") + step("set_shared: { total: { op: add, value: 2 } }", "end")
     assert [code for code in codes(workflow(steps)) if code != "unreachable_step"] == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        ('acme/order: "{{ outcome.result }}", tier: 1, gone: null', []),
+        ("'a=b': 1", ["the name of label `a=b` must have 1 to 64 characters, and no `=`"]),
+        ("rows: [1]", ["label `rows` must be a text, a number, a boolean or null"]),
+    ],
+)
+def test_a_rule_may_set_what_may_be_a_label(labels: str, says: list[str]) -> None:
+    text = workflow(step(f"set_label: {{ {labels} }}"))
+    assert [one.message for one in checked(text).diagnostics if one.severity == "error"] == says

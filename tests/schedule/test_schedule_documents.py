@@ -34,6 +34,7 @@ ALL = """playbook: /shop/orders
 version: '1.0'
 workload: { mode: nightly }
 labels: { team: shop, tier: 1 }
+key: "night={{ schedule.due }}"
 cron: [ "0 2 * * MON-FRI", "*/30 0 3 * * SAT" ]
 timezone: Europe/Berlin
 jitter: 5m
@@ -76,6 +77,7 @@ def test_every_key_of_a_schedule_is_read() -> None:
     assert (read_one.name, read_one.path, read_one.version) == ("nightly", "shop/nightly", "2")
     assert (read_one.call.path, read_one.call.version, read_one.workload) == ("shop/orders", "1.0", {"mode": "nightly"})
     assert read_one.terms.labels == {"team": "shop", "tier": 1}
+    assert read_one.terms.key == "night={{ schedule.due }}"
     assert read_one.recurrence.cron == ("0 2 * * MON-FRI", "*/30 0 3 * * SAT")
     assert read_one.recurrence.exclude == {date(2026, 12, 25)}
     assert (read_one.overlap, read_one.missed) == ("queue_one", "all")
@@ -170,6 +172,8 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
         (NIGHTLY + "\nworkload: { a: '{{ ctx.x }}' }", (8, 22), "namespace_not_here", "not available here"),
         (NIGHTLY + "\nworkload: { a: '{{ schedule.du }}' }", (8, 18), "unknown_name", "did you mean `schedule.due`?"),
         (NIGHTLY + "\nworkload: { a: '{{ schedule.due | date_trunc(7) }}' }", (8, 18), "unknown_name", "takes a unit"),
+        (NIGHTLY + "\nkey: '{{ schedule.interval }}'", (8, 8), "invalid_value", "`key` must be text"),
+        (NIGHTLY + "\nkey: '{{ ctx.x }}'", (8, 12), "namespace_not_here", "not available here"),
         (NIGHTLY + "\nlabels: { a: '{{ x }}' }", (8, 11), "template_not_rendered", "`labels` of a schedule"),
         (NIGHTLY + "\nlabels: { a: [ 1 ] }", (8, 11), "invalid_value", "label `a` must be a text"),
         (NIGHTLY + "\nlabels: night", (8, 11), "wrong_type", "must be a mapping"),

@@ -10,6 +10,7 @@ from noetl_stream.model.events import CancelRequested, CtxPatched, InterventionF
 from noetl_stream.model.json import codec
 from noetl_testkit.simulation.work import JOBS
 
+BESIDE = "execution-beside"
 LARGE = "x" * 70_000
 ASKED: dict[str, tuple[InterventionFact, str]] = {
     "another version": (CtxPatched("ask", patch={"k": 1}, expected_version=99), "version_mismatch"),
@@ -58,6 +59,16 @@ async def test_a_start_with_a_broken_playbook_is_refused_with_a_code(stage: Stag
     await stage.ended(EXECUTION)
     row = await stage.store.real.request(EXECUTION, "request-1")
     assert row is not None and codec.decode_json(row.answer)["code"] == "invalid_playbook"
+
+
+async def test_a_start_whose_unique_key_is_taken_is_refused_with_a_code(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    for execution_id in (EXECUTION, BESIDE):
+        await stage.request(execution_id, f"request-{execution_id}", ONE_STEP, key="order=1", unique=True)
+        await stage.ended(execution_id)
+    row = await stage.store.real.request(BESIDE, f"request-{BESIDE}")
+    assert row is not None and codec.decode_json(row.answer)["code"] == "key_taken"
 
 
 async def test_a_second_start_of_the_same_id_is_refused_with_a_code(stage: Stage) -> None:

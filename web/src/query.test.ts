@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ALL, queryOf, refusedWords, withStatus, withWords } from './query'
+import { ALL, queryOf, refusedWords, withStatus, withWords, wordOf } from './query'
 
 const NOW = Date.UTC(2026, 0, 2)
 
@@ -17,9 +17,9 @@ test('a line names statuses, a path, labels, words of the error and an age', () 
 })
 
 test('a line names what an execution was given, where it failed and how long it took', () => {
-  const { filter, faults } = queryOf('key:order=A-1 input:order.id=A-1 input:"name=Ann B" failed-step:charge longer-than:15m', NOW)
+  const { filter, faults } = queryOf('key:order=A-1 input:order.id=A-1 input:"name=Ann B" failed-step:charge worker:w1 longer-than:15m', NOW)
   expect(faults).toEqual([])
-  expect(filter).toEqual({ ...ALL, key: 'order=A-1', input: ['order.id=A-1', 'name=Ann B'], failed_step: 'charge', longer_than: '15m' })
+  expect(filter).toEqual({ ...ALL, key: 'order=A-1', input: ['order.id=A-1', 'name=Ann B'], failed_step: 'charge', worker: 'w1', longer_than: '15m' })
 })
 
 test.each(['2026-12-20', '2026-12', '2026-12-01..2026-12-20', '2026-12-01..', '..2026-12-20T02:30'])('%s is when executions were due', (due) => {
@@ -72,4 +72,9 @@ test('words are set, replaced and taken out', () => {
   expect(withWords('path:a since:2h status:failed', { since: '1h', until: '' })).toBe('path:a status:failed since:1h')
   expect(withWords('path:a since:2h until:1h', { since: '', until: '' })).toBe('path:a')
   expect(withWords('', { path: 'a b' })).toBe('path:"a b"')
+})
+
+test('a value is written as a word that means it', () => {
+  for (const value of ['order=A-1', 'name=Ann B', 'a=']) expect(queryOf(wordOf('label', value), NOW).filter.label).toEqual([value])
+  expect(wordOf('key', 'say "hi"')).toBe('')
 })

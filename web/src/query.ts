@@ -11,6 +11,7 @@ export interface Filter {
   key: string | null
   input: string[]
   failed_step: string | null
+  worker: string | null
   error: string | null
   longer_than: string | null
   due: string | null
@@ -26,6 +27,7 @@ export const ALL: Readonly<Filter> = {
   key: null,
   input: [],
   failed_step: null,
+  worker: null,
   error: null,
   longer_than: null,
   due: null,
@@ -62,6 +64,7 @@ export const NAMES: Record<string, string> = {
   key: 'order=A-1005',
   input: 'order.id=A-1005',
   'failed-step': 'charge',
+  worker: 'worker-shop-1-7-ab12cd34',
   error: '"timed out"',
   'longer-than': '15m',
   due: '2026-12-20',
@@ -125,6 +128,7 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
     }
     case 'path':
     case 'key':
+    case 'worker':
     case 'error':
       filter[name] = value
       return ''
@@ -162,12 +166,18 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
   }
 }
 
+/** A word of the line; nothing if the line has no way to write this value. */
+export function wordOf(name: string, value: string): string {
+  if (value.includes('"')) return ''
+  return `${name}:${/\s/.test(value) ? `"${value}"` : value}`
+}
+
 /** The line with other words of these names, or without any. */
 export function withWords(text: string, given: Record<string, string>): string {
   const { words } = queryOf(text, 0)
   const kept = words.filter((word) => !(word.name in given)).map((word) => text.slice(word.from, word.to))
   const added = Object.entries(given).filter(([, value]) => value !== '')
-  return [...kept, ...added.map(([name, value]) => `${name}:${/\s/.test(value) ? `"${value}"` : value}`)].join(' ')
+  return [...kept, ...added.map(([name, value]) => wordOf(name, value)).filter(Boolean)].join(' ')
 }
 
 /** The line with or without one status. */

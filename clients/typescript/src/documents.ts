@@ -180,6 +180,7 @@ export interface BulkRerunRequest {
   key?: string | null
   input?: string[]
   failed_step?: string | null
+  worker?: string | null
   longer_than?: string | null
   due?: string | null
   ids?: string[] | null
@@ -202,6 +203,7 @@ export interface BulkRetryRequest {
   key?: string | null
   input?: string[]
   failed_step?: string | null
+  worker?: string | null
   longer_than?: string | null
   due?: string | null
   ids?: string[] | null
@@ -515,6 +517,7 @@ export interface Execution {
   key?: string | null
   inputs?: Record<string, unknown>
   failed_step?: string | null
+  workers?: string[]
   due?: string | null
   result: unknown
   ctx: Record<string, unknown>
@@ -810,6 +813,7 @@ export interface ListedExecution {
   key?: string | null
   inputs?: Record<string, unknown>
   failed_step?: string | null
+  workers?: string[]
   due?: string | null
 }
 
@@ -1185,6 +1189,7 @@ export interface SelectionRequest {
   key?: string | null
   input?: string[]
   failed_step?: string | null
+  worker?: string | null
   longer_than?: string | null
   due?: string | null
   ids?: string[] | null

@@ -125,7 +125,8 @@ class ParquetArchive:
         Raises:
             NotFound: there is no archive at this place.
         """
-        if chosen.searches_values or (chosen.failed_step, chosen.longer_than_s, chosen.due) != (None, None, None):
+        searched = (chosen.failed_step, chosen.worker, chosen.longer_than_s, chosen.due)
+        if chosen.searches_values or searched != (None, None, None, None):
             raise UsageError("an archive has no index of that", hint="use --status, --path, --older-than")
         query = """
             select arg_max(listed, position) from given

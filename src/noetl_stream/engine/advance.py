@@ -40,7 +40,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.events.composite import TokenPassed
 from noetl_stream.model.ids import command_of, step_run_of
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.status import Rejection
+from noetl_stream.model.status import Rejection, RejectionCode
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
@@ -120,11 +120,13 @@ class Advanced(msgspec.Struct, frozen=True, gc=False):
 
 
 class InvalidPlan(NamedTuple):
-    """Stands in for a plan: the requested playbook cannot run for this reason. ``kind`` is that of the error."""
+    """Stands in for a plan: the requested playbook cannot run for this reason. ``kind`` is that of the error, and the
+    code of the answer.
+    """
 
     reason: str
     diagnostics: list[dict[str, Any]]
-    kind: str = "invalid_playbook"
+    kind: RejectionCode = "invalid_playbook"
 
 
 class Unloaded:
@@ -233,7 +235,7 @@ def _has_no_consequences(before: Execution | None, state: Execution, fact: Fact)
     """Whether the fact, like most reports, has no consequences in the state, which was quiescent before it."""
     if type(fact) is events.TaskProcessed:
         slots_end = before is None or before.slots is not state.slots
-        return not (fact.set_ctx or fact.set_shared or slots_end)
+        return not (fact.set_ctx or fact.set_shared or fact.set_label or slots_end)
     return type(fact) is events.TaskStarted
 
 

@@ -34,7 +34,15 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.model.search_terms import due_terms, error_terms, input_terms, key_terms, label_terms, step_terms
+from noetl_stream.model.search_terms import (
+    due_terms,
+    error_terms,
+    input_terms,
+    key_terms,
+    label_terms,
+    step_terms,
+    worker_terms,
+)
 from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan
@@ -81,6 +89,12 @@ class AddTerms(msgspec.Struct, frozen=True, gc=False):
     terms: frozenset[str]
 
 
+class DropTerms(msgspec.Struct, frozen=True, gc=False):
+    """Make the execution no longer searchable by these terms."""
+
+    terms: frozenset[str]
+
+
 class UseObject(msgspec.Struct, frozen=True, gc=False):
     """Record that the journal references a result stored by another execution."""
 
@@ -107,6 +121,7 @@ Effect = (
     | SetTimer
     | DropTimer
     | AddTerms
+    | DropTerms
     | UseObject
     | InheritSecrets
     | AnswerStart
@@ -138,10 +153,20 @@ def effects_of(
             effects += rule(plan, after, fact, position)
     if before is None or before.timers is not after.timers:
         effects += _timers(before, after)
+    if before is not None and before.labels is not None and before.labels is not after.labels:
+        effects += _terms(before.labels, after.labels or {})
+    if before is not None and before.workers is not after.workers:
+        effects.append(AddTerms(frozenset(worker_terms(after.workers[len(before.workers) :]))))
     if (before is None or before.request is not None) and after.request is None and after.parent is None:
         # A rerun is answered once it is clear whether it can start.
         effects.append(AnswerStart(after.refused))
     return effects
+
+
+def _terms(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Effect]:
+    had, has = label_terms(before), label_terms(after)
+    if had != has:
+        yield from (DropTerms(frozenset(had - has)), AddTerms(frozenset(has - had)))
 
 
 def _timers(before: Execution | None, after: Execution) -> Iterator[Effect]:

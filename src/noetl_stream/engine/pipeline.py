@@ -17,6 +17,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.events import EvaluatedGuard, Path, SharedValue, TaskProcessed
 from noetl_stream.model.ids import derive
 from noetl_stream.model.json import codec
+from noetl_stream.model.labels import label_fault
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -129,6 +130,7 @@ def _apply(task: TaskPlan, rule: RulePlan, index: int, ran: TaskProcessed, scope
         set_iter=template.render_each(rule.set_iter, scope),
         set_vars=template.render_each(rule.set_vars, scope),
         set_shared=_contributions(rule.set_shared, scope),
+        set_label=_labels(rule.set_label, scope),
     )
     if rule.do == "retry":
         return replace(applied, delay_s=_delay_s(rule, ran, scope, seed))
@@ -146,6 +148,16 @@ def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, S
     for one in shared.values():
         check_shared(one)
     return shared
+
+
+def _labels(templates: Mapping[str, template.Template], scope: Scope) -> dict[str, Any]:
+    """The labels that the rule sets, checked here: one that is too long fails its task, never the fold."""
+    if not templates:
+        return {}
+    labels = template.render_each(templates, scope)
+    if fault := label_fault(labels):
+        raise ExpressionError(f"set_label: {fault}")
+    return labels
 
 
 def _most_attempts(rule: RulePlan, scope: Scope) -> int:

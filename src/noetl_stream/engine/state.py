@@ -232,7 +232,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
     ``schemas`` are the digests of the schemas that its playbook names, by address. ``labels`` are ``None`` if they are
-    those that stand in its playbook.
+    those that stand in its playbook. It is found by its ``labels``, ``key`` and ``inputs``, and by the first
+    ``workers`` that ran its steps.
 
     ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
     ``ctx_notice`` what is still to be reported of a task's patch. ``requests`` are the client requests taken so far.
@@ -330,6 +331,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     labels: dict[str, Any] | None = None
     key: str = ""
     inputs: dict[str, Any] = {}
+    workers: tuple[str, ...] = ()
     due: str = ""
     execution: dict[str, Any] = {}
     requested_ms: int = 0

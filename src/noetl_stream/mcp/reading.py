@@ -103,6 +103,7 @@ class ExecutionsWanted(OfList):
         dict[str, str], Field(default_factory=dict, description="Of its start, by path: order.id. All must hold.")
     ]
     failed_step: Annotated[str | None, Field(max_length=256, description="The step that failed.")] = None
+    worker: Annotated[str | None, Field(max_length=64, description="A worker that ran one of its steps.")] = None
     longer_than_s: Annotated[float | None, Field(ge=1, description="Ended, after at least so many seconds.")] = None
     due: Annotated[
         str | None, Field(max_length=64, description="Due then, by its schedule: 2026-12-20, 2026-12-01..2026-12-20.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final
 
 from noetl_stream.model.json import codec
@@ -20,6 +21,9 @@ MAX_KEY_CHARS: Final = 256
 MAX_UNIQUE_BYTES: Final = 512
 """The most bytes of a unique key, which with the path of the playbook must fit into an index."""
 
+LOST_AFTER_S: Final = 600.0
+"""How long after the claim of a unique key its execution may not have been stored, until another may take the key."""
+
 MAX_VALUE_CHARS: Final = 180
 """The most characters of the value of a label as text, so that it is indexed whole."""
 
@@ -30,6 +34,15 @@ _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 def label_text(value: Any) -> str:
     """The value of a label as text, as filters compare it: ``1`` is ``"1"``, ``true`` is ``"true"``."""
     return value if isinstance(value, str) else codec.encode(value).decode()
+
+
+KEY_FORM: Final = f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters, none of them NUL"
+
+
+def key_text(value: Any) -> str:
+    """A rendered business key as text; ``""`` if it has not :data:`KEY_FORM`."""
+    text = value if isinstance(value, str) else codec.encode(value).decode() if isinstance(value, int) else ""
+    return "" if len(text) > MAX_KEY_CHARS or _UNSTORABLE.search(text) else text
 
 
 def key_fault(key: str, *, unique: bool) -> str:
@@ -43,6 +56,12 @@ def key_fault(key: str, *, unique: bool) -> str:
     if unique and len(key.encode()) > MAX_UNIQUE_BYTES:
         return f"its unique key has {len(key.encode())} bytes of UTF-8; the limit is {MAX_UNIQUE_BYTES}"
     return ""
+
+
+def with_labels(labels: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """``labels`` with ``more`` over them, as far as there is room for their names."""
+    merged = {**labels, **more}
+    return merged if len(merged) <= MAX_LABELS else dict(islice(merged.items(), MAX_LABELS))
 
 
 def label_fault(labels: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ rare, frequent, new or old the term is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -28,6 +28,9 @@ MAX_INPUTS: Final = 32
 
 MAX_INPUT_CHARS: Final = 128
 """The most characters of the path or the value of an indexed input; one with a longer value is not indexed."""
+
+MAX_WORKERS: Final = 32
+"""How many of the workers that ran steps of an execution are indexed, the first ones."""
 
 LONGER_THAN_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800)
 """The durations that have a term each: one row for each that an execution exceeded, so none for most."""
@@ -80,6 +83,11 @@ def input_terms(inputs: Mapping[str, Any]) -> set[str]:
 def step_terms(step: str) -> set[str]:
     """The term of the step that failed; none if it is empty."""
     return {f"step:{step}"} if step else set()
+
+
+def worker_terms(workers: Iterable[str]) -> set[str]:
+    """The terms of the workers that ran its steps, by name."""
+    return {f"worker:{name}" for name in workers}
 
 
 class DueRange(NamedTuple):

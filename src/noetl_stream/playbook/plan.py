@@ -89,6 +89,7 @@ class RulePlan(msgspec.Struct, frozen=True):
     set_iter: Mapping[str, Template] = msgspec.field(default_factory=dict)
     set_vars: Mapping[str, Template] = msgspec.field(default_factory=dict)
     set_shared: Mapping[str, SharedPlan] = msgspec.field(default_factory=dict)
+    set_label: Mapping[str, Template] = msgspec.field(default_factory=dict)
 
 
 class PolicyPlan(msgspec.Struct, frozen=True):
@@ -260,7 +261,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
     some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
-    ``metadata.labels``, scalars by name, as written; ``label_templates`` those that are rendered at a start.
+    ``metadata.labels``, scalars by name, as written; ``label_templates`` those that are rendered at a start,
+    ``set_labels`` the names of those that rules set.
     ``schemas`` are the digests, by address, of the schemas it names in the catalog; empty until an execution is about
     to start. ``keys`` says whose the keys of its limits are, from then on.
     ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
@@ -285,6 +287,7 @@ class Plan(msgspec.Struct, frozen=True):
     reaches: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     labels: Mapping[str, Any] = msgspec.field(default_factory=dict)
     label_templates: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    set_labels: frozenset[str] = frozenset()
     schemas: Mapping[str, str] = msgspec.field(default_factory=dict)
     priority: int | None = None
     format: int = FORMAT

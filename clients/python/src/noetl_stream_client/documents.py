@@ -612,10 +612,11 @@ class EventPage(Document, frozen=True, kw_only=True):
 
 class Execution(Document, frozen=True, kw_only=True):
     """An execution. A `result` that is kept by reference is `{"$reference": …}`: `…/result` has it. `steps` and
-    `waits` are null where the journal is long: `…/steps` and `…/why` have them. `discarded` and `warnings` have
-    the first 100 each, and are null where the journal is long and the execution has not ended. Without a start
-    `priority` is the one asked for, and `workload` null. A large `workload` is `{"$large": …}`: the event
-    `execution.started` has it. `already`: a start with a unique key found it, and started nothing.
+    `waits` are null where the journal is long, and `waits` may be in the answer to a start: `…/steps` and `…/why`
+    have them. `discarded` and `warnings` have the first 100 each, and are null where the journal is long and the
+    execution has not ended. Without a start `priority` is the one asked for, and `workload` null. A large
+    `workload` is `{"$large": …}`: the event `execution.started` has it. `already`: a start with a unique key
+    found it, and started nothing.
     """
 
     execution_id: str
@@ -632,6 +633,7 @@ class Execution(Document, frozen=True, kw_only=True):
     key: str | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     failed_step: str | None = None
+    workers: list[str] = field(default_factory=list)
     due: str | None = None
     result: Any
     ctx: dict[str, Any]
@@ -1035,6 +1037,7 @@ class ListedExecution(Document, frozen=True, kw_only=True):
     key: str | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     failed_step: str | None = None
+    workers: list[str] = field(default_factory=list)
     due: str | None = None
 
 

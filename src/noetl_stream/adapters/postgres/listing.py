@@ -84,6 +84,10 @@ class Listing(DatabasePort):
         rows = await self._database.fetch_statement(compile_statement(text), values)
         return [ListedExecution(*row) for row in rows]
 
+    async def listed_executions(self, execution_ids: Collection[str]) -> dict[str, ListedExecution]:
+        found = await self._rows(ListedExecution, "listed_executions", execution_ids=list(execution_ids))
+        return {one.execution_id: one for one in found}
+
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
         ids, edges = _range(wanted, None), list(key.edges)
         if edges:

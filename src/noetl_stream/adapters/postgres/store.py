@@ -29,6 +29,7 @@ from noetl_stream.errors import Fenced, NotReady
 from noetl_stream.model.events.composite import with_composites
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.json import codec
+from noetl_stream.model.labels import LOST_AFTER_S
 from noetl_stream.model.search_terms import (
     due_terms,
     duration_terms,
@@ -37,12 +38,12 @@ from noetl_stream.model.search_terms import (
     key_terms,
     label_terms,
     step_terms,
+    worker_terms,
 )
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.stores.cursors import Cursor, Repair
 from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
 from noetl_stream.ports.stores.store import (
-    LOST_AFTER_S,
     ExecutionRow,
     FedEvent,
     FeedFloor,
@@ -312,6 +313,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
             pass
         terms = label_terms(codec.decode_json(row.labels)) | key_terms(row.key) | step_terms(row.failed_step)
         terms |= input_terms(codec.decode_json(row.inputs)) | due_terms(row.due)
+        terms |= worker_terms(codec.decode_json(row.workers))
         if row.finished_ms is not None:
             terms |= duration_terms(row.finished_ms - row.started_ms)
         if row.error is not None:

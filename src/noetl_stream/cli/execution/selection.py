@@ -30,6 +30,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     key: str | None
     inputs: tuple[str, ...]
     failed_step: str | None
+    worker: str | None
     longer_than_s: float | None
     due: str | None
     error: str | None
@@ -54,6 +55,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             key=self.key,
             inputs=labels_of(self.inputs, "--input"),
             failed_step=self.failed_step,
+            worker=self.worker,
             longer_than_s=self.longer_than_s,
             due=self.due,
         )
@@ -105,6 +107,7 @@ filter_options = bundled(
             help="Match this input, e.g. order.id=7; repeatable.",
         ),
         click.option("--failed-step", metavar="STEP", help="Match executions that failed in this step."),
+        click.option("--worker", metavar="NAME", help="Match executions a step of which ran on this worker."),
         click.option(
             "--longer-than",
             "longer_than_s",

@@ -41,7 +41,7 @@ from noetl_stream.model.events import CancelRequested, Origin
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 from noetl_stream.model.status import Rejection
-from noetl_stream.playbook.schedule.schedule_workload import Unrenderable, render_workload
+from noetl_stream.playbook.schedule.schedule_workload import Unrenderable, render_key, render_workload
 from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view
 from noetl_stream.schedule.recurrence import Recurrence, jitter_of
 from noetl_stream.zones import iso_in, zone_named
@@ -311,10 +311,16 @@ class _Turn:
             except Unrenderable as error:
                 self.skip(one, f"its workload cannot be evaluated: {error}")
                 return
+            try:
+                key = render_key(state.terms.key, partial(_view, state, one))
+            except Unrenderable as error:
+                self.skip(one, f"its key cannot be evaluated: {error}")
+                return
             started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
             self.state = replace(state, running=(*state.running, started))
             origin = Origin(self.given.aggregate_id, SCHEDULE, state.path, one.number)
-            given: dict[str, Any] = {"workload": workload, "labels": state.terms.labels, "due": _shown_due(state, one)}
+            given: dict[str, Any] = {"workload": workload, "labels": state.terms.labels, "key": key}
+            given["due"] = _shown_due(state, one)
             self.messages.append(start(state, one.own_id, origin, cause="occurrence", found=found, **given))
             self._note(started, "started")
 

@@ -15,12 +15,12 @@ from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, re
 def labels_of(
     plan: Plan, state: Execution, request: ExecutionRequested, workload: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The labels of an execution; ``None`` if they are those that stand in its playbook.
+    """The labels of an execution; ``None`` if they are those that stand in its playbook, and no rule sets others.
 
     Raises:
         ExpressionError: one cannot be rendered, or they exceed their bounds.
     """
-    if not plan.label_templates and not request.labels:
+    if not (plan.label_templates or plan.set_labels or request.labels):
         return None
     names = {"workload": workload, "execution_id": state.execution_id, "execution": state.execution}
     scope = Scope(names, {}, plan.limits, Budget(plan.limits.max_inline_operations))
@@ -29,6 +29,6 @@ def labels_of(
     except OverBudget:
         raise ExpressionError("the labels cost more than a decision may spend: make them plainer") from None
     labels = {**plan.labels, **rendered, **request.labels}
-    if fault := label_fault(labels):
+    if fault := label_fault({**dict.fromkeys(plan.set_labels), **labels}):
         raise ExpressionError(fault)
     return labels

@@ -34,8 +34,10 @@ from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.events.composite import MAX_TASKS, StepRan
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.json import codec
+from noetl_stream.model.labels import label_fault, with_labels
 from noetl_stream.model.messages import Progress, path_key
 from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Page, Payload, Reference
+from noetl_stream.model.search_terms import MAX_WORKERS
 from noetl_stream.template import ExpressionError
 
 
@@ -69,6 +71,13 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     after = rule.apply(state, bind(assignment, recorded), fact)
     stored = sum(max(0, reference.size) for reference in _named_by(fact) if _is_own(state.execution_id, reference))
     return replace(after, stored_bytes=after.stored_bytes + stored) if stored else after
+
+
+def _workers_with(workers: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """The same value unless this worker is a new one."""
+    if name in workers or len(workers) == MAX_WORKERS or not is_valid_id(name):
+        return workers
+    return (*workers, name)
 
 
 def misfit(state: Execution, recorded: RecordedFact) -> str:
@@ -161,6 +170,13 @@ def _on_claimed(state: Execution, assignment: Assignment, fact: events.StepClaim
     return replace(state, returned={**alive, assignment.command_id: times})
 
 
+def _on_worker_began(
+    state: Execution, assignment: Assignment, fact: events.StepStarted | events.LoopIterationStarted
+) -> Execution:
+    workers = _workers_with(state.workers, fact.worker)
+    return _on_began(state if workers is state.workers else replace(state, workers=workers), assignment, fact)
+
+
 def _on_began(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
     state = with_assignment(state, assignment)
     run = state.runs[assignment.step_run_id]
@@ -208,6 +224,8 @@ def _on_task_processed(state: Execution, assignment: Assignment, fact: events.Ta
         keys = [*fact.set_ctx, *fact.set_shared]
         notice = events.CtxPatchDiscarded(run.step_run_id, keys) if keys else None
         return replace(state, ctx_notice=notice)
+    if fact.set_label:
+        state = replace(state, labels=with_labels(state.labels or {}, fact.set_label))
     if fact.set_vars or fact.set_ctx:
         state = with_run(state, replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars))
     if fact.set_ctx:
@@ -308,6 +326,7 @@ def _on_step_ran(state: Execution, assignment: Assignment, fact: StepRan) -> Exe
         state,
         assignments=without(state.assignments, assignment.command_id),
         runs={**state.runs, run.step_run_id: run},
+        workers=_workers_with(state.workers, fact.worker),
     )
     return end_step(state, fact, progress)
 
@@ -339,6 +358,8 @@ def _result_form(fact: events.TaskProcessed) -> str:
         return f"cannot be folded: {error}"
     if any(len(one.kind) + len(one.message) > 2 * MAX_WARNING_CHARACTERS for one in fact.outcome.warnings):
         return "has a warning that is too long"
+    if fact.set_label and (fault := label_fault(fact.set_label)):
+        return f"sets what is no label: {fault}"
     return _path_form(fact)
 
 
@@ -456,11 +477,11 @@ def _fits_waits(fact: events.StepSuspended, assignment: Assignment, run: StepRun
 
 RULES: Final[dict[type[events.Fact], WorkerRule]] = {
     events.StepClaimed: WorkerRule(_on_claimed, _any_form, _fits_anywhere),
-    events.StepStarted: WorkerRule(_on_began, _any_form, _fits_anywhere),
+    events.StepStarted: WorkerRule(_on_worker_began, _any_form, _fits_anywhere),
     events.TaskStarted: WorkerRule(_on_progress, _path_form, _fits_task),
     events.LoopStarted: WorkerRule(_on_loop_started, _items_form, _fits_new_level),
     events.LoopPagedOut: WorkerRule(_on_paged_out, _items_form, _fits_paging),
-    events.LoopIterationStarted: WorkerRule(_on_began, _path_form, _fits_iteration),
+    events.LoopIterationStarted: WorkerRule(_on_worker_began, _path_form, _fits_iteration),
     events.TaskProcessed: WorkerRule(_on_task_processed, _result_form, _fits_task),
     events.StepSuspended: WorkerRule(suspend, _waits_form, _fits_waits),
     events.LoopIterationDone: WorkerRule(_on_iteration_done, _path_form, _fits_iteration),

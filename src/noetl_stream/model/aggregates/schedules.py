@@ -55,6 +55,7 @@ class ScheduleTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True)
     name: str = ""
     workload: dict[str, Any] = {}
     labels: dict[str, Any] = {}
+    key: Any = None
     timetable: Timetable = Timetable()
     jitter_s: int = 0
     overlap: Overlap = "skip"

@@ -41,7 +41,7 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any.
     ``rule`` is the index of the matching rule, -1 for the default; ``unmatched``: no rule of the policy matched.
     ``origin`` is the place in the playbook a generated task comes from, such as ``choose at line 12``; ``guards`` are
-    the guards of its policy that were evaluated.
+    the guards of its policy that were evaluated. ``set_label`` are labels of the execution.
     """
 
     kind: ClassVar = Kind("task", status_by_outcome, through_halt=True)
@@ -62,6 +62,7 @@ class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     set_shared: dict[str, SharedValue] = {}
     origin: str = ""
     guards: list[EvaluatedGuard] = []
+    set_label: dict[str, Any] = {}
 
 
 class StepSuspended(Fact, frozen=True, tag="step.suspended"):

@@ -98,7 +98,7 @@ def _processed(fact: events.TaskProcessed, _: Sequence[str]) -> Parts:
     result = result_of(outcome.result)
     if isinstance(result, dict) and result.keys() == OF_HTTP:
         result = {"status": result["status"], "data": result["data"]}  # headers differ each time
-    patches = {"ctx": fact.set_ctx, "iter": fact.set_iter, "vars": fact.set_vars}
+    patches = {"ctx": fact.set_ctx, "iter": fact.set_iter, "vars": fact.set_vars, "labels": fact.set_label}
     shared = {key: [one.op, one.value] for key, one in fact.set_shared.items()}
     return Parts("task", choice, {"result": result, **_error(outcome.error), **patches, "shared": shared})
 

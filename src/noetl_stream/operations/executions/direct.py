@@ -216,10 +216,10 @@ class DirectExecutions:
         waits: Sequence[WaitDocument] | None = () if is_short else None
         statuses: Statuses | None = None
         if row.finished_ms is None:
-            state = await self._state(row, journal if is_short else None)
+            # For what has only just started nothing is replayed or compiled.
+            state = await self._state(row, journal if is_short else None) if with_waits else None
             statuses = _statuses(row, state)
-            if with_waits:
-                waits = await self._waits(row, state)
+            waits = await self._waits(row, state) if with_waits else None
         notices = await self._notices(row, journal, is_whole=is_short)
         if is_short:
             steps = await beside(partial(summarize, journal, statuses), size_of(journal))

@@ -103,7 +103,7 @@ class DirectSelections:
         named = list(dict.fromkeys(wanted.ids))
         if len(named) > MAX_SELECTED:
             raise UsageError(f"{len(named)} ids are too many", hint=f"send at most {MAX_SELECTED} at once")
-        rows = await self._store.executions([one for one in named if is_valid_id(one)])
+        rows = await self._store.listed_executions([one for one in named if is_valid_id(one)])
         known = {one: _Subject(one, row.path, row.status) for one, row in rows.items()}
         return [known.get(one) or _Subject(one) for one in named], None
 

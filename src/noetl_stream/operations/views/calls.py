@@ -18,7 +18,7 @@ async def call_page(store: Store, execution_id: str, limit: int, after: int) -> 
     events = await store.events_named(execution_id, _CALLED, max(0, after), limit + 1)
     page, following = page_of(events, limit, lambda event: event.position)
     calls = [codec.decode_as(ChildRequested, event.data) for event in page]
-    rows = await store.executions({call.execution_id for call in calls})
+    rows = await store.listed_executions({call.execution_id for call in calls})
     return CallPage(
         [
             CallDocument(

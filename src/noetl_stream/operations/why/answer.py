@@ -105,7 +105,7 @@ async def observe(
             awaited_workers(cluster, history.workers),
             cluster.pools(),
             cluster.partitions(),
-            store.executions(history.called),
+            store.listed_executions(history.called),
             awaited_slots(store, row.execution_id, paths),
         )
     except StoreMissing as error:

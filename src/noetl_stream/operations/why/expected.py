@@ -179,5 +179,5 @@ def _texts_of_rule(rule: RulePlan) -> Iterator[Guard | Template]:
     shared = (one.value for one in rule.set_shared.values())
     given = (rule.guard, rule.delay_s, *shared)
     yield from (text for text in given if text is not None)
-    for patch in (rule.set_ctx, rule.set_iter, rule.set_vars):
+    for patch in (rule.set_ctx, rule.set_iter, rule.set_vars, rule.set_label):
         yield from patch.values()

@@ -86,6 +86,9 @@ class Lowering(msgspec.Struct, frozen=True):
             reaches=reach_of_joins(steps),
             labels=MappingProxyType(document.labels),
             label_templates=MappingProxyType(self._labels()),
+            set_labels=frozenset(
+                key.name for step in steps for rule in step.rules for key, _ in rule.writes.get("label", ())
+            ),
             priority=document.priority,
             concurrency=self._limit(document.concurrency, bindings.STARTING, None),
         )
@@ -260,6 +263,7 @@ class PipelineLowering:
             set_iter=values(rule.writes.get("iter", [])),
             set_vars=values(rule.writes.get("vars", [])),
             set_shared=MappingProxyType(shared),
+            set_label=values(rule.writes.get("label", [])),
         )
 
     @cached_property

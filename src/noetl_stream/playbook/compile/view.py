@@ -167,6 +167,7 @@ def _rule(rule: RulePlan) -> dict[str, Any]:
         set_iter=_sources(rule.set_iter),
         set_vars=_sources(rule.set_vars),
         set_shared={name: _shared_view(shared) for name, shared in rule.set_shared.items()},
+        set_label=_sources(rule.set_label),
     )
 
 

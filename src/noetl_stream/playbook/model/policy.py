@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, get_args
 import msgspec
 
 from noetl_stream.model.events import SharedOperation
+from noetl_stream.model.labels import label_fault
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.layering import read_seconds
 from noetl_stream.playbook.model.sections import (
@@ -112,6 +113,7 @@ class Then(Section):
     set_shared: Part = described(
         "Changes keys of `ctx` from parallel iterations, by operations that add up.", mapping_of(ref("SharedEntry"))
     )
+    set_label: Part = described("Sets labels of the execution, by which it is found.", mapping_of(ANYTHING))
 
 
 class TaskPolicy(Placeholders):
@@ -213,7 +215,9 @@ class SharedDraft(msgspec.Struct, frozen=True):
 
 
 class ActionDraft(msgspec.Struct, frozen=True):
-    """A task rule as read. ``writes`` are by namespace: ``ctx``, ``iter``, ``vars``. ``shared`` goes to ``ctx``."""
+    """A task rule as read. ``writes`` are by namespace: ``ctx``, ``iter``, ``vars``; those of
+    ``label`` are labels of the execution. ``shared`` goes to ``ctx``.
+    """
 
     when: Node | None
     at: Location
@@ -366,6 +370,7 @@ def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
         return None
     _check_action(then, node, problems)
     writes = {name: _read_writes(getattr(then, f"set_{name}"), name, problems) for name in ("ctx", "iter", "vars")}
+    writes["label"] = _read_labels(then.set_label, problems)
     return ActionDraft(
         when=rule.when,
         at=rule.at,
@@ -422,6 +427,16 @@ def _read_writes(node: Node | None, namespace: str, problems: Problems) -> list[
     what = f"`set_{namespace}`"
     written = pairs(node, what, problems)
     return [(key, value) for key, value in written if check_identifier(key.name, f"a key of {what}", key, problems)]
+
+
+def _read_labels(node: Node | None, problems: Problems) -> list[Write]:
+    """Reads the names and values of ``set_label``, which may have any name that a label of a playbook may have."""
+    written = pairs(node, "`set_label`", problems)
+    for key, value in written:
+        is_template = isinstance(value, Scalar) and holds_template(value)
+        if fault := label_fault({key.name: None if is_template else value.plain()}):
+            problems.error("invalid_value", fault, key)
+    return written
 
 
 def _read_shared(node: Node | None, problems: Problems) -> list[SharedDraft]:

@@ -25,6 +25,7 @@ from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.catalog_document import (
     MAX_ENTRIES,
     NAME,
+    TEXT,
     CatalogRoot,
     Shaped,
     document_schema,
@@ -46,7 +47,7 @@ from noetl_stream.playbook.model.sections import (
     read_section,
     recover_keys,
 )
-from noetl_stream.playbook.schedule.schedule_workload import NAMESPACE, Unrenderable, render_workload
+from noetl_stream.playbook.schedule.schedule_workload import NAMESPACE, Unrenderable, render_key, render_workload
 from noetl_stream.playbook.suggestions import correct_word, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template, texts_of
 from noetl_stream.playbook.yaml.source import PlaybookSource
@@ -177,6 +178,7 @@ class ScheduleSpec(Section):
     version: str | None = described("Its version. Default: the one registered last.")
     workload: Part = described("What executions are started with: templates over schedule.", MAPPING)
     labels: Part = described("Labels of the executions that it starts. They are not rendered.", MAPPING)
+    key: Part = described("The business key of each execution: a template over schedule.", or_null(TEXT))
     cron: list[str] | None = described(
         "Expressions of five fields, or of six with seconds in front.",
         texts({"type": "string", "maxLength": MAX_CRON_CHARS}, MAX_CRON),
@@ -235,6 +237,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
     call: PlaybookCall
     workload: MappingOf[str, Any]
     start_labels: MappingOf[str, Any]
+    key: Any
     recurrence: Recurrence
     jitter_s: int
     overlap: Overlap
@@ -252,6 +255,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
             version=self.call.version,
             workload=dict(self.workload),
             labels=dict(self.start_labels),
+            key=self.key,
             timetable=Timetable(**asdict(self.recurrence)),
             jitter_s=self.jitter_s,
             overlap=self.overlap,
@@ -271,9 +275,10 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
     check_playbook(spec.playbook, node, problems)
     workload = read_workload(spec.workload, limits, problems)
     labels = read_labels(spec.labels, problems)
-    if spec.workload is not None:
-        templates = Templates(source.text, problems, limits)
-        templates.template(spec.workload, Visible(frozenset([NAMESPACE]), {}, {}, {}), on_server=True)
+    templates = Templates(source.text, problems, limits)
+    for node_of in (spec.workload, spec.key):
+        if not is_null(node_of):
+            templates.template(node_of, Visible(frozenset([NAMESPACE]), {}, {}, {}), on_server=True)
     if spec.labels is not None and holds_template(spec.labels):
         problems.error("template_not_rendered", "`labels` of a schedule is not rendered", spec.labels, "write values")
     reading = _Reading(node, spec, problems)
@@ -291,6 +296,7 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
         return None
     view = occurrence_view(recurrence, recurrence.next_after(first_ms) or first_ms, path=metadata.path, name="")
     _check_workload(spec.workload, view, limits, problems)
+    _check_key(spec.key, view, limits, problems)
     if problems.has_errors:
         return None
     if recurrence.from_ms or recurrence.at_ms:  # else the first one has been long ago
@@ -305,6 +311,7 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
         call=PlaybookCall(spec.playbook.removeprefix("/"), spec.version, node.values["playbook"]),
         workload=workload,
         start_labels=labels,
+        key=None if is_null(spec.key) else spec.key.plain(),
         recurrence=recurrence,
         jitter_s=jitter_s,
         overlap=spec.overlap,
@@ -332,6 +339,16 @@ def _check_workload(
                     continue
                 hint = f"known: {list_names(f'schedule.{name}' for name in view.__struct_fields__)}"
                 problems.error("unknown_name", f"`workload` cannot be evaluated: {error}", text, hint)
+
+
+def _check_key(node: Node | None, view: OccurrenceView, limits: Limits, problems: Problems) -> None:
+    """Reports a key that no occurrence of the timetable can have."""
+    if node is None or is_null(node):
+        return
+    try:
+        render_key(node.plain(), lambda: view, limits)
+    except Unrenderable as error:
+        problems.error("invalid_value", f"`key` cannot be evaluated: {error}", node)
 
 
 def check_playbook(path: str, node: Mapping, problems: Problems) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json.codec import check_text, encode
+from noetl_stream.model.labels import KEY_FORM, key_text
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.schedule.occurrence import OccurrenceView
 from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, Template, compile_template, render
@@ -47,6 +48,20 @@ def render_workload(
         raise Unrenderable(f"it has {len(encoded):,} bytes of JSON; the limit is {most}")
     assert isinstance(found, dict)
     return found
+
+
+def render_key(key: Any, occurrence: Callable[[], OccurrenceView], limits: Limits = DEFAULT_LIMITS) -> str:
+    """The business key of an occurrence's execution; ``""`` for a schedule without one.
+
+    Raises:
+        Unrenderable: as :func:`render_workload`, or it is no key.
+    """
+    if key is None:
+        return ""
+    text = key_text(render_workload({"key": key}, occurrence, limits)["key"])
+    if not text:
+        raise Unrenderable(KEY_FORM)
+    return text
 
 
 @lru_cache(maxsize=256)

@@ -27,7 +27,7 @@ from noetl_stream.model.aggregates import (
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json.codec import check_text, decode_value, encode
 from noetl_stream.model.json.texts import charset_of, decode_body, digits_lost, media_type
-from noetl_stream.model.labels import MAX_KEY_CHARS, label_fault
+from noetl_stream.model.labels import KEY_FORM, key_text, label_fault
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.bindings import Visible
@@ -194,12 +194,8 @@ def _check_start(workload: Any, labels: Any, key: Any, limits: Limits) -> Starts
         return Fault.for_reason(f"`labels`: {fault}")
     if key is None:
         return Starts(workload, "", labels)
-    text = key if isinstance(key, str) else encode(key).decode() if isinstance(key, int) else ""
-    if not text or len(text) > MAX_KEY_CHARS or "\0" in text:
-        return Fault.for_reason(
-            f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS} characters, none of them NUL"
-        )
-    return Starts(workload, text, labels)
+    text = key_text(key)
+    return Starts(workload, text, labels) if text else Fault.for_reason(KEY_FORM)
 
 
 @lru_cache(maxsize=256)

@@ -48,7 +48,7 @@ _RETRY: Final = (
 )
 _FAILURE: Final = "failure: { mode: best_effort }"
 
-_WRITE_WORDS: Final = ("set_ctx", "set_iter", "set_vars", "set_shared")
+_WRITE_WORDS: Final = ("set_ctx", "set_iter", "set_vars", "set_shared", "set_label")
 _RULE_WORDS: Final = ("do", "attempts", "backoff", "delay", "max_delay", "to", *_WRITE_WORDS)
 _WRITES: Final = {
     word: f"set it in a task's policy rule: then: {{ do: continue, {word}: {{ … }} }}" for word in _WRITE_WORDS

@@ -102,6 +102,7 @@ class ListedExecutionDocument(Document, frozen=True, kw_only=True):
     key: str | None = None
     inputs: dict[str, Any] = msgspec.field(default_factory=dict)
     failed_step: str | None = None
+    workers: list[str] = msgspec.field(default_factory=list)
     due: str | None = None
 
 
@@ -155,10 +156,11 @@ class WarningDocument(Document, frozen=True):
 
 class ExecutionDocument(ListedExecutionDocument, frozen=True, kw_only=True):
     """An execution. A ``result`` that is kept by reference is ``{"$reference": …}``: ``…/result`` has it. ``steps`` and
-    ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them. ``discarded`` and ``warnings``
-    have the first 100 each, and are null where the journal is long and the execution has not ended. Without a start
-    ``priority`` is the one asked for, and ``workload`` null. A large ``workload`` is ``{"$large": …}``: the event
-    ``execution.started`` has it. ``already``: a start with a unique key found it, and started nothing.
+    ``waits`` are null where the journal is long, and ``waits`` may be in the answer to a start: ``…/steps`` and
+    ``…/why`` have them. ``discarded`` and ``warnings`` have the first 100 each, and are null where the journal is long
+    and the execution has not ended. Without a start ``priority`` is the one asked for, and ``workload`` null. A large
+    ``workload`` is ``{"$large": …}``: the event ``execution.started`` has it. ``already``: a start with a unique key
+    found it, and started nothing.
     """
 
     result: Any

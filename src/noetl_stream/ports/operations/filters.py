@@ -25,6 +25,7 @@ class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     key: Annotated[str | None, Meta(description="Its business key.", min_length=1, max_length=MAX_KEY_CHARS)] = None
     inputs: Annotated[Mapping[str, str], Named("input"), Default({})] = {}
     failed_step: Annotated[str | None, Meta(description="The step that failed.", min_length=1, max_length=256)] = None
+    worker: Annotated[str | None, Meta(description="A worker that ran a step.", min_length=1, max_length=64)] = None
     longer_than_s: Annotated[float | None, Meta(description="It has ended, and took at least so long: 90s, 2h.")] = None
     due: Annotated[
         str | None,

@@ -77,12 +77,10 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     """An execution as people read it. ``result`` and ``error`` are JSON bytes; times are ms since the epoch.
 
     It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first, or
-    ``evaluation`` while templates are evaluated by another process.
-    ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object, which a
-    start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns. ``key`` is its business
-    key, empty until it has started. It is found by its ``inputs`` by path, a
-    JSON object, by its ``failed_step``, empty if none failed, and by when it was ``due``. ``stored_bytes`` are those of
-    the objects that its workers have stored.
+    ``evaluation`` while templates are evaluated by another process. ``ctx`` last changed at ``ctx_version``. ``labels``
+    are a JSON object, which a start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns.
+    ``key`` is its business key, empty until it has started. It is found by its ``inputs`` by path, by its
+    ``failed_step``, by its ``workers``, a JSON list, and by when it was ``due``. ``stored_bytes`` are of its objects.
     """
 
     written_once = frozenset({"execution_id", "trace_id", "rerun_of"})
@@ -113,6 +111,7 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     key: str = ""
     inputs: Json = b"{}"
     failed_step: str = ""
+    workers: Json = b"[]"
     due: str = ""
 
 
@@ -232,16 +231,13 @@ class Tick(AggregateParts, frozen=True, kw_only=True):
     inbox_folded: Sequence[int] = ()
     object_uses: Sequence[ObjectUseRow] = ()
     terms: Sequence[TermRow] = ()
+    terms_gone: Sequence[TermRow] = ()
     dead_letters: Sequence[DeadLetterRow] = ()
     stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
     limit_slots: Sequence[LimitSlotRow] = ()
     limit_slots_gone: Sequence[LimitSlotKey] = ()
-
-
-LOST_AFTER_S: Final = 600.0
-"""How long after the claim of a unique key its execution may not have been stored, until another may take the key."""
 
 
 class ListingFilter(msgspec.Struct, frozen=True, gc=False):
@@ -285,6 +281,7 @@ class ListedExecution(msgspec.Struct, frozen=True, gc=False):
     key: str
     inputs: bytes
     failed_step: str
+    workers: bytes
     due: str
 
 
@@ -463,6 +460,9 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def execution(self, execution_id: str) -> ExecutionRow | None: ...
 
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]: ...
+
+    async def listed_executions(self, execution_ids: Collection[str]) -> dict[str, ListedExecution]:
+        """The executions as lists have them."""
 
     async def hold_key(self, path: str, key: str, execution_id: str) -> str:
         """Claims a unique key of the playbook at ``path``; returns the execution that holds it, perhaps another one."""

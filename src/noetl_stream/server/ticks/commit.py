@@ -101,6 +101,7 @@ class Committer:
             inbox_folded=tick.inbox_folded,
             object_uses=tick.object_uses,
             terms=terms,
+            terms_gone=tick.term_rows(found=False),
             dead_letters=[storable(letter) for letter in tick.dead_letters],
             stale_reports=tick.stale_reports,
             snapshots=self._executions.snapshots_due(one.state for one in tick.touched.values()),
@@ -128,7 +129,8 @@ class Committer:
         """Sends ends to triggers, with the values that whoever reads the executions sees, and returns the search terms
         of a tick without the words that errors do not show: no search finds these.
         """
-        outcomes = {row.execution_id: tick.touched[row.execution_id].state.outcome for row in tick.terms}
+        rows = tick.term_rows(found=True)
+        outcomes = {id: tick.touched[id].state.outcome for id in tick.terms}
         errors = {id: one.error for id, one in outcomes.items() if one is not None and one.error is not None}
         redactors: Mapping[str, Redactor] = {}
         if self._used is not None:
@@ -141,7 +143,7 @@ class Committer:
             error = errors[execution_id]
             shown = await asyncio.to_thread(hidden, redactors[execution_id], error)
             hidden_terms[execution_id] = error_terms(asdict(error)) - error_terms(asdict(shown))
-        return [row for row in tick.terms if row.term not in hidden_terms.get(row.execution_id, ())]
+        return [row for row in rows if row.term not in hidden_terms.get(row.execution_id, ())]
 
     async def _send_ends(self, tick: PendingTick, redactors: Mapping[str, Redactor]) -> None:
         shown: dict[int, EndedExecution] = {}

@@ -478,7 +478,7 @@ class Fold:
     def _answer_start(self, cached: CachedExecution, state: Execution, effect: AnswerStart) -> None:
         answer: dict[str, Any] = {"ok": True, "execution_id": state.execution_id}
         if isinstance(cached.plan, InvalidPlan):
-            answer = refused_answer(state.execution_id, Rejection("invalid_playbook", cached.plan.reason))
+            answer = refused_answer(state.execution_id, Rejection(cached.plan.kind, cached.plan.reason))
             answer["diagnostics"] = cached.plan.diagnostics
         elif effect.diagnostics:
             first = effect.diagnostics[0]

@@ -12,6 +12,7 @@ import msgspec
 from noetl_stream.engine.effects import (
     AddTerms,
     AnswerStart,
+    DropTerms,
     DropTimer,
     Effect,
     InheritSecrets,
@@ -202,6 +203,7 @@ class PendingTick:
         moved: The new cursors of partitions whose messages the tick folds: sequence and time of the last.
         inherited: Pairs of executions of which the second gets values of the first.
         drops: Claims that are refused whatever the state, by the subject of the answer.
+        terms: By execution the search terms that it has from now on, or no longer.
         steps_ended: The step runs that ended, to be measured.
         late: How late occurrences of schedules started, in seconds, with the path of their schedule.
     """
@@ -228,7 +230,7 @@ class PendingTick:
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
     stale_reports: list[StaleReportRow] = field(default_factory=list)
     inherited: set[tuple[str, str]] = field(default_factory=set)
-    terms: list[TermRow] = field(default_factory=list)
+    terms: dict[str, dict[str, bool]] = field(default_factory=dict)
     aggregates: dict[str, AggregateRow] = field(default_factory=dict)
     aggregates_gone: dict[str, AggregateKey] = field(default_factory=dict)
     history: dict[tuple[str, int], HistoryRow] = field(default_factory=dict)
@@ -301,6 +303,8 @@ class PendingTick:
                     self._drop_timer(execution_id, timer_id)
                 case AddTerms(terms):
                     self._add_terms(execution_id, terms)
+                case DropTerms(terms):
+                    self._add_terms(execution_id, terms, found=False)
                 case UseObject(reference):
                     self.object_uses.append(
                         ObjectUseRow(
@@ -317,8 +321,18 @@ class PendingTick:
                 case _:
                     assert_never(effect)
 
-    def _add_terms(self, execution_id: str, terms: Collection[str]) -> None:
-        self.terms += [TermRow(term=term, execution_id=execution_id) for term in sorted(terms)]
+    def _add_terms(self, execution_id: str, terms: Collection[str], *, found: bool = True) -> None:
+        if terms:
+            self.terms.setdefault(execution_id, {}).update(dict.fromkeys(sorted(terms), found))
+
+    def term_rows(self, *, found: bool) -> list[TermRow]:
+        """Returns the terms by which executions are found from now on, or no longer."""
+        return [
+            TermRow(term=term, execution_id=execution_id)
+            for execution_id, terms in self.terms.items()
+            for term, is_found in terms.items()
+            if is_found is found
+        ]
 
     def send(self, effect: SendMessage, sender: str, *place: int) -> None:
         """Collects a message to another execution, or to or from an aggregate.
@@ -460,6 +474,7 @@ def execution_row(
         key=state.key,
         inputs=codec.encode(state.inputs) if state.inputs else EMPTY,
         failed_step=state.failed_step,
+        workers=codec.encode(state.workers),
         due=state.due,
     )
 

@@ -136,8 +136,10 @@ class ReadingConformance:
             "",
             b"{}",
             "",
+            b"[]",
             "",
         )
+        assert await store.listed_executions(["05-Z", "none"]) == {"05-Z": newest}
 
     async def test_recent_executions_are_those_of_exactly_one_path_newest_first(self, store: Store) -> None:
         rows = [
@@ -242,6 +244,14 @@ class ListingConformance:
         assert await found("label:a=1", statuses=("failed", "paused")) == "21"
         assert await found("label:a=1", limit=1, before="3") == "2"
         assert await found("label:a") == await found("word:x", "word:z") == ""
+
+    async def test_a_term_that_is_gone_finds_nothing(self, store: Store) -> None:
+        rows = [execution_row(str(n), status="running") for n in range(2)]
+        tick = await committed(store, executions=rows, terms=terms_of(rows, "label:a=1", "label:b=1"))
+        gone = terms_of(rows[1:], "label:a=1", "label:c=1")
+        await store.commit(following(tick, terms=terms_of(rows, "label:a=2"), terms_gone=gone))
+        for term, expected in {"label:a=1": "0", "label:b=1": "10", "label:a=2": "10", "label:c=1": ""}.items():
+            assert "".join(await listed(store, ListingFilter(terms=[term]))) == expected
 
     async def test_several_statuses_are_one_list(self, store: Store) -> None:
         statuses = ("failed", "completed", "running", "failed", "completed")
@@ -362,6 +372,12 @@ class KeyConformance:
         await store.hold_key("p", "k", "a")
         await committed(store, executions=[execution_row("a", path="p", status="failed", finished_ms=9)])
         assert await store.hold_key("p", "k", "b") == await store.hold_key("p", "k", "c") == "b"
+
+    async def test_a_refused_start_that_is_deleted_leaves_its_key_to_the_next(self, store: Store) -> None:
+        await store.hold_key("p", "k", "a")
+        await committed(store, executions=[execution_row("a", path="p", status="failed", finished_ms=9)])
+        assert await store.delete_execution("a")
+        assert await store.hold_key("p", "k", "b") == "b"
 
     async def test_a_key_is_free_once_its_execution_is_deleted(self, store: Store) -> None:
         await store.hold_key("p", "k", "a")

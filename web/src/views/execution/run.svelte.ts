@@ -7,12 +7,16 @@ import type { Execution, Why } from '../../api/types'
 import { hasEnded } from '../../parts/status'
 
 const REFRESH_MS = 700
+/** How long what stands below the answer to why is not seen without it: its lines would move it. */
+const PATIENCE_MS = 1000
 
 /** One execution as it is now: read again when its journal grows, which a stream tells. */
 export class LiveExecution {
   shown = $state.raw<Execution | null>(null)
   why = $state.raw<Why | null>(null)
   failure = $state.raw<unknown>(null)
+  /** Whether why was answered, or takes so long that the rest is shown without it. */
+  explained = $state(false)
   #refresh = new Paced(() => this.#read(), REFRESH_MS)
   /** Apart, and not before there is something to see: of a long journal it takes longer. */
   #explain = new Paced(() => this.#readWhy(), REFRESH_MS)
@@ -38,7 +42,10 @@ export class LiveExecution {
   async #read(): Promise<void> {
     try {
       const shown = await api.execution(this.id)
-      if (this.shown === null) this.#explain.ask()
+      if (this.shown === null) {
+        this.#explain.ask()
+        setTimeout(() => (this.explained = true), PATIENCE_MS)
+      }
       this.shown = shown
       this.failure = null
       if (!hasEnded(shown.status)) this.#follow(shown.position)
@@ -52,6 +59,8 @@ export class LiveExecution {
       this.why = await api.why(this.id)
     } catch (error) {
       this.failure ??= error
+    } finally {
+      this.explained = true
     }
   }
 

@@ -37,6 +37,7 @@ function options(filter: Filter): string[] {
     ['--key', filter.key],
     ...filter.input.map((one): [string, string] => ['--input', one]),
     ['--failed-step', filter.failed_step],
+    ['--worker', filter.worker],
     ['--error', filter.error],
     ['--longer-than', filter.longer_than],
     ['--due', filter.due],

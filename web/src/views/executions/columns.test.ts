@@ -7,18 +7,19 @@ const REFUND = {
   labels: { team: 'shop', tier: 1 },
   inputs: { 'order.id': 'A-1', rush: true },
   failed_step: null,
+  workers: ['w1', 'w2'],
 } as unknown as ListedExecution
 
 test('a label or an input of any execution that is shown may be a column', () => {
   expect(offered([REFUND], ['label:gone'])).toEqual([
-    ...['Execution', 'Key', 'Labels', 'Failed step', 'Due', 'Started', 'Duration'],
+    ...['Execution', 'Key', 'Labels', 'Failed step', 'Workers', 'Due', 'Started', 'Duration'],
     ...['label:team', 'label:tier', 'input:order.id', 'input:rush', 'label:gone'],
   ])
 })
 
 test('a cell shows a value as text, and nothing where there is none', () => {
-  const shown = ['Key', 'Failed step', 'label:tier', 'input:order.id', 'input:rush', 'label:none'].map((one) => cellOf(REFUND, one))
-  expect(shown).toEqual(['order=A-1', '', '1', 'A-1', 'true', ''])
+  const shown = ['Key', 'Failed step', 'Workers', 'label:tier', 'input:order.id', 'input:rush', 'label:none'].map((one) => cellOf(REFUND, one))
+  expect(shown).toEqual(['order=A-1', '', 'w1, w2', '1', 'A-1', 'true', ''])
 })
 
 test('a column is chosen and taken out again, times last', () => {

@@ -9,6 +9,7 @@ export const COLUMNS: Record<string, string> = {
   Key: 'minmax(80px, 1fr)',
   Labels: 'minmax(80px, 1fr)',
   'Failed step': 'minmax(80px, 1fr)',
+  Workers: 'minmax(80px, 1fr)',
   Due: '208px',
   Started: '112px',
   Duration: '88px',
@@ -28,6 +29,7 @@ export function gridOf(columns: readonly Column[]): string {
 export function cellOf(execution: ListedExecution, column: Column): string {
   if (column === 'Key') return execution.key ?? ''
   if (column === 'Failed step') return execution.failed_step ?? ''
+  if (column === 'Workers') return (execution.workers ?? []).join(', ')
   if (column === 'Due') return execution.due ?? ''
   const [kind, ...name] = column.split(':')
   const value = (kind === 'label' ? execution.labels : (execution.inputs ?? {}))[name.join(':')]

@@ -8,7 +8,7 @@ const KNOWN = {
 const at = (line: string, caret = line.length): string[] => completion(line, caret, KNOWN).options.map((one) => one.text)
 
 test('an empty line offers the names of filters', () => {
-  expect(at('')).toEqual(['status:', 'path:', 'label:', 'key:', 'input:', 'failed-step:', 'error:', 'longer-than:', 'due:', 'since:', 'until:', 'older-than:'])
+  expect(at('')).toEqual(['status:', 'path:', 'label:', 'key:', 'input:', 'failed-step:', 'worker:', 'error:', 'longer-than:', 'due:', 'since:', 'until:', 'older-than:'])
   expect(at('status:failed ')).toContain('label:')
 })
 

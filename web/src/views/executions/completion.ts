@@ -14,7 +14,7 @@ export interface Completion {
   options: { text: string; note: string }[]
 }
 
-const MOST = 12
+const MOST = 14
 const AGES = ['1h', '24h', '7d', '30d']
 const DURATIONS = ['10s', '1m', '10m', '1h']
 

@@ -1,5 +1,5 @@
 import type { Check, Partition, Pool } from '../../api/types'
-import { PARTS, type Part } from '../../views'
+import { PARTS, type Part, type View } from '../../views'
 
 /** From so many messages on that are not folded yet, servers do not keep up. */
 const MUCH_BEHIND = 10_000
@@ -11,6 +11,12 @@ export function worstFirst(checks: readonly Check[]): Check[] {
 }
 
 export const isAlarm = (one: Check): boolean => one.verdict === 'wrong' || one.verdict === 'warning'
+
+/** Where the things are that a check is about, outside of the system's own parts. */
+export const ELSEWHERE: Record<string, { name: string; view: View }> = {
+  triggers: { name: 'Triggers', view: { screen: 'triggers' } },
+  quarantined: { name: 'Quarantined executions', view: { screen: 'executions', query: 'status:quarantined' } },
+}
 
 /** The part of the system that shows what a check is about, if one does. */
 export function partOf(check: string): Part | undefined {

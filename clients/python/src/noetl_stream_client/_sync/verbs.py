@@ -87,6 +87,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
         limit: int | None = None,
@@ -102,6 +103,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             limit: Maximum number of items.
@@ -124,6 +126,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
         bars: int | None = None,
@@ -140,6 +143,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             bars: At most so many.
@@ -162,6 +166,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
     ) -> documents.ExecutionGroups:
@@ -176,6 +181,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
         """
@@ -555,6 +561,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
         ids: Sequence[str] | None = None,
@@ -575,6 +582,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
@@ -596,6 +604,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
         ids: Sequence[str] | None = None,
@@ -616,6 +625,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
@@ -637,6 +647,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
         ids: Sequence[str] | None = None,
@@ -657,6 +668,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
@@ -678,6 +690,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
         ids: Sequence[str] | None = None,
@@ -701,6 +714,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
@@ -724,6 +738,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
         ids: Sequence[str] | None = None,
@@ -747,6 +762,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.
@@ -769,6 +785,7 @@ class Verbs(Asking):
         key: str | None = None,
         input: Mapping[str, object] | Sequence[str] | None = None,
         failed_step: str | None = None,
+        worker: str | None = None,
         longer_than: timedelta | str | None = None,
         due: str | None = None,
         ids: Sequence[str] | None = None,
@@ -789,6 +806,7 @@ class Verbs(Asking):
             error: Words that the error has.
             key: Its business key.
             failed_step: The step that failed.
+            worker: A worker that ran a step.
             longer_than: It has ended, and took at least so long: 90s, 2h.
             due: Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.
             cursor: `next` of the page before.

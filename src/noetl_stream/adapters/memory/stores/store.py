@@ -24,12 +24,12 @@ from noetl_stream.adapters.memory.stores.tables import (
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
+from noetl_stream.model.labels import LOST_AFTER_S
 from noetl_stream.model.rights import covers
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.store import (
     LONGEST_LEASE_S,
-    LOST_AFTER_S,
     ExecutionRow,
     InboxItem,
     InboxRow,
@@ -136,6 +136,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         for use in tick.object_uses:
             tables.object_uses.setdefault((use.execution_id, use.key), use)
         tables.terms.update((row.term, row.execution_id) for row in tick.terms)
+        tables.terms.difference_update((row.term, row.execution_id) for row in tick.terms_gone)
 
     def _send(self, message: InboxRow) -> None:
         self.tables.inbox_sent += 1
@@ -419,6 +420,9 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         """Returns known executions. See :meth:`noetl_stream.ports.stores.store.Store.executions`."""
         rows = self.tables.executions
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
+
+    async def listed_executions(self, execution_ids: Collection[str]) -> dict[str, ListedExecution]:
+        return {id: columns_of(ListedExecution, row) for id, row in (await self.executions(execution_ids)).items()}
 
     async def hold_key(self, path: str, key: str, execution_id: str) -> str:
         now_s = self._clock.monotonic_s()

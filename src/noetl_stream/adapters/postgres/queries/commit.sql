@@ -131,6 +131,13 @@ written_terms as (
     on conflict do nothing
 )
 
+-- part terms_gone
+deleted_terms as (
+    delete from noetl.execution_term e
+    using :terms_gone.rows as gone (:terms_gone.columns), passed
+    where passed.ok and e.term = gone.term and e.execution_id = gone.execution_id
+)
+
 -- part snapshots
 -- A cache: what another tick left here must not refuse this one.
 written_snapshots as (

@@ -62,6 +62,7 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
         key=row.key or None,
         inputs=codec.decode_json(row.inputs),
         failed_step=row.failed_step or None,
+        workers=codec.decode_json(row.workers),
         due=row.due or None,
         error=error_of(row),
     )

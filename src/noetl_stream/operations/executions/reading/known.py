@@ -15,6 +15,7 @@ from noetl_stream.model.search_terms import (
     label_terms,
     step_terms,
     word_terms,
+    worker_terms,
 )
 from noetl_stream.model.status import STATUSES
 from noetl_stream.operations.executions.prepare import PlaybookChecker
@@ -58,8 +59,8 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
     unknown = set(chosen.status) - set(STATUSES)
     if unknown:
         raise UsageError(f"{min(unknown)!r} is not a status", hint=f"use one of {', '.join(STATUSES)}")
-    if "" in (chosen.key, chosen.failed_step):  # it would select nothing, or everything
-        raise UsageError("the business key or the step to search for is empty")
+    if "" in (chosen.key, chosen.failed_step, chosen.worker):  # it would select nothing, or everything
+        raise UsageError("the business key, the step or the worker to search for is empty")
     words = word_terms(chosen.error or "")
     if chosen.error is not None and not words:
         raise UsageError(f"{chosen.error!r} contains no word to search errors for")
@@ -73,6 +74,7 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
         raise UsageError(f"{chosen.due!r} is no time at which executions are due: {error}", hint=hint) from None
     terms = label_terms(chosen.labels) | key_terms(chosen.key or "") | input_terms(chosen.inputs)
     terms |= step_terms(chosen.failed_step or "") | words | ({f"took:{longest}"} if longest else set())
+    terms |= worker_terms(() if chosen.worker is None else (chosen.worker,))
     terms |= {due.term} if due else set()
     path = None if chosen.path is None else chosen.path.strip("/")
     return ListingFilter(

@@ -302,6 +302,6 @@ class Views(Protocol):
     ) -> KeyChangePage:
         """List the changes of its `ctx` by key, with the values before and after."""
 
-    @verb("GET", "/executions/{execution_id}/calls", "listCalls", listed_first=("limit", "cursor"))
+    @verb("GET", "/executions/{execution_id}/calls", "listCalls", listed_first=("limit", "cursor"), heavy=True)
     async def calls(self, execution_id: ExecutionId, limit: Limit, cursor: Cursor | None) -> CallPage:
         """List the executions that it has called, with their statuses."""

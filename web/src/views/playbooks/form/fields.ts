@@ -104,7 +104,9 @@ const SCHEDULE: Form = {
     { path: spec('exclude'), label: 'Not on', kind: 'lines', note: 'Days, one a line.' },
     { path: spec('pause_after_failures'), label: 'Pause after so many failures in a row', kind: 'number' },
     { path: spec('paused'), label: 'Registered paused', kind: 'yes' },
-    { ...WORKLOAD, note: 'It is not rendered.' },
+    { ...WORKLOAD, note: 'Templates over schedule.' },
+    { path: spec('labels'), label: 'Labels', kind: 'JSON', note: 'Of the executions, not rendered.' },
+    { path: spec('key'), label: 'Key', kind: 'text', note: 'Of each execution: a template over schedule.' },
   ],
 }
 
@@ -175,6 +177,7 @@ const TRIGGER: Form = {
     { path: spec('when'), label: 'Only when', kind: 'text', note: 'An expression over event. Empty: always.' },
     { path: spec('key'), label: 'Once for each', kind: 'text', note: 'A template over event: events with the same key start one execution.' },
     { ...WORKLOAD, note: 'Templates over event.' },
+    { path: spec('labels'), label: 'Labels', kind: 'JSON', note: 'Of the executions: templates over event.' },
     { path: spec('rate', 'per_minute'), label: 'Starts in a minute at most', kind: 'number' },
     { path: spec('rate', 'burst'), label: 'At once after a rest', kind: 'number' },
     {

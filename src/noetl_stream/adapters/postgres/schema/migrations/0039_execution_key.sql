@@ -11,20 +11,20 @@ create table noetl.execution_key (
     claimed_at    timestamptz not null default now(),
     primary key (path, key)
 );
+-- What is deleted leaves no claim behind, also one whose start was refused and which never had the key.
+create index execution_key_by_execution on noetl.execution_key (execution_id);
 comment on table noetl.execution_key is 'which execution of a playbook holds a unique key, until it is deleted';
 
 create or replace function noetl.delete_execution(ended text, with_terms text[]) returns setof text
 language plpgsql security definer set search_path = noetl, pg_temp as $$
 declare
     given bigint[];
-    of_path text;
-    its_key text;
 begin
-    delete from execution where execution_id = ended and finished_ms is not null returning path, key into of_path, its_key;
+    delete from execution where execution_id = ended and finished_ms is not null;
     if not found then
         return;
     end if;
-    delete from execution_key where path = of_path and key = its_key and execution_id = ended;
+    delete from execution_key where execution_id = ended;
     delete from request where execution_id = ended;
     delete from timer where execution_id = ended;
     delete from inbox where execution_id = ended;

@@ -1,0 +1,3 @@
+select :listed.columns
+from noetl.execution
+where execution_id = any(:execution_ids::text[])
