@@ -63,6 +63,7 @@ PAGES: Final[Mapping[str, tuple[Stage, ...] | str]] = {
     "run-with-systemd.md": "deploy/test_systemd_units.py",
     "own-servers.md": "journeys/test_journey_tutorials.py",  # as each stage OWN does, with accounts
     "move-to-another-cluster.md": "journeys/test_journey_move.py",
+    "deploy-a-project.md": "journeys/test_journey_deploy.py",
     "call-a-function.md": "journeys/test_journey_functions.py",
     "write-a-tool-kind.md": "journeys/test_journey_tool_kind.py",
     "release.md": "quality/test_quality_contributing.py",  # it tags and pushes

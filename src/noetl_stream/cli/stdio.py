@@ -31,7 +31,7 @@ def mcp(allow_changes: bool, target: Target) -> None:
     from noetl_stream.cli.base.tools import door_of  # after what may be missing
 
     async def work(session: Session) -> None:
-        role = await session.role()
+        role = (await session.caller()).role
         await serve_stdio(server_of(role, door_of(session, role), changes=allow_changes))
 
     with_session(target, work, publishes=allow_changes)

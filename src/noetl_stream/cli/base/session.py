@@ -28,13 +28,20 @@ Value = TypeVar("Value")
 PAGE: Final = 1000
 
 
+class CallerRights(msgspec.Struct, frozen=True):
+    """What a caller may do. ``paths``: where, with all below them; empty: everywhere."""
+
+    role: Role
+    paths: tuple[str, ...] = ()
+
+
 class Session(msgspec.Struct, frozen=True):
     """Attributes:
     by: Who acts. Empty for a gateway, which knows it by the token.
     ensure_server: Starts a server in the background where none answers; does nothing for a gateway.
     place: The option that makes other commands work on the same target; empty if they need none.
     keeps_ids: Whether an execution gets the id that was drawn here; a gateway draws its own.
-    role: What the caller may do: on the stores everything.
+    caller: What the caller may do: on the stores everything.
     idempotency: Where keys are kept; ``None`` for a gateway, which keeps them itself.
     """
 
@@ -43,14 +50,8 @@ class Session(msgspec.Struct, frozen=True):
     ensure_server: Callable[[], Awaitable[None]]
     place: str
     keeps_ids: bool
-    role: Callable[[], Awaitable[Role]]
+    caller: Callable[[], Awaitable[CallerRights]]
     idempotency: Idempotency | None = None
-
-
-class _Me(msgspec.Struct):
-    """What a gateway says of its caller."""
-
-    role: Role
 
 
 Work = Callable[[Session], Awaitable[Value]]
@@ -106,7 +107,7 @@ def _directly(
             place = f" --home {stack.home}" if stack.home is not None else ""
             keys = ports.store.idempotency
             session = Session(
-                operations, principal(), ensure_server, place, keeps_ids=True, role=_own_role, idempotency=keys
+                operations, principal(), ensure_server, place, keeps_ids=True, caller=_own_rights, idempotency=keys
             )
             return await work(session)
 
@@ -127,8 +128,8 @@ def _arrival(settings: Settings) -> str:
     return "connecting to NATS and Postgres"
 
 
-async def _own_role() -> Role:
-    return "admin"
+async def _own_rights() -> CallerRights:
+    return CallerRights("admin")
 
 
 async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> Value:
@@ -139,12 +140,12 @@ async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> 
     async def ensure_server() -> None:
         """The gateway has servers of its own."""
 
-    async def role() -> Role:
-        return (await connection.get(_Me, "me")).role
+    async def caller() -> CallerRights:
+        return await connection.get(CallerRights, "me")
 
     connection = GatewayConnection(gateway.url, gateway.token, SystemClock())
     try:
-        session = Session(gateway_operations(connection), "", ensure_server, place, keeps_ids=False, role=role)
+        session = Session(gateway_operations(connection), "", ensure_server, place, keeps_ids=False, caller=caller)
         return await work(session)
     except Unauthenticated as error:
         hint = "set NOETL_TOKEN, add a context with --token-file, or name the home of that gateway with --home"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,9 @@ from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option, re
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import paths_missing
-from noetl_stream.playbook.compile.compiler import check, check_document
+from noetl_stream.playbook.compile.compiler import CheckResult, check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.schema import CATALOG_ENTRY, playbook_schema, with_store_address
 
 
@@ -121,24 +120,28 @@ async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, 
 
 def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[str, Sequence[Diagnostic]]:
     found: dict[str, Sequence[Diagnostic]] = {}
-    naming: dict[Path, Plan] = {}
-    schemas: dict[str, dict[str, Any]] = {}
+    results: dict[Path, CheckResult] = {}
     for file in files:
         try:
             checked = check_document(read_playbook(file), kinds, file=str(file), limits=limits, proves=True)
         except UsageError as error:
             found[str(file)] = [_unreadable(file, error)]
             continue
-        found[str(file)] = checked.diagnostics
-        if checked.schema is not None:
-            path, version = checked.schema.path, checked.schema.version
-            schemas |= dict.fromkeys([path, *([f"{path}@{version}"] if version else [])], checked.schema.content)
-        elif checked.plan is not None and checked.plan.named_schemas:
-            naming[file] = checked.plan
-    for file, plan in naming.items():
-        if plan.named_schemas <= schemas.keys():
+        found[str(file)], results[file] = checked.diagnostics, checked
+    schemas = schemas_in(results.values())
+    for file, read in results.items():
+        if read.plan is not None and read.plan.named_schemas and read.plan.named_schemas <= schemas.keys():
             checked = check(read_playbook(file), kinds, file=str(file), limits=limits, schemas=schemas, proves=True)
             found[str(file)] = checked.diagnostics
+    return found
+
+
+def schemas_in(checked: Iterable[CheckResult]) -> dict[str, dict[str, Any]]:
+    """The contents of the schemas among documents, by each address of theirs."""
+    found: dict[str, dict[str, Any]] = {}
+    for schema in (one.schema for one in checked if one.schema is not None):
+        version = [f"{schema.path}@{schema.version}"] if schema.version else []
+        found |= dict.fromkeys([schema.path, *version], schema.content)
     return found
 
 

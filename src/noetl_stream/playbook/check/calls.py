@@ -55,6 +55,12 @@ def paths_missing(diagnostics: Iterable[Diagnostic], text: bytes) -> dict[Diagno
     return {warning: path for warning, path in paths.items() if path}
 
 
+def constant_at(text: bytes, pointer: str) -> str | None:
+    """The path that stands at a place of a text; ``None`` without a constant there."""
+    source = read_source(text, Problems(""))
+    return None if source is None else _constant(node_at(source.root, pointer))
+
+
 def _constant(node: Node | None) -> str | None:
     is_text = isinstance(node, Scalar) and isinstance(node.value, str) and not holds_template(node)
     return str(node.plain()).removeprefix("/") if node is not None and is_text else None

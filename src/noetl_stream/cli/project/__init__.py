@@ -1,0 +1,1 @@
+"""``noetl-stream deploy``: a folder of documents, and the catalog."""

@@ -1,0 +1,214 @@
+"""A project: a folder of documents with ``noetl-stream.toml``, or ``[tool.noetl-stream]`` in ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from noetl_stream.cli.base.files import file_text
+from noetl_stream.cli.playbook.playbook_source import read_playbook
+from noetl_stream.errors import UsageError
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.document import kind_in
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
+from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.ports.operations.playbooks import CatalogKind
+from noetl_stream.ports.stores.catalog import is_path
+
+FILE: Final = "noetl-stream.toml"
+SHARED_FILE: Final = "pyproject.toml"
+TABLE: Final = "tool.noetl-stream"
+
+KINDS: Final[Mapping[str, CatalogKind]] = {
+    "schemas": "Schema",
+    "playbooks": "Playbook",
+    "schedules": "Schedule",
+    "triggers": "Trigger",
+}
+"""The kind of the documents of each key, in the order in which they are registered: each may need those before it."""
+
+TESTS: Final = "tests"
+DEFAULTS: Final = {**{key: (f"{key}/**/*.yaml",) for key in KINDS}, TESTS: ("**/*.test.yaml",)}
+"""The patterns of the keys that a project does not give."""
+
+KEYS: Final = ("name", *KINDS, TESTS, "context")
+NO_PACKAGES: Final = (
+    "name their folders in NOETL_PYTHON_PATH of the workers, or install them there: see call-a-function.md"
+)
+MOST_DOCUMENTS: Final = 1000
+
+
+class ProjectFile(msgspec.Struct, frozen=True):
+    """What a project says of itself.
+
+    Attributes:
+        folder: Where its patterns begin.
+        context: The gateway to use unless a command or the environment names another.
+        patterns: By key. What matches ``tests`` is no document of the catalog.
+        given: The keys that the file has.
+    """
+
+    file: Path
+    folder: Path
+    name: str
+    context: str | None
+    patterns: Mapping[str, tuple[str, ...]]
+    given: frozenset[str]
+
+
+class ProjectText(msgspec.Struct, frozen=True):
+    """A file of a project with a document of ``kind``. ``name`` is that for messages."""
+
+    name: str
+    source: bytes
+    kind: CatalogKind
+
+
+def read_project(folder: Path) -> ProjectFile:
+    """The project of a folder.
+
+    Raises:
+        UsageError: it has none, or its file is invalid; the message has the file, and the line and column of a key.
+    """
+    file = folder / FILE
+    if os.access(file, os.F_OK):
+        return _Reader(file, "").project()
+    file = folder / SHARED_FILE
+    if os.access(file, os.F_OK):
+        reader = _Reader(file, TABLE)
+        if reader.table is not None:
+            return reader.project()
+    hint = f'write `{FILE}` with a line such as `name = "team/reports"`, or a table `[{TABLE}]` in `{SHARED_FILE}`'
+    raise UsageError(f"{folder}: no project", hint=hint)
+
+
+class _Reader:
+    """Reads the file of a project. ``table`` is its table there; ``None``: there is none."""
+
+    def __init__(self, file: Path, table: str) -> None:
+        self._file, self._name = file, table
+        try:
+            self._text = file_text(file)
+            self.table: Any = tomllib.loads(self._text)
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+        except tomllib.TOMLDecodeError as error:
+            what, _, at = str(error).rpartition(" (at ")
+            end = (self._text.count("\n") + 1, len(self._text) - self._text.rfind("\n"))
+            place = ":".join(re.findall(r"\d+", at) or map(str, end))
+            raise UsageError(f"{file}:{place}: not TOML: {what or error}") from None
+        except RecursionError:
+            raise UsageError(f"{file}: is nested too deeply") from None
+        for part in filter(None, table.split(".")):
+            self.table = self.table.get(part) if isinstance(self.table, dict) else None
+
+    def project(self) -> ProjectFile:
+        if not isinstance(self.table, dict):
+            self._refuse("", f"`{self._name}` is not a table", f"write `[{self._name}]`")
+        for key in self.table:
+            if key == "packages":
+                what = "`packages` is not known: modules come from the workers, and are not deployed"
+                self._refuse(key, what, NO_PACKAGES)
+            if key not in KEYS:
+                self._refuse(key, f"unknown key `{key}`", did_you_mean(key, KEYS) or f"known are {list_names(KEYS)}")
+        name = self._text_of("name")
+        if name is None:
+            self._refuse("", "`name` is missing", 'write a line such as `name = "team/reports"`')
+        name = name.removeprefix("/")
+        if not is_path(name):
+            self._refuse("name", f"{name!r} is not a path in the catalog", "use names separated by `/`: team/reports")
+        patterns = {key: self._patterns(key) for key in DEFAULTS}
+        given = frozenset(self.table)
+        return ProjectFile(self._file, self._file.parent, name, self._text_of("context"), patterns, given)
+
+    def _text_of(self, key: str) -> str | None:
+        found = self.table.get(key)
+        if found is not None and (not isinstance(found, str) or not found):
+            self._refuse(key, f"`{key}` is not a text", f'write `{key} = "…"`')
+        return found
+
+    def _patterns(self, key: str) -> tuple[str, ...]:
+        found = self.table.get(key, DEFAULTS[key])
+        given = (found,) if isinstance(found, str) else tuple(found) if isinstance(found, (list, tuple)) else ()
+        if not all(isinstance(one, str) and one for one in given) or (not given and found != []):
+            self._refuse(key, f"`{key}` is not a list of patterns", f'write `{key} = ["{DEFAULTS[key][0]}"]`')
+        for one in given:
+            path = PurePosixPath(one)
+            if path.is_absolute() or ".." in path.parts:
+                self._refuse(key, f"`{one}` leads out of the folder of the project", "name files below that folder")
+        return given
+
+    def _refuse(self, key: str, message: str, hint: str) -> NoReturn:
+        line, column = self._place(key)
+        raise UsageError(f"{self._file}:{line}:{column}: {message}", hint=hint)
+
+    def _place(self, key: str) -> tuple[int, int]:
+        """Line and column of a key, or of the table."""
+        table = ""
+        for number, line in enumerate(self._text.splitlines(), 1):
+            if header := re.match(r"\s*\[\[?([^\[\]]+)\]", line):
+                table = re.sub(r"[\s\"']", "", header[1])
+                if table == (f"{self._name}.{key}" if self._name and key else key or self._name):
+                    return number, line.index("[") + 1
+            elif key and table == self._name and (found := re.match(rf"\s*([\"']?){re.escape(key)}\1\s*[.=]", line)):
+                return number, len(line) - len(line.lstrip()) + 1 if found else 1
+        return 1, 1
+
+
+def texts_of(project: ProjectFile) -> list[ProjectText]:
+    """The documents of a project, in the order in which they are registered.
+
+    Raises:
+        UsageError: a file cannot be read, or is of a kind that its key does not name; a pattern of the file of the
+            project matches nothing; or there is no document at all, or too many.
+    """
+    keys: dict[Path, list[CatalogKind]] = {}
+    for key in KINDS:
+        for file in _matching(project, key):
+            keys.setdefault(file, []).append(KINDS[key])
+    if not keys:
+        patterns = list_names(pattern for key in KINDS for pattern in project.patterns[key])
+        raise UsageError(f"{project.file}: no file matches {patterns}", hint="a project has at least one document")
+    if len(keys) > MOST_DOCUMENTS:
+        hint = "make several projects of it, or narrow its patterns"
+        raise UsageError(
+            f"{project.file}: a project has at most {MOST_DOCUMENTS} documents, not {len(keys)}", hint=hint
+        )
+    found = [_read(file, kinds) for file, kinds in keys.items()]
+    order = list(KINDS.values())
+    return sorted(found, key=lambda text: (order.index(text.kind), text.name))
+
+
+def _matching(project: ProjectFile, key: str) -> Iterator[Path]:
+    for pattern in project.patterns[key]:
+        try:
+            files = [file for file in project.folder.glob(pattern) if file.is_file() and not _is_test(project, file)]
+        except (ValueError, IndexError) as error:
+            raise UsageError(f"{project.file}: `{pattern}` of `{key}` is not a pattern: {error}") from None
+        if not files and key in project.given:
+            hint = f"mend it, or leave out `{key}`"
+            raise UsageError(f"{project.file}: `{pattern}` of `{key}` matches no file", hint=hint)
+        yield from files
+
+
+def _is_test(project: ProjectFile, file: Path) -> bool:
+    name = file.relative_to(project.folder).as_posix()
+    return any(fnmatchcase(name, pattern.replace("**/", "")) for pattern in project.patterns[TESTS])
+
+
+def _read(file: Path, kinds: list[CatalogKind]) -> ProjectText:
+    source = read_playbook(file)
+    read = read_source(source, Problems(str(file)))
+    kind = kind_in(read.root) if read is not None else None
+    if kind in KINDS.values() and kind not in kinds:
+        key = next(key for key, one in KINDS.items() if one == kind)
+        hint = f"move the file, or name it in `{key}` of the project"
+        raise UsageError(f"{file}: has `kind: {kind}`, where a {kinds[0]} is expected", hint=hint)
+    return ProjectText(str(file), source, kind if kind in kinds else kinds[0])

@@ -1,0 +1,353 @@
+"""Projects as they are deployed: directly, and through a gateway with the tokens of people."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from gateway_stage import TOKEN, GatewayStage
+
+from noetl_stream.adapters.gateway_client.connection import GatewayConnection
+from noetl_stream.adapters.gateway_client.verbs import gateway_operations
+from noetl_stream.cli.base.session import CallerRights, Session
+from noetl_stream.cli.project.deployment import Deployment, compared, require_author
+from noetl_stream.cli.project.project_check import check_project
+from noetl_stream.cli.project.project_file import read_project, texts_of
+from noetl_stream.errors import Forbidden, UsageError
+from noetl_stream.model.rights import Role
+from noetl_stream.ports.operations.access import NewToken
+
+HEAD = "apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{ name: one, path: {path}{more} }}\n"
+
+
+def document(kind: str, path: str, rest: str, more: str = "") -> str:
+    return HEAD.format(kind=kind, path=path, more=more) + rest + "\n"
+
+
+def playbook(path: str, says: str = "hi", version: str = "") -> str:
+    step = f"workflow: [{{ step: start, tool: {{ kind: noop, args: {{ says: {says} }} }} }}]"
+    return document("Playbook", path, step, f', version: "{version}"' if version else "")
+
+
+def calling(path: str, called: str) -> str:
+    step = f"workflow: [{{ step: start, tool: {{ kind: playbook, path: {called} }} }}]"
+    return document("Playbook", path, step)
+
+
+def schedule(path: str, started: str, every: str = "1h") -> str:
+    return document("Schedule", path, f"spec: {{ playbook: {started}, every: {every} }}")
+
+
+def trigger(path: str, started: str) -> str:
+    return document("Trigger", path, f"spec: {{ playbook: {started}, on: {{ webhook: {{ verify: none }} }} }}")
+
+
+SCHEMA = document("Schema", "team/total", "spec: { type: object, properties: { total: { type: integer } } }")
+OF_SCHEMA = document(
+    "Playbook",
+    "team/sum",
+    """workflow:
+  - step: start
+    tool:
+      - { name: add, kind: noop, args: { total: 1 }, spec: { result: { schema: { path: team/total } } } }
+      - { name: use, kind: noop, args: { says: "{{ add.total }}" } }""",
+)
+EVERYTHING = {
+    "playbooks/report.yaml": calling("team/report", "team/part"),
+    "playbooks/part.yaml": playbook("team/part"),
+    "playbooks/part.test.yaml": "kind: PlaybookTest",
+    "schedules/often.yaml": schedule("team/often", "team/report"),
+    "triggers/hook.yaml": trigger("team/hook", "team/part"),
+    "schemas/total.yaml": SCHEMA,
+}
+
+
+class Folder:
+    """A project in a folder, and who deploys it."""
+
+    def __init__(self, folder: Path, session: Session) -> None:
+        self.folder, self.session = folder, session
+        self.last: Deployment
+
+    def has(self, files: dict[str, str], name: str = "team/flows") -> None:
+        """From now on it has these files alone."""
+        for file in [one for one in self.folder.rglob("*") if one.is_file()]:
+            file.unlink()
+        for path, text in {"noetl-stream.toml": f'name = "{name}"\n', **files}.items():
+            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / path).write_text(text)
+
+    async def compared(self, *, prune: bool = False) -> list[tuple[str, str]]:
+        project, caller = read_project(self.folder), await self.session.caller()
+        documents = await check_project(self.session, texts_of(project), caller)
+        self.last = await compared(self.session, project.name, documents, caller, prune=prune)
+        return [(item.change, item.path) for item in self.last.items]
+
+    async def deploy(self, *, prune: bool = False) -> list[tuple[str, str]]:
+        require_author(await self.session.caller())
+        found = await self.compared(prune=prune)
+        await self.last.carry_out(prune=prune)
+        return found
+
+    async def registered(self) -> dict[str, str]:
+        """The version, or revision, of what is registered by path."""
+        found = await self.session.operations.playbooks.page("", {}, 100, None)
+        return {one.path: one.known_as for one in found.items}
+
+    def notes(self) -> dict[str, str]:
+        return {item.path: item.note for item in self.last.items if item.note}
+
+
+async def nothing() -> None:
+    pass
+
+
+async def everything() -> CallerRights:
+    return CallerRights("admin")
+
+
+@pytest.fixture
+async def connections(stage: GatewayStage) -> AsyncIterator[list[GatewayConnection]]:
+    found: list[GatewayConnection] = []
+    yield found
+    for one in found:
+        await one.close()
+
+
+def session_of(stage: GatewayStage, secret: str, connections: list[GatewayConnection]) -> Session:
+    connection = GatewayConnection(stage.url, secret, stage.clock)
+    connections.append(connection)
+
+    async def caller() -> CallerRights:
+        return await connection.get(CallerRights, "me")
+
+    return Session(gateway_operations(connection), "", nothing, "", keeps_ids=False, caller=caller)
+
+
+@pytest.fixture
+def direct(stage: GatewayStage, tmp_path: Path) -> Folder:
+    return Folder(tmp_path, Session(stage.operations, "token:local", nothing, "", keeps_ids=True, caller=everything))
+
+
+@pytest.fixture(params=["directly", "through a gateway"])
+def project(
+    request: pytest.FixtureRequest, stage: GatewayStage, direct: Folder, connections: list[GatewayConnection]
+) -> Folder:
+    if request.param == "directly":
+        return direct
+    return Folder(direct.folder, session_of(stage, TOKEN, connections))
+
+
+async def folder_of_token(
+    stage: GatewayStage, direct: Folder, connections: list[GatewayConnection], role: Role, paths: list[str]
+) -> Folder:
+    made = await stage.operations.access.create_token(NewToken("ci", role, paths, None), "token:local")
+    assert made.secret is not None
+    return Folder(direct.folder, session_of(stage, made.secret, connections))
+
+
+async def test_a_deployment_registers_what_is_new_and_repeated_changes_nothing(project: Folder) -> None:
+    project.has(EVERYTHING)
+    all_of_it = ["team/total", "team/part", "team/report", "team/often", "team/hook"]
+    assert await project.compared() == [("added", path) for path in all_of_it]
+    assert await project.registered() == {}
+    assert await project.deploy() == [("added", path) for path in all_of_it]
+    assert [(item.version, item.done) for item in project.last.items] == [("1", True)] * 5
+    before = await project.registered()
+    assert before == dict.fromkeys([*all_of_it, "team/flows/project"], "1")
+    assert await project.deploy(prune=True) == [("unchanged", path) for path in all_of_it]
+    assert not project.last.differs
+    assert await project.registered() == before
+    (found,) = (await project.session.operations.schedules.page("", 10, None)).items
+    assert (found.path, found.playbook) == ("team/often", "team/report")
+
+
+async def test_what_has_changed_is_registered_with_its_new_version(project: Folder) -> None:
+    project.has(
+        {
+            "playbooks/part.yaml": playbook("team/part", version="1.0"),
+            "schedules/a.yaml": schedule("team/a", "team/part"),
+        }
+    )
+    await project.deploy()
+    project.has(
+        {
+            "playbooks/part.yaml": playbook("team/part", "ho", "1.1"),
+            "schedules/a.yaml": schedule("team/a", "team/part", "2h"),
+        }
+    )
+    assert await project.deploy() == [("changed", "team/part"), ("changed", "team/a")]
+    assert [(item.registered, item.version) for item in project.last.items] == [("1.0", "1.1"), ("1", "2")]
+    assert (await project.session.operations.schedules.get("team/a")).timetable.every_s == 7200
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"playbooks/b.yaml": playbook("team/b") + "stray: 1\n"}, "b.yaml:5:1: error[unknown_key]"),
+        ({"playbooks/b.yaml": playbook("team/a")}, "a.yaml has the path team/a, too"),
+        ({"playbooks/b.yaml": playbook("team/was", "ho", "1.0")}, "team/was@1.0 is registered with a different text"),
+        ({"playbooks/b.yaml": playbook("team/moved", "hi", "1.0")}, "team/moved@1.0 is registered, and 1.1 after it"),
+        ({"playbooks/b.yaml": playbook("team/total")}, "team/total is the path of a schema"),
+        ({"schedules/b.yaml": schedule("team/b", "team/nowhere")}, "no playbook `team/nowhere` is registered"),
+        ({"triggers/b.yaml": trigger("team/b", "team/nowhere")}, "no playbook `team/nowhere` is registered"),
+        ({"playbooks/b.yaml": OF_SCHEMA, "schemas/t.yaml": SCHEMA + "  stray: 1\n"}, "t.yaml:"),
+    ],
+)
+async def test_if_anything_is_wrong_nothing_is_registered(
+    direct: Folder, wrong: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_hand = [
+        playbook("team/was", "hi", "1.0"),
+        playbook("team/moved", "hi", "1.0"),
+        playbook("team/moved", "ho", "1.1"),
+    ]
+    for text in (*by_hand, SCHEMA):
+        await direct.session.operations.playbooks.register(text.encode(), "by hand", "someone")
+    before = await direct.registered()
+    direct.has({"playbooks/a.yaml": playbook("team/a"), **wrong})
+    with pytest.raises(click.exceptions.Exit) as ended:
+        await direct.deploy()
+    said = capsys.readouterr().err
+    assert (ended.value.exit_code, message in said, "nothing was registered" in said) == (2, True, True), said
+    assert await direct.registered() == before
+
+
+async def test_a_schema_of_the_project_is_checked_with_the_playbooks_that_name_it(
+    project: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.has({"playbooks/sum.yaml": OF_SCHEMA, "schemas/total.yaml": SCHEMA})
+    await project.compared()
+    assert "unregistered_schema" not in capsys.readouterr().err
+    wrong = OF_SCHEMA.replace("add.total }", "add.totel }")
+    project.has({"playbooks/sum.yaml": wrong, "schemas/total.yaml": SCHEMA})
+    await project.compared()
+    assert "warning[unknown_result_key]" in capsys.readouterr().err
+
+
+async def test_prune_removes_what_the_project_has_registered_and_nothing_else(project: Folder) -> None:
+    playbooks = project.session.operations.playbooks
+    await playbooks.register(playbook("team/by-hand").encode(), "by hand", project.session.by)
+    kept = {"playbooks/kept.yaml": playbook("team/kept")}
+    project.has({**EVERYTHING, **kept, "playbooks/taken.yaml": playbook("team/taken")})
+    await project.deploy()
+    await playbooks.register(playbook("team/taken", "mine").encode(), "by hand", project.session.by)
+    project.has(kept)
+    gone = ["team/hook", "team/often", "team/part", "team/report"]
+    assert [change for change, _ in await project.deploy()] == ["unchanged", *["left"] * 6]
+    assert len(await project.registered()) == 9
+    found = await project.deploy(prune=True)
+    assert [path for change, path in found if change == "pruned"] == [*gone, "team/total"]
+    assert list(project.notes()) == ["team/taken"] and "registered another text" in project.notes()["team/taken"]
+    assert sorted(await project.registered()) == ["team/by-hand", "team/flows/project", "team/kept", "team/taken"]
+    assert (await project.session.operations.schedules.page("", 10, None)).items == []
+    assert await project.deploy(prune=True) == [("unchanged", "team/kept")]
+
+
+async def test_what_another_project_has_is_left_to_it(direct: Folder) -> None:
+    moved, first = {"playbooks/moved.yaml": playbook("team/moved")}, {"playbooks/a.yaml": playbook("team/a")}
+    direct.has({**first, **moved}, "team/one")
+    await direct.deploy()
+    direct.has(moved, "team/two")
+    assert await direct.deploy() == [("adopted", "team/moved")]
+    assert direct.notes() == {"team/moved": "the project team/one has it, too"}
+    direct.has(first, "team/one")
+    assert await direct.deploy(prune=True) == [("unchanged", "team/a"), ("left", "team/moved")]
+    assert direct.notes() == {"team/moved": "the project team/two has it, too"}
+    assert await direct.deploy(prune=True) == [("unchanged", "team/a")]
+    assert "team/moved" in await direct.registered()
+
+
+async def test_what_a_playbook_of_the_project_calls_is_not_pruned(
+    direct: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    direct.has(EVERYTHING)
+    await direct.deploy()
+    direct.has({"playbooks/report.yaml": EVERYTHING["playbooks/report.yaml"]})
+    with pytest.raises(click.exceptions.Exit):
+        await direct.deploy(prune=True)
+    assert "names team/part, which --prune would remove" in capsys.readouterr().err
+    assert "team/part" in await direct.registered()
+
+
+async def test_a_deployment_that_broke_off_says_what_was_done_and_the_next_finishes_it(
+    stage: GatewayStage, direct: Folder
+) -> None:
+    direct.has(EVERYTHING)
+    real, calls = stage.operations.playbooks.register, []
+
+    async def breaking(source: bytes, name: str, by: str) -> Any:
+        calls.append(name)
+        if len(calls) > 3:
+            raise UsageError("the line broke")
+        return await real(source, name, by)
+
+    stage.replace("playbooks", register=breaking)
+    direct.session = Session(stage.operations, "token:local", nothing, "", keeps_ids=True, caller=everything)
+    with pytest.raises(UsageError, match=r"report\.yaml: the line broke"):
+        await direct.deploy()
+    assert [item.done for item in direct.last.items] == [True, True, False, False, False]
+    stage.replace("playbooks", register=real)
+    direct.session = Session(stage.operations, "token:local", nothing, "", keeps_ids=True, caller=everything)
+    changes = [change for change, _ in await direct.deploy()]
+    assert changes == ["unchanged", "unchanged", "added", "added", "added"]
+    direct.has({"playbooks/kept.yaml": playbook("team/kept")})
+    assert len([1 for change, _ in await direct.deploy(prune=True) if change == "pruned"]) == 5
+    assert sorted(await direct.registered()) == ["team/flows/project", "team/kept"]
+
+
+async def test_a_schedule_whose_registration_broke_off_is_begun_by_the_next(
+    stage: GatewayStage, direct: Folder
+) -> None:
+    files = {"playbooks/a.yaml": playbook("team/a"), "schedules/b.yaml": schedule("team/b", "team/a")}
+    direct.has(files)
+    await direct.deploy()
+    await direct.session.operations.schedules.delete("team/b", "token:local")
+    (text,) = [one for one in texts_of(read_project(direct.folder)) if one.kind == "Schedule"]
+    entry = (await direct.session.operations.playbooks.check(text.source, text.name)).digest
+    assert entry is not None
+    assert await direct.deploy() == [("unchanged", "team/a"), ("added", "team/b")]
+    assert (await direct.session.operations.schedules.get("team/b")).digest == entry
+
+
+async def test_a_token_deploys_and_prunes_only_at_its_paths(
+    stage: GatewayStage, direct: Folder, connections: list[GatewayConnection], capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, others = {"playbooks/a.yaml": playbook("team/a")}, {"playbooks/b.yaml": playbook("other/b")}
+    direct.has({**mine, **others})
+    await direct.deploy()
+    ci = await folder_of_token(stage, direct, connections, "author", ["team"])
+    with pytest.raises(click.exceptions.Exit):
+        await ci.deploy()
+    assert "b.yaml: error: this token does not cover other/b\n  hint: its paths are team" in capsys.readouterr().err
+    ci.has(mine)
+    assert await ci.deploy(prune=True) == [("unchanged", "team/a"), ("left", "other/b")]
+    assert ci.notes() == {"other/b": "this token does not cover it"}
+    assert "other/b" in await direct.registered()
+    ci.has({**mine, "schedules/s.yaml": schedule("team/s", "other/b")})
+    with pytest.raises(click.exceptions.Exit):
+        await ci.deploy()
+    assert "s.yaml: error: this token does not cover other/b" in capsys.readouterr().err
+    ci.has(mine, "flows")
+    with pytest.raises(Forbidden, match="does not cover flows/project"):
+        await ci.deploy()
+
+
+async def test_who_may_not_register_may_look_at_the_difference(
+    stage: GatewayStage, direct: Folder, connections: list[GatewayConnection]
+) -> None:
+    direct.has(EVERYTHING)
+    viewer = await folder_of_token(stage, direct, connections, "viewer", [])
+    with pytest.raises(Forbidden, match="the role viewer may not deploy"):
+        await viewer.deploy()
+    assert [change for change, _ in await viewer.compared()] == ["added"] * 5
+
+
+async def test_a_document_in_the_place_of_the_record_is_not_overwritten(direct: Folder) -> None:
+    await direct.session.operations.playbooks.register(playbook("team/flows/project").encode(), "by hand", "someone")
+    direct.has(EVERYTHING)
+    with pytest.raises(UsageError, match="team/flows/project is not the record of a project"):
+        await direct.deploy()

@@ -1,0 +1,44 @@
+"""The page about projects, followed on a stack that is up, and its workflow, run through a gateway."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from cli_stack import gateway_of
+from journey_stack import ROOT
+from ruamel.yaml import YAML
+from walkthrough import Walkthrough, steps
+
+from cli_program import only_json
+from warm_program import noetl, write_script
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+PAGE = (ROOT / "docs" / "how-to" / "deploy-a-project.md").read_text()
+
+
+def test_the_page_leads_to_a_project_that_its_workflow_deploys(shared_home: Path, tmp_path: Path) -> None:
+    programs = f"{write_script(tmp_path).parent}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    folder = tmp_path / "project"
+    folder.mkdir()
+    with Walkthrough(folder, {"HOME": str(tmp_path), "NOETL_HOME": str(shared_home), "PATH": programs}, {}) as reader:
+        for step in steps(PAGE):
+            reader.do(step)
+    workflow = YAML(typ="safe").load(folder / ".github" / "workflows" / "deploy.yml")
+    report = folder / "playbooks" / "report.yaml"
+    report.write_text(report.read_text().replace("name: report", "name: daily report"))
+    token = noetl(
+        "token", "create", "totals-workflow", "--role", "author", "--paths", "team/totals", "--home", shared_home
+    ).stdout.strip()
+    assert {"NOETL_URL", "NOETL_TOKEN"} == set(workflow["jobs"]["deploy"]["env"])
+    for step in workflow["jobs"]["deploy"]["steps"]:
+        command = shlex.split(step.get("run", ""))
+        if command[:1] == ["noetl-stream"]:
+            target = {"NOETL_URL": gateway_of(shared_home), "NOETL_TOKEN": token, "HOME": str(tmp_path)}
+            ended = noetl(*command[1:], cwd=folder, **target)
+            assert ended.returncode == 0, (command, ended.stdout, ended.stderr)
+    newest, *_ = only_json(noetl("playbook", "versions", "team/totals/report", "--home", shared_home, "-o", "json"))
+    assert (newest["revision"], newest["name"], newest["registered_by"]) == (2, "daily report", "token:totals-workflow")
