@@ -49,7 +49,7 @@ def test_the_page_shows_every_command() -> None:
     shown = {" ".join(re.findall(r"[a-z-]+", line.partition("noetl-stream ")[2])[:1]) for line in EXAMPLES}
     roles = {"setup", "dev", "server", "gateway", "database", "stream", "nats", "bench", "version"}
     # test_cli_deploy.py, test_cli_grant.py, test_cli_schedule.py, test_cli_trigger.py
-    with_a_file = {"deploy", "grant", "schedule", "trigger"}
+    with_a_file = {"deploy", "grant", "pull", "schedule", "trigger"}
     of_its_own = {"doctor"}  # test_cli_doctor.py: it fails where other tests have left something to mend
     assert shown | roles | with_a_file | of_its_own == set(COMMANDS)
     named = with_a_file | of_its_own

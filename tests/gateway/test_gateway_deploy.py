@@ -18,6 +18,8 @@ from noetl_stream.cli.project.project_check import check_project
 from noetl_stream.cli.project.project_file import read_project, texts_of
 from noetl_stream.errors import Forbidden, UsageError
 from noetl_stream.model.rights import Role
+from noetl_stream.operations.playbooks import entry_of
+from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.operations.access import NewToken
 
 HEAD = "apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{ name: one, path: {path}{more} }}\n"
@@ -299,18 +301,17 @@ async def test_a_deployment_that_broke_off_says_what_was_done_and_the_next_finis
     assert sorted(await direct.registered()) == ["team/flows/project", "team/kept"]
 
 
-async def test_a_schedule_whose_registration_broke_off_is_begun_by_the_next(
+async def test_a_schedule_that_is_in_the_catalog_and_was_never_begun_is_begun(
     stage: GatewayStage, direct: Folder
 ) -> None:
-    files = {"playbooks/a.yaml": playbook("team/a"), "schedules/b.yaml": schedule("team/b", "team/a")}
-    direct.has(files)
-    await direct.deploy()
-    await direct.session.operations.schedules.delete("team/b", "token:local")
-    (text,) = [one for one in texts_of(read_project(direct.folder)) if one.kind == "Schedule"]
-    entry = (await direct.session.operations.playbooks.check(text.source, text.name)).digest
-    assert entry is not None
-    assert await direct.deploy() == [("unchanged", "team/a"), ("added", "team/b")]
-    assert (await direct.session.operations.schedules.get("team/b")).digest == entry
+    """As if the process had died between the two halves of a registration."""
+    direct.has({"playbooks/a.yaml": playbook("team/a"), "schedules/b.yaml": schedule("team/b", "team/a")})
+    text = schedule("team/b", "team/a")
+    document = check_document(text, {}).document
+    assert document is not None
+    await stage.catalog.register(entry_of(text, document, registered_ms=1, registered_by="someone"), text)
+    assert await direct.deploy() == [("added", "team/a"), ("changed", "team/b")]
+    assert (await direct.session.operations.schedules.get("team/b")).digest == document.digest
 
 
 async def test_a_token_deploys_and_prunes_only_at_its_paths(

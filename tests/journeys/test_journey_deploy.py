@@ -42,3 +42,9 @@ def test_the_page_leads_to_a_project_that_its_workflow_deploys(shared_home: Path
             assert ended.returncode == 0, (command, ended.stdout, ended.stderr)
     newest, *_ = only_json(noetl("playbook", "versions", "team/totals/report", "--home", shared_home, "-o", "json"))
     assert (newest["revision"], newest["name"], newest["registered_by"]) == (2, "daily report", "token:totals-workflow")
+    pulled = folder / "copy" / "playbooks" / "report.yaml"
+    differs = noetl("pull", "copy", cwd=folder, NOETL_HOME=str(shared_home))
+    assert (differs.returncode, "copy/playbooks/report.yaml" in differs.stderr) == (2, True)
+    assert pulled.read_bytes() != report.read_bytes()
+    assert noetl("pull", "copy", "--force", cwd=folder, NOETL_HOME=str(shared_home)).returncode == 0
+    assert pulled.read_bytes() == report.read_bytes()

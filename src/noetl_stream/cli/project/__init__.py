@@ -1,1 +1,1 @@
-"""``noetl-stream deploy``: a folder of documents, and the catalog."""
+"""``noetl-stream deploy`` and ``noetl-stream pull``: a folder of documents, and the catalog."""

@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Final
 
 import click
-from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import Columns, columns_of, print_documents, say
-from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.project.deployment import Deployment, compared, require_author
 from noetl_stream.cli.project.project_check import STARTERS, check_project
-from noetl_stream.cli.project.project_file import ProjectFile, read_project, texts_of
+from noetl_stream.cli.project.project_file import read_project, target_of, texts_of
 from noetl_stream.errors import UsageError
 
 COLUMNS: Final[Columns] = {
@@ -64,7 +62,7 @@ def deploy(
             await made[0].carry_out(prune=prune)
 
     try:
-        with_session(_of_project(target, project), work, publishes=asks_servers)
+        with_session(target_of(target, project), work, publishes=asks_servers)
     except BaseException:
         if made:
             say("the deployment broke off: repeat it to finish", err=True)
@@ -74,11 +72,3 @@ def deploy(
             print_documents(made[0].items, output, COLUMNS, "path")
     if exit_code and made[0].differs:
         ctx.exit(ExitCode.FAILED)
-
-
-def _of_project(target: Target, project: ProjectFile) -> Target:
-    """The target of the command or of the environment, else the context of the project."""
-    settings = settings_for(target.home)
-    given = (target.home, target.url, target.context, settings.url, settings.context)
-    is_chosen = any(one is not None for one in given) or settings.selects_stack
-    return target if is_chosen else replace(target, context=project.context)

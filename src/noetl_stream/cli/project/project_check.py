@@ -49,13 +49,14 @@ async def check_project(session: Session, texts: Sequence[ProjectText], caller: 
 
     A playbook or schema of the project counts as registered.
     """
-    found = {text: await session.operations.playbooks.check(text.source, text.name) for text in texts}
+    playbooks = session.operations.playbooks
+    asked = {text: await playbooks.check(text.source, text.name) for text in texts}  # a gateway refuses many at once
     kinds, limits = accepted()  # read here: calls, and schemas of the project, which the catalog may not have yet
     here = {text: check_document(text.source, kinds, file=text.name, limits=limits) for text in texts}
     schemas = schemas_in(here.values())
-    given = {one.document.path for one in here.values() if one.document} | {one.path for one in found.values()}
+    given = {one.document.path for one in here.values() if one.document} | {one.path for one in asked.values()}
     documents, refusals, is_wrong = [], [], False
-    for text, checked in found.items():
+    for text, checked in asked.items():
         again, document = here[text].plan, None
         result: CheckedDocument | CheckResult = checked
         if again is not None and again.named_schemas and again.named_schemas <= schemas.keys():

@@ -11,10 +11,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.cli.base.files import file_text
+from noetl_stream.cli.base.process import settings_for
+from noetl_stream.cli.base.target import Target
 from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.errors import UsageError
+from noetl_stream.playbook.check.calls import constant_at
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import kind_in
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
@@ -77,16 +81,27 @@ def read_project(folder: Path) -> ProjectFile:
     Raises:
         UsageError: it has none, or its file is invalid; the message has the file, and the line and column of a key.
     """
+    found = find_project(folder)
+    if found is None:
+        hint = f'write `{FILE}` with a line such as `name = "team/reports"`, or a table `[{TABLE}]` in `{SHARED_FILE}`'
+        raise UsageError(f"{folder}: no project", hint=hint)
+    return found
+
+
+def find_project(folder: Path) -> ProjectFile | None:
+    """The project of a folder, if it has one.
+
+    Raises:
+        UsageError: its file is invalid.
+    """
     file = folder / FILE
     if os.access(file, os.F_OK):
         return _Reader(file, "").project()
     file = folder / SHARED_FILE
     if os.access(file, os.F_OK):
         reader = _Reader(file, TABLE)
-        if reader.table is not None:
-            return reader.project()
-    hint = f'write `{FILE}` with a line such as `name = "team/reports"`, or a table `[{TABLE}]` in `{SHARED_FILE}`'
-    raise UsageError(f"{folder}: no project", hint=hint)
+        return None if reader.table is None else reader.project()
+    return None
 
 
 class _Reader:
@@ -162,6 +177,14 @@ class _Reader:
         return 1, 1
 
 
+def target_of(target: Target, project: ProjectFile) -> Target:
+    """The target of the command or of the environment, else the context of the project."""
+    settings = settings_for(target.home)
+    given = (target.home, target.url, target.context, settings.url, settings.context)
+    is_chosen = any(one is not None for one in given) or settings.selects_stack
+    return target if is_chosen else replace(target, context=project.context)
+
+
 def texts_of(project: ProjectFile) -> list[ProjectText]:
     """The documents of a project, in the order in which they are registered.
 
@@ -171,7 +194,7 @@ def texts_of(project: ProjectFile) -> list[ProjectText]:
     """
     keys: dict[Path, list[CatalogKind]] = {}
     for key in KINDS:
-        for file in _matching(project, key):
+        for file in _given_files(project, key):
             keys.setdefault(file, []).append(KINDS[key])
     if not keys:
         patterns = list_names(pattern for key in KINDS for pattern in project.patterns[key])
@@ -186,16 +209,30 @@ def texts_of(project: ProjectFile) -> list[ProjectText]:
     return sorted(found, key=lambda text: (order.index(text.kind), text.name))
 
 
-def _matching(project: ProjectFile, key: str) -> Iterator[Path]:
+def files_by_path(project: ProjectFile) -> dict[str, Path]:
+    """The files of a project, by the paths of their documents."""
+    found: dict[str, Path] = {}
+    for key in KINDS:
+        for pattern in project.patterns[key]:
+            for file in _matching(project, key, pattern):
+                found.setdefault(constant_at(read_playbook(file), "/metadata/path") or "", file)
+    return found
+
+
+def _given_files(project: ProjectFile, key: str) -> Iterator[Path]:
     for pattern in project.patterns[key]:
-        try:
-            files = [file for file in project.folder.glob(pattern) if file.is_file() and not _is_test(project, file)]
-        except (ValueError, IndexError) as error:
-            raise UsageError(f"{project.file}: `{pattern}` of `{key}` is not a pattern: {error}") from None
+        files = _matching(project, key, pattern)
         if not files and key in project.given:
             hint = f"mend it, or leave out `{key}`"
             raise UsageError(f"{project.file}: `{pattern}` of `{key}` matches no file", hint=hint)
         yield from files
+
+
+def _matching(project: ProjectFile, key: str, pattern: str) -> list[Path]:
+    try:
+        return [file for file in project.folder.glob(pattern) if file.is_file() and not _is_test(project, file)]
+    except (ValueError, IndexError) as error:
+        raise UsageError(f"{project.file}: `{pattern}` of `{key}` is not a pattern: {error}") from None
 
 
 def _is_test(project: ProjectFile, file: Path) -> bool:

@@ -1,0 +1,108 @@
+"""``noetl-stream pull``: what is registered, as the files of a project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.cli.base.options import form_option
+from noetl_stream.cli.base.output import columns_of, print_documents, say
+from noetl_stream.cli.base.session import Session, collect, with_session
+from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.playbook.playbook_source import read_playbook
+from noetl_stream.cli.project.deployment import LABELS
+from noetl_stream.cli.project.project_file import (
+    FILE,
+    KINDS,
+    files_by_path,
+    find_project,
+    read_project,
+    target_of,
+)
+from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.model.rights import covers
+from noetl_stream.ports.operations.playbooks import PlaybookWithSourceDocument
+from noetl_stream.ports.stores.catalog import is_path
+
+FOLDERS: Final[Mapping[str, str]] = {kind: key for key, kind in KINDS.items()}
+
+
+class PulledItem(msgspec.Struct, frozen=True):
+    """A document that is registered, and its file."""
+
+    change: Literal["added", "changed", "unchanged"]
+    kind: str
+    path: str
+    version: str
+    file: str
+    note: str = ""
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option(
+    "--path", default=None, metavar="PATH", help="Pull what is at PATH and below. [default: the name of the project]"
+)
+@click.option("--force", is_flag=True, help="Overwrite files that differ.")
+@form_option()
+@target_options
+def pull(folder: Path, path: str | None, force: bool, output: str, target: Target) -> None:
+    """Write what is registered into the files of the project in DIR.
+
+    The latest text of each document is written: to the file of the project that has its path, else below playbooks/,
+    schedules/, triggers/ or schemas/. A folder without a project becomes one of the name PATH. No file is deleted, and
+    without --force none is overwritten that differs.
+    """
+    project = find_project(folder)
+    base = (path or (project.name if project is not None else "")).removeprefix("/")
+    if not is_path(base):
+        raise UsageError("which documents to pull is not known", hint="give --path, such as --path team/reports")
+    chosen = target if project is None else target_of(target, project)
+    found = with_session(chosen, lambda session: _registered(session, base))
+    files = {} if project is None else files_by_path(project)
+    texts: dict[Path, str] = {} if project is not None else {folder / FILE: f'name = "{base}"\n'}
+    items = []
+    for one in found:
+        below = one.path.removeprefix(f"{base}/") if one.path != base else base.rpartition("/")[2]
+        file = files.get(one.path, folder / FOLDERS[one.kind] / f"{below}.yaml")
+        known = read_playbook(file) if file.exists() else None
+        change: Literal["added", "changed", "unchanged"] = "added" if known is None else "changed"
+        if known == one.source.encode():
+            change = "unchanged"
+        else:
+            texts[file] = one.source
+        items.append(PulledItem(change, one.kind, one.path, one.known_as, str(file)))
+    differing = [item.file for item in items if item.change == "changed"]
+    if differing and not force:
+        hint = "commit them, and repeat the command with --force"
+        raise UsageError(f"nothing written, because these files differ: {', '.join(differing)}", hint=hint)
+    for file, text in texts.items():
+        _write(file, text)
+    matched = files_by_path(read_project(folder))
+    items = [item if item.path in matched else replace(item, note="no pattern of the project") for item in items]
+    print_documents(items, output, columns_of("change", "kind", "path", "version", "file", "note"), "path")
+    if project is None:
+        say(f"{folder / FILE}: the project {base}", err=True)
+
+
+async def _registered(session: Session, base: str) -> list[PlaybookWithSourceDocument]:
+    """The documents at a path and below, without records of projects."""
+    playbooks = session.operations.playbooks
+    listed = await collect(lambda size, cursor: playbooks.page(base, {}, size, cursor, kinds=list(KINDS.values())))
+    paths = [one.path for one in listed if covers((base,), one.path) and one.labels != LABELS]
+    if not paths:
+        raise NotFound(f"nothing is registered at {base} or below", hint="see `noetl-stream playbook list`")
+    return [await playbooks.get(path, None) for path in paths]
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode())
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
