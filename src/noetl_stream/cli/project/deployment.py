@@ -261,6 +261,8 @@ async def compared(
     if not covers(caller.paths, path):
         hint = f"its paths are {', '.join(caller.paths)}; `name` of a project is a path"
         raise Forbidden(f"this token does not cover {path}, the record of the project", hint=hint)
+    hint = "give the document another path, or the project another name"
+    refuse(FileRefusal(one.name, f"{path} is the record of the project", hint) for one in documents if one.path == path)
     record = await _record_at(session, path) or Record(name, {})
     deployment = Deployment(session, record, documents)
     await deployment.compare(caller, prune=prune)

@@ -54,7 +54,8 @@ async def check_project(session: Session, texts: Sequence[ProjectText], caller: 
     kinds, limits = accepted()  # read here: calls, and schemas of the project, which the catalog may not have yet
     here = {text: check_document(text.source, kinds, file=text.name, limits=limits) for text in texts}
     schemas = schemas_in(here.values())
-    given = {one.document.path for one in here.values() if one.document} | {one.path for one in asked.values()}
+    given = {one.path: one.version for one in asked.values()}
+    given |= {one.document.path: one.document.version for one in here.values() if one.document is not None}
     documents, refusals, is_wrong = [], [], False
     for text, checked in asked.items():
         again, document = here[text].plan, None
@@ -62,12 +63,13 @@ async def check_project(session: Session, texts: Sequence[ProjectText], caller: 
         if again is not None and again.named_schemas and again.named_schemas <= schemas.keys():
             result = check(text.source, kinds, file=text.name, limits=limits, schemas=schemas, proves=True)
         starts = constant_at(text.source, "/spec/playbook") if text.kind in STARTERS else None
+        version = constant_at(text.source, "/spec/version") if text.kind in STARTERS else None
         missing = paths_missing(checked.diagnostics, text.source)
         diagnostics = [one for one in result.diagnostics if one not in missing]
         diagnostics += [
             replace(one, severity="error") if path == starts else one
             for one, path in missing.items()
-            if path not in given
+            if path not in given or (path == starts and version not in (None, given[path]))
         ]
         print_diagnostics(sorted(diagnostics), text.name)
         is_wrong |= any(one.severity == "error" for one in diagnostics)
