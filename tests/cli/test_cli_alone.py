@@ -68,13 +68,17 @@ def noetl_alone(alone: Path, *words: str, **settings: str) -> subprocess.Complet
     )
 
 
-def test_it_does_through_a_gateway_what_the_program_does(alone: Path, shared_home: Path) -> None:
+def test_it_does_through_a_gateway_what_the_program_does(alone: Path, shared_home: Path, tmp_path: Path) -> None:
     place = {"NOETL_HOME": str(shared_home), "NOETL_URL": gateway_of(shared_home)}
     ran = noetl_alone(alone, "run", "playbooks/hello.yaml", "--set", "name=Ada", **place)
     assert (ran.returncode, "HELLO, ADA" in ran.stdout) == (0, True), ran.stderr
     for words in ("execution list", "playbook list", "worker list", "doctor", "schedule list", "token list"):
         listed = noetl_alone(alone, *words.split(), **place)
         assert listed.stdout, (words, listed.stderr)
+    (tmp_path / "noetl-stream.toml").write_text('name = "alone"\nplaybooks = "*.yaml"\n')
+    (tmp_path / "hello.yaml").write_bytes((ROOT / "playbooks" / "hello.yaml").read_bytes())
+    compared = noetl_alone(alone, "deploy", str(tmp_path), "--dry-run", "-o", "name", **place)
+    assert (compared.returncode, compared.stdout) == (0, "examples/hello\n"), compared.stderr
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,14 @@ async def folder_of_token(
     return Folder(direct.folder, session_of(stage, made.secret, connections))
 
 
-async def test_a_deployment_registers_what_is_new_and_repeated_changes_nothing(project: Folder) -> None:
+async def test_a_deployment_registers_what_is_new_and_repeated_changes_nothing(
+    project: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
     project.has(EVERYTHING)
     all_of_it = ["team/total", "team/part", "team/report", "team/often", "team/hook"]
     assert await project.compared() == [("added", path) for path in all_of_it]
     assert await project.registered() == {}
+    assert capsys.readouterr().err == "", "what calls a playbook of the project calls a registered one"
     assert await project.deploy() == [("added", path) for path in all_of_it]
     assert [(item.version, item.done) for item in project.last.items] == [("1", True)] * 5
     before = await project.registered()
