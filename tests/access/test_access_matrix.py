@@ -98,6 +98,7 @@ POST /api/v1/executions/{execution_id}/pause
 POST /api/v1/executions/{execution_id}/resume
 POST /api/v1/executions/{execution_id}/retry-now
 POST /api/v1/executions/{execution_id}/rerun
+POST /api/v1/executions/{execution_id}/compensate
 POST /api/v1/executions/{execution_id}/retry
 PATCH /api/v1/executions/{execution_id}/ctx
 POST /api/v1/bulk/cancel

@@ -23,7 +23,7 @@ READING = {
     "get_schema", "list_playbooks", "check_playbook", "explain_playbook", "list_executions", "why", "list_events",
     "get_event", "get_result", "diff_executions",
 }  # fmt: skip
-CHANGING = {"start", "rerun", "patch", "signal", "cancel"}
+CHANGING = {"start", "rerun", "compensate", "patch", "signal", "cancel"}
 
 
 class ToolRefused(Exception):

@@ -69,7 +69,7 @@ async def test_a_model_is_told_what_it_needs_to_choose(stage: GatewayStage) -> N
         assert tool.annotations is not None
         assert tool.annotations.read_only_hint == (tool.name in READING)
         assert tool.annotations.idempotent_hint
-        assert tool.annotations.destructive_hint == (tool.name in {"patch", "cancel"})
+        assert tool.annotations.destructive_hint == (tool.name in {"patch", "cancel", "compensate"})
         assert tool.output_schema is not None
         assert ("request_id" in tool.input_schema.get("required", ())) == (tool.name in CHANGING)
         assert all("title" not in one for one in tool.input_schema["properties"].values())

@@ -28,6 +28,8 @@ PLACEHOLDERS = [
     ("router", "policy: {}"),
     ("arc", "spec: {}"),
 ]
+REAL = [("executor_policy", "finally: []"), ("executor_policy", "compensation: {}"), ("step", "compensation: {}")]
+"""Words that were reserved once: empty, they still say nothing."""
 
 
 def playbook(part: str, words: str) -> str:
@@ -43,7 +45,7 @@ def test_a_neutral_value_is_accepted(part: str, words: str) -> None:
     assert codes(playbook(part, words)) == []
 
 
-@pytest.mark.parametrize(("part", "words"), PLACEHOLDERS)
+@pytest.mark.parametrize(("part", "words"), [one for one in PLACEHOLDERS if one not in REAL])
 def test_a_placeholder_that_says_something_is_refused_as_reserved(part: str, words: str) -> None:
     value = (
         words.replace("[]", "[one]").replace("{}", "{ one: 1 }").replace("''", "one").replace("exclusive", "inclusive")

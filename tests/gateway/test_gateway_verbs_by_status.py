@@ -29,8 +29,10 @@ CALLS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "POST …/resume": ("resumeExecution", {}),
     "POST …/retry-now": ("retryNow", {}),
     "POST …/cancel": ("cancelExecution", {}),
+    "POST …/cancel` with `now": ("cancelExecution", {"body": {"now": True}, "headers": {"X-Reason": "a test"}}),
     "POST …/rerun": ("rerunExecution", {"body": {"step": "start"}}),
     "POST …/retry": ("retryExecution", {}),
+    "POST …/compensate": ("compensateExecution", {}),
     "GET …/result": ("getResult", {}),
     "DELETE …": ("deleteExecution", {}),
 }
@@ -75,14 +77,28 @@ class StubbornTool:
         """Holds nothing."""
 
 
-def playbook(*steps: str) -> str:
-    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: verbs, path: tests/verbs}\nworkflow:\n"
-    return head + "".join(f"  - {{{step}}}\n" for step in steps)
+def playbook(*steps: str, undone_on: str = "[]") -> str:
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: verbs, path: tests/verbs}\n"
+    if "compensation" in "".join(steps):
+        head += f"executor: {{spec: {{policy: {{compensation: {{on: {undone_on}}}}}}}}}\n"
+    return head + "workflow:\n" + "".join(f"  - {{{step}}}\n" for step in steps)
 
 
 BREAKS: Final = 'tool: {kind: noop, args: {seen: "{{ ctx.missing.key }}"}}'
 ENDS: Final = playbook("step: start, tool: {kind: noop}")
-FAILS: Final = playbook(f"step: start, {BREAKS}")
+WAITING: Final = "tool: {kind: wait, signal: another, timeout_s: 3600}"
+
+
+def after_undoable(kind: str, then: str, undone_on: str = "[]") -> str:
+    """A playbook whose first step can be undone by a task of this kind."""
+    undone = f"spec: {{policy: {{compensation: {{tool: {{kind: {kind}}}}}}}}}"
+    first = f"step: start, tool: {{kind: noop}}, {undone}, next: {{arcs: [{{step: then}}]}}"
+    return playbook(first, f"step: then, {then}", undone_on=undone_on)
+
+
+FAILS: Final = after_undoable("noop", BREAKS)
+CANCELLED: Final = after_undoable("noop", WAITING)
+UNDONE: Final = after_undoable("stubborn", WAITING, "[cancelled]")
 WAITS: Final = playbook("step: start, tool: {kind: wait, signal: another, timeout_s: 3600}")
 RUNS: Final = playbook("step: start, tool: {kind: stubborn}")
 FAIL: Final = '{when: "{{ ctx.fail is defined }}", then: {allow: true}}'
@@ -173,7 +189,12 @@ class Executions:
         return await self._begin(FAILS, "failed")
 
     async def _cancelled(self) -> str:
-        return await self._after("cancelExecution", await self._waiting(), "cancelled")
+        return await self._after("cancelExecution", await self._begin(CANCELLED, "waiting"), "cancelled")
+
+    async def _compensating(self) -> str:
+        execution_id = await self._after("cancelExecution", await self._begin(UNDONE, "waiting"), "compensating")
+        await self._stage.until(lambda: self._tool.working > 0)
+        return execution_id
 
     async def _none(self) -> str:
         return "nowhere"

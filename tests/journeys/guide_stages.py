@@ -54,7 +54,7 @@ PAGES: Final[Mapping[str, tuple[Stage, ...] | str]] = {
                 "secrets.md",
             ),
             *("set-up-an-editor.md", "start-on-events.md", "test-a-playbook.md", "trace-executions.md"),
-            *("upgrade-playbooks.md", "upgrade.md"),
+            *("undo.md", "upgrade-playbooks.md", "upgrade.md"),
         ),
         EVERYWHERE,
     ),

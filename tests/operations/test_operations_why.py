@@ -775,3 +775,35 @@ def test_a_quarantine_says_why_and_what_ends_it() -> None:
     found = reasons(scenario)["quarantined"]
     assert "index row size exceeds the maximum" in found.sentence
     assert "execution resume execution-1" in found.moves and "execution cancel execution-1" in found.moves
+
+
+UNDOING = """
+executor: {spec: {policy: {compensation: {timeout_s: 60}}}}
+workflow:
+  - step: reserve
+    tool: {kind: noop}
+    spec: {policy: {compensation: {tool: {kind: noop}}}}
+    next: {arcs: [{step: charge}]}
+  - step: charge
+    tool: {kind: noop}
+    spec: {policy: {compensation: {tool: {kind: noop}}}}
+    next: {arcs: [{step: ship}]}
+  - {step: ship, tool: {kind: noop}}
+"""
+
+
+def test_an_execution_that_undoes_what_it_has_done_says_so_and_then_what_was_undone() -> None:
+    scenario = Scenario(HEAD + UNDOING)
+    scenario.start()
+    scenario.done("reserve")
+    scenario.done("charge")
+    scenario.failed("ship")
+    found = reasons(scenario)["compensating"]
+    assert "then ends as failed; 0 undone so far" in found.sentence
+    assert found.until is not None
+    scenario.failed("charge__compensation", message="closed")
+    scenario.done("reserve__compensation")
+    answer = explain(scenario.execution_id, history_of(scenario), scenario.plan, Environment(scenario.now_ms))
+    said = [(one.kind, one.step) for one in answer.reasons]
+    assert said == [("failed", "ship"), ("not_undone", "charge"), ("undone", "reserve")]
+    assert "its compensation failed: closed" in answer.reasons[1].sentence

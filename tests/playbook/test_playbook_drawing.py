@@ -77,6 +77,8 @@ def test_json_has_the_steps_and_arcs_with_what_is_known_of_them() -> None:
         "routing": "exclusive",
         "is_entry": False,
         "is_reached": True,
+        "is_finally": False,
+        "undone_by": (),
     }
     assert [(arc["from"], arc["to"], arc["kind"]) for arc in shown["arcs"]] == [
         ("start", "pay", "guarded"),

@@ -2,7 +2,7 @@
 
 import type { Problem } from './api/types'
 
-export const STATUSES = ['pending', 'running', 'waiting', 'paused', 'quarantined', 'completed', 'failed', 'cancelled'] as const
+export const STATUSES = ['pending', 'running', 'waiting', 'paused', 'compensating', 'quarantined', 'completed', 'failed', 'cancelled'] as const
 
 export interface Filter {
   status: string[]

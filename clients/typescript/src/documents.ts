@@ -163,7 +163,7 @@ export interface BulkItem {
   execution_id: string
   outcome: "already" | "done" | "left" | "refused" | "skipped" | "would"
   path?: string | null
-  status?: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
+  status?: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
   position?: number | null
   made?: string | null
   detail?: string | null
@@ -171,7 +171,7 @@ export interface BulkItem {
 }
 
 export interface BulkRerunRequest {
-  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  status?: ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
   started_from?: string | null
@@ -194,7 +194,7 @@ export interface BulkRerunRequest {
 }
 
 export interface BulkRetryRequest {
-  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  status?: ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
   started_from?: string | null
@@ -218,7 +218,7 @@ export interface BulkRetryRequest {
 export interface Call {
   execution_id: string
   path: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
   step_run_id: string
   iteration: number[]
 }
@@ -234,6 +234,10 @@ export interface Caller {
   paths: string[]
   operations: string[]
   expires: string | null
+}
+
+export interface CancelRequest {
+  now?: boolean
 }
 
 export interface ChangedArc {
@@ -281,7 +285,7 @@ export interface ComparedExecution {
   path: string
   version: string | null
   digest: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
   started: string
   duration_s: number | null
   rerun_of: string | null
@@ -304,6 +308,13 @@ export interface ComparedStep {
   only_b: number
   duration_a_s: number
   duration_b_s: number
+}
+
+export interface Compensation {
+  step: string
+  step_run_id: string
+  undone: boolean
+  reason: string
 }
 
 export interface Credential {
@@ -388,7 +399,7 @@ export interface Delivered {
   number?: number | null
   status?: "ignored" | "repeated" | "started" | "waiting" | null
   execution_id?: string | null
-  execution_status?: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
+  execution_status?: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
   challenge?: string | null
 }
 
@@ -507,7 +518,7 @@ export interface Execution {
   path: string
   version: string | null
   digest: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
   started: string
   updated: string
   finished: string | null
@@ -536,6 +547,7 @@ export interface Execution {
   origin?: Origin | null
   already?: boolean
   workload?: unknown
+  compensations?: Compensation[]
 }
 
 export interface ExecutionDiff {
@@ -593,7 +605,7 @@ export interface ExecutionState {
   position: number
   last: number
   at: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
   error: ErrorInfo | null
   tokens: PlacedToken[]
   more: number
@@ -620,7 +632,7 @@ export interface ExpectedValue {
 export interface Failure {
   execution_id: string
   path: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
   step: string | null
   step_run_id: string | null
   task: string | null
@@ -730,7 +742,7 @@ export interface KeyChangePage {
 
 export interface LastExecution {
   execution_id: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
   started: string
   finished: string | null
 }
@@ -803,7 +815,7 @@ export interface ListedExecution {
   path: string
   version: string | null
   digest: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
   started: string
   updated: string
   finished: string | null
@@ -1139,7 +1151,7 @@ export interface RerunRequest {
 
 export interface Result {
   execution_id: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
   result: unknown
   error: ErrorInfo | null
 }
@@ -1180,7 +1192,7 @@ export interface SchedulePage {
 }
 
 export interface SelectionRequest {
-  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  status?: ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
   path?: string | null
   label?: string[]
   started_from?: string | null
@@ -1276,6 +1288,8 @@ export interface StepNode {
   routing: string
   is_entry: boolean
   is_reached: boolean
+  is_finally?: boolean
+  undone_by?: string[]
 }
 
 export interface StepPlaces {
@@ -1393,7 +1407,7 @@ export interface TimelineRow {
 }
 
 export interface Timer {
-  purpose: "admission" | "deadline" | "execution" | "grace" | "next" | "step" | "wait"
+  purpose: "admission" | "compensation" | "deadline" | "execution" | "grace" | "next" | "step" | "wait"
   due: string
   on_timeout: "discard" | "fail" | null
 }
@@ -1407,7 +1421,7 @@ export interface Timetable {
 
 export interface Token {
   token_id: string
-  cause: "arc" | "injected" | "join" | "rerun" | "start"
+  cause: "arc" | "compensation" | "finally" | "injected" | "join" | "rerun" | "start"
   args: Record<string, unknown>
   from_step: string | null
   from_step_run_id: string | null
@@ -1566,7 +1580,7 @@ export interface Warning {
 
 export interface Why {
   execution_id: string
-  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  status: "cancelled" | "compensating" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
   summary: string
   since: string
   reasons: Reason[]

@@ -85,10 +85,10 @@ def _start(plan: Plan, state: Execution, evaluated: Fact, started: Fact, enqueue
 
 def _end(plan: Plan, state: Execution, evaluated: NextEvaluated) -> Settled | None:
     """Ends the execution: its only token has reached the end of a playbook whose result needs no template."""
-    if evaluated.fired or plan.result is not None:
+    if evaluated.fired or plan.result is not None or plan.closes:
         return None
     state = evolve_decision(state, evaluated)
-    finished = finish(plan, state)
+    (finished,) = finish(plan, state)
     assert type(finished) is ExecutionFinished
     processed = PlaybookProcessed(finished.status)
     return evolve_decision(evolve_decision(state, finished), processed), (evaluated, finished, processed)

@@ -322,6 +322,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
         call, depth = fact.call, 1 + (parent.depth if parent is not None else 0)
         caller = events.Parent(execution_id, fact.step_run_id, fact.command_id, fact.path, depth, call.return_step)
         request_id, trace_id = derive(fact.execution_id, "request"), state.trace_id
+        rerun = None if fact.command_id else events.Rerun(call.execution_id, undoes=True)
         shared_keys, caller_keys = keys_for_child(state, fact.step_run_id, fact.path)
         request = events.ExecutionRequested(
             request_id,
@@ -331,15 +332,18 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             principal=state.principal,
             trace_id=trace_id,
             parent=caller,
+            rerun=rerun,
             caller_span=state.caller_span,
             priority=None if state.priority == DEFAULT_PRIORITY else state.priority,
             shared_keys=shared_keys,
             caller_keys=caller_keys,
             due=state.due,
         )
-        return InboxMessage(fact.execution_id, request, FORMAT)
+        return InboxMessage(fact.execution_id, request, FORMAT if rerun is None else AGGREGATES_FORMAT)
     if isinstance(fact, events.ChildOrdered):
         order = _ORDERS[fact.order](derive(execution_id, "order", position), "", fact.reason)
+        if fact.now:
+            order = events.CancelRequested(order.request_id, reason=fact.reason, now=True)
         return InboxMessage(fact.execution_id, order, FORMAT)
     if isinstance(fact, events.ExecutionFinished) and parent is not None:
         outcome, error = Outcome("ok", fact.outcome.result), fact.outcome.error
@@ -373,7 +377,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
     reads, is_limited = step.reads, step.has_limited_tasks
-    is_newer = is_limited or reads.execution == "template"
+    is_newer = is_limited or reads.execution == "template" or bool(plan.compensation or plan.finally_step)
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())
@@ -391,7 +395,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         workload=_select(state.workload, reads.workload),
         ctx=_select({**run.ctx, **run.patches} if run.patches else run.ctx, reads.ctx),
         steps=_select(run.steps, reads.steps),
-        execution=state.execution if reads.execution else {},
+        execution={**state.execution, **state.held_end} if reads.execution else {},
         vars=run.vars,
         limits=state.limits,
         schemas=_select(state.schemas, step.schemas),

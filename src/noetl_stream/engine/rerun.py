@@ -46,9 +46,12 @@ def reuse(
     plan: Plan, execution_id: str, request: events.ExecutionRequested, original: JournalSummary
 ) -> Sequence[Fact]:
     """The inputs that start the rerun ``execution_id``: pages of ``execution.reused``, or one ``rerun.refused``."""
-    assert request.rerun is not None
+    rerun = request.rerun
+    assert rerun is not None
     try:
-        return tuple(_pages(plan, execution_id, request.rerun, request.digest, original))
+        if rerun.undoes:
+            return tuple(_undoing_pages(plan, request, original))
+        return tuple(_pages(plan, execution_id, rerun, request.digest, original))
     except _Refused as refused:
         return (events.RerunRefused(*refused.args),)
 
@@ -56,23 +59,81 @@ def reuse(
 def _pages(
     plan: Plan, execution_id: str, rerun: Rerun, digest: str, original: JournalSummary
 ) -> Iterator[events.ExecutionReused]:
-    if original.digest != digest:
-        text = f"execution {rerun.of} ran the playbook {original.digest}, not {digest}"
-        raise _Refused("version_mismatch", text)
+    _check_digest(rerun, digest, original)
+    if original.undoes:
+        text = f"execution {rerun.of} has undone another, and ran nothing itself: rerun that one"
+        raise _Refused("undone", text)
     lineage = _Lineage(original.facts)
     chosen = _choose(plan, rerun, original, lineage)
     kept = lineage.drop_descendants(chosen)
+    _check_undone(plan, original, lineage, kept)
     pages = list(_split_pages(kept, rerun.of, plan.limits.max_reused_bytes)) or [[]]
     token = chosen.token
     joined = lineage.enqueued[token.token_id].joined
     args = token.args if rerun.args is None else rerun.args
     token = replace(token, token_id=derive(execution_id, "rerun"), cause="rerun", args=args)
-    *others, last = enumerate(pages)
-    for number, page in others:
-        yield events.ExecutionReused(rerun.of, page, number)
+    yield from _numbered(rerun.of, pages, original, token=token, joined=joined)
+
+
+def _undoing_pages(
+    plan: Plan, request: events.ExecutionRequested, original: JournalSummary
+) -> Iterator[events.ExecutionReused]:
+    """The inputs of an execution that undoes what is left of the original."""
+    rerun = request.rerun
+    assert rerun is not None
+    _check_digest(rerun, request.digest, original)
+    facts = [
+        replace(fact, undone=True)
+        if isinstance(fact, events.StepReused) and fact.step_run_id in original.undone
+        else fact
+        for fact in original.facts
+    ]
+    steps = _Lineage(facts).runs
+    left = [
+        fact
+        for fact in facts
+        if isinstance(fact, events.StepReused) and fact.outcome is not None and not fact.undone
+        if plan.undoes.get(steps[fact.step_run_id].step) or fact.called
+    ]
+    if request.parent is None and original.status == "completed" and not original.undoes:
+        text = f"execution {rerun.of} has completed: only one that failed or was cancelled is undone"
+        raise _Refused("not_failed", text)
+    if request.parent is None and not left:
+        raise _Refused("nothing_to_undo", f"nothing is left to undo of execution {rerun.of}")
+    pages = list(_split_pages(facts, rerun.of, plan.limits.max_reused_bytes)) or [[]]
+    yield from _numbered(rerun.of, pages, original, undoes=True)
+
+
+def _check_digest(rerun: Rerun, digest: str, original: JournalSummary) -> None:
+    if original.digest != digest:
+        text = f"execution {rerun.of} ran the playbook {original.digest}, not {digest}"
+        raise _Refused("version_mismatch", text)
+
+
+def _check_undone(plan: Plan, original: JournalSummary, lineage: _Lineage, kept: list[ReusedFact]) -> None:
+    """Refuses to reuse what was undone."""
+    undone = [
+        lineage.runs[fact.step_run_id].step
+        for fact in kept
+        if isinstance(fact, events.StepReused)
+        if fact.step_run_id in original.undone
+        or (original.undone_by and plan.undoes.get(lineage.runs[fact.step_run_id].step))
+    ]
+    if undone:
+        by = f" by execution {original.undone_by}" if original.undone_by else ""
+        names = ", ".join(dict.fromkeys(undone))
+        text = f"step runs that would be reused were undone{by}: rerun from {undone[0]}, or before; undone: {names}"
+        raise _Refused("undone", text)
+
+
+def _numbered(
+    of: str, pages: list[list[ReusedFact]], original: JournalSummary, **last: Any
+) -> Iterator[events.ExecutionReused]:
     pinned: dict[str, Any] = {"workload": original.workload, "schemas": original.schemas, "priority": original.priority}
     pinned |= {"due": original.due}
-    yield events.ExecutionReused(rerun.of, last[1], last[0], token, joined, **pinned)
+    for number, page in enumerate(pages):
+        more = {**pinned, **last} if number == len(pages) - 1 else {}
+        yield events.ExecutionReused(of, page, number, **more)
 
 
 class _Lineage:
@@ -187,6 +248,9 @@ CONTRIBUTIONS_AT_ONCE: Final = 500
 """How many contributions to shared keys one entry holds."""
 
 
+_Ending = events.ExecutionFailing | events.CancelRequested | events.ExecutionClosing | events.ExecutionFinished
+
+
 class JournalSummary:
     """A summary of one execution's journal.
 
@@ -198,12 +262,15 @@ class JournalSummary:
         schemas: The digests of the schemas it started with, by address.
         priority: The priority it had.
         due: The time for which it was due; empty for none.
+        undone: The step runs that it has undone.
+        undoes: Whether it did nothing but undo another.
+        undone_by: The execution that has undone what it did.
 
     Raises:
         NotReady: if the journal was written by a newer format.
     """
 
-    def __init__(self, execution_id: str, journal: Iterable[JournalRow]) -> None:
+    def __init__(self, execution_id: str, journal: Iterable[JournalRow], undone_by: str = "") -> None:
         self.execution_id = execution_id
         self.facts: list[ReusedFact] = []
         self.digest = ""
@@ -213,6 +280,9 @@ class JournalSummary:
         self.schemas: dict[str, str] = {}
         self.priority = DEFAULT_PRIORITY
         self.due = ""
+        self.undone: frozenset[str] = frozenset()
+        self.undoes = False
+        self.undone_by = undone_by
         self._state: Execution | None = None
         self._is_ending = False
         self._discarded: list[events.TokenDiscarded] = []
@@ -221,7 +291,7 @@ class JournalSummary:
 
     def _record(self, recorded: RecordedFact) -> None:
         fact = recorded.fact
-        if isinstance(fact, events.ExecutionFailing | events.CancelRequested | events.ExecutionFinished):
+        if isinstance(fact, _Ending):
             self._end(fact)
             return
         if self._is_ending and (recorded.run is None or isinstance(fact, events.StepFailed)):
@@ -232,15 +302,17 @@ class JournalSummary:
             return
         if isinstance(fact, events.ExecutionRequested):
             self.digest = fact.digest
+            self.undoes = fact.rerun is not None and fact.rerun.undoes
         elif isinstance(fact, events.ExecutionStarted):
             self.workload, self.schemas, self.priority = fact.workload, fact.schemas, fact.priority
             self.due = after.due
         elif before is not None:
             self.facts += self._reusable(before, after, recorded)
 
-    def _end(self, fact: events.ExecutionFailing | events.CancelRequested | events.ExecutionFinished) -> None:
+    def _end(self, fact: _Ending) -> None:
         if isinstance(fact, events.ExecutionFinished):
             self.status = fact.status
+            self.undone = frozenset(one.step_run_id for one in fact.compensations if one.undone)
         elif isinstance(fact, events.ExecutionFailing) and not self._is_ending:
             self.failing = fact
             last = self.facts[-1] if self.facts else None
@@ -290,7 +362,7 @@ def _end_facts(
     value = after.steps[run.step] if run.error is None else None
     outcome, results = (value.outcome, value.results) if value is not None else (None, {})
     last = next((task for task, each in results.items() if each is outcome), "")
-    loop = run.loop
+    loop, noted = run.loop, after.compensable.get(run.step_run_id)
     name: Any = run.ended
     yield events.StepReused(
         step_run_id=run.step_run_id,
@@ -301,6 +373,7 @@ def _end_facts(
         error=run.error,
         vars=run.vars,
         loop=None if loop is None else _counts(loop),
+        called=[] if noted is None else list(noted.called),
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from noetl_stream.model import events
 from noetl_stream.model.events import (
     ALL_SHARED,
+    ChildCall,
     Fact,
     KeyScope,
     OnLimit,
@@ -28,7 +29,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Payload, Reference, StepValue
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus, RunStatus
+from noetl_stream.model.status import ENDED, EndStatus, ExecutionStatus, FoldedStatus, RunStatus
 from noetl_stream.template import Budget
 
 Value = TypeVar("Value")
@@ -228,6 +229,51 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     unattended: int = 0
 
 
+class Compensable(msgspec.Struct, frozen=True, gc=False):
+    """A step run that can be undone, with what its compensation reads: its result, ``args`` and ``vars``.
+
+    ``value`` is ``None`` if it has not ended well. ``called`` are the executions to be undone that it has called.
+    ``reason`` is why it is not undone.
+    """
+
+    step: str
+    args: dict[str, Any]
+    value: StepValue | None = None
+    vars: dict[str, Any] = {}
+    called: tuple[ChildCall, ...] = ()
+    begun: bool = False
+    undone: bool = False
+    reason: str = ""
+
+
+class Closing(msgspec.Struct, frozen=True, gc=False):
+    """The end of an execution, held until what it has done is undone, if it ``undoes``, and ``finally`` has run.
+
+    ``over``: the time for undoing is. ``finally_begun``: nothing more is undone.
+    """
+
+    status: EndStatus
+    outcome: Outcome
+    undoes: bool = False
+    over: bool = False
+    finally_begun: bool = False
+
+
+class Undoing(msgspec.Struct, frozen=True, gc=False):
+    """What an execution can undo before it ends.
+
+    ``undoes`` are the steps whose runs can be undone, as in ``execution.started``; ``compensable`` the runs of them
+    that may have had an effect, in order of their end, ``calls`` what such runs have called that has not ended.
+    ``closing`` is the end that is held meanwhile; ``at_once``: it is cancelled without one.
+    """
+
+    undoes: dict[str, bool] = {}
+    compensable: dict[str, Compensable] = {}
+    calls: dict[str, ChildCall] = {}
+    closing: Closing | None = None
+    at_once: bool = False
+
+
 class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
@@ -335,6 +381,15 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     due: str = ""
     execution: dict[str, Any] = {}
     requested_ms: int = 0
+    undoing: Undoing = Undoing()
+
+    @property
+    def closing(self) -> Closing | None:
+        return self.undoing.closing
+
+    @property
+    def compensable(self) -> dict[str, Compensable]:
+        return self.undoing.compensable
 
     @property
     def ended(self) -> bool:
@@ -400,11 +455,32 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
             return self.status
         if self.paused_at_ms:
             return "paused"
+        if self.is_compensating:
+            return "compensating"
         if self.assignments:
             return "running"
         waits = self.suspensions or self.resting or any(waiting.keeps_alive for waiting in self.tokens.values())
         waits = waits or any(not slot.granted for slot in self.slots.values())
         return "waiting" if waits else "running"
+
+    @property
+    def undoes_another(self) -> bool:
+        """Whether the execution is requested to do nothing but undo another."""
+        return self.request is not None and self.request.rerun is not None and self.request.rerun.undoes
+
+    @property
+    def held_end(self) -> dict[str, Any]:
+        """What templates of ``finally`` read of the end of the execution, which they come before."""
+        held = self.undoing.closing
+        if held is None:
+            return {}
+        error = held.outcome.error
+        return {"status": held.status, "error": None if error is None else msgspec.structs.asdict(error)}
+
+    @property
+    def is_compensating(self) -> bool:
+        """Whether the execution undoes what it has done, before it ends."""
+        return self.closing is not None and self.closing.undoes and not self.closing.finally_begun
 
     def run_statuses(self) -> dict[str, RunStatus]:
         """The statuses people read of the step runs that have not ended, by id (LANGUAGE §9). Like the execution's:
@@ -414,7 +490,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         owed = {assignment.step_run_id for assignment in self.assignments.values()}
         waits = {suspended.step_run_id for suspended in self.suspensions.values()}
         waits |= {slot.step_run_id for slot in self.slots.values() if not slot.granted}
-        goes_on: RunStatus = "running" if self.shown_status == "running" else "waiting"
+        goes_on: RunStatus = "running" if self.shown_status in ("running", "compensating") else "waiting"
         return {
             one: "running" if one in owed else "waiting" if one in waits else goes_on
             for one, run in self.runs.items()

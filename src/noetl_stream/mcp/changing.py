@@ -103,6 +103,22 @@ async def rerun(call: AgentCall, given: ToRerun) -> ToolAnswer:
     return await _started_answer(call, begun, given.wait_s)
 
 
+class ToCompensate(OfChange):
+    execution_id: ExecutionId
+    wait_s: WaitS = 0.0
+
+
+@changing_tools("compensateExecution", "operator", changes=True, adds_work=True, destructive=True)
+async def compensate(call: AgentCall, given: ToCompensate) -> ToolAnswer:
+    """Undo what is left to undo of an execution that failed or was cancelled.
+
+    A new execution runs the compensations of its steps, the last that ended first. There is at most one.
+    """
+    wanted = RerunOptions(undoes=True, reason=given.reason)
+    begun = await call.operations.executions.rerun(given.execution_id, wanted, call.by, call.ids)
+    return await _started_answer(call, begun, given.wait_s)
+
+
 class ToPatch(OfChange):
     execution_id: ExecutionId
     keys: Annotated[dict[str, Any], Field(min_length=1, description="Keys of ctx with their new values.")]

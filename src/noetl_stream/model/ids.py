@@ -150,6 +150,11 @@ def run_of_report(identity: str) -> RunId:
     return RunId(command_id, int(issue), int(num_delivered), nonce)
 
 
+def undoing_of(execution_id: str) -> str:
+    """The id of the execution that undoes what another has done: there is at most one."""
+    return id_beside(execution_id, "compensation") if is_uuid7(execution_id) else derive(execution_id, "compensation")
+
+
 def step_run_of(execution_id: str, token_id: str) -> str:
     return derive(execution_id, "step_run", token_id)
 

@@ -8,11 +8,10 @@ import msgspec
 
 EndStatus = Literal["completed", "failed", "cancelled"]
 FoldedStatus = Literal["pending", "running", EndStatus]
-"""The status by the journal. ``waiting``, ``paused`` and ``quarantined``, in which nothing runs, are derived.
-"""
+"""The status by the journal. ``waiting``, ``paused``, ``compensating`` and ``quarantined`` are derived."""
 
-ExecutionStatus = Literal["waiting", "paused", "quarantined", FoldedStatus]
-LIVE: Final[tuple[ExecutionStatus, ...]] = ("pending", "running", "waiting", "paused", "quarantined")
+ExecutionStatus = Literal["waiting", "paused", "compensating", "quarantined", FoldedStatus]
+LIVE: Final[tuple[ExecutionStatus, ...]] = ("pending", "running", "waiting", "paused", "compensating", "quarantined")
 ENDED: Final[tuple[EndStatus, ...]] = ("completed", "failed", "cancelled")
 STATUSES: Final[tuple[ExecutionStatus, ...]] = (*LIVE, *ENDED)
 
@@ -29,6 +28,8 @@ RejectionCode = Literal[
     "not_ended",  # the original of a rerun has not ended
     "not_failed",  # no step run failed the original of a retry
     "never_ran",  # the original of a rerun never reached that step
+    "undone",  # step runs of the original that would be reused were undone
+    "nothing_to_undo",  # no step run of the execution is left to be undone
     "version_mismatch",  # ctx has a version, or the original a playbook, other than expected
     "unknown_step",  # the playbook has no such step, the original no such step run
     "too_large",  # it exceeds a limit

@@ -75,6 +75,8 @@ Code = Literal[
     "not_explored",
     "unmatched_error",
     "null_on_error",
+    "absent_result",
+    "not_idempotent",
     "unreachable_step",
     "unused_entry",
     "template_in_sql",

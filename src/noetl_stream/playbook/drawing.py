@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 
 from noetl_stream.playbook.net.flow import Reached, reach_of
 from noetl_stream.playbook.net.knowledge import Facts, ended_event
-from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
+from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan, compensation_of
 
 SHOWN_CHARS: Final = 40
 """The most characters of a guard in a label."""
@@ -29,6 +29,8 @@ class Node(msgspec.Struct, frozen=True):
         waits: The places that may wait for a change from outside: its ``admission``, its ``next``.
         routing: How its arcs fire.
         is_entry, is_reached: Whether runs begin with it, and whether any run reaches it.
+        is_finally: Whether it runs at every end, and nothing leads to it.
+        undone_by: The kinds of the tasks that undo it, in order.
     """
 
     step: str
@@ -41,19 +43,27 @@ class Node(msgspec.Struct, frozen=True):
     routing: str
     is_entry: bool
     is_reached: bool
+    is_finally: bool = False
+    undone_by: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the step's label: its name, kinds, loop, join and waits."""
+        """The lines of the step's label: its name, kinds, loop, what undoes it, join and waits."""
         shown = [self.step]
         if self.kinds:
-            counted = {kind: self.kinds.count(kind) for kind in self.kinds}
-            shown.append(", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in counted.items()))
+            shown.append(_counted(self.kinds))
         shown += [f"for each {level}" for level in self.loop]
-        marks = [f"joins {self.join}"] if self.join else []
+        shown += [f"undone by {_counted(self.undone_by)}"] if self.undone_by else []
+        marks = ["finally"] if self.is_finally else []
+        marks += [f"joins {self.join}"] if self.join else []
         marks += ["admission"] if self.admission else []
         marks += ["waits at next"] if "next" in self.waits else []
         return [*shown, " · ".join(marks)] if marks else shown
+
+
+def _counted(kinds: tuple[str, ...]) -> str:
+    counted = {kind: kinds.count(kind) for kind in kinds}
+    return ", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in counted.items())
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -111,6 +121,7 @@ def graph_of(plan: Plan) -> Graph:
 
 def _node(plan: Plan, step: StepPlan, reach: Reached) -> Node:
     levels = step.loop.levels() if step.loop else []
+    undone_by = plan.steps.get(compensation_of(step.name))
     waits = [name for name, wait in (("admission", step.admit and step.admit.wait), ("next", step.next_wait)) if wait]
     return Node(
         step=step.name,
@@ -122,7 +133,9 @@ def _node(plan: Plan, step: StepPlan, reach: Reached) -> Node:
         waits=tuple(waits),
         routing=step.routing,
         is_entry=step.name == plan.entry,
-        is_reached=step.name in reach.runs,
+        is_reached=step.name in reach.runs or step.name == plan.finally_step,
+        is_finally=step.name == plan.finally_step,
+        undone_by=tuple(task.kind for task in undone_by.tasks) if undone_by is not None else (),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -22,6 +22,10 @@ FailureMode = Literal["fail_fast", "best_effort"]
 Backoff = Literal["none", "fixed", "linear", "exponential"]
 Join = Literal["all", "any"] | int
 OnTimeout = Literal["fail", "discard"]
+UndoneEnd = Literal["failed", "cancelled", "timeout"]
+"""An end at which what was done may be undone; ``timeout`` is a failure of that kind, and not in ``failed``."""
+
+_COMPENSATION: Final = "__compensation"
 
 
 class AdmitRule(msgspec.Struct, frozen=True):
@@ -247,6 +251,39 @@ class StepPlan(msgspec.Struct, frozen=True):
         return next(index for index, task in enumerate(self.tasks) if task.name == name)
 
 
+class CompensationPlan(msgspec.Struct, frozen=True):
+    """The ends ``on`` which an execution undoes what it has done, within ``timeout_s`` (LANGUAGE §9 *Undoing*)."""
+
+    on: frozenset[UndoneEnd]
+    timeout_s: float
+
+
+class Steps(dict[str, StepPlan]):
+    """The steps of a playbook, by name. A compensation is found by its name, too, but it is neither listed nor ``in``
+    them: no arc leads to it.
+    """
+
+    def __init__(self, steps: Mapping[str, StepPlan], compensations: Mapping[str, StepPlan]) -> None:
+        super().__init__(steps)
+        self.compensations: Final = {compensation_of(name): one for name, one in compensations.items()}
+
+    def __missing__(self, name: str) -> StepPlan:
+        return self.compensations[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name) or self.compensations.get(name, default)
+
+
+def compensation_of(step: str) -> str:
+    """The name of the step that undoes runs of ``step``."""
+    return f"{step}{_COMPENSATION}"
+
+
+def undone_by(step: str) -> str | None:
+    """The name of the step whose runs ``step`` undoes; ``None`` if it is no compensation."""
+    return step.removesuffix(_COMPENSATION) if step.endswith(_COMPENSATION) else None
+
+
 class KeychainPlan(msgspec.Struct, frozen=True):
     """An entry of the root ``keychain``; ``settings`` are its keys other than ``name`` and ``kind`` (LANGUAGE §11)."""
 
@@ -267,7 +304,9 @@ class Plan(msgspec.Struct, frozen=True):
     to start. ``keys`` says whose the keys of its limits are, from then on.
     ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
     execution is written. An execution holds a slot of ``concurrency`` from before its first step to its end.
-    ``reads_execution``: what reads ``execution``.
+    ``undoes`` are the steps whose runs can be undone, by a compensation of their own or else by undoing what they have
+    called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``reads_execution``: what reads
+    ``execution``.
     """
 
     digest: str
@@ -293,20 +332,34 @@ class Plan(msgspec.Struct, frozen=True):
     format: int = FORMAT
     concurrency: LimitPlan | None = None
     keys: KeyScope = ALL_SHARED
+    undoes: Mapping[str, bool] = msgspec.field(default_factory=dict)
+    compensation: CompensationPlan | None = None
+    finally_step: str | None = None
     reads_execution: ReadBy = ""
+
+    @property
+    def every_step(self) -> tuple[StepPlan, ...]:
+        """The steps, and the compensations of steps."""
+        hidden = self.steps.compensations if isinstance(self.steps, Steps) else {}
+        return (*self.steps.values(), *hidden.values())
 
     @property
     def has_limits(self) -> bool:
         """Whether the playbook is limited by a key, or one of its steps or tasks is."""
-        limited = any(step.limit is not None or step.has_limited_tasks for step in self.steps.values())
+        limited = any(step.limit is not None or step.has_limited_tasks for step in self.every_step)
         return self.concurrency is not None or limited
+
+    @property
+    def closes(self) -> bool:
+        """Whether something may have to be done before an execution ends."""
+        return self.compensation is not None or self.finally_step is not None
 
     @property
     def is_newer(self) -> bool:
         """Whether it has what servers of version 0.3 do not know."""
-        return self.has_limits or self.reads_execution == "template"
+        return self.has_limits or self.closes or self.reads_execution == "template"
 
     @property
     def named_schemas(self) -> frozenset[str]:
         """The addresses of the schemas in the catalog that the playbook names."""
-        return frozenset(address for step in self.steps.values() for address in step.schemas)
+        return frozenset(address for step in self.every_step for address in step.schemas)

@@ -18,7 +18,18 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
-from noetl_stream.playbook.model import document, flow_control, layering, loop, policy, step, sugar, task, workbook
+from noetl_stream.playbook.model import (
+    document,
+    ending,
+    flow_control,
+    layering,
+    loop,
+    policy,
+    step,
+    sugar,
+    task,
+    workbook,
+)
 from noetl_stream.playbook.model.sections import (
     NULL,
     SECONDS,
@@ -74,7 +85,15 @@ LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
 
 SECTIONS: Final[tuple[type[Section], ...]] = (
     *(document.Root, document.Executor, document.ExecutorSpec, document.ExecutorPolicy, document.PolicyDefaults),
-    *(step.Step, step.StepSpec, step.StepPolicy, flow_control.Concurrency, flow_control.KeyLimit),
+    *(
+        step.Step,
+        step.StepSpec,
+        step.StepPolicy,
+        ending.StepCompensation,
+        ending.ExecutorCompensation,
+        flow_control.Concurrency,
+        flow_control.KeyLimit,
+    ),
     *(flow_control.LimitRate, step.Lifecycle, step.Router, step.RouterSpec, step.Arc, loop.Loop, loop.LoopSpec),
     *(loop.LoopPolicy, loop.LoopFailure, policy.Admit, policy.AdmitWait, policy.NextWait, policy.TaskPolicy),
     *(policy.Rule, policy.Else, policy.Then, policy.SharedEntry, sugar.ChooseEntry, sugar.BranchRule),

@@ -177,7 +177,7 @@ class Coverage:
 
     def _items(self, plan: Plan) -> Iterator[CoveredItem]:
         fired = self._fired.get(plan.digest, set())
-        for step in plan.steps.values():
+        for step in plan.every_step:
             if step.admit is not None:
                 for index, rule in enumerate(step.admit.rules):
                     place, where = (step.name, ADMIT, index), f"{step.name} admission rule {index + 1}"

@@ -208,7 +208,7 @@ class _Loader:
         return step_name, candidates[0]
 
     def _check_step(self, plan: Plan, name: str, at: Node) -> bool:
-        if name in plan.steps:
+        if plan.steps.get(name) is not None:
             return True
         hint = did_you_mean(name, plan.steps) or f"its steps: {list_names(plan.steps)}"
         self._problems.error("unknown_step", f"playbook {plan.path} has no step `{name}`", at, hint)

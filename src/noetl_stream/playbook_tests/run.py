@@ -239,7 +239,7 @@ class _Course:
         stack = MemoryStack(
             {kind: StubbedTool(tool, calls) for kind, tool in runner.tools.items()},
             runner.compiled,
-            pools={step.pool for plan in plans for step in plan.steps.values()},
+            pools={step.pool for plan in plans for step in plan.every_step},
             secrets=_Secrets(given.secrets),
             is_over=lambda: calls.missing is not None or calls.is_endless,
         )

@@ -182,9 +182,12 @@ class JournalReading(JournalReader[_StepRun]):
             links=[SpanLink(self.execution.trace.trace_id, execution_span(child)) for child in run.children],
         )
 
-    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+    def execution_stopped(self, at: Recorded, fact: events.ExecutionClosing | events.ExecutionFinished) -> None:
         for run in self.by_id.values():
             self._end(run, at.at_ms, "cancelled", ErrorInfo("cancelled", ""))
+        self.by_id.clear()
+
+    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
         about = self.execution
         attributes: dict[str, Any] = {"noetl.playbook.path": about.path, "noetl.execution.status": fact.status}
         if about.version is not None:

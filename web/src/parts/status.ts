@@ -6,6 +6,7 @@ export const SHAPES: Record<string, Shape> = {
   running: 'half',
   waiting: 'clock',
   paused: 'bars',
+  compensating: 'again',
   quarantined: 'triangle',
   completed: 'check',
   ok: 'check',

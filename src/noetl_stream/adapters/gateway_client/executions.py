@@ -68,11 +68,15 @@ class GatewayExecutions(GatewayVerbs):
         if wanted.priority is not None:
             body["priority"] = wanted.priority
         verb = "retry"
-        if wanted.step is not None or wanted.step_run_id is not None:
+        if wanted.undoes:
+            verb, body = "compensate", {}
+        elif wanted.step is not None or wanted.step_run_id is not None:
             verb = "rerun"
             body |= {"step": wanted.step, "step_run_id": wanted.step_run_id}
         at = ("executions", execution_id, verb)
-        return await self._connection.post(ExecutionDocument, *at, body=body, key=_key(ids), headers=headers_of(wanted))
+        return await self._connection.post(
+            ExecutionDocument, *at, body=body or None, key=_key(ids), headers=headers_of(wanted)
+        )
 
 
 def headers_of(request: Any) -> dict[str, str]:

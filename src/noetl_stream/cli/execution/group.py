@@ -38,7 +38,7 @@ MODULES: Final = {
     **dict.fromkeys(("diff", "count", "logs"), "execution.readings"),
     **dict.fromkeys(("wait", "watch"), "execution.follow"),
     **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume", "retry-now"), "execution.interventions"),
-    **dict.fromkeys(("rerun", "retry", "delete"), "execution.rerun"),
+    **dict.fromkeys(("rerun", "retry", "compensate", "delete"), "execution.rerun"),
 }
 """Of the verbs that do more than read."""
 
@@ -76,8 +76,8 @@ archive_option = bundled(
 def execution() -> None:
     """Start, inspect and control executions.
 
-    cancel, pause, resume, retry, retry-now, rerun, delete, signal and patch accept several IDs, `-` for IDs on stdin,
-    or a filter:
+    cancel, pause, resume, retry, retry-now, rerun, compensate, delete, signal and patch accept several IDs, `-` for IDs
+    on stdin, or a filter:
 
     \b
       noetl-stream execution cancel --path team/report --older-than 2d --dry-run

@@ -97,9 +97,13 @@ def token(step: str, sets: tuple[str, ...], strings: tuple[str, ...], **shared: 
 
 @click.command()
 @_request_options()
-def cancel(**shared: Any) -> None:
-    """Cancel executions. Running tasks are stopped."""
-    _ask_each("cancel", CancelRequested, shared)
+@click.option("--now", is_flag=True, help="Undo nothing, or nothing more, and run no `finally`. Needs --reason.")
+def cancel(now: bool, **shared: Any) -> None:
+    """Cancel executions. Running tasks are stopped, and what steps have done is undone by their compensations."""
+    if now:
+        _ask("cancel", LIVE, CancelRequested, shared, now=True)
+    else:
+        _ask_each("cancel", CancelRequested, shared)
 
 
 @click.command()

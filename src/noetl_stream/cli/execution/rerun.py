@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 from msgspec.structs import replace
@@ -115,6 +116,24 @@ def retry(selection: Selection, changes: RerunOptions, following: Following, out
 
 @click.command()
 @selection_options()
+@explained
+@following_options
+@form_option("text")
+@target_options
+def compensate(
+    selection: Selection, reason: str, correlation_id: str, following: Following, output: str, target: Target
+) -> None:
+    """Undo what is left to undo of executions that failed or were cancelled.
+
+    Creates a new execution for each, at most one, which runs the compensations of its steps, the last that ended first.
+    --wait and --watch need a single ID.
+    """
+    wanted = RerunOptions(undoes=True, reason=reason, correlation_id=correlation_id)
+    _again("compensate", selection, wanted, following, output, target)
+
+
+@click.command()
+@selection_options()
 @form_option("text")
 @target_options
 def delete(selection: Selection, output: str, target: Target) -> None:
@@ -135,20 +154,29 @@ def delete(selection: Selection, output: str, target: Target) -> None:
 
 
 def _again(
-    name: BulkVerb, selection: Selection, wanted: RerunOptions, following: Following, output: str, target: Target
+    name: BulkVerb | Literal["compensate"],
+    selection: Selection,
+    wanted: RerunOptions,
+    following: Following,
+    output: str,
+    target: Target,
 ) -> None:
     async def act(session: Session, execution_id: str) -> ExecutionDocument:
         return await session.operations.executions.rerun(execution_id, wanted, session.by)
 
+    described = _undone if name == "compensate" else _described
     if following.wait or following.watch:
         only = _require_single(selection, "--wait and --watch need")
         begun = begin_and_follow(lambda session: act(session, only), following, output, target)
-        print_document(begun, output, "execution_id", lambda found: say(_described(found)))
+        print_document(begun, output, "execution_id", lambda found: say(described(found)))
         return
 
     def made(item: BulkItemDocument) -> Retried:
         return Retried(item.made or "", item.execution_id)
 
+    if name == "compensate":
+        do(BulkAction(name, ("failed", "cancelled"), act, _undone), selection, target, output)
+        return
     bulk = (BulkOrder(name, options=wanted), made)
     do(BulkAction(name, APPLIES_TO[name], act, _described, bulk=bulk), selection, target, output)
 
@@ -159,6 +187,10 @@ def _require_single(selection: Selection, needing: str) -> str:
         raise UsageError(f"{needing} a single ID")
     check_id(selection.only)
     return selection.only
+
+
+def _undone(begun: ExecutionDocument) -> str:
+    return f"{begun.rerun_of}: undone by {begun.execution_id}"
 
 
 def _described(begun: ExecutionDocument | Retried) -> str:

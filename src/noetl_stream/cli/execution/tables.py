@@ -170,8 +170,10 @@ def print_ended(found: ExecutionDocument, *, has_said_error: bool = False) -> No
 
 
 def _status(found: ExecutionDocument) -> str:
-    """``completed``, or ``completed, 4 of 200 iterations of fetch failed``."""
-    return ", ".join([found.status, *(one.message for one in found.warnings or () if one.kind in WITH_STATUS)])
+    """``completed``, ``completed, 4 of 200 iterations of fetch failed``, or ``cancelled, undone: charge, reserve``."""
+    said = [one.message for one in found.warnings or () if one.kind in WITH_STATUS]
+    undone = list(dict.fromkeys(one.step for one in found.compensations if one.undone))
+    return ", ".join([found.status, *said, *([f"undone: {', '.join(undone)}"] if undone else [])])
 
 
 def _waiting(wait: WaitDocument) -> str:

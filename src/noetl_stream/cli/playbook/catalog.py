@@ -255,7 +255,7 @@ def explain(playbook: str, output: str, target: Target) -> None:
     assert source is not None  # it compiled
     names = [one._asdict() for one in explain_names(plan, source.root)]
     if output == "json":
-        subjects = {step.name: command_subject(step.pool, "EXECUTION", "COMMAND") for step in plan.steps.values()}
+        subjects = {step.name: command_subject(step.pool, "EXECUTION", "COMMAND") for step in plan.every_step}
         print_json({"path": plan.path, "digest": plan.digest, "names": names, "command_subjects": subjects})
     else:
         print_documents(names, "table", columns_of("line", "what", "name", "about", "origin"), "name")

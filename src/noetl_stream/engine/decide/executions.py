@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import asdict, replace
 
 from noetl_stream.engine.choices import WORKLOAD, EvaluationNeeded, refusal_in
-from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide import Rules, closing
+from noetl_stream.engine.decide.closing import close, end, finished, will_undo
 from noetl_stream.engine.decide.labels import labels_of
 from noetl_stream.engine.decide.slots import ask_for_execution, limit_failure
 from noetl_stream.engine.evolve.ctx import patch_ctx
@@ -22,6 +23,7 @@ from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.messages import AGGREGATES_FORMAT
 from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import EndStatus, Rejection
@@ -42,6 +44,13 @@ def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest
             return None
         text = f"{execution} is quarantined: resume or cancel it; {state.quarantined}"
         return Rejection("quarantined", text)
+    if state.closing is not None and not isinstance(fact, events.SignalReceived | events.RetryNowRequested):
+        if not (isinstance(fact, events.CancelRequested) and fact.now):
+            doing = "undoes what it has done" if state.is_compensating else "runs its `finally`"
+            return Rejection(
+                "ending", f"{execution} has {state.closing.status}, and {doing}: only a cancel now ends that"
+            )
+        return None
     if state.cancelling and not isinstance(fact, events.CancelRequested):
         return Rejection("ending", f"{execution} is being cancelled")
     if state.failing is not None:
@@ -84,7 +93,7 @@ def _refuse_size(what: str, value: Any, limit: str, limits: Limits) -> Rejection
 def is_redundant(state: Execution, fact: events.ClientRequest) -> bool:
     """Whether the request changes nothing and need not be recorded."""
     if isinstance(fact, events.CancelRequested):
-        return bool(state.cancelling) and not state.quarantined
+        return bool(state.cancelling) and not state.quarantined and (state.undoing.at_once or not fact.now)
     if isinstance(fact, events.PauseRequested):
         return bool(state.paused_at_ms)
     if isinstance(fact, events.RetryNowRequested):
@@ -111,7 +120,7 @@ def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
     if isinstance(fact, events.RerunRefused):
         return _on_rerun_refused(None, state, fact)
     if isinstance(fact, events.CancelRequested):
-        return (_end(state), events.PlaybookProcessed("cancelled"))
+        return (_end_at_once(state), events.PlaybookProcessed("cancelled"))
     if isinstance(fact, events.ResumeRequested):
         return (_resume(state),) if state.paused_at_ms else ()
     return ()
@@ -123,28 +132,28 @@ def on_ctx(state: Execution) -> Sequence[Fact]:
         return (state.ctx_notice,) if isinstance(state.ctx_notice, events.CtxPatchDiscarded) else ()
     if state.broken is not None and not state.halted:
         return (events.ExecutionFailing(state.broken),)
-    if state.ctx_bytes > state.limits.max_ctx_bytes and not state.halted:
+    if state.ctx_bytes > state.limits.max_ctx_bytes and not state.halted and state.closing is None:
         text = f"ctx has {state.ctx_bytes} bytes; limits.max_ctx_bytes is {state.limits.max_ctx_bytes}"
         return (events.ExecutionFailing(ErrorInfo("limit_exceeded", text)),)
     return () if state.ctx_notice is None else (state.ctx_notice,)
 
 
-def end_when_stopped(state: Execution) -> Sequence[Fact]:
+def end_when_stopped(plan: Plan, state: Execution) -> Sequence[Fact]:
     """Ends an execution that is ending, once every command or the grace period has ended (LANGUAGE §9)."""
-    return () if state.assignments else (_end(state),)
+    return () if state.assignments else end(plan, state, *_end_of(state))
 
 
-def _end(state: Execution) -> Fact:
+def _end_of(state: Execution) -> tuple[EndStatus, Outcome]:
     if state.failing is not None:
-        return execution_finished(state, "failed", Outcome("error", error=state.failing))
-    error = ErrorInfo("cancelled", state.cancelling)
-    return execution_finished(state, "cancelled", Outcome("error", error=error))
+        return "failed", Outcome("error", error=state.failing)
+    return "cancelled", Outcome("error", error=ErrorInfo("cancelled", state.cancelling))
 
 
-def execution_finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
-    """The end of the execution, with its discarded tokens, tolerated failures and warnings."""
-    tolerated, warnings = list(state.tolerated.values()), list(state.warnings.values())
-    return events.ExecutionFinished(status, outcome, state.discarded, tolerated, warnings)
+def _end_at_once(state: Execution) -> Fact:
+    """The end of an execution that cannot undo anything."""
+    held = state.closing
+    status, outcome = _end_of(state) if held is None else (held.status, held.outcome)
+    return finished(state, status, outcome, f"it was cancelled where it could not be undone: {state.cancelling}")
 
 
 def _on_requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:
@@ -161,11 +170,14 @@ def workload_of(plan: Plan, request: events.ExecutionRequested) -> dict[str, Any
 
 def _on_reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[Fact]:
     """Starts a rerun where its original was before the chosen step run."""
-    if fact.token is None or state.request is None:
+    if not fact.is_last or state.request is None:
         return ()
     asked = state.request.priority
     pinned = _Pinned(fact.workload, fact.schemas, fact.priority if asked is None else asked)
-    return _start(plan, state, state.request, pinned, events.TokenEnqueued(fact.token, fact.joined))
+    if fact.token is not None:
+        return _start(plan, state, state.request, pinned, events.TokenEnqueued(fact.token, fact.joined))
+    first = close(plan, state, events.ExecutionClosing("completed", Outcome("ok"), True))
+    return _start(plan, state, state.request, pinned, *first)
 
 
 def _on_awaited(
@@ -204,7 +216,7 @@ def _priority_of(plan: Plan, request: events.ExecutionRequested) -> int:
 
 
 def _start(
-    plan: Plan, state: Execution, request: events.ExecutionRequested, pinned: _Pinned, first: Fact
+    plan: Plan, state: Execution, request: events.ExecutionRequested, pinned: _Pinned, *first: Fact
 ) -> Sequence[Fact]:
     problem = _problem_of(plan, request, pinned.workload)
     if problem is not None:
@@ -225,7 +237,7 @@ def _start(
         digest=plan.digest,
         path=plan.path,
         version=plan.version,
-        format=plan.format,
+        format=max(plan.format, AGGREGATES_FORMAT) if state.undoes_another else plan.format,
         workload=pinned.workload,
         limits=plan.limits,
         trace_id=request.trace_id,
@@ -236,6 +248,7 @@ def _start(
         key=request.key,
         unique=request.unique,
         execution=state.execution,
+        undoes=dict(plan.undoes),
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)
@@ -250,7 +263,7 @@ def _start(
     elif plan.timeout_s is not None:
         due = due_ms(state.at_ms, plan.timeout_s)
         facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due))
-    return (*facts, first)
+    return (*facts, *first)
 
 
 def _refuse_failure(failure: ErrorInfo) -> Sequence[Fact]:
@@ -327,19 +340,19 @@ def _resume(state: Execution) -> Fact:
 def _on_cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[Fact]:
     reason = f"the execution is being cancelled: {state.cancelling}"
     if state.quarantined:  # its workers were stopped then, and what they say is not folded
-        return (*_order_children(state, "cancel", reason), _end(state))
-    return _stop(state, reason)
+        return (*_order_children(state, "cancel", reason), _end_at_once(state))
+    return _stop(plan, state, reason)
 
 
 def _on_failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Sequence[Fact]:
-    return _stop(state, "the execution has failed")
+    return _stop(plan, state, "the execution has failed")
 
 
 def _on_slot_refused(plan: Plan, state: Execution, fact: events.SlotRefused) -> Sequence[Fact]:
-    return _stop(state, fact.reason)
+    return _stop(plan, state, fact.reason)
 
 
-def _stop(state: Execution, reason: str) -> Sequence[Fact]:
+def _stop(plan: Plan, state: Execution, reason: str) -> Sequence[Fact]:
     """Stops every token, command and child of an execution, before it ends."""
     facts: list[Fact] = [events.TokenDiscarded(token_id, reason) for token_id in state.tokens]
     discards = bool(state.cancelling)
@@ -348,19 +361,19 @@ def _stop(state: Execution, reason: str) -> Sequence[Fact]:
         for assignment in state.commands
         if not assignment.cancelling or (discards and not assignment.discards_patches)
     )
-    facts += _order_children(state, "cancel", reason)
+    if state.children:
+        status, outcome = _end_of(state)
+        awaited = state.closing is None and will_undo(plan, state, status, outcome.error)
+        facts += _order_children(state, "cancel", reason, awaited)
     if state.assignments:
         due = due_ms(state.at_ms, state.limits.cancel_grace_s)
         facts.append(events.TimerSet(timer_of(state.execution_id, "grace"), "grace", due))
     return facts
 
 
-def _order_children(state: Execution, order: events.ChildOrder, reason: str) -> Iterator[Fact]:
-    return (events.ChildOrdered(child_id, order, reason) for child_id in state.children)
-
-
-def _on_finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> Sequence[Fact]:
-    return (events.PlaybookProcessed(fact.status),)
+def _order_children(state: Execution, order: events.ChildOrder, reason: str, awaited: bool = False) -> Iterator[Fact]:
+    now = order == "cancel" and state.undoing.at_once
+    return (events.ChildOrdered(child_id, order, reason, awaited, now) for child_id in state.children)
 
 
 RULES: Final[Rules] = {
@@ -378,5 +391,5 @@ RULES: Final[Rules] = {
     events.ResumeRequested: _on_resume_requested,
     events.ExecutionFailing: _on_failing,
     events.SlotRefused: _on_slot_refused,
-    events.ExecutionFinished: _on_finished,
+    **closing.RULES,
 }

@@ -18,7 +18,8 @@ from noetl_stream.engine.choices import (
     choice_outcome,
     is_current,
 )
-from noetl_stream.engine.decide.executions import end_when_stopped, execution_finished, on_ctx, workload_of
+from noetl_stream.engine.decide.closing import end, go_on
+from noetl_stream.engine.decide.executions import end_when_stopped, on_ctx, workload_of
 from noetl_stream.engine.decide.loops import move_loop
 from noetl_stream.engine.decide.routing import arcs_of, route
 from noetl_stream.engine.decide.slots import release_slots, set_execution_timer
@@ -62,7 +63,7 @@ def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
     if state.slots and not state.halted and (freed := release_slots(state, settled)):
         return freed
     if state.ending:
-        return end_when_stopped(state)
+        return end_when_stopped(plan, state)
     if state.halted or state.status == "pending":
         return ()
     for _, run in changed_entries(settled.runs, state.runs):
@@ -99,7 +100,7 @@ def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
     if not state.tokens:
-        return () if state.runs else (finish(plan, state),)
+        return () if state.runs else finish(plan, state)
     if facts := fire_complete(plan, state):
         return facts
     waiting = state.tokens.values()
@@ -113,26 +114,28 @@ def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
     return tuple(TokenDiscarded(token_id, reason) for token_id in state.tokens)
 
 
-def finish(plan: Plan, state: Execution) -> Fact:
-    """The end of the execution with its result: for a child whose parent names a return step, that step's."""
+def finish(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """Ends the execution with its result: for a child whose parent names a return step, that step's."""
+    if state.undoing.closing is not None:
+        return go_on(plan, state)
     wanted = state.parent.return_step if state.parent is not None else None
     if wanted is not None:
         value = state.steps.get(wanted)
-        return _complete(state, value.outcome.result if value is not None else Payload())
+        return _complete(plan, state, value.outcome.result if value is not None else Payload())
     if plan.result is None:  # the last step in file order among the successful step runs that fired no arc
         ends = (state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends)
-        return _complete(state, next(ends, Payload()))
+        return _complete(plan, state, next(ends, Payload()))
     result_template = plan.result
     evaluated = choice_outcome(
         state, RESULT, lambda: result_of(plan, state, result_template), lambda chosen: is_current(state, chosen)
     )
     if evaluated.error:
-        return _fail(state, expression_failure("executor.spec.result", evaluated.error))
+        return _fail(plan, state, expression_failure("executor.spec.result", evaluated.error))
     result = codec.payload_of(evaluated.values[0])
     if len(result.value) > state.limits.max_inline_bytes:
         text = f"the result has {len(result.value)} bytes; limits.max_inline_bytes is {state.limits.max_inline_bytes}"
-        return _fail(state, ErrorInfo("result_too_large", text))
-    return _complete(state, result)
+        return _fail(plan, state, ErrorInfo("result_too_large", text))
+    return _complete(plan, state, result)
 
 
 def result_of(plan: Plan, state: Execution, result: Template) -> Choice:
@@ -140,12 +143,12 @@ def result_of(plan: Plan, state: Execution, result: Template) -> Choice:
     return Choice([Rendering(None, result, str(result.source))], result_scope(plan, state))
 
 
-def _complete(state: Execution, result: Payload) -> Fact:
-    return execution_finished(state, "completed", Outcome("ok", result))
+def _complete(plan: Plan, state: Execution, result: Payload) -> Sequence[Fact]:
+    return end(plan, state, "completed", Outcome("ok", result))
 
 
-def _fail(state: Execution, error: ErrorInfo) -> Fact:
-    return execution_finished(state, "failed", Outcome("error", error=error))
+def _fail(plan: Plan, state: Execution, error: ErrorInfo) -> Sequence[Fact]:
+    return end(plan, state, "failed", Outcome("error", error=error))
 
 
 def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:

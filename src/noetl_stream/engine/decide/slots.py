@@ -147,7 +147,7 @@ def set_execution_timer(plan: Plan, state: Execution) -> Sequence[Fact]:
     grant.
     """
     timer_id = timer_of(state.execution_id, "execution")
-    if plan.timeout_s is None or "" not in state.slots or timer_id in state.timers:
+    if plan.timeout_s is None or "" not in state.slots or timer_id in state.timers or state.closing is not None:
         return ()
     return (events.TimerSet(timer_id, "execution", due_ms(state.at_ms, plan.timeout_s)),)
 

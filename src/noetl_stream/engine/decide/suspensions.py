@@ -10,6 +10,7 @@ from math import inf
 from typing import Final
 
 from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.closing import on_timer
 from noetl_stream.engine.decide.slots import ask_for_task
 from noetl_stream.engine.decide.tokens import begin, claim
 from noetl_stream.engine.scope import expression_failure
@@ -62,6 +63,8 @@ def cancel_unawaited(state: Execution, settled: Execution) -> Sequence[Fact]:
         return ()
     begun = state.children.keys() - settled.children.keys()
     unawaited = (begun | _awaited_children(state, settled)) - _awaited_children(settled, state)
+    if state.closing is not None:  # nothing awaits those that undo what a step run has called
+        unawaited -= {child_id for child_id, run_id in state.children.items() if run_id in state.compensable}
     children = filter(unawaited.__contains__, state.children)
     return [events.ChildOrdered(child_id, "cancel", "its parent no longer waits for it") for child_id in children]
 
@@ -146,6 +149,8 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
     if fact.purpose == "execution":
         text = f"the execution exceeded executor.spec.timeout_s ({plan.timeout_s:g} s)"
         return (events.ExecutionFailing(ErrorInfo("timeout", text)),)
+    if fact.purpose == "compensation":
+        return on_timer(state)
     if fact.purpose == "admission":
         return _admission_over(plan, state, fact.subject)
     if fact.purpose == "next":

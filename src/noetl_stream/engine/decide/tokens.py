@@ -196,7 +196,7 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
         ]
         if not is_allowed(policy, evaluated):
             return () if waiting.held else _hold(state, policy, token, guards)
-    if state.step_runs >= state.limits.max_step_runs:
+    if state.step_runs >= state.limits.max_step_runs and state.closing is None:
         reached = ErrorInfo("limit_exceeded", f"limits.max_step_runs ({state.limits.max_step_runs}) reached")
         return (events.ExecutionFailing(reached, token.step, failed_token=token.token_id),)
     return (claim(state, token.token_id, guards),)

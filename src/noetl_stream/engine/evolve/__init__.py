@@ -36,6 +36,11 @@ def with_assignment(state: Execution, assignment: Assignment) -> Execution:
     return replace(state, assignments={**state.assignments, assignment.command_id: assignment})
 
 
+def with_undoing(state: Execution, **changed: Any) -> Execution:
+    """``state`` with these fields of what it can undo changed."""
+    return replace(state, undoing=replace(state.undoing, **changed))
+
+
 def with_warning(state: Execution, warning: TaskWarning) -> Execution:
     """``state`` with a warning counted; of all warnings, the first :data:`MAX_WARNINGS` are kept."""
     key = f"{warning.step} {warning.task} {warning.warning.kind}"

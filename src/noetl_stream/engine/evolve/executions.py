@@ -10,11 +10,21 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, tokens, with_run, with_warning, without
+from noetl_stream.engine.evolve import Rules, tokens, with_run, with_undoing, with_warning, without
 from noetl_stream.engine.evolve.ctx import patch_ctx, reduce_all, with_ctx
 from noetl_stream.engine.evolve.step_runs import tolerate
 from noetl_stream.engine.evolve.suspensions import on_retry_now_requested, on_signal_received
-from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, LoopState, Timer
+from noetl_stream.engine.state import (
+    LATEST_MS,
+    NOT_LOADED,
+    Assignment,
+    Chosen,
+    Compensable,
+    Evaluation,
+    Execution,
+    LoopState,
+    Timer,
+)
 from noetl_stream.model import events
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import digits_lost_text
@@ -34,6 +44,10 @@ def _on_evaluated(state: Execution, fact: events.ExecutionEvaluated) -> Executio
 def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
     if state.status != "pending":
         return state
+    undoing = state.undoing
+    if fact.undoes:
+        compensable = {key: one for key, one in state.compensable.items() if one.step in fact.undoes}
+        undoing = replace(undoing, undoes=fact.undoes, compensable=compensable)
     return replace(
         state,
         status="running",
@@ -47,6 +61,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         keys=fact.keys,
         labels=fact.labels,
         key=fact.key,
+        undoing=undoing,
         inputs=_inputs_of(state, fact),
         execution=fact.execution,
         request=None,
@@ -67,7 +82,8 @@ def _inputs_of(state: Execution, fact: events.ExecutionStarted) -> dict[str, Any
 
 
 def _on_failing(state: Execution, fact: events.ExecutionFailing) -> Execution:
-    return state if state.ending else replace(state, failing=fact.error, failed_step=fact.step or "")
+    is_held = state.closing is not None and state.closing.outcome.error == fact.error
+    return state if state.ending or is_held else replace(state, failing=fact.error, failed_step=fact.step or "")
 
 
 def _on_paused(state: Execution, fact: events.ExecutionPaused) -> Execution:
@@ -220,9 +236,12 @@ def _on_ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
 
 
 def _on_cancel_requested(state: Execution, fact: events.CancelRequested) -> Execution:
-    if state.ending and not state.quarantined:
+    is_first = not (state.ending or state.closing is not None) or (fact.now and not state.undoing.at_once)
+    if not is_first and not state.quarantined:
         return state
-    return replace(state, cancelling=fact.reason or "on request", paused_at_ms=0)
+    reason = fact.reason or "on request"
+    state = replace(state, cancelling=state.cancelling or reason, paused_at_ms=0)
+    return with_undoing(state, at_once=True) if fact.now else state
 
 
 def _record_request(state: Execution, fact: events.ClientRequest) -> Execution:
@@ -250,7 +269,7 @@ def _on_reused(state: Execution, fact: events.ExecutionReused) -> Execution:
     return replace(
         state,
         reused_pages=fact.page + 1,
-        awaited=None if fact.token is not None else state.awaited,
+        awaited=None if fact.is_last else state.awaited,
         due=fact.due or state.due,
         ctx_bytes=len(codec.encode(state.ctx)),
     )
@@ -294,6 +313,12 @@ def _reuse_step(state: Execution, fact: events.StepReused) -> Execution:
         if fact.ended == "loop.done":
             state = tolerate(state, run.step, loop)
     value = fact.value
+    rerun = None if state.request is None else state.request.rerun
+    if rerun is not None and value is not None and not fact.undone:
+        # What has run elsewhere is undone there, or by an execution that does nothing else.
+        reason = "" if rerun.undoes else f"it ran in execution {rerun.of}"
+        noted = Compensable(run.step, run.token.args, value, fact.vars, tuple(fact.called), reason=reason)
+        state = with_undoing(state, compensable={**state.compensable, fact.step_run_id: noted})
     state = with_run(state, replace(run, ended=fact.ended, value=value, error=fact.error, vars=fact.vars, loop=loop))
     steps = without(state.steps, run.step) if value is None else {**state.steps, run.step: value}
     return replace(state, steps=steps)

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, with_assignment, with_run, without
+from noetl_stream.engine.evolve.closing import note_end
 from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, named_items, start_level, with_loop
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
@@ -69,22 +70,28 @@ def end_step(
     if state.timers:
         timer_ids = timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")
         state = replace(state, timers=without(state.timers, *timer_ids))
-    if state.ending:
+    if state.ending and not state.undoing.undoes:
         return replace(state, runs=without(state.runs, run.step_run_id))
-    if run.shared is not None:
-        state = contribute(state, contributions_of(run))
     if isinstance(fact, events.StepFailed):
-        ended = replace(run, ended="step.failed", error=fact.error)
-        return replace(with_run(state, ended), steps=without(state.steps, run.step))
-    if isinstance(fact, events.LoopDone):
+        value, ended = None, replace(run, ended="step.failed", error=fact.error)
+    elif isinstance(fact, events.LoopDone):
         loop = run.loop
         result = loop_result(loop, state.execution_id, run.step_run_id) if loop is not None else Outcome("ok").result
         value = StepValue(Outcome("ok", result))
         ended = replace(run, ended="loop.done", value=value)
-        state = state if loop is None else tolerate(state, run.step, loop)
     else:
         value = step_value(progress)
         ended = replace(run, ended="step.done", value=value)
+    if state.undoing.undoes:
+        state = note_end(state, ended)
+        if state.ending:
+            return replace(state, runs=without(state.runs, run.step_run_id))
+    if run.shared is not None:
+        state = contribute(state, contributions_of(run))
+    if value is None:
+        return replace(with_run(state, ended), steps=without(state.steps, run.step))
+    if run.loop is not None and ended.ended == "loop.done":
+        state = tolerate(state, run.step, run.loop)
     runs, steps = {**state.runs, run.step_run_id: ended}, {**state.steps, run.step: value}
     return replace(state, runs=runs, steps=steps)
 

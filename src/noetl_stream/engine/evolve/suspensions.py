@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, without
+from noetl_stream.engine.evolve import Rules, with_undoing, without
+from noetl_stream.engine.evolve.closing import note_call
 from noetl_stream.engine.evolve.step_runs import drop_assignment
 from noetl_stream.engine.state import Assignment, Execution, Slot, Timer
 from noetl_stream.model import events
@@ -85,6 +86,8 @@ def _on_timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
     state = replace(state, timers=without(state.timers, fact.timer_id))
     if timer.purpose == "grace":
         return replace(state, assignments={})
+    if timer.purpose == "compensation" and state.closing is not None:
+        return with_undoing(state, closing=replace(state.closing, over=True))
     suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
     for key, wait in suspended.waits.items() if suspended is not None else ():
         # Everything of this command that is due by now: one by one, each would cost a segment.
@@ -129,16 +132,31 @@ def on_retry_now_requested(state: Execution, fact: events.RetryNowRequested) -> 
 
 
 def _on_child_requested(state: Execution, fact: events.ChildRequested) -> Execution:
-    if fact.execution_id in state.children or fact.command_id not in state.suspensions:
+    if fact.execution_id in state.children:
         return state
-    return replace(state, children={**state.children, fact.execution_id: fact.step_run_id})
+    children = {**state.children, fact.execution_id: fact.step_run_id}
+    noted = state.compensable.get(fact.step_run_id)
+    if not fact.command_id and noted is not None:
+        compensable = {**state.compensable, fact.step_run_id: replace(noted, begun=True)}
+        return with_undoing(replace(state, children=children), compensable=compensable)
+    if fact.command_id not in state.suspensions:
+        return state
+    if state.undoing.undoes and state.undoing.undoes.get(state.runs[fact.step_run_id].step) is False:
+        call = replace(fact.call, workload={}, return_step=None, execution_id=fact.execution_id, pin="")
+        state = with_undoing(state, calls={**state.undoing.calls, fact.execution_id: call})
+    return replace(state, children=children)
 
 
 def _on_child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
     """Gives the child's outcome to its wait; if a worker runs the command now, stores it until the next suspension."""
     if fact.execution_id not in state.children:
         return state
+    step_run_id = state.children[fact.execution_id]
     state = replace(state, children=without(state.children, fact.execution_id))
+    if state.undoing.undoes:
+        state = note_call(state, step_run_id, fact)
+        if state.closing is not None and step_run_id in state.compensable:
+            return state
     for command_id, suspended in state.suspensions.items():
         for key, wait in suspended.waits.items():
             if wait.child is not None and wait.child.execution_id == fact.execution_id:
@@ -173,7 +191,7 @@ def _ok(value: Any) -> Outcome:
 def _on_child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
     if fact.execution_id not in state.children:
         return state
-    if fact.order != "cancel":
+    if fact.order != "cancel" or fact.awaited:
         return replace(state)
     return replace(state, children=without(state.children, fact.execution_id))
 

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, with_run, without
+from noetl_stream.engine.evolve.closing import note_begin, seen_by_compensation
 from noetl_stream.engine.state import Assignment, Execution, RestingBranch, StepRun, WaitingToken
 from noetl_stream.model import events
 from noetl_stream.model.events import Token
@@ -23,6 +24,8 @@ def on_enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
         waves = {**state.waves, token.step: token.waves[token.step]}
         timers = without(state.timers, *(timer_of(joined, "deadline") for joined in fact.joined))
         state = replace(state, tokens=without(state.tokens, *fact.joined), waves=waves, timers=timers)
+    if state.undoing.closing is not None:
+        state = note_begin(state, token)
     return replace(state, tokens={**state.tokens, token.token_id: WaitingToken(token, state.position + 1)})
 
 
@@ -48,6 +51,8 @@ def on_claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
     token = waiting.token
     at, refused = state.position + 1, fact.refused
     run = StepRun(fact.step_run_id, token.step, token, state.ctx, state.steps, refused=refused, claimed_at=at)
+    if token.cause == "compensation":
+        run = seen_by_compensation(state, run)
     return replace(
         _consume(state, fact.token_id, keep_deadline=True),
         runs={**state.runs, fact.step_run_id: run},
@@ -76,7 +81,7 @@ def on_next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution
     if not fact.fired and fact.event in ("step.done", "loop.done"):
         value = state.steps.get(run.step)
         ends = {**ends, run.step: value.outcome.result if value else Payload()}
-    if fact.tolerated:
+    if fact.tolerated and run.token.cause != "compensation":  # what is not undone is said by itself
         so_far = state.tolerated.get(run.step) or events.ToleratedFailures(run.step, 0)
         state = replace(state, tolerated={**state.tolerated, run.step: replace(so_far, runs=so_far.runs + 1)})
     return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)

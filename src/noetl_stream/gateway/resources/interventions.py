@@ -21,6 +21,7 @@ from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.http.verbs import field_of, value_of
 from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
 from noetl_stream.model.events import (
+    CancelRequested,
     InterventionFact,
     SignalReceived,
     TokenInjected,
@@ -71,6 +72,12 @@ class RetryRequest(RequestModel):
     priority: PriorityKept = None
 
 
+class CancelRequest(RequestModel):
+    """`now`: it ends without undoing anything more, which needs a reason."""
+
+    now: bool = False
+
+
 class SignalAt(Intervention):
     name: Annotated[str, InPath(), Field(min_length=1, max_length=256, description="The signal's name.")]
 
@@ -117,6 +124,15 @@ async def signal(call: Call[SignalAt, Numbered[SignalRequest]]) -> Reply:
     return await _ask(call, fact)
 
 
+CANCEL: Final = json_body(CancelRequest, required=False)
+
+
+@routes("POST", f"{ONE}/cancel", "cancelExecution", "operator", ACCEPTED, CANCEL, refuses=CONFLICT)
+async def cancel(call: Call[Intervention, CancelRequest]) -> Reply:
+    """Cancel it, and the executions it has called."""
+    return await _ask(call, CancelRequested(**who_and_why(call), now=call.body.now))
+
+
 def serve(kind: type[InterventionFact]) -> None:
     """Makes the route of a request without a body."""
 
@@ -155,6 +171,15 @@ RETRY: Final = json_body(RetryRequest, required=False)
 async def retry(call: Call[RunningAgain, RetryRequest]) -> Reply:
     """Run an ended execution again from the step run that failed."""
     return await _rerun(call)
+
+
+@routes("POST", f"{ONE}/compensate", "compensateExecution", "operator", STARTED, refuses=CONFLICT, adds_work=True)
+async def compensate(call: Call[RunningAgain, None]) -> Reply:
+    """Undo what is left to undo of an execution that failed or was cancelled, in a new one."""
+    given = call.parameters
+    wanted = RerunOptions(undoes=True, reason=given.reason, correlation_id=given.correlation_id)
+    execution = await call.operations.executions.rerun(given.execution_id, wanted, call.caller.principal, call.ids)
+    return await begun(call, execution, given.wait)
 
 
 FILTER: Final = [one for one in parameters_of(Executions.page) if one.argument == "chosen"]

@@ -13,13 +13,14 @@ class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
     """The point from which an ended execution, ``of``, is run again (LANGUAGE §9 *Rerun*).
 
     It is the last run of ``step``, or the step run named; with neither, a retry of the run that failed. ``args``
-    replace those of its token; ``None`` keeps them.
+    replace those of its token; ``None`` keeps them. ``undoes``: nothing runs again, but what has run is undone.
     """
 
     of: str
     step: str | None = None
     step_run_id: str | None = None
     args: dict[str, Any] | None = None
+    undoes: bool = False
 
 
 class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
@@ -133,10 +134,14 @@ class SignalReceived(ClientRequest, frozen=True, tag="signal.received"):
 
 
 class CancelRequested(ClientRequest, frozen=True, tag="execution.cancel_requested"):
-    """The execution is to be cancelled; from here on nothing is routed, retried or patched (LANGUAGE §9)."""
+    """The execution is to be cancelled; from here on nothing is routed, retried or patched (LANGUAGE §9). ``now``: nor
+    undone.
+    """
 
     kind: ClassVar = Kind("workflow", through_halt=True)
-    form: ClassVar = RequestForm("cancel", "cancelExecution", "Cancel it, and the executions it has called.")
+    form: ClassVar = RequestForm("cancel", body=("now",))
+
+    now: bool = False
 
 
 class PauseRequested(ClientRequest, frozen=True, tag="execution.pause_requested"):

@@ -10,7 +10,7 @@ import msgspec
 
 Path = tuple[int, ...]
 SharedOperation = Literal["add", "min", "max", "append", "extend", "union", "count", "merge"]
-TimerPurpose = Literal["wait", "admission", "next", "step", "deadline", "execution", "grace"]
+TimerPurpose = Literal["wait", "admission", "next", "step", "deadline", "execution", "grace", "compensation"]
 ChildOrder = Literal["cancel", "pause", "resume"]
 Source = Literal["client", "server", "worker"]
 OnLimit = Literal["queue", "reject", "cancel_running", "discard"]
@@ -106,11 +106,30 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     token_id: str
     step: str
-    cause: Literal["start", "arc", "join", "injected", "rerun"]
+    cause: Literal["start", "arc", "join", "injected", "rerun", "compensation", "finally"]
     args: dict[str, Any] = {}
     from_step: str | None = None
     from_step_run_id: str | None = None
     waves: dict[str, int] = {}
+
+
+class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The counts of ended iterations of a reused loop, for arcs that read it."""
+
+    count: int
+    ok: int = 0
+    failed: int = 0
+    skipped: int = 0
+    failed_leaves: int = 0
+
+
+class Compensation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Whether a step run that was to be undone at the end was, and else why not (LANGUAGE §9 *Undoing*)."""
+
+    step: str
+    step_run_id: str
+    undone: bool = False
+    reason: str = ""
 
 
 class SharedValue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

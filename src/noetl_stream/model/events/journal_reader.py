@@ -96,8 +96,11 @@ class JournalReader(Generic[Run]):
     def execution_failing(self, at: Recorded, fact: events.ExecutionFailing) -> None:
         """The execution will fail."""
 
+    def execution_stopped(self, at: Recorded, fact: events.ExecutionClosing | events.ExecutionFinished) -> None:
+        """The execution has ended, or closes: step runs that have no end of their own are cancelled."""
+
     def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
-        """The execution has ended: step runs that have no end of their own are cancelled."""
+        """The execution has ended."""
 
     def execution_reused(self, at: Recorded, fact: events.ExecutionReused) -> None:
         """A rerun reuses facts of its original. They are told as if they happened here, at this position."""
@@ -234,7 +237,8 @@ _OF_EXECUTION: Final[Mapping[type[Fact], Sequence[str]]] = {
     events.ExecutionQuarantined: ("execution_paused",),
     events.ExecutionResumed: ("execution_resumed",),
     events.ExecutionFailing: ("execution_failing",),
-    events.ExecutionFinished: ("execution_finished", "_clear"),
+    events.ExecutionClosing: ("execution_stopped",),
+    events.ExecutionFinished: ("execution_stopped", "execution_finished", "_clear"),
     events.ExecutionReused: ("execution_reused",),
     events.SignalReceived: ("signal_received",),
     events.PauseRequested: ("halt_requested",),

@@ -11,11 +11,13 @@ from noetl_stream.model.events.fact_parts import (
     ALL_SHARED,
     ChildCall,
     ChildOrder,
+    Compensation,
     Evaluated,
     EvaluatedGuard,
     Fact,
     KeyScope,
     Kind,
+    LoopCounts,
     OnLimit,
     Path,
     Rate,
@@ -46,6 +48,8 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     priority; the digests of the schemas that the playbook names in the catalog, by address; and whose the ``keys`` of
     its limits are. ``labels`` are ``None`` if they are those that stand in the playbook. No other execution of the
     playbook has a ``key`` that is ``unique``. ``execution`` is what templates read by that name, if any does.
+    ``undoes`` are the steps whose runs can be undone: by a compensation of their own, or else by undoing what they have
+    called.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -64,6 +68,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     key: str = ""
     unique: bool = False
     execution: dict[str, Any] = {}
+    undoes: dict[str, bool] = {}
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -206,7 +211,10 @@ class TimerFired(Fact, frozen=True, tag="timer.fired"):
 
 
 class ChildRequested(Fact, frozen=True, tag="child.requested"):
-    """The child of a suspended command is started, through the inbox of its partition (PROTOCOL §1 *Inbox*)."""
+    """The child of a suspended command is started, through the inbox of its partition (PROTOCOL §1 *Inbox*).
+
+    Without a ``command_id`` it undoes the execution in ``call``, which the step run has called.
+    """
 
     kind: ClassVar = Kind("workflow", bounded=True)
 
@@ -218,13 +226,17 @@ class ChildRequested(Fact, frozen=True, tag="child.requested"):
 
 
 class ChildOrdered(Fact, frozen=True, tag="child.ordered"):
-    """A child is ordered to end, pause or resume with its parent."""
+    """A child is ordered to end, pause or resume with its parent. ``awaited``: the parent, which undoes what was done,
+    waits for its end; ``now``: it ends without undoing anything.
+    """
 
     kind: ClassVar = Kind("workflow", bounded=True)
 
     execution_id: str
     order: ChildOrder
     reason: str = ""
+    awaited: bool = False
+    now: bool = False
 
 
 class ChildFinished(Fact, frozen=True, tag="child.finished"):
@@ -467,6 +479,16 @@ class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     runs: int = 1
 
 
+class ExecutionClosing(Fact, frozen=True, tag="execution.closing"):
+    """The execution is to end like this, after what it has done is undone, if it ``undoes``, and after ``finally``."""
+
+    kind: ClassVar = Kind("workflow", through_halt=True)
+
+    status: EndStatus
+    outcome: Outcome
+    undoes: bool = False
+
+
 class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     """The final result of an execution, inline or by reference, is in ``outcome.result``."""
 
@@ -477,22 +499,13 @@ class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     discarded: int = 0
     tolerated: list[ToleratedFailures] = []
     warnings: list[TaskWarning] = []
+    compensations: list[Compensation] = []
 
 
 class PlaybookProcessed(Fact, frozen=True, tag="playbook.processed"):
     kind: ClassVar = Kind("playbook", status_by_end)
 
     status: EndStatus
-
-
-class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The counts of ended iterations of a reused loop, for arcs that read it."""
-
-    count: int
-    ok: int = 0
-    failed: int = 0
-    skipped: int = 0
-    failed_leaves: int = 0
 
 
 class StepPatched(Fact, frozen=True, tag="step.patched"):
@@ -507,7 +520,8 @@ class StepReused(Fact, frozen=True, tag="step.reused"):
     """A reused step run and its end. ``outcome`` is that of its last ``task`` (``""``: of the step), ``None`` if it
     failed; ``others`` are those of its other tasks.
 
-    ``vars`` and ``loop`` are what its arcs read, if they have not been routed.
+    ``vars`` and ``loop`` are what its arcs read, if they have not been routed. ``called`` are the executions that it
+    has called and that may be undone; ``undone``: it has been.
     """
 
     status: ClassVar[RunStatus] = "reused"
@@ -520,6 +534,8 @@ class StepReused(Fact, frozen=True, tag="step.reused"):
     error: ErrorInfo | None = None
     vars: dict[str, Any] = {}
     loop: LoopCounts | None = None
+    called: list[ChildCall] = []
+    undone: bool = False
 
     @property
     def value(self) -> StepValue | None:
@@ -546,7 +562,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
 
     It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
     The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload``, the ``schemas``, the
-    ``priority`` and the time for which it was ``due``.
+    ``priority`` and the time for which it was ``due``; or, instead of a token, it ``undoes``.
     """
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
@@ -560,6 +576,12 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     schemas: dict[str, str] = {}
     priority: int = DEFAULT_PRIORITY
     due: str = ""
+    undoes: bool = False
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no page follows this one."""
+        return self.undoes or self.token is not None
 
 
 class RerunRefused(Fact, frozen=True, tag="execution.rerun_refused"):

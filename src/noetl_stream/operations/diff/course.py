@@ -125,7 +125,7 @@ class Course(JournalReader[int]):
 
     execution_started = ctx_patched = signal_received = halt_requested = _noted
 
-    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+    def execution_stopped(self, at: Recorded, fact: events.ExecutionClosing | events.ExecutionFinished) -> None:
         for run in self.runs:
             if not run.ended_ms and run.status in ("waiting", "running"):
                 run.status, run.ended_ms = "cancelled", at.at_ms

@@ -20,9 +20,9 @@ from noetl_stream.errors import (
     VersionMismatch,
 )
 from noetl_stream.model.envelope import EventDocument
-from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact, RerunRefused
+from noetl_stream.model.events import CancelRequested, ExecutionRequested, Fact, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
-from noetl_stream.model.ids import digest_of, uuid7
+from noetl_stream.model.ids import digest_of, undoing_of, uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import digits_lost_text
 from noetl_stream.model.labels import key_fault
@@ -90,6 +90,7 @@ from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.ports.streams.blobs import Blobs
 from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.storage.undoing import find_undoing
 
 if TYPE_CHECKING:
     from noetl_stream.engine.state import Execution
@@ -115,6 +116,8 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "ending": Conflict,
     "not_ended": Conflict,
     "not_failed": Conflict,
+    "undone": Conflict,
+    "nothing_to_undo": Conflict,
     "too_many_signals": Conflict,
     "older_servers": Conflict,
     "version_mismatch": VersionMismatch,
@@ -306,6 +309,8 @@ class DirectExecutions:
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         await self._row(execution_id)
+        if isinstance(fact, CancelRequested) and fact.now and not fact.reason:
+            raise UsageError("a cancel now leaves what was done as it is: say why", hint="give a reason")
         ports = self._ports
         try:
             return await ask_of(
@@ -318,9 +323,10 @@ class DirectExecutions:
         self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
     ) -> ExecutionDocument:
         original = await self._ended(execution_id)
-        begin = client_events.Rerun(
-            execution_id, wanted.step, wanted.step_run_id, None if wanted.args is None else dict(wanted.args)
-        )
+        if wanted.undoes:
+            ids = await self._ids_of_undoing(execution_id, ids)
+        args = None if wanted.args is None else dict(wanted.args)
+        begin = client_events.Rerun(execution_id, wanted.step, wanted.step_run_id, args, wanted.undoes)
         request = self._request(
             ids, original, wanted, by, rerun=begin, key=original.key, labels=await self._own_labels(original)
         )
@@ -331,6 +337,17 @@ class DirectExecutions:
             if isinstance(fact := codec.decode_fact(row.data), RerunRefused):
                 raise _ERRORS.get(fact.code, UsageError)(fact.reason)
         return await self.get(request.execution_id)
+
+    async def _ids_of_undoing(self, execution_id: str, ids: RequestIds | None) -> RequestIds:
+        """The ids of the execution that undoes another: there is at most one."""
+        own_id = undoing_of(execution_id)
+        request_id = self._new_id() if ids is None else ids.request_id
+        row = await self._store.execution(own_id)
+        if row is not None and await self._store.request(own_id, request_id) is None:
+            hint = f"undo what that has left: noetl-stream execution compensate {own_id}"
+            text = f"execution {execution_id} was undone by execution {own_id}, which is {row.status}"
+            raise Conflict(text, hint=hint if row.status == "failed" else None)
+        return RequestIds(own_id, request_id)
 
     async def _own_labels(self, original: ExecutionRow) -> dict[str, Any]:
         """The labels that its rerun is given: none if they are those that stand in its playbook."""
@@ -356,8 +373,11 @@ class DirectExecutions:
             if len(journal) != original.position:
                 raise NotFound(f"execution {original.execution_id} is being deleted")
 
+            undone_by = await find_undoing(self._store, original)
+
             def tried() -> Sequence[Fact]:
-                return reuse(plan, request.execution_id, fact, JournalSummary(original.execution_id, journal))
+                summary = JournalSummary(original.execution_id, journal, undone_by)
+                return reuse(plan, request.execution_id, fact, summary)
 
             first, *_ = await asyncio.to_thread(tried)
         if isinstance(first, RerunRefused):
@@ -412,8 +432,9 @@ class DirectExecutions:
             priority=wanted.priority,
             **{"trace_id": clock.random_bytes(16).hex(), **more},
         )
-        # Servers of 0.3 would drop labels and keys unread.
-        written = AGGREGATES_FORMAT if fact.labels or fact.key else FORMAT
+        # Servers of 0.3 would drop labels and keys unread, and run again what is to be undone.
+        undoes = fact.rerun is not None and fact.rerun.undoes
+        written = AGGREGATES_FORMAT if fact.labels or fact.key or undoes else FORMAT
         return Request(ids.execution_id, ids.request_id, fact, format=written)
 
     def _new_id(self) -> str:

@@ -156,7 +156,7 @@ class ExecutionIndex(JournalReader[int]):
     def execution_resumed(self, at: Recorded, fact: Any) -> None:
         self._end(("paused",), at.at_ms)
 
-    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+    def execution_stopped(self, at: Recorded, fact: events.ExecutionClosing | events.ExecutionFinished) -> None:
         for run in range(len(self.runs.ids)):
             if not self.runs.ended[run]:
                 self._end_run(at, run, CANCELLED, at.position)

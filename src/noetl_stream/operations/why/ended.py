@@ -34,6 +34,13 @@ def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> S
     else:
         reasons = list(_failed(history, state, plan))
     reasons += (_tolerated(history, failures) for failures in state.tolerated.values())
+    for one in history.compensations:
+        if one.undone:
+            reasons.append(reason("undone", f"What step `{one.step}` had done was undone.", "", step=one.step))
+        else:
+            moves = f"`noetl-stream execution compensate {state.execution_id}`, unless it was undone otherwise"
+            text = f"What step `{one.step}` has done was not undone: {one.reason}."
+            reasons.append(reason("not_undone", text, moves, step=one.step))
     for step, why in history.discarded:
         text = f"A token for step `{step}` was discarded: {why}."
         reasons.append(reason("discarded", text, "", step=step))

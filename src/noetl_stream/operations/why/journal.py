@@ -80,6 +80,7 @@ class JournalHistory(JournalReader[str]):
         self.awaited_ms = 0
         self.failing: tuple[events.ExecutionFailing, int] | None = None
         self.failed_run = ""
+        self.compensations: list[events.Compensation] = []
         self.called: set[str] = set()
         self.calls: dict[tuple[str, events.Path, str], str] = {}
         self.retried: dict[tuple[str, events.Path, str], events.TaskProcessed] = {}
@@ -115,6 +116,9 @@ class JournalHistory(JournalReader[str]):
     def value_awaited(self, at: Recorded, fact: events.ReferenceAwaited | events.EvaluationAwaited) -> None:
         self.awaited_ms = at.at_ms
 
+    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+        self.compensations = fact.compensations
+
     def execution_failing(self, at: Recorded, fact: events.ExecutionFailing) -> None:
         self.failing = self.failing or (fact, at.at_ms)
 
@@ -138,7 +142,8 @@ class JournalHistory(JournalReader[str]):
     def run_routed(self, at: Recorded, step: str, fact: events.NextEvaluated) -> None:
         if self._before is not None and not fact.fired and fact.event in ("step.failed", "next.timed_out"):
             self.routed[fact.step_run_id] = Routed(self._before, fact)
-            self.failed_run = fact.step_run_id
+            if self.failing is None:
+                self.failed_run = fact.step_run_id
             if fact.tolerated:
                 self.tolerated.setdefault(step, self._before.runs[fact.step_run_id].error)
 

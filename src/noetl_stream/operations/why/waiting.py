@@ -56,6 +56,14 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         since = history.failing[1] if history.failing else 0
         moves = "the last command ends, or the grace period is over"
         yield reason("failing", text, moves, since, waiting_on=_on_commands(state))
+    elif state.closing is not None and state.is_compensating:
+        undone = sum(one.undone for one in state.compensable.values())
+        text = (
+            f"The execution undoes what it has done, and then ends as {state.closing.status}; {undone} undone so far."
+        )
+        until = next((timer.due_ms for timer in state.timers.values() if timer.purpose == "compensation"), None)
+        waiting_on = _on_commands(state)
+        yield reason("compensating", text, "the last compensation ends", 0, until_ms=until, waiting_on=waiting_on)
     elif state.paused_at_ms:
         by, _ = _requested(history, PauseRequested)
         running = f"; {left} still running" if state.assignments else ""

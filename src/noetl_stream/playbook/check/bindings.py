@@ -87,6 +87,7 @@ class Visible(msgspec.Struct, frozen=True):
         vars: The keys of ``vars``.
         results: The tasks with results.
         step: The name of the step.
+        knows_end: Whether ``execution`` has how it is to end.
         keychain: The keychain entries.
         waits: Whether tokens or branches may wait at this admission or ``next`` for what its guards read.
     """
@@ -99,6 +100,7 @@ class Visible(msgspec.Struct, frozen=True):
     vars: Collection[str] = ()
     results: Collection[str] = ()
     step: str = ""
+    knows_end: bool = False
     keychain: Collection[str] = ()
     waits: bool = False
     unambiguous: Bindings = msgspec.field(default_factory=dict)
@@ -120,7 +122,8 @@ class Declarations:
     def __init__(self, document: ParsedPlaybook, steps: list[StepDraft]) -> None:
         self.steps: Final = {step.name: step for step in steps if step.name}
         self._keychain: Final = document.keychain
-        ctx = (name for step in steps for name in written_keys(step, "ctx"))
+        self._finally_step: Final = document.ending.finally_step
+        ctx = (name for step in steps for pipeline in step.pipelines for name in written_keys(pipeline, "ctx"))
         self._common: dict[str, Names] = {
             "ctx": _paths("ctx", ctx),
             "workload": _paths("workload", document.inputs),
@@ -149,6 +152,7 @@ class Declarations:
         in_pipeline = self._own_names(step, _iter_names(step, None)) if step else {}
         here = {space: bound for space, bound in own.items() if space in namespaces}
         bindings, shadowed, unambiguous = _bind(self._common | here, here.values())
+        is_last = step is not None and step.name == self._finally_step and namespaces in (INPUTS, POLICY, SUGAR)
         for name in _WORDS:
             path = bindings.get(name) or self._bindings.get(name)
             if path is not None:
@@ -160,13 +164,19 @@ class Declarations:
             shadowed=ChainMap(shadowed, self._shadowed),
             elsewhere={name: path for bound in in_pipeline.values() for name, path in bound.items()},
             iter=names,
-            vars=written_keys(step, "vars") if step else (),
+            vars=self._keys_of_vars(step) if step else (),
             results=own.get("results", ()),
             step=step.name if step else "",
+            knows_end=is_last,
             keychain=self._keychain,
             waits=step is not None and _waits(step, namespaces),
             unambiguous=ChainMap(unambiguous, self._unambiguous),
         )
+
+    def _keys_of_vars(self, step: StepDraft) -> list[str]:
+        """The keys of ``vars`` that the pipeline sets; of a compensation also those of the run that it undoes."""
+        undone = self.steps.get(step.name, step)
+        return [*written_keys(step, "vars"), *(written_keys(undone, "vars") if undone is not step else ())]
 
     def _own_names(self, step: StepDraft, names: IterNames) -> dict[str, Names]:
         results = _paths("results", step.results)

@@ -154,6 +154,9 @@ OUTCOME_KEYS: Final = frozenset(["status", "result", "error", "meta"])
 EVENT_KEYS: Final = frozenset(["name", "step", "status", "result", "error", "loop"])
 TOKEN_KEYS: Final = frozenset(["from_step", "cause"])
 EXECUTION_KEYS: Final = frozenset(["due", "started", "origin"])
+ENDED_KEYS: Final = frozenset(["status", "error"])
+"""Keys of ``execution`` in the step of ``finally`` alone (LANGUAGE §9)."""
+
 FAILURE_KEYS: Final = frozenset(["name", "status", "error"])
 """Keys of ``event`` whose use marks an arc as handling failures (LANGUAGE §7)."""
 
@@ -265,7 +268,8 @@ class Expressions:
                         hint = "filters read it, such as `date_format('%Y')`"
                         self._problems.error("unknown_name", message, read.location, hint)
                     elif keys:
-                        self._check_block(read, EXECUTION_KEYS, ("origin",))
+                        known = EXECUTION_KEYS | ENDED_KEYS if visible.knows_end else EXECUTION_KEYS
+                        self._check_block(read, known, ("origin", "error"))
                 case ("outcome", key, *_) if kind is not None:
                     self._check_outcome(read, key, kind)
                 case ("iter", *keys):

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
+from noetl_stream.playbook.check.ending import check_ending
 from noetl_stream.playbook.check.step_graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems
@@ -41,21 +42,24 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
     names = [step.name for step in steps if step.name]
     known = set(names)
     _check_entry(document, names, problems)
+    check_ending(document, steps, problems)
+    pipelines = [pipeline for step in steps for pipeline in step.pipelines]
     for step in steps:
         for arc in step.arcs:
             if arc.step not in known:
                 hint = did_you_mean(arc.step, names) or f"steps: {list_names(names)}"
                 problems.error("unknown_step", f"unknown step `{arc.step}`", arc.target, hint)
-        _check_jumps(step, names, problems)
-        _warn_unmatched(step, problems)
-        for task in step.tasks:
-            _warn_repeated(task, problems)
-            _warn_null_on_error(task, problems)
         _warn_no_effect(step, problems)
         _check_in_flight(step, document, problems)
+    for pipeline in pipelines:
+        _check_jumps(pipeline, names, problems)
+        _warn_unmatched(pipeline, problems)
+        for task in pipeline.tasks:
+            _warn_repeated(task, problems)
+            _warn_null_on_error(task, problems)
     if not problems.has_errors:
         _warn_unreachable(document, steps, problems)
-    _check_writes(steps, problems)
+    _check_writes(pipelines, problems)
     _check_joins(steps, problems)
     if document.workload_node is not None:
         # `workload` is never rendered (LANGUAGE §2 *What is rendered*).
@@ -204,7 +208,7 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
     entry = document.entry_among(names)
     if entry is None or entry not in names:
         return
-    reached = reach([entry], arcs_of(steps))
+    reached = reach([entry], arcs_of(steps)) | {document.ending.finally_step}
     for step in steps:
         if step.name and step.name not in reached:
             message = f"step `{step.name}` cannot be reached from the entry step `{entry}`"

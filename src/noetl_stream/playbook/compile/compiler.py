@@ -14,6 +14,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
 from noetl_stream.playbook.check.code import check_code, check_knobs, check_params
+from noetl_stream.playbook.check.ending import warn_of_compensations
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
@@ -197,10 +198,10 @@ def _check_playbook(
         if text.source is not None:
             check_address(text.source.root, problems)
         if compilation is not None:
-            plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
+            plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.pipelines))
             check_code(compilation.tasks, compilation.source, problems)
             check_knobs(compilation.tasks, problems)
-            check_params((task for step in compilation.steps for task in step.tasks), problems)
+            check_params((task for step in compilation.pipelines for task in step.tasks), problems)
             if proves and not problems.has_errors:
                 prove(plan, compilation.steps, problems)
     except TooManyProblems:
@@ -217,6 +218,11 @@ class _Compilation(NamedTuple):
     steps: list[StepDraft]
     tasks: list[TaskDraft]
     plan: Plan
+
+    @property
+    def pipelines(self) -> list[StepDraft]:
+        """The steps and their compensations, in file order."""
+        return [pipeline for step in self.steps for pipeline in step.pipelines]
 
 
 def _compile(
@@ -242,9 +248,10 @@ def _compile(
     lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems, schemas))
     plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
+    warn_of_compensations(document, plan, steps, problems)
     check_unused(workbook, templates, problems)
     unused = [entry.draft for entry in workbook.unused_entries().values() if entry.draft]
-    tasks = [*(task for step in steps for task in step.tasks), *unused]
+    tasks = [*(task for step in steps for pipeline in step.pipelines for task in pipeline.tasks), *unused]
     return _Compilation(source.text, document, steps, tasks, plan)
 
 

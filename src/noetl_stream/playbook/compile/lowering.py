@@ -6,7 +6,7 @@ The server reads the parts that :class:`Lowering` compiles, the worker those of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
@@ -22,6 +22,7 @@ from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import GENERATED, KindSpec
 from noetl_stream.playbook.model.document import ParsedPlaybook
+from noetl_stream.playbook.model.ending import DEFAULT_COMPENSATION, FINALLY_DEADLINE_S
 from noetl_stream.playbook.model.flow_control import LimitDraft
 from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.policy import ActionDraft, Write
@@ -40,7 +41,9 @@ from noetl_stream.playbook.plan import (
     RulePlan,
     SharedPlan,
     StepPlan,
+    Steps,
     TaskPlan,
+    compensation_of,
 )
 from noetl_stream.playbook.vocabulary.names import first_labels
 from noetl_stream.playbook.yaml.nodes import Node, texts_of
@@ -68,13 +71,19 @@ class Lowering(msgspec.Struct, frozen=True):
         if document.result is not None:
             visible = self.declared.visible(bindings.RESULT, None)
             result = self.expressions.value(document.result, visible, on_server=True)
+        ending = document.ending
+        compensations = {step.name: self._step(step.compensation) for step in steps if step.compensation is not None}
+        undoes = dict.fromkeys(compensations, True)
+        if undoes or ending.compensation is not None:
+            calling = (step.name for step in steps if step.calls_playbooks and step.name != ending.finally_step)
+            undoes |= {name: False for name in calling if name not in undoes}
         plan = Plan(
             digest=digest,
             name=document.name,
             path=document.path,
             version=document.version,
             entry=document.entry_among([step.name for step in steps]) or "",
-            steps=MappingProxyType({step.name: self._step(step) for step in steps}),
+            steps=self._steps(steps, compensations),
             workload=document.workload,
             workload_schema=document.workload_schema,
             result=result,
@@ -91,11 +100,26 @@ class Lowering(msgspec.Struct, frozen=True):
             ),
             priority=document.priority,
             concurrency=self._limit(document.concurrency, bindings.STARTING, None),
+            undoes=MappingProxyType(undoes),
+            compensation=(ending.compensation or DEFAULT_COMPENSATION) if undoes else None,
+            finally_step=ending.finally_step,
         )
         self.expressions.warn_never_set()
-        by_code = any(step.reads.execution for step in plan.steps.values())
+        by_code = any(step.reads.execution for step in plan.every_step)
         read_by: ReadBy = "template" if self.expressions.read_execution else "code" if by_code else ""
         return replace(plan, reads_execution=read_by)
+
+    def _steps(self, steps: list[StepDraft], compensations: Mapping[str, StepPlan]) -> Steps:
+        compiled = {step.name: self._step(step) for step in steps}
+        last = self.document.ending.finally_step
+        if last in compiled:
+            deadline_s = compiled[last].deadline_s or FINALLY_DEADLINE_S
+            compiled[last] = replace(compiled[last], failure_mode="best_effort", deadline_s=deadline_s)
+        undoing = {
+            name: replace(one, name=compensation_of(name), failure_mode="best_effort")
+            for name, one in compensations.items()
+        }
+        return Steps(compiled, undoing)
 
     def _labels(self) -> dict[str, Template]:
         visible = self.declared.visible(bindings.STARTING, None)

@@ -19,6 +19,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.plan import (
     AdmitPlan,
     ArcPlan,
+    CompensationPlan,
     FailureMode,
     LimitPlan,
     LoopPlan,
@@ -57,14 +58,30 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         workload=dict(plan.workload),
         workload_schema=None if plan.workload_schema is None else plan.workload_schema.content,
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
-        steps=[_step(step, plan.failure_mode) for step in plan.steps.values()],
+        finally_step=plan.finally_step,
+        compensation=None if plan.compensation is None else _compensation(plan.compensation),
+        steps=[_step(step, plan.failure_mode) for step in plan.every_step],
     )
+
+
+def _compensation(compensation: CompensationPlan) -> dict[str, Any]:
+    return {"on": sorted(compensation.on), "timeout_s": compensation.timeout_s}
 
 
 def compiled_text(plan: Plan) -> str:
     """The plan as text, one line per task, rule and arc."""
     view = compiled_view(plan)
-    names = ("version", "failure_mode", "timeout_s", "priority", "limits", "concurrency", "result")
+    names = (
+        "version",
+        "failure_mode",
+        "timeout_s",
+        "priority",
+        "limits",
+        "concurrency",
+        "result",
+        "finally_step",
+        "compensation",
+    )
     marks = {name: view.get(name) for name in names}
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))
     return "\n".join([f"playbook {plan.path}  {_values_text(marks)}", *steps]) + "\n"
@@ -274,7 +291,7 @@ def explain_names(plan: Plan, root: Node) -> Iterator[ExplainedName]:
         )
     if plan.concurrency is not None:
         yield _limit_name("execution", _line(root, "executor", "spec", "policy", "concurrency"), plan.concurrency)
-    for index, step in enumerate(plan.steps.values()):
+    for index, step in enumerate(plan.every_step):
         node = child(child(root, "workflow"), index)
         yield ExplainedName(step.name, "step", step.line, step.desc)
         yield from _server_names(step, node)

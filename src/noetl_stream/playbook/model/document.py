@@ -19,6 +19,7 @@ from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
+from noetl_stream.playbook.model.ending import EndingDraft, read_executor_compensation, read_finally
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency
 from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
 from noetl_stream.playbook.model.sections import (
@@ -36,6 +37,7 @@ from noetl_stream.playbook.model.sections import (
     is_null,
     keys_of,
     list_of,
+    or_empty,
     or_null,
     pairs,
     read_section,
@@ -177,6 +179,10 @@ class ExecutorPolicy(Placeholders):
     failure: Part = described(
         "What the failure of a step that no arc takes does to the execution.", section("PolicyFailure")
     )
+    compensation: Part = described("When what steps have done is undone.", or_empty(ref("ExecutorCompensation")))
+    finally_: Part = described(
+        "The step that runs at every end of the execution.", or_empty({"type": "string"}), alias="finally"
+    )
     results: Part = described("Where results are kept.", section("PolicyResults"))
     limits: Part = described("Limits of this playbook; it may only lower the operator's.", ref("limits"))
     concurrency: Part = described("How many executions with the same key run at once.", section("Concurrency"))
@@ -241,6 +247,7 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
     workflow: Node | None
     workbook: Node | None
     concurrency: LimitDraft | None = None
+    ending: EndingDraft = EndingDraft()
 
     @property
     def inputs(self) -> Iterable[str]:
@@ -312,6 +319,12 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         workflow=top.workflow,
         workbook=top.workbook,
         concurrency=read_concurrency(policy.concurrency, problems),
+        ending=EndingDraft(
+            read_executor_compensation(policy.compensation, problems),
+            policy.compensation,
+            read_finally(policy.finally_, problems),
+            policy.finally_,
+        ),
     )
 
 

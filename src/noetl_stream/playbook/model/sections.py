@@ -39,6 +39,11 @@ def or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, NULL]}
 
 
+def or_empty(schema: Schema) -> Schema:
+    """The schema of a value of a key that was once reserved, and accepted empty."""
+    return {"anyOf": [schema, {"enum": [None, {}, [], ""]}]}
+
+
 def section(model: str) -> Schema:
     """The schema of a section, given the name of its model, or null."""
     return or_null(ref(model))
@@ -306,6 +311,11 @@ def text_of(node: Node | None, what: str, problems: Problems) -> str | None:
     if node is not None:
         report_wrong_type(node, what, "text", problems)
     return None
+
+
+def is_empty(node: Node | None) -> bool:
+    """Whether a key that was once reserved is absent, or has a value that was accepted then."""
+    return node is None or node.plain() in _EMPTY
 
 
 def is_null(node: Node | None) -> bool:

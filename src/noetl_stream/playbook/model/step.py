@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
-from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
+from noetl_stream.playbook.kinds.spec import PLAYBOOK, WORKBOOK, Kinds
 from noetl_stream.playbook.model.document import check_pool
+from noetl_stream.playbook.model.ending import StepCompensation
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
 from noetl_stream.playbook.model.layering import (
     Layer,
@@ -34,10 +35,12 @@ from noetl_stream.playbook.model.sections import (
     Section,
     described,
     entries,
+    is_empty,
     is_null,
     list_of,
     mapping_with,
     number_or_template,
+    or_empty,
     or_null,
     pairs,
     read_section,
@@ -115,6 +118,7 @@ class StepPolicy(Placeholders):
     lifecycle: Part = described("How long a run of the step may take.", section("Lifecycle"))
     failure: Part = described("What failed iterations do to the loop.", section("LoopFailure"))
     limit: Part = described("How many runs of this step, and how often, with the same key.", section("KeyLimit"))
+    compensation: Part = described("What undoes a run of this step.", or_empty(ref("StepCompensation")))
     emit: Part = described("What the step emits.", section("Emit"))
 
 
@@ -209,6 +213,16 @@ class StepDraft(msgspec.Struct, frozen=True):
     tasks: list[TaskDraft]
     router: RouterDraft
     limit: LimitDraft | None = None
+    compensation: StepDraft | None = None
+
+    @property
+    def pipelines(self) -> tuple[StepDraft, ...]:
+        """The step, and its compensation as a step of the same name, if it has one."""
+        return (self,) if self.compensation is None else (self, self.compensation)
+
+    @property
+    def calls_playbooks(self) -> bool:
+        return any(task.kind is PLAYBOOK for task in self.tasks)
 
     @property
     def arcs(self) -> list[ArcDraft]:
@@ -244,7 +258,8 @@ def read_steps(
     hint = "put `- ` before `step`: a workflow is a list" if is_one else "workflow: [ { step: start, … } ]"
     items = [] if is_null(node) else entries(node, "`workflow`", problems, hint)
     drafts = [draft for item in items if (draft := _read_step(item, kinds, workbook, layer, problems))]
-    warn_unused(layer, (task.kind for draft in drafts for task in draft.tasks), "this playbook", problems)
+    pipelines = [pipeline for draft in drafts for pipeline in draft.pipelines]
+    warn_unused(layer, (task.kind for draft in pipelines for task in draft.tasks), "this playbook", problems)
     seen: dict[str, StepDraft] = {}
     for draft in drafts:
         first = seen.setdefault(draft.name, draft)
@@ -284,7 +299,11 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     tasks: list[TaskDraft] = []
     if step.tool is not None:
         tasks = _read_tool(step.tool, step.step, kinds, workbook, own.merge_over(layer), problems)
-    warn_unused(own, (task.kind for task in tasks), "this step", problems)
+    compensation = _read_compensation(
+        policy.compensation, step, spec.pool, _Tool(kinds, workbook, own.merge_over(layer), problems)
+    )
+    every = [*tasks, *(compensation.tasks if compensation else ())]
+    warn_unused(own, (task.kind for task in every), "this step", problems)
     return StepDraft(
         name=step.step,
         at=at,
@@ -299,6 +318,35 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         tasks=tasks,
         router=_read_router(step.next, problems) if "next" in node.keys else RouterDraft(),
         limit=_read_step_limit(policy.limit, node, problems),
+        compensation=compensation,
+    )
+
+
+def _read_compensation(node: Node | None, step: Step, pool: str | None, tool: _Tool) -> StepDraft | None:
+    """Reads what undoes a step, as a step of the same name, if there is anything."""
+    if node is None or is_empty(node):
+        return None
+    problems = tool.problems
+    section = read_section(node, StepCompensation, problems)
+    if step.tool is None:
+        message = "`compensation` has no effect: a step without `tool` does nothing that could be undone"
+        problems.error("no_effect", message, node, "put it on the step that does the work")
+    tasks: list[TaskDraft] = []
+    if section.tool is not None:
+        tasks = _read_tool(section.tool, step.step, tool.kinds, tool.workbook, tool.layer, problems)
+    return StepDraft(
+        name=step.step,
+        at=node,
+        desc="",
+        pool=pool,
+        join=None,
+        timeout_s=None,
+        deadline_s=None,
+        admit=None,
+        failure=FailureDraft(),
+        loop=None,
+        tasks=tasks,
+        router=RouterDraft(),
     )
 
 

@@ -74,6 +74,7 @@ class RerunOptions(msgspec.Struct, frozen=True, gc=False):
         ctx: Keys of ``ctx`` that are set first.
         args: In place of those the chosen token had; ``None`` keeps them.
         priority: ``None`` keeps that of the original.
+        undoes: Nothing runs again: what is left to undo of the original is undone.
     """
 
     step: str | None = None
@@ -81,6 +82,7 @@ class RerunOptions(msgspec.Struct, frozen=True, gc=False):
     ctx: Mapping[str, Any] = {}
     args: Mapping[str, Any] | None = None
     priority: int | None = None
+    undoes: bool = False
     reason: str = ""
     correlation_id: str = ""
 
@@ -154,6 +156,15 @@ class WarningDocument(Document, frozen=True):
     step: str | None
 
 
+class CompensationDocument(Document, frozen=True):
+    """Whether a step run that was to be undone at the end was, and else why not."""
+
+    step: str
+    step_run_id: str
+    undone: bool
+    reason: str
+
+
 class ExecutionDocument(ListedExecutionDocument, frozen=True, kw_only=True):
     """An execution. A ``result`` that is kept by reference is ``{"$reference": …}``: ``…/result`` has it. ``steps`` and
     ``waits`` are null where the journal is long, and ``waits`` may be in the answer to a start: ``…/steps`` and
@@ -180,6 +191,7 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True, kw_only=True):
     origin: OriginDocument | None = None
     already: bool = False
     workload: Any = None
+    compensations: list[CompensationDocument] = msgspec.field(default_factory=list)
 
 
 class ResultDocument(Document, frozen=True):
@@ -204,7 +216,7 @@ class TokenDocument(Document, frozen=True):
     """The token that made a step run. ``lineage``: by join step, the last firing that it descends from."""
 
     token_id: str
-    cause: Literal["start", "arc", "join", "injected", "rerun"]
+    cause: Literal["start", "arc", "join", "injected", "rerun", "compensation", "finally"]
     args: dict[str, Any]
     from_step: str | None
     from_step_run_id: str | None
@@ -485,7 +497,7 @@ class Executions(Protocol):
         """The new execution as :meth:`get` shows it; its ``rerun_of`` names the original.
 
         Raises:
-            Conflict: the original has not ended, or nothing of it failed (retry).
+            Conflict: the original has not ended, nothing of it failed (retry), or nothing is left to undo.
             UsageError: it has no such step, or never came to it.
         """
 

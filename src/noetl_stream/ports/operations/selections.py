@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import Time
-from noetl_stream.model.status import ENDED, LIVE, ExecutionStatus
+from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, Next
 from noetl_stream.ports.operations.executions import RequestIds, RerunOptions
 from noetl_stream.ports.operations.filters import ExecutionFilter
@@ -25,7 +25,7 @@ MAX_GROUPS: Final = 200
 BulkVerb = Literal["cancel", "pause", "resume", "retry", "rerun", "delete"]
 
 APPLIES_TO: Final[Mapping[BulkVerb, Sequence[ExecutionStatus]]] = {
-    "cancel": LIVE,
+    "cancel": ("pending", "running", "waiting", "paused", "quarantined"),
     "pause": ("pending", "running", "waiting"),
     "resume": ("paused", "quarantined"),
     "retry": ("failed",),

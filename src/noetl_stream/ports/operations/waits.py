@@ -27,7 +27,7 @@ class GuardDocument(Document, frozen=True):
 class TimerDocument(Document, frozen=True):
     """A timer that would end a wait. ``on_timeout``: what follows at an admission or a ``next``."""
 
-    purpose: Literal["wait", "admission", "next", "step", "deadline", "execution", "grace"]
+    purpose: Literal["wait", "admission", "next", "step", "deadline", "execution", "grace", "compensation"]
     due: Time
     on_timeout: Literal["fail", "discard"] | None
 

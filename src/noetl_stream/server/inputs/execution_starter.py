@@ -154,7 +154,7 @@ def _named_resources(plan: Plan) -> Iterator[tuple[Sort, str, int]]:
         credential = credential_name(entry.name, entry.kind, entry.settings)
         if credential is not None:
             yield "credentials", credential, entry.line
-    for step in plan.steps.values():
+    for step in plan.every_step:
         if step.tasks:
             yield "pools", step.pool, step.line
         for task in step.tasks:
@@ -183,7 +183,7 @@ async def with_schemas(plan: Plan | InvalidPlan, catalog: Catalog, grants: Grant
 
 
 def _schema_addresses(plan: Plan) -> Iterator[tuple[str, int]]:
-    for step in plan.steps.values():
+    for step in plan.every_step:
         if step.schemas:
             yield from ((task.schema.address, task.line) for task in step.tasks if task.schema and task.schema.address)
 

@@ -44,6 +44,7 @@ from noetl_stream.server.journal_records import behind_events
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, PlanCache
 from noetl_stream.storage.loop_results import gather_iterations
+from noetl_stream.storage.undoing import find_undoing
 
 AT_ONCE: Final = 4
 """How many whole journals are in memory at once: one client command may retry a thousand executions."""
@@ -87,9 +88,10 @@ class Originals:
         journal = await self._store.journal(original)
         if len(journal) != row.position:
             return (RerunRefused("unknown_execution", f"execution {original} is being deleted"),)
+        undone_by = await find_undoing(self._store, row)
         try:
             return await asyncio.to_thread(
-                lambda: reuse(plan, execution_id, request, JournalSummary(original, journal))
+                lambda: reuse(plan, execution_id, request, JournalSummary(original, journal, undone_by))
             )
         except VALUE_FAULTS as error:
             return (RerunRefused("unreadable", f"execution {original} cannot be read: {fault_text(error)}"),)

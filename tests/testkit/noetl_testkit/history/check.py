@@ -138,7 +138,7 @@ def cancel_problems(history: History) -> Found:
                 if call.document["status"] in ENDED - {"cancelled"}:
                     yield f"{execution} was cancelled and {call.document['status']}", [*cancel.lines, *call.lines]
             for other in changes:
-                if other.verb != "cancel" and _counts(other) and other.began > cancel.ended:
+                if other.verb not in ("cancel", "cancel now") and _counts(other) and other.began > cancel.ended:
                     yield f"a {other.verb} was accepted after a cancel", [*cancel.lines, *other.lines]
 
 

@@ -96,7 +96,8 @@ def _stuck(state: Execution) -> str:
         return f"{lacking[0]}"
     if unending := [branch for branch in state.resting if timer_of(branch, "next") not in state.timers]:
         return f"the branch of step run {unending[0]}"
-    waits = held or any(not slot.granted for slot in state.slots.values())
+    undoes = bool(state.children) and timer_of(state.execution_id, "compensation") in state.timers
+    waits = held or undoes or any(not slot.granted for slot in state.slots.values())
     return "" if state.assignments or state.suspensions or state.resting or waits else "the execution"
 
 

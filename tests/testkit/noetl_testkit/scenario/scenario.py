@@ -186,8 +186,8 @@ class Scenario:
     def inject(self, step: str, **args: Any) -> Advanced:
         return self.ask(events.TokenInjected, step=step, args=args)
 
-    def cancel(self, reason: str = "") -> Advanced:
-        return self.ask(events.CancelRequested, reason=reason)
+    def cancel(self, reason: str = "", *, now: bool = False) -> Advanced:
+        return self.ask(events.CancelRequested, reason=reason, now=now)
 
     def pause(self) -> Advanced:
         return self.ask(events.PauseRequested)
@@ -406,14 +406,15 @@ def parked(
     step_run_id: str | None = None,
     ctx: dict[str, Any] | None = None,
     args: dict[str, Any] | None = None,
+    undoes: bool = False,
 ) -> Scenario:
-    """A rerun before the server has found what it reuses."""
+    """A rerun before the server has found what it reuses; or, if it ``undoes``, what is left to undo."""
     again = Scenario(scenario.plan, scenario.kinds, execution_id=f"{scenario.execution_id}-again")
     again.now_ms = scenario.now_ms
     again.objects = scenario.objects.shared_with(
         again.execution_id, lambda: (entry.recorded for entry in again.journal)
     )
-    plan, of = scenario.plan, events.Rerun(scenario.execution_id, step, step_run_id, args)
+    plan, of = scenario.plan, events.Rerun(scenario.execution_id, step, step_run_id, args, undoes)
     again.feed(RecordedFact(events.ExecutionRequested("request-1", plan.digest, plan.path, ctx=ctx or {}, rerun=of)))
     return again
 

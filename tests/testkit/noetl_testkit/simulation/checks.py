@@ -23,6 +23,7 @@ from noetl_testkit.rebuilding import rebuilt_differences
 from noetl_testkit.scenario.invariants import missed_decisions
 from noetl_testkit.simulation.faults import STEADY, FaultPlan
 from noetl_testkit.simulation.limits import limit_problems
+from noetl_testkit.simulation.undoing import undoing_problems
 from noetl_testkit.simulation.work import Job
 from noetl_testkit.simulation.world import KINDS, SimulatedWorld
 
@@ -91,6 +92,8 @@ async def final_problems(faults: FaultPlan) -> list[str]:
             problems += _record_problems(world, execution_id, journal)
         problems += _run_problems(execution_id, journal)
         problems += await reader_problems(world.store, execution_id)
+    for execution_id in list(world.store.tables.executions):
+        problems += undoing_problems(execution_id, await world.store.journal(execution_id, -1))
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")

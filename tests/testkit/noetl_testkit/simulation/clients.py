@@ -160,7 +160,9 @@ class SimulatedClients:
         """Asks; a request that is rejected comes once more, as from a client that missed the answer."""
         _, job = self.accepted.get(execution_id, (None, None))
         self.asked.append((execution_id, fact.request_id))
-        verb = "cancel" if isinstance(fact, events.CancelRequested) else type(fact).__name__
+        verb = type(fact).__name__
+        if isinstance(fact, events.CancelRequested):
+            verb = "cancel now" if fact.now else "cancel"
         try:
             async with self._noted(verb, key=fact.request_id, execution=execution_id) as document:
                 answer = await ask_of(self._requests, self._broker.bus, self._clock, execution_id, fact)

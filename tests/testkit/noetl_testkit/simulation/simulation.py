@@ -152,7 +152,7 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
         inbox_is_late="inbox late" in faults.kinds,
         clocks=Random(f"clocks {story.seed}") if story.clocks_wrong else None,
     )
-    await world.register(STARTED if story.triggers else {})
+    await world.register({**(STARTED if story.triggers else {}), **story.called})
     strikes = faults.enter(world)
     for role, count in (("server", story.servers), ("worker", story.workers)):
         for _ in range(count):

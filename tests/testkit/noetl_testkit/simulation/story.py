@@ -45,7 +45,7 @@ INTERRUPTED: Final = (
 LATE_STOPS: Final = frozenset({"stops lost", "bus late", "inbox late", "frozen at publish"})
 """Kinds of faults that show only when something is cancelled."""
 
-What = Literal["cancel", "pause", "resume", "patch", "merge", "signal", "inject", "rerun"]
+What = Literal["cancel", "cancel now", "pause", "resume", "patch", "merge", "signal", "inject", "rerun"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,8 @@ class Ask:
         match self.what:
             case "cancel":
                 return events.CancelRequested(request_id, reason="the simulated client has changed its mind")
+            case "cancel now":
+                return events.CancelRequested(request_id, reason="it takes too long", now=True)
             case "pause":
                 return events.PauseRequested(request_id)
             case "resume":
@@ -108,6 +110,7 @@ class TriggerAct:
 class Story:
     """What a seed runs. ``seed`` alone decides when what strikes, and how long messages take.
 
+    ``called`` are playbooks that its executions call, beside those that are always registered, by path.
     ``triggers`` has what is done to each, by path. ``clocks_wrong``: servers' clocks are, and get set.
     """
 
@@ -118,6 +121,7 @@ class Story:
     executions: tuple[Planned, ...] = ()
     triggers: Mapping[str, tuple[TriggerAct, ...]] = field(default_factory=dict)
     clocks_wrong: bool = False
+    called: Mapping[str, str] = field(default_factory=dict)
 
 
 def drawn(seed: int, faults: tuple[str, ...]) -> Story:

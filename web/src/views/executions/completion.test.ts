@@ -17,7 +17,7 @@ test('a word that is no name is a part of a path', () => {
 })
 
 test('values go on from what is there: another status, a path that begins so before one that has it inside', () => {
-  expect(at('status:failed,c')).toEqual(['status:failed,completed', 'status:failed,cancelled'])
+  expect(at('status:failed,c')).toEqual(['status:failed,compensating', 'status:failed,completed', 'status:failed,cancelled'])
   expect(at('path:team')).toEqual(['path:team/nightly', 'path:team/report', 'path:old/team'])
   expect(at('since:2')).toEqual(['since:24h'])
   expect(at('error:tim')).toEqual([])

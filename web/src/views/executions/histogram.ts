@@ -44,7 +44,7 @@ export function timeWord(ms: number): string {
 }
 
 /** Failures stand at the bottom, where bars are compared best. */
-const ORDER = ['failed', 'quarantined', 'cancelled', 'completed', 'paused', 'waiting', 'running', 'pending']
+const ORDER = ['failed', 'quarantined', 'cancelled', 'completed', 'compensating', 'paused', 'waiting', 'running', 'pending']
 
 export function colourOf(status: string, colours: Colours): string {
   switch (status) {
@@ -57,6 +57,7 @@ export function colourOf(status: string, colours: Colours): string {
       return colours.accent
     case 'waiting':
     case 'paused':
+    case 'compensating':
       return colours.warn
     default:
       return colours.edge

@@ -12,7 +12,7 @@ const REFRESH_MS = 1000
 
 /** What may change a row: its status, or that it is there. */
 const TELLING = [
-  ...['requested', 'started', 'finished', 'paused', 'resumed', 'quarantined', 'failing'].map((verb) => `execution.${verb}`),
+  ...['requested', 'started', 'finished', 'paused', 'resumed', 'quarantined', 'failing', 'closing'].map((verb) => `execution.${verb}`),
   ...['step.suspended', 'step.resumed', 'next.resting', 'token.held', 'token.claimed'],
 ]
 

@@ -21,7 +21,8 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.values import deep_merge
-from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
+from noetl_stream.ports.operations.documents import document_from
+from noetl_stream.ports.operations.executions import CompensationDocument, DiscardedTokenDocument, WarningDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import EVENTS_AT_ONCE
 
@@ -45,6 +46,7 @@ class Notices(msgspec.Struct):
 
     discarded: list[DiscardedTokenDocument] = msgspec.field(default_factory=list)
     warnings: list[WarningDocument] = msgspec.field(default_factory=list)
+    compensations: list[CompensationDocument] = msgspec.field(default_factory=list)
     _steps: dict[str, str] = msgspec.field(default_factory=dict)
 
     def take(self, row: StoredEvent) -> None:
@@ -67,6 +69,11 @@ class Notices(msgspec.Struct):
             self.warn([WarningDocument("limit_replaced", fact.warning, None)])
         elif isinstance(fact, ExecutionFinished):
             self.warn(WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
+            self.compensations = [document_from(CompensationDocument, one) for one in fact.compensations]
+            left = (one for one in fact.compensations if not one.undone)
+            self.warn(
+                WarningDocument("not_undone", f"{one.step} is not undone: {one.reason}", one.step) for one in left
+            )
             self.warn(WarningDocument(one.warning.kind, _warning_text(one), one.step or None) for one in fact.warnings)
 
 

@@ -49,4 +49,4 @@ class Statuses(msgspec.Struct, frozen=True):
 
     @property
     def _going_on(self) -> RunStatus:
-        return "running" if self.execution == "running" else "waiting"
+        return "running" if self.execution in ("running", "compensating") else "waiting"

@@ -115,7 +115,7 @@ class _RunTimes(JournalReader[_RunHistory]):
     def run_ended(self, at: Recorded, run: _RunHistory, fact: RunEnd) -> None:
         run.finished, run.status, run.error = at.at_ms, fact.status, fact.error
 
-    def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+    def execution_stopped(self, at: Recorded, fact: events.ExecutionClosing | events.ExecutionFinished) -> None:
         for run in self.by_id.values():
             if run.finished is None:
                 run.finished, run.status = at.at_ms, "cancelled"

@@ -29,7 +29,8 @@ class ArcDocument(Document, frozen=True):
 class StepNodeDocument(Document, frozen=True):
     """A step. ``kinds``: of its tasks. ``loop``: its levels, outermost first, as ``city, parallel``. ``join``: the
     tokens it waits for, as written. ``waits``: where its tokens may wait: ``admission``, ``next``. ``routing``:
-    whether one of its arcs fires or all whose guards hold.
+    whether one of its arcs fires or all whose guards hold. ``is_finally``: it runs at every end. ``undone_by``: the
+    kinds of the tasks that undo it.
     """
 
     step: str
@@ -42,6 +43,8 @@ class StepNodeDocument(Document, frozen=True):
     routing: str
     is_entry: bool
     is_reached: bool
+    is_finally: bool = False
+    undone_by: list[str] = msgspec.field(default_factory=list)
 
 
 class GraphDocument(Document, frozen=True):

@@ -1,0 +1,92 @@
+"""Checks of what happens before an execution ends: compensations, and the step of ``finally`` (LANGUAGE §9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from noetl_stream.playbook.check.step_graph import arcs_of, reach
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
+from noetl_stream.playbook.model.document import ParsedPlaybook
+from noetl_stream.playbook.model.step import StepDraft
+from noetl_stream.playbook.model.task import TaskDraft
+from noetl_stream.playbook.plan import Plan, compensation_of
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
+from noetl_stream.playbook.yaml.nodes import texts_of
+
+KEY_READ_AS: Final[Mapping[str, str]] = {
+    "python": "idempotency_key",
+    "shell": "NOETL_IDEMPOTENCY_KEY",
+    "postgres": "noetl.idempotency_key",
+    "duckdb": "idempotency_key",
+}
+"""How tasks of these kinds read their idempotency key, which others send by themselves or need not (LANGUAGE §12)."""
+
+_MINDS_ABSENCE: Final = re.compile(r"\bdefault\b|\bis (?:not )?(?:defined|none)\b")
+
+
+def check_ending(document: ParsedPlaybook, steps: list[StepDraft], problems: Problems) -> None:
+    """Reports what can have no effect of what is to happen before the end (LANGUAGE §9 *Undoing*)."""
+    ending = document.ending
+    if ending.compensation is not None and not any(step.compensation or step.calls_playbooks for step in steps):
+        message = "`compensation` has no effect: no step has one, or calls a playbook"
+        hint = "write what undoes a step into its spec: { policy: { compensation: { tool: … } } }"
+        problems.warn("no_effect", message, ending.compensation_at or BareLocation(Position(1, 1)), hint)
+    at = ending.finally_at
+    if ending.finally_step is None or at is None:
+        return
+    names = [step.name for step in steps if step.name]
+    last = next((step for step in steps if step.name == ending.finally_step), None)
+    if last is None:
+        hint = did_you_mean(ending.finally_step, names) or f"steps: {list_names(names)}"
+        problems.error("unknown_step", f"unknown step `{ending.finally_step}`", at, hint)
+        return
+    if document.entry_among(names) == last.name:
+        message = f"`{last.name}` is the entry step: `finally` would run it twice"
+        problems.error("conflicting_keys", message, at, "name a step that nothing else leads to")
+    for arc in (arc for step in steps for arc in step.arcs if arc.step == last.name):
+        message = f"`{last.name}` is the step of `finally`: it runs at every end, and nothing leads to it"
+        problems.error("conflicting_keys", message, arc.target, "remove the arc, or make it lead to another step")
+    unfit = {"`next`": last.arcs, "`join`": last.join, "`admit`": last.admit, "`compensation`": last.compensation}
+    for key in (key for key, value in unfit.items() if value):
+        message = f"{key} has no effect on the step of `finally`, which runs when nothing else does"
+        problems.error("no_effect", message, last.at, "remove it")
+    if not last.tasks:
+        problems.error("missing_key", "the step of `finally` needs `tool`", last.at, "tool: { kind: noop }")
+
+
+def warn_of_compensations(document: ParsedPlaybook, plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
+    """Warns of compensations that read what may not be there, and of those that may have their effect twice."""
+    entry = document.entry_among([step.name for step in steps])
+    for step in steps:
+        if step.compensation is None or problems.has_errors or entry is None:
+            continue
+        arcs = arcs_of(steps)
+        for other in sorted((plan.steps[compensation_of(step.name)].reads.steps or frozenset()) - {step.name}):
+            around = {name: [target for target in targets if target != other] for name, targets in arcs.items()}
+            if entry != other and step.name in reach([entry], around) and not _minds_absence(step.compensation, other):
+                message = f"the compensation of `{step.name}` reads the result of `{other}`, which may not be there"
+                hint = "a run of the step may end before it: write `default(…)`, or hand the value over in `args`"
+                problems.warn("absent_result", message, step.compensation.at, hint)
+        for task in step.compensation.tasks:
+            _warn_of_repetition(task, problems)
+
+
+def _minds_absence(compensation: StepDraft, other: str) -> bool:
+    """Whether every text that names the step says what holds without its result."""
+    texts = [
+        text for task in compensation.tasks for _, text in texts_of(task.inputs) if re.search(rf"\b{other}\b", text)
+    ]
+    return bool(texts) and all(_MINDS_ABSENCE.search(text) for text in texts)
+
+
+def _warn_of_repetition(task: TaskDraft, problems: Problems) -> None:
+    """Warns of a task that does not read its idempotency key: after a crash it may run again."""
+    kind = task.kind.kind if task.kind is not None else ""
+    key = KEY_READ_AS.get(kind)
+    written = [*texts_of(task.inputs), *(found for node in task.verbatim.values() for found in texts_of(node))]
+    if key is not None and not any("idempotency" in text.lower() for _, text in written):
+        message = f"`{task.name}` undoes something, and may run twice after a crash: it does not read `{key}`"
+        hint = "let it do nothing the second time, and name the key, if only in a comment that says why not"
+        problems.warn("not_idempotent", message, task.at, hint)

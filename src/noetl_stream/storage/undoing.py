@@ -1,0 +1,24 @@
+"""The execution that has undone what another did, if there is one (LANGUAGE §9 *Undoing*)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from noetl_stream.model.ids import undoing_of
+from noetl_stream.ports.stores.store import ExecutionRow, Store
+
+MOST_RERUNS: Final = 100
+"""How many reruns of reruns are followed to where a step run ran first."""
+
+
+async def find_undoing(store: Store, original: ExecutionRow) -> str:
+    """The id of the execution that has undone the original, or one of which that is a rerun; empty if none has."""
+    row: ExecutionRow | None = original
+    for _ in range(MOST_RERUNS):
+        if row is None:
+            break
+        undoing = undoing_of(row.execution_id)
+        if await store.execution(undoing) is not None:
+            return undoing
+        row = await store.execution(row.rerun_of) if row.rerun_of else None
+    return ""

@@ -1,0 +1,115 @@
+"""An order that is cancelled is undone, also in what it has called, and an operator can undo one later."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from operations_stage import BY, OperationsStage
+
+from noetl_stream.errors import Conflict, UsageError
+from noetl_stream.model.events import CancelRequested, SignalReceived
+from noetl_stream.model.ids import undoing_of
+from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
+from noetl_testkit.simulation.work import then, work
+
+
+def undone_by(tool: Any) -> dict[str, Any]:
+    return {"policy": {"compensation": {"tool": tool}}}
+
+
+def playbook(name: str, workflow: list[dict[str, Any]], on: list[str] | None = None, **more: Any) -> str:
+    policy = {"compensation": {} if on is None else {"on": on}, **more}
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name, "path": f"orders/{name}"}}
+    return json.dumps({**head, "executor": {"spec": {"policy": policy}}, "workflow": workflow})
+
+
+PAY = playbook("pay", [{"step": "charge", "tool": work({"charge": "c1"}), "spec": undone_by(work("{{ charge }}"))}])
+CALL = {"kind": "playbook", "path": "orders/pay"}
+CARRIER = {"kind": "wait", "signal": "carrier", "timeout_s": 3600}
+STEPS = [
+    {"step": "reserve", "tool": work(1), "spec": undone_by(work(2)), "next": then("pay")},
+    {"step": "pay", "tool": CALL, "next": then("ship")},
+    {"step": "ship", "tool": CARRIER},
+]
+
+
+async def ordered(stage: OperationsStage, source: str) -> str:
+    """An order that has been charged and waits for its carrier."""
+    await stage.playbooks.register(PAY.encode(), "pay", BY)
+    found = await stage.executions.start(Start(playbook=source), BY)
+    while "ship" not in [one.step for one in (await stage.executions.steps(found.execution_id))]:
+        await stage.clock.sleep(0.1)
+    await stage.until_status(found.execution_id, "waiting")
+    return found.execution_id
+
+
+def ran(stage: OperationsStage) -> list[str]:
+    """The steps that have done something, in order."""
+    return [effect.step for effect in stage.effects]
+
+
+async def ended(stage: OperationsStage, execution_id: str) -> ExecutionDocument:
+    return await stage.executions.wait(execution_id, 3600)
+
+
+async def test_an_order_that_is_cancelled_is_refunded_and_released(stage: OperationsStage) -> None:
+    order = await ordered(stage, playbook("order", STEPS))
+    await stage.ask(order, CancelRequested, reason="the customer changed their mind")
+    found = await ended(stage, order)
+    assert (found.status, found.warnings) == ("cancelled", [])
+    assert ran(stage) == ["reserve", "charge", "charge__compensation", "reserve__compensation"]
+    called, undoing = (await stage.views.calls(order, 10, None)).items
+    assert (called.status, undoing.execution_id) == ("completed", undoing_of(called.execution_id))
+    found = await stage.executions.get(undoing.execution_id)
+    assert (found.status, found.rerun_of) == ("completed", called.execution_id)
+    with pytest.raises(Conflict, match="were undone"):
+        await stage.executions.rerun(order, RerunOptions(step="ship"), BY)
+
+
+async def test_an_operator_undoes_an_order_that_has_ended_once(stage: OperationsStage) -> None:
+    order = await ordered(stage, playbook("order", STEPS, on=[]))
+    await stage.ask(order, CancelRequested, reason="the customer changed their mind")
+    assert (await ended(stage, order)).status == "cancelled"
+    assert ran(stage) == ["reserve", "charge"]
+    undoing = await stage.executions.rerun(order, RerunOptions(undoes=True), BY)
+    assert (undoing.execution_id, undoing.rerun_of) == (undoing_of(order), order)
+    assert (await ended(stage, undoing.execution_id)).status == "completed"
+    assert ran(stage) == ["reserve", "charge", "charge__compensation", "reserve__compensation"]
+    with pytest.raises(Conflict, match=f"was undone by execution {undoing.execution_id}"):
+        await stage.executions.rerun(order, RerunOptions(undoes=True), BY)
+    with pytest.raises(Conflict, match="were undone by execution"):
+        await stage.executions.rerun(order, RerunOptions(step="ship"), BY)
+    with pytest.raises(Conflict, match="nothing is left to undo"):
+        await stage.executions.rerun(undoing.execution_id, RerunOptions(undoes=True), BY)
+
+
+async def test_an_order_that_has_completed_is_not_undone(stage: OperationsStage) -> None:
+    order = await ordered(stage, playbook("order", STEPS))
+    await stage.ask(order, SignalReceived, signal="carrier")
+    assert (await ended(stage, order)).status == "completed"
+    with pytest.raises(Conflict, match="only one that failed or was cancelled is undone"):
+        await stage.executions.rerun(order, RerunOptions(undoes=True), BY)
+
+
+async def test_a_cancel_now_needs_a_reason_and_says_what_it_leaves(stage: OperationsStage) -> None:
+    order = await ordered(stage, playbook("order", STEPS))
+    with pytest.raises(UsageError, match="say why"):
+        await stage.ask(order, CancelRequested, now=True)
+    await stage.ask(order, CancelRequested, now=True, reason="audit")
+    found = await ended(stage, order)
+    assert [one.message for one in found.warnings or []] == [
+        "pay is not undone: it was cancelled at once: audit",
+        "reserve is not undone: it was cancelled at once: audit",
+    ]
+    assert ran(stage) == ["reserve", "charge"]
+
+
+async def test_finally_runs_on_a_worker_with_the_end_in_scope(stage: OperationsStage) -> None:
+    note = {"step": "note", "tool": work("{{ execution.status }} {{ execution.error.kind | default('-') }}")}
+    order = await ordered(stage, playbook("order", [*STEPS, note], **{"finally": "note"}))
+    await stage.ask(order, CancelRequested)
+    assert (await ended(stage, order)).status == "cancelled"
+    (run,) = [one for one in await stage.executions.steps(order) if one.step == "note"]
+    assert (run.status, run.result) == ("done", "cancelled cancelled")

@@ -1,0 +1,36 @@
+"""Undoing under every kind of trouble: each effect is undone once in the books, or said (LANGUAGE §9 *Undoing*)."""
+
+from __future__ import annotations
+
+import pytest
+
+from effort import times
+from noetl_stream.engine.decide import closing
+from noetl_testkit.simulation.faults import HARMLESS, TOUCHING, kinds_of
+from noetl_testkit.simulation.simulation import simulate
+from noetl_testkit.simulation.undoing import undoing_story
+
+SEEDS = range(times(10))
+SEEDS_A_TEST = 20
+
+
+@pytest.mark.parametrize("first", SEEDS[::SEEDS_A_TEST])
+def test_each_effect_is_undone_once_or_said_despite_faults(first: int) -> None:
+    reports = [simulate(undoing_story(seed, kinds_of(seed))) for seed in SEEDS[first : first + SEEDS_A_TEST]]
+    assert not "\n".join(str(one) for one in reports if one.problems)
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("kind", (*HARMLESS, *TOUCHING))
+def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
+    report = simulate(undoing_story(0, (kind,)))
+    assert not report.problems, str(report)
+
+
+def test_without_faults_nothing_fails() -> None:
+    assert not simulate(undoing_story(1, ())).problems
+
+
+def test_an_effect_of_which_nothing_is_said_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing, "compensations_of", lambda *_: ())
+    assert "times, and says None" in str(simulate(undoing_story(1, ())))
