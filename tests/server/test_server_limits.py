@@ -236,6 +236,15 @@ kind: Playbook
 metadata: { name: reads, path: tests/reads }
 workflow: [ { step: start, tool: { kind: noop, args: { due: "{{ execution.due }}" } } } ]
 """
+UNDONE = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: undone, path: tests/undone }
+workflow:
+  - step: start
+    tool: { kind: noop }
+    spec: { policy: { compensation: { tool: { kind: noop } } } }
+"""
 
 
 @pytest.mark.parametrize(
@@ -243,8 +252,9 @@ workflow: [ { step: start, tool: { kind: noop, args: { due: "{{ execution.due }}
     [
         (limited(), "has limits by key"),
         (READS, "reads `execution`"),
+        (UNDONE, "has compensation or finally"),
     ],
-    ids=["limits", "execution"],
+    ids=["limits", "execution", "compensation"],
 )
 async def test_no_playbook_that_an_older_server_does_not_know_starts_while_one_runs(
     stage: Stage, source: str, why: str
