@@ -377,7 +377,8 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
     reads, is_limited = step.reads, step.has_limited_tasks
-    is_newer = is_limited or reads.execution == "template" or bool(plan.compensation or plan.finally_step)
+    closes = plan.compensation is not None or plan.finally_step is not None
+    is_newer = closes or is_limited or reads.execution == "template"
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())

@@ -95,15 +95,17 @@ def finished(state: Execution, status: EndStatus, outcome: Outcome, why: str = "
     Args:
         why: Why nothing is undone that could have been.
     """
+    tolerated, warnings = list(state.tolerated.values()), list(state.warnings.values())
     closing = state.undoing.closing
+    if closing is None and not why and not state.undoing.at_once:
+        return events.ExecutionFinished(status, outcome, state.discarded, tolerated, warnings)
     listed: Sequence[events.Compensation] = ()
-    if why or state.undoing.at_once or (closing is not None and closing.undoes):
+    if closing is None or closing.undoes or why or state.undoing.at_once:
         listed = compensations_of(state, why or _why_not(state))
     if listed and _only_undoes(state) and (left := [one for one in listed if not one.undone]):
         status = "failed"
         names = ", ".join(dict.fromkeys(one.step for one in left))
         outcome = Outcome("error", error=ErrorInfo(NOT_UNDONE, f"not undone: {names}; {left[0].reason}"))
-    tolerated, warnings = list(state.tolerated.values()), list(state.warnings.values())
     return events.ExecutionFinished(status, outcome, state.discarded, tolerated, warnings, list(listed))
 
 

@@ -248,7 +248,7 @@ def _start(
         key=request.key,
         unique=request.unique,
         execution=state.execution,
-        undoes=dict(plan.undoes),
+        undoes=dict(plan.undoes) if plan.undoes else {},
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)
