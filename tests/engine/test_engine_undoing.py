@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from engine_scenarios import started
 
+from noetl_stream.engine.effects import InheritSecrets
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import events
 from noetl_stream.model.events import Compensation, ExecutionFinished
 from noetl_stream.model.ids import undoing_of
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.status import ExecutionStatus
-from noetl_testkit.scenario.scenario import AskRefused, Scenario, rerun
+from noetl_testkit.scenario.scenario import AskRefused, Scenario, inputs_of, parked, rerun
 
 ORDER = """
 - step: start
@@ -199,7 +200,7 @@ def test_undoing_is_bounded_as_a_whole() -> None:
     run = scenario.take("charge__compensation")
     run.begin()
     scenario.wait(20)
-    over = "executor.spec.policy.compensation.timeout_s was over"
+    over = "undoing took longer than executor.spec.policy.compensation.timeout_s"
     assert scenario.status == "cancelled"
     assert what_became(scenario) == {"charge": f"its compensation failed: {over}", "start": over}
 
@@ -374,7 +375,7 @@ def test_a_caller_that_has_waited_long_enough_for_what_undoes_ends() -> None:
     scenario.done("end")
     scenario.cancel()
     scenario.wait(600)
-    over = "executor.spec.policy.compensation.timeout_s was over"
+    over = "undoing took longer than executor.spec.policy.compensation.timeout_s"
     assert (scenario.status, what_became(scenario)) == ("cancelled", {"start": over})
 
 
@@ -452,3 +453,11 @@ def test_what_is_said_of_a_step_run_names_it() -> None:
     (finished,) = scenario.facts(ExecutionFinished)
     assert {one.step_run_id for one in finished.compensations} < runs
     assert isinstance(finished.compensations[0], Compensation)
+
+
+def test_what_undoes_an_execution_hides_the_secrets_of_that() -> None:
+    scenario = ordered("compensation: {on: []}")
+    scenario.cancel()
+    undoing = parked(scenario, undoes=True)
+    effects = [one for fact in inputs_of(undoing, scenario) for one in undoing.feed(RecordedFact(fact)).effects]
+    assert InheritSecrets(scenario.execution_id) in effects

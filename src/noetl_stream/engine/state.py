@@ -249,13 +249,14 @@ class Compensable(msgspec.Struct, frozen=True, gc=False):
 class Closing(msgspec.Struct, frozen=True, gc=False):
     """The end of an execution, held until what it has done is undone, if it ``undoes``, and ``finally`` has run.
 
-    ``over``: the time for undoing is. ``finally_begun``: nothing more is undone.
+    ``timed_out``: undoing took longer than it may, and nothing more is undone. ``finally_begun``: the token of
+    ``finally`` was enqueued.
     """
 
     status: EndStatus
     outcome: Outcome
     undoes: bool = False
-    over: bool = False
+    timed_out: bool = False
     finally_begun: bool = False
 
 

@@ -61,7 +61,7 @@ def go_on(plan: Plan, state: Execution) -> Sequence[Fact]:
     """The next step run to undo, the step of ``finally``, or the end of a closing execution in which nothing runs."""
     closing = state.closing
     assert closing is not None
-    if closing.undoes and not closing.over and not closing.finally_begun:
+    if closing.undoes and not closing.timed_out and not closing.finally_begun:
         if state.children:
             return ()
         for step_run_id, one in reversed(state.compensable.items()):
@@ -110,8 +110,8 @@ def finished(state: Execution, status: EndStatus, outcome: Outcome, why: str = "
 
 
 def _why_not(state: Execution) -> str:
-    if state.closing is not None and state.closing.over:
-        return "executor.spec.policy.compensation.timeout_s was over"
+    if state.closing is not None and state.closing.timed_out:
+        return "undoing took longer than executor.spec.policy.compensation.timeout_s"
     if state.cancelling:
         return f"it was cancelled at once: {state.cancelling}"
     return f"the execution failed: {state.failing.message}" if state.failing is not None else "it was not reached"
@@ -119,7 +119,7 @@ def _why_not(state: Execution) -> str:
 
 def on_timer(state: Execution) -> Sequence[Fact]:
     """Stops what undoes, since the time for that is over."""
-    text = "executor.spec.policy.compensation.timeout_s was over"
+    text = "undoing took longer than executor.spec.policy.compensation.timeout_s"
     facts: list[Fact] = [events.ChildOrdered(child_id, "cancel", text) for child_id in state.children]
     for run in state.runs.values():
         facts += (

@@ -87,7 +87,7 @@ def _on_timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
     if timer.purpose == "grace":
         return replace(state, assignments={})
     if timer.purpose == "compensation" and state.closing is not None:
-        return with_undoing(state, closing=replace(state.closing, over=True))
+        return with_undoing(state, closing=replace(state.closing, timed_out=True))
     suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
     for key, wait in suspended.waits.items() if suspended is not None else ():
         # Everything of this command that is due by now: one by one, each would cost a segment.
