@@ -218,7 +218,10 @@ class BulkItem(Document, frozen=True, kw_only=True):
     outcome: Literal["already", "done", "left", "refused", "skipped", "would"]
     path: str | None = None
     status: (
-        Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"] | None
+        Literal[
+            "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+        ]
+        | None
     ) = None
     position: int | None = None
     made: str | None = None
@@ -233,7 +236,12 @@ class Call(Document, frozen=True, kw_only=True):
 
     execution_id: str
     path: str
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"] | None
+    status: (
+        Literal[
+            "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+        ]
+        | None
+    )
     step_run_id: str
     iteration: list[int]
 
@@ -320,7 +328,9 @@ class ComparedExecution(Document, frozen=True, kw_only=True):
     path: str
     version: str | None
     digest: str
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"]
+    status: Literal[
+        "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+    ]
     started: datetime
     duration_s: float | None
     rerun_of: str | None
@@ -347,6 +357,15 @@ class ComparedStep(Document, frozen=True, kw_only=True):
     only_b: int
     duration_a_s: float
     duration_b_s: float
+
+
+class Compensation(Document, frozen=True, kw_only=True):
+    """Whether a step run that was to be undone at the end was, and else why not."""
+
+    step: str
+    step_run_id: str
+    undone: bool
+    reason: str
 
 
 class Credential(Document, frozen=True, kw_only=True):
@@ -439,7 +458,10 @@ class Delivered(Document, frozen=True, kw_only=True):
     status: Literal["ignored", "repeated", "started", "waiting"] | None = None
     execution_id: str | None = None
     execution_status: (
-        Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"] | None
+        Literal[
+            "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+        ]
+        | None
     ) = None
     challenge: str | None = None
 
@@ -623,7 +645,9 @@ class Execution(Document, frozen=True, kw_only=True):
     path: str
     version: str | None
     digest: str
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"]
+    status: Literal[
+        "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+    ]
     started: datetime
     updated: datetime
     finished: datetime | None
@@ -652,6 +676,7 @@ class Execution(Document, frozen=True, kw_only=True):
     origin: Origin | None = None
     already: bool = False
     workload: Any = None
+    compensations: list[Compensation] = field(default_factory=list)
 
 
 class ExecutionDiff(Document, frozen=True, kw_only=True):
@@ -738,7 +763,9 @@ class ExecutionState(Document, frozen=True, kw_only=True):
     position: int
     last: int
     at: datetime
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"]
+    status: Literal[
+        "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+    ]
     error: ErrorInfo | None
     tokens: list[PlacedToken]
     more: int
@@ -778,7 +805,9 @@ class Failure(Document, frozen=True, kw_only=True):
 
     execution_id: str
     path: str
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"]
+    status: Literal[
+        "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+    ]
     step: str | None
     step_run_id: str | None
     task: str | None
@@ -932,7 +961,9 @@ class LastExecution(Document, frozen=True, kw_only=True):
     """The execution of a playbook, of any of its versions, that started last."""
 
     execution_id: str
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"]
+    status: Literal[
+        "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+    ]
     started: datetime
     finished: datetime | None
 
@@ -1027,7 +1058,9 @@ class ListedExecution(Document, frozen=True, kw_only=True):
     path: str
     version: str | None
     digest: str
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"]
+    status: Literal[
+        "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+    ]
     started: datetime
     updated: datetime
     finished: datetime | None
@@ -1467,7 +1500,9 @@ class Result(Document, frozen=True, kw_only=True):
     """How an execution has ended. A result over 16 MiB stays `{"$reference": …}`."""
 
     execution_id: str
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"]
+    status: Literal[
+        "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+    ]
     result: Any
     error: ErrorInfo | None
 
@@ -1581,7 +1616,8 @@ class StepDifferences(Document, frozen=True, kw_only=True):
 class StepNode(Document, frozen=True, kw_only=True):
     """A step. `kinds`: of its tasks. `loop`: its levels, outermost first, as `city, parallel`. `join`: the tokens it
     waits for, as written. `waits`: where its tokens may wait: `admission`, `next`. `routing`: whether one of its
-    arcs fires or all whose guards hold.
+    arcs fires or all whose guards hold. `is_finally`: it runs at every end. `undone_by`: the kinds of the tasks
+    that undo it.
     """
 
     step: str
@@ -1594,6 +1630,8 @@ class StepNode(Document, frozen=True, kw_only=True):
     routing: str
     is_entry: bool
     is_reached: bool
+    is_finally: bool = False
+    undone_by: list[str] = field(default_factory=list)
 
 
 class StepPlaces(Document, frozen=True, kw_only=True):
@@ -1753,7 +1791,7 @@ class TimelineRow(Document, frozen=True, kw_only=True):
 class Timer(Document, frozen=True, kw_only=True):
     """A timer that would end a wait. `on_timeout`: what follows at an admission or a `next`."""
 
-    purpose: Literal["admission", "deadline", "execution", "grace", "next", "step", "wait"]
+    purpose: Literal["admission", "compensation", "deadline", "execution", "grace", "next", "step", "wait"]
     due: datetime
     on_timeout: Literal["discard", "fail"] | None
 
@@ -1771,7 +1809,7 @@ class Token(Document, frozen=True, kw_only=True):
     """The token that made a step run. `lineage`: by join step, the last firing that it descends from."""
 
     token_id: str
-    cause: Literal["arc", "injected", "join", "rerun", "start"]
+    cause: Literal["arc", "compensation", "finally", "injected", "join", "rerun", "start"]
     args: dict[str, Any]
     from_step: str | None
     from_step_run_id: str | None
@@ -1976,7 +2014,9 @@ class Why(Document, frozen=True, kw_only=True):
     """
 
     execution_id: str
-    status: Literal["cancelled", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"]
+    status: Literal[
+        "cancelled", "compensating", "completed", "failed", "paused", "pending", "quarantined", "running", "waiting"
+    ]
     summary: str
     since: datetime
     reasons: list[Reason]

@@ -127,7 +127,7 @@ ROUTES: Final = {
     "list_calls": Route("GET", "/executions/{execution_id}/calls", query=("limit", "cursor"), next="cursor"),
     "inject_token": Route("POST", "/executions/{execution_id}/tokens", body=("step", "args"), takes_key=True),
     "send_signal": Route("POST", "/executions/{execution_id}/signals/{name}", body=("payload",), takes_key=True),
-    "cancel_execution": Route("POST", "/executions/{execution_id}/cancel", takes_key=True),
+    "cancel_execution": Route("POST", "/executions/{execution_id}/cancel", body=("now",), takes_key=True),
     "pause_execution": Route("POST", "/executions/{execution_id}/pause", takes_key=True),
     "resume_execution": Route("POST", "/executions/{execution_id}/resume", takes_key=True),
     "retry_now": Route("POST", "/executions/{execution_id}/retry-now", takes_key=True),
@@ -141,6 +141,7 @@ ROUTES: Final = {
     "retry_execution": Route(
         "POST", "/executions/{execution_id}/retry", query=("wait",), body=("ctx", "args", "priority"), takes_key=True
     ),
+    "compensate_execution": Route("POST", "/executions/{execution_id}/compensate", query=("wait",), takes_key=True),
     "cancel_executions": Route(
         "POST",
         "/bulk/cancel",

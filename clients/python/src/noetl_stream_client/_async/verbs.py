@@ -76,7 +76,17 @@ class AsyncVerbs(AsyncAsking):
         self,
         *,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
@@ -115,7 +125,17 @@ class AsyncVerbs(AsyncAsking):
         self,
         *,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
@@ -155,7 +175,17 @@ class AsyncVerbs(AsyncAsking):
         *,
         by: str,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
@@ -464,6 +494,7 @@ class AsyncVerbs(AsyncAsking):
         self,
         execution_id: str,
         *,
+        now: bool | None = None,
         reason: str | None = None,
         correlation_id: str | None = None,
         request_id: str | None = None,
@@ -546,11 +577,37 @@ class AsyncVerbs(AsyncAsking):
         """
         return await self._ask("retry_execution", documents.Execution, locals())
 
+    async def compensate_execution(
+        self,
+        execution_id: str,
+        *,
+        wait: str | None = None,
+        reason: str | None = None,
+        correlation_id: str | None = None,
+        request_id: str | None = None,
+    ) -> documents.Execution:
+        """Undo what is left to undo of an execution that failed or was cancelled, in a new one.
+
+        Args:
+            wait: How long to wait for the end, as in `30s`; at most 300s.
+        """
+        return await self._ask("compensate_execution", documents.Execution, locals())
+
     async def cancel_executions(
         self,
         *,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
@@ -593,7 +650,17 @@ class AsyncVerbs(AsyncAsking):
         self,
         *,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
@@ -636,7 +703,17 @@ class AsyncVerbs(AsyncAsking):
         self,
         *,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
@@ -679,7 +756,17 @@ class AsyncVerbs(AsyncAsking):
         self,
         *,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
@@ -727,7 +814,17 @@ class AsyncVerbs(AsyncAsking):
         *,
         step: str,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
@@ -774,7 +871,17 @@ class AsyncVerbs(AsyncAsking):
         self,
         *,
         status: Sequence[
-            Literal["waiting", "paused", "quarantined", "pending", "running", "completed", "failed", "cancelled"]
+            Literal[
+                "waiting",
+                "paused",
+                "compensating",
+                "quarantined",
+                "pending",
+                "running",
+                "completed",
+                "failed",
+                "cancelled",
+            ]
         ]
         | None = None,
         path: str | None = None,
