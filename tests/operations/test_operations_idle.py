@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from operations_stage import BY, OperationsStage
 
@@ -166,6 +166,7 @@ STEPS = st.lists(
 
 
 @settings(max_examples=times(200), deadline=None)
+@example([Step(1_100, "happens", 0, "a", 0), Step(400, "measured", 0, "a", 500)], (0.0, 1.0), 0)  # a break of a second
 @given(STEPS, st.tuples(st.floats(0, 1), st.floats(0, 1)), st.sampled_from([0, 1_000, 5_000]))
 def test_idle_times_are_what_is_left_of_all_commands_that_ran(
     steps: list[Step], part: tuple[float, float], least_ms: int

@@ -24,7 +24,7 @@ class _Command:
 class BusyTimes:
     """The times in which a worker ran a command, and the moments at which an event was recorded, in ms since the epoch.
 
-    Times at most :data:`LEAST_IDLE_MS` apart are one. A command that waits, is queued or has ended does not run.
+    Times less than :data:`LEAST_IDLE_MS` apart are one. A command that waits, is queued or has ended does not run.
     """
 
     __slots__ = ("_commands", "begin", "end")
@@ -36,7 +36,7 @@ class BusyTimes:
 
     def add(self, begin_ms: int, end_ms: int) -> None:
         """Something ran from ``begin_ms`` to ``end_ms``, which is about the time of the last event."""
-        while self.end and begin_ms <= self.end[-1] + LEAST_IDLE_MS:
+        while self.end and begin_ms < self.end[-1] + LEAST_IDLE_MS:
             begin_ms, end_ms = min(begin_ms, self.begin.pop()), max(end_ms, self.end.pop())
         self.begin.append(begin_ms)
         self.end.append(end_ms)
