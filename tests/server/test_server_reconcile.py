@@ -136,7 +136,7 @@ async def test_commands_issued_before_they_had_capabilities_are_issued_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(Capabilities, "encode", lambda _, command: codec.encode(command))
+        before.setattr(Capabilities, "encode", lambda _, command, share: codec.encode(command))
         _, _, ended = stage.start_server()
         execution_id = await stage.submit(ONE_STEP)
         stage.running[-1].cancel()

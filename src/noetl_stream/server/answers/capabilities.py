@@ -10,12 +10,13 @@ import msgspec
 
 from noetl_stream.model.events import ChildCall
 from noetl_stream.model.json import codec
-from noetl_stream.model.messages import Report, ShownCommand, StepCommand, references_of
+from noetl_stream.model.messages import NamespaceShare, Report, ShownCommand, StepCommand, references_of
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.sealing.signing import SEPARATOR, Signer
 
 LEFT: Final = "left"
+NO_SHARE: Final = NamespaceShare()
 
 
 class Capabilities:
@@ -31,14 +32,16 @@ class Capabilities:
         self._servers = Signer(server_keys, "server")
         self._objects = DerivedKeys(access_keys)
 
-    def encode(self, command: StepCommand) -> bytes:
-        """Encodes a command for its worker, with its capability and the keys of its objects."""
+    def encode(self, command: StepCommand, share: NamespaceShare = NO_SHARE) -> bytes:
+        """Encodes a command for its worker, with its capability, the keys of its objects, and the share of its
+        namespace.
+        """
         parts = _parts(command, command.pool)
         capability = f"{command.pool}{SEPARATOR}{self._signer.sign(*parts)}"
         keys = {command.execution_id: self._objects.ring(command.execution_id).all}
         for reference in references_of(command):
             keys[reference.execution_id] = self._objects.ring(reference.execution_id).all
-        return codec.encode(msgspec.structs.replace(command, capability=capability, object_keys=keys))
+        return codec.encode(msgspec.structs.replace(command, capability=capability, object_keys=keys, share=share))
 
     def pool_of(self, shown: Report | ShownCommand) -> str | None:
         """Returns the pool that this issue of the command was given to; ``None`` if the capability is for another."""

@@ -115,7 +115,7 @@ class Fold:
 
     def _encode(self, command: StepCommand) -> bytes:
         path = self.tick.touched[command.execution_id].state.path
-        return self._capabilities.encode(replace(command, share=self._share_of(path)))
+        return self._capabilities.encode(command, self._share_of(path))
 
     @property
     def is_full(self) -> bool:
