@@ -133,9 +133,11 @@ written_terms as (
 
 -- part terms_gone
 deleted_terms as (
-    delete from noetl.execution_term e
-    using :terms_gone.rows as gone (:terms_gone.columns), passed
-    where passed.ok and e.term = gone.term and e.execution_id = gone.execution_id
+    insert into noetl.dropped_term (:terms_gone.columns)
+    select gone.*
+    from :terms_gone.rows as gone
+    cross join passed
+    where passed.ok
 )
 
 -- part snapshots

@@ -38,8 +38,7 @@ grant select, insert, update (at_ms, status, execution_id, body), delete on noet
 grant select, insert, update (granted_ms, yields, body), delete on noetl.limit_slot to noetl_server;
 -- Whether who has registered a schedule may still start what it starts.
 grant select (name, role, paths, expires_ms, revoked_ms) on noetl.api_token to noetl_server;
-grant select, insert, delete on noetl.execution_term to noetl_server;
-grant insert on noetl.dead_letter, noetl.stale_report to noetl_server;
+grant insert on noetl.execution_term, noetl.dropped_term, noetl.dead_letter, noetl.stale_report to noetl_server;
 -- Which lost messages have their letter already.
 grant select (id) on noetl.dead_letter to noetl_server;
 
