@@ -39,15 +39,17 @@ from noetl_stream.cli.playbook.playbook_source import (
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.ids import digest_of
-from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
+from noetl_stream.ports.operations.playbooks import CheckedDocument, PlaybookDocument, RegisteredDocument
 from noetl_stream.ports.stores.catalog import Address, read_address
 from noetl_stream.protocol.subjects import command_subject
 
 if TYPE_CHECKING:  # what is shown is there already
     from noetl_stream.ports.operations.playbooks import PlaybookStatisticsDocument
+
+CALLERS: Final = ("/workflow", "/workbook")
+"""Where a playbook calls another one."""
 
 Sources = Sequence[tuple[Path, bytes]]
 
@@ -128,6 +130,19 @@ def _check_here(sources: Sources) -> bool:
     return not kinds.isdisjoint({SCHEDULE, TRIGGER})
 
 
+def _warn_of_calls(sources: Sources, checked: Sequence[tuple[Path, CheckedDocument]]) -> None:
+    """Warns of playbooks that are called and neither registered nor among these. Without the playbook of a schedule or
+    trigger its registration is an error.
+    """
+    from noetl_stream.playbook.check.calls import paths_missing  # which reads playbooks
+
+    known = {found.path for _, found in checked}
+    for (file, found), (_, source) in zip(checked, sources, strict=True):
+        called = [one for one in found.diagnostics if one.pointer.startswith(CALLERS)]
+        missing = paths_missing(called, source)
+        print_diagnostics([one for one, path in missing.items() if path not in known], str(file))
+
+
 async def register_each(session: Session, sources: Sources) -> AsyncIterator[RegisteredDocument]:
     """Registers these texts, once all of them are checked, and exits if one has errors."""
     playbooks = session.operations.playbooks
@@ -136,10 +151,7 @@ async def register_each(session: Session, sources: Sources) -> AsyncIterator[Reg
         if not found.ok:
             print_diagnostics(found.diagnostics, str(file))
             raise click.exceptions.Exit(ExitCode.INVALID)
-    known = {found.path for _, found in checked}
-    for (file, found), (_, source) in zip(checked, sources, strict=True):
-        missing = paths_missing(found.diagnostics, source)
-        print_diagnostics([one for one, path in missing.items() if path not in known], str(file))
+    _warn_of_calls(sources, checked)
     for file, source in sources:
         try:
             registered = await playbooks.register(source, str(file), session.by)

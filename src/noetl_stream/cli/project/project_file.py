@@ -17,7 +17,7 @@ from noetl_stream.cli.base.files import file_text
 from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.target import Target
 from noetl_stream.cli.playbook.playbook_source import read_playbook
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import UsageError, page
 from noetl_stream.playbook.check.calls import constant_at
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import kind_in
@@ -44,7 +44,7 @@ DEFAULTS: Final = {**{key: (f"{key}/**/*.yaml",) for key in KINDS}, TESTS: ("**/
 
 KEYS: Final = ("name", *KINDS, TESTS, "context")
 NO_PACKAGES: Final = (
-    "name their folders in NOETL_PYTHON_PATH of the workers, or install them there: see call-a-function.md"
+    f"name their folders in NOETL_PYTHON_PATH of the workers, or install them there: {page('call-a-function')}"
 )
 MOST_DOCUMENTS: Final = 1000
 
