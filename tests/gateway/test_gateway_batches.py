@@ -94,7 +94,7 @@ async def run(starting: Starting, rows: Iterator[BatchRow], at_once: int = 4) ->
         """The stage has one."""
 
     operations: Any = _Operations(starting)
-    session = Session(operations, "test", ensure_server, "", keeps_ids=True, role=operations)
+    session = Session(operations, "test", ensure_server, "", keeps_ids=True, caller=operations)
     shown: list[RowResult] = []
     await BatchRun(session, Start(playbook=GREET, workload={"sign": "?"}), BATCH, shown.append).run(rows, at_once)
     return shown

@@ -41,7 +41,7 @@ class RunSession:
         feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock, NO_SECRETS)
         operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, *[nobody] * 7)
         self.ensured = 0
-        self.session = Session(operations, BY, self._ensure, " --home here", keeps_ids=True, role=nobody)
+        self.session = Session(operations, BY, self._ensure, " --home here", keeps_ids=True, caller=nobody)
 
     async def _ensure(self) -> None:
         self.ensured += 1

@@ -47,6 +47,7 @@ async def test_a_schedule_is_seen_triggered_paused_backfilled_and_deleted(home: 
         page = visit.page
         await page.goto(printed.stdout.strip())
         await page.get_by_role("link", name="Playbooks", exact=True).click()
+        await page.get_by_label("Find a playbook").fill("tests/page")  # other tests register more than a page
         await page.get_by_role("row").filter(has_text="tests/page/count").wait_for()
         await expect(page.get_by_role("row").filter(has_text="tests/page/yearly")).to_have_count(0)
         await page.get_by_role("link", name="Schedules", exact=True).click()

@@ -90,6 +90,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "iteration_results": EVERYONE,
     "journal": EVERYONE,
     "journals": EVERYONE,
+    "listed_executions": EVERYONE,
     "live_executions": EVERYONE,
     "looked_into_by": EVERYONE,
     "last_executions": EVERYONE,

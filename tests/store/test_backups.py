@@ -283,7 +283,7 @@ class BreakingBlobs:
 OLDER = "0035_partition_behind"
 CHANGED_SINCE = {"audit", "audit_answer", "audit_chain", "execution_key", "grant_revision"}
 WIDER_SINCE = "execution"
-ADDED_SINCE = ("stored_bytes", "key", "inputs", "failed_step", "workers")
+ADDED_SINCE = ("stored_bytes", "key", "inputs", "failed_step", "workers", "due")
 """The columns that the table has more, its last."""
 
 

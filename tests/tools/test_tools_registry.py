@@ -55,7 +55,7 @@ def test_our_kinds_are_installed_by_entry_point() -> None:
 def test_the_checker_gets_every_kind_s_specification() -> None:
     kinds = kinds_of(load_tools())
     assert {kind: spec.kind for kind, spec in kinds.items()} == {kind: kind for kind in kinds}
-    assert kinds["python"].verbatim == {"code"}
+    assert kinds["python"].verbatim == {"code", "function"}
     assert kinds["python"].reads_scope
     assert [kinds[kind].helper for kind in ("http", "postgres", "python", "noop")] == ["http", "pg", "py", None]
 
