@@ -120,7 +120,8 @@ def queued(plan: Plan, shape: Shape, number: int) -> QueuedCommand:
         items=list(range(shape.items)) if shape.items else None,
         max_in_flight=10,
     )
-    return QueuedCommand(command.pool, execution, command.command_id, command.issue, CAPABILITIES.encode(command))
+    body = CAPABILITIES.encode(command, command.share)
+    return QueuedCommand(command.pool, execution, command.command_id, command.issue, body)
 
 
 def main() -> None:

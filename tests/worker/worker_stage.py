@@ -179,7 +179,7 @@ class Stage:
         return StepCommand(**{**given, **changes})
 
     async def issue(self, command: StepCommand) -> None:
-        body = CAPABILITIES.encode(command)
+        body = CAPABILITIES.encode(command, command.share)
         queued = QueuedCommand(command.pool, command.execution_id, command.command_id, command.issue, body)
         await self.broker.command_queue.issue([queued], {})
         await self.settle()

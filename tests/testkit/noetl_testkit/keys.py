@@ -30,4 +30,4 @@ def capability_of(execution_id: str, step_run_id: str, command_id: str, issue: i
         pool=pool,
         issue=issue,
     )
-    return codec.decode_command(CAPABILITIES.encode(command)).capability
+    return codec.decode_command(CAPABILITIES.encode(command, command.share)).capability

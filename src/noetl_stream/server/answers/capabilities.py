@@ -16,7 +16,6 @@ from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.sealing.signing import SEPARATOR, Signer
 
 LEFT: Final = "left"
-NO_SHARE: Final = NamespaceShare()
 
 
 class Capabilities:
@@ -32,7 +31,7 @@ class Capabilities:
         self._servers = Signer(server_keys, "server")
         self._objects = DerivedKeys(access_keys)
 
-    def encode(self, command: StepCommand, share: NamespaceShare = NO_SHARE) -> bytes:
+    def encode(self, command: StepCommand, share: NamespaceShare) -> bytes:
         """Encodes a command for its worker, with its capability, the keys of its objects, and the share of its
         namespace.
         """
