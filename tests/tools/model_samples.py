@@ -1,9 +1,10 @@
-"""A function whose parameters pydantic reads."""
+"""Functions whose parameters pydantic reads, or msgspec beside it."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
 from pydantic import BaseModel, Field
 
 
@@ -14,3 +15,11 @@ class Visit(BaseModel):
 
 def longest(visits: list[Visit]) -> Visit:
     return max(visits, key=lambda visit: visit.pages)
+
+
+class Paid(msgspec.Struct):
+    amount: int
+
+
+def double(paid: Paid) -> int:
+    return paid.amount * 2

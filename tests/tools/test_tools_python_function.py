@@ -137,6 +137,31 @@ async def test_a_run_sees_the_file_as_it_is_and_what_it_prints_though_it_is_impo
     assert printed == [(text, "imported\ncalled\n") for text in ("first", "first", "first", "second")]
 
 
+@in_child
+async def test_what_another_run_would_have_called_leaves_no_trace(
+    make_call: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = open_folder(tmp_path_factory)
+    for name in ("first_flow", "second_flow"):
+        (folder / f"{name}.py").write_text(
+            f"import os, tempfile\nprint('{name}')\nMADE = tempfile.mkdtemp()\n"
+            "def there() -> bool:\n    return os.path.isdir(MADE)\n"
+        )
+    tool = PythonTool(ChildSettings(python_path=(str(folder),)), max_children=1)
+    called = ("first_flow", "second_flow", "first_flow", "first_flow")
+    ran = [await run(tool, make_call, function=f"{name}:there", args={}) for name in called]
+    code = "import first_flow\nreturn first_flow.there()"
+    ran.append(await run(tool, make_call, code=code))
+    await tool.close()
+    assert [(one.result, one.output) for one in ran] == [(True, f"{name}\n") for name in (*called, "first_flow")]
+
+
+@in_child
+async def test_a_model_of_msgspec_is_one_although_something_loads_pydantic(tool: PythonTool, make_call: Any) -> None:
+    ran = await run(tool, make_call, function="model_samples:double", args={"paid": {"amount": 4}})
+    assert ran.result == 8
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -145,8 +170,8 @@ async def test_a_run_sees_the_file_as_it_is_and_what_it_prints_though_it_is_impo
     [
         ("count", {}, "function_samples:count: missing a required argument: 'rows': it is count(rows: "),
         ("count", {"rows": [], "n": 1}, "function_samples:count: got an unexpected keyword argument 'n': it is count("),
-        ("count", {"rows": ["1"]}, "function_samples:count: args.rows.0: Input should be a valid integer"),
-        ("bill", {"order": {"id": "A"}}, "function_samples:bill: args.order.due: Field required"),
+        ("count", {"rows": ["1"]}, "function_samples:count: args.rows: Expected `int`, got `str` - at `$[0]`"),
+        ("bill", {"order": {"id": "A"}}, "function_samples:bill: args.order: Object missing required field `due`"),
         ("nothing", {}, "function: function_samples has no nothing"),
         ("NUMBER", {}, "function: function_samples:NUMBER is no function but int"),
         (
@@ -161,7 +186,7 @@ def test_inputs_that_do_not_fit_are_named(function: str, args: dict[str, Any], m
 
 
 @in_child
-async def test_types_are_read_without_pydantic_where_nothing_loads_it(tool: PythonTool, make_call: Any) -> None:
+async def test_plain_types_are_read_without_pydantic(tool: PythonTool, make_call: Any) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run(tool, make_call, function="function_samples:bill", args={"order": {**ORDER, "due": "tomorrow"}})
     assert failed.value.error.message == "function_samples:bill: args.order: Invalid RFC3339 encoded date - at `$.due`"

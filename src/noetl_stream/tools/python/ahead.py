@@ -11,6 +11,7 @@ import importlib
 import io
 import os
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator
 from functools import reduce
@@ -21,9 +22,34 @@ from noetl_stream.tools.python.annotations import call_function, signature_of
 CLOCK_TICK_NS: Final = 20_000_000
 """How far the time of a file may be behind the clock: more than the kernel takes between two ticks."""
 
-_files: Final[dict[str, tuple[str, tuple[int, ...]]]] = {}
-"""The modules that were imported ahead and are not installed: the file of each, and the version of that."""
-_printed: Final = io.StringIO()
+INSTALLED: Final = tuple(
+    f"{folder}/"
+    for folder in (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), *sys.path)
+    if folder.endswith(("-packages", sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
+)
+"""The folders of installed modules."""
+
+
+class _Ahead:
+    """What this process has imported ahead.
+
+    Attributes:
+        path: The function that it was for; empty: none.
+        files: The modules that are not installed: the file of each, and the version of that.
+        printed: What the modules have printed.
+    """
+
+    def __init__(self) -> None:
+        self.path = ""
+        self.files: dict[str, tuple[str, tuple[int, ...]]] = {}
+        self.printed = io.StringIO()
+
+    def has_changed(self) -> bool:
+        """Returns whether a file has."""
+        return any(_version_of(file) != version for file, version in self.files.values())
+
+
+_ahead = _Ahead()
 
 
 def import_ahead(path: str) -> None:
@@ -35,26 +61,33 @@ def import_ahead(path: str) -> None:
     with _silence(), contextlib.suppress(BaseException):
         module, _, name = path.partition(":")
         signature_of(reduce(getattr, name.split("."), cast(Any, importlib.import_module(module))))
+    _ahead.path = path
     for name in sys.modules.keys() - known:
         file = getattr(sys.modules[name], "__file__", None)
-        if isinstance(file, str) and not file.startswith((sys.prefix, sys.base_prefix)):
-            _files[name] = file, _version_of(file, began_ns)
-    _has_changed()
+        if isinstance(file, str) and not file.startswith(INSTALLED):
+            _ahead.files[name] = file, _version_of(file, began_ns)
+    _ahead.has_changed()
 
 
 def _first(n: int) -> int:
     return n
 
 
-def use_ahead() -> None:
-    """Makes the job import what has changed, and prints what was printed."""
-    if _has_changed():
-        for name in _files:
+def use_ahead(path: str) -> None:
+    """Prints what was printed, if a job calls the function that its process has expected. Else, or if a file has
+    changed, the job imports anew what it needs.
+
+    Args:
+        path: The function of the job; empty: it runs code.
+    """
+    if not _ahead.path:
+        return
+    if path != _ahead.path or _ahead.has_changed():
+        for name in _ahead.files:
             sys.modules.pop(name, None)
-    elif printed := _printed.getvalue():
+    elif printed := _ahead.printed.getvalue():
         sys.stdout.write(printed)
-    _files.clear()
-    _printed.truncate(0)  # of runs that share a process the first imports, and prints
+    _ahead.path = ""  # of runs that share a process the first uses it
 
 
 @contextlib.contextmanager
@@ -65,17 +98,13 @@ def _silence() -> Iterator[None]:
     try:
         for number in (1, 2):
             os.dup2(nowhere, number)
-        with contextlib.redirect_stdout(_printed), contextlib.redirect_stderr(_printed):
+        with contextlib.redirect_stdout(_ahead.printed), contextlib.redirect_stderr(_ahead.printed):
             yield
     finally:
         for number, output in enumerate(outputs, start=1):
             os.dup2(output, number)
             os.close(output)
         os.close(nowhere)
-
-
-def _has_changed() -> bool:
-    return any(_version_of(file) != version for file, version in _files.values())
 
 
 def _version_of(file: str, since_ns: float = float("inf")) -> tuple[int, ...]:

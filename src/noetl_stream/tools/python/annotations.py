@@ -1,7 +1,7 @@
 """Calls a function with the inputs of a task, converted to the types of its parameters.
 
-Annotations are read as msgspec reads types, and as pydantic does where the module of the function has loaded it. Text
-never becomes a number. Child processes load this module.
+Annotations are read as msgspec reads types; those with a model or a constraint of pydantic, as that does. Text never
+becomes a number. Child processes load this module.
 """
 
 from __future__ import annotations
@@ -80,14 +80,22 @@ def _context(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
 def _convert(name: str, value: Any, hint: Any) -> Any:
     if hint is Any:
         return value
-    if "pydantic" in sys.modules:
+    if _names_pydantic(hint):
         return _validate(name, value, hint)
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
         raise Unfit(f"args.{name}: {error}") from None
-    except TypeError:  # not a type of data
-        return value
+    except TypeError:  # not a type of msgspec, as a dataclass with a model of pydantic in it
+        return _validate(name, value, hint) if "pydantic" in sys.modules else value
+
+
+def _names_pydantic(hint: Any) -> bool:
+    """Returns whether an annotation has a model or a constraint of pydantic."""
+    kinds = hint.__mro__ if isinstance(hint, type) else type(hint).__mro__
+    if any(kind.__module__.partition(".")[0] in ("pydantic", "annotated_types") for kind in kinds):
+        return True
+    return any(map(_names_pydantic, (*typing.get_args(hint), *getattr(hint, "__metadata__", ()))))
 
 
 def _validate(name: str, value: Any, hint: Any) -> Any:

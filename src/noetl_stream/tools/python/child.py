@@ -14,6 +14,7 @@ frame, many jobs share the process (see :mod:`~noetl_stream.tools.python.event_l
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import faulthandler
 import io
@@ -85,22 +86,26 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     sys.stdout = sys.stderr = output = text_output()
     exit_code, received, functions = 0, bytearray(), [""]
 
-    def fork() -> tuple[int, socket.socket]:
+    def fork() -> tuple[int, socket.socket, int]:
         ours, theirs = socket.socketpair()
+        gate, opener = os.pipe()
         with theirs:
             process_id = os.fork()
             if process_id == 0:
+                os.close(opener)
                 for one in (channel, ours, children):
                     one.close()
                 stay_apart(landlock)  # it cannot stop this process or the next one either
-                _run(theirs, output, cpu_s, functions[-1])
-        return process_id, ours
+                _run(theirs, output, cpu_s, gate)
+        os.close(gate)
+        return process_id, ours, opener
 
-    process_id, connection = fork()
+    process_id, connection, opener = fork()
     while _remember(channel, received, functions):
         with connection:
+            _open_gate(opener, functions[-1])
             send_next(channel, exit_code, connection)
-        next_id, connection = fork()  # while the job runs, or waits
+        next_id, connection, opener = fork()  # while the job runs, or waits
         exit_code = os.waitstatus_to_exitcode(os.waitpid(process_id, 0)[1])
         limits.restore()
         while not kill_adopted(children, own=(next_id,)):
@@ -108,6 +113,13 @@ def serve(channel_fd: int, cpu_s: int) -> None:
         for folder, kept in folders.items():
             _empty(folder, kept)
         process_id = next_id
+
+
+def _open_gate(opener: int, function: str) -> None:
+    """Tells the next process, in whose folders and memory no job runs any more, what it will probably call."""
+    with contextlib.suppress(BrokenPipeError):  # it has died, which the worker finds
+        os.write(opener, function.encode())
+    os.close(opener)
 
 
 def send_next(channel: socket.socket, exit_code: int, connection: socket.socket) -> None:
@@ -129,8 +141,8 @@ def send_next(channel: socket.socket, exit_code: int, connection: socket.socket)
 
 
 def _remember(channel: socket.socket, received: bytearray, functions: list[str]) -> bool:
-    """Compiles the code of a job for later ones, or adds its function to ``functions``. Returns whether the
-    channel is open.
+    """Compiles the code of a job for later ones, or puts its function into ``functions``. Returns whether the channel
+    is open.
     """
     try:
         data = channel.recv(_READ_BYTES, socket.MSG_DONTWAIT)
@@ -142,7 +154,7 @@ def _remember(channel: socket.socket, received: bytearray, functions: list[str])
         if source:
             compile_program(source, place)
         else:
-            functions.append(place)
+            functions[:] = [place]
     return bool(data)
 
 
@@ -168,11 +180,11 @@ def _remove(entry: os.DirEntry[str], device: int) -> None:
         os.rmdir(entry)  # noqa: PTH106
 
 
-def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, function: str) -> NoReturn:
+def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, gate: int) -> NoReturn:
     """Runs a job in the process made for it, which ends without Python's work at an exit.
 
     Args:
-        function: What the job will probably call; empty: nothing is known.
+        gate: What the job will probably call is read from here, to its end; nothing if that is not known.
     """
     try:
         die_with_parent()
@@ -183,6 +195,8 @@ def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, functi
         with mine, other:
             other.sendall(add_length(_FIRST_JOB))
             _serve_one(mine, output)
+        with open(gate, "rb") as told:
+            function = told.read().decode()
         if function:
             import_ahead(function)
         _serve_one(connection, output)

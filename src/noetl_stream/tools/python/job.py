@@ -134,6 +134,7 @@ def show_log_records() -> None:
 
 def _value_of(job: Mapping[str, Any], name: str) -> Any:
     """Runs the code and returns its value: a coroutine is not awaited yet. ``name`` is that of its module."""
+    use_ahead(job.get("function", ""))
     if "function" in job:
         return _call(job["function"], job)
     try:
@@ -163,7 +164,6 @@ def _value_of(job: Mapping[str, Any], name: str) -> Any:
 def _call(path: str, job: Mapping[str, Any]) -> Any:
     """Calls the function ``module:name`` with the inputs of a job."""
     module, _, name = path.partition(":")
-    use_ahead()
     function = _load("function", module, None)
     for part in name.split("."):
         if not hasattr(function, part):

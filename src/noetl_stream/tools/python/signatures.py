@@ -6,6 +6,7 @@ import ast
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,9 @@ from noetl_stream.playbook.suggestions import did_you_mean
 
 MAX_SOURCE_BYTES: Final = 1024 * 1024
 """The largest module that is read."""
+
+MAX_PARSED: Final = 16
+"""How many modules are kept, since most tasks of a playbook call functions of a few."""
 
 _SCALARS: Final[Mapping[str, tuple[type, ...]]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 
@@ -64,12 +68,8 @@ def signature_of(path: str) -> FunctionSignature | str | None:
     file = _file_of(module.split("."))
     if file is None:
         return None
-    try:
-        if file.stat().st_size > MAX_SOURCE_BYTES:
-            return None
-        with warnings.catch_warnings(action="ignore"):
-            node: ast.AST = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    node: ast.AST | None = _parsed(file)
+    if node is None:
         return None
     for part in name.split("."):
         names = dict(_definitions(node))
@@ -77,6 +77,24 @@ def signature_of(path: str) -> FunctionSignature | str | None:
             return None if _may_bind(node, part) else f"`{module}` has no function `{name}`{_instead(part, names)}"
         node = names[part]
     return _read(path, node) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+
+
+def _parsed(file: Path) -> ast.Module | None:
+    """Returns the tree of a module; ``None`` if it cannot be read, is too large, or does not parse here."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return _parsed_version(file, found.st_mtime_ns, found.st_size) if found.st_size <= MAX_SOURCE_BYTES else None
+
+
+@lru_cache(maxsize=MAX_PARSED)
+def _parsed_version(file: Path, _written_ns: int, _size: int) -> ast.Module | None:
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            return ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
 
 
 def _file_of(parts: Sequence[str]) -> Path | None:

@@ -131,6 +131,7 @@ class Child:
         self._answer_s = answer_s
         self._exit_code = 0
         self._remembered: set[tuple[str, str]] = set()
+        self._called = ("", "")
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel, self._read)
         self._next: asyncio.Future[socket.socket | None] = self._loop.create_future()
@@ -225,8 +226,11 @@ class Child:
             return None
 
     def _let_remember(self, program: tuple[str, str]) -> None:
-        """Sends compiled code to the child, whose next process will have it compiled."""
+        """Sends compiled code to the child, whose next process will have it compiled; of functions the last one."""
         if len(self._remembered) < MAX_PROGRAMS and len(frame := msgspec.json.encode(program)) <= MAX_REMEMBERED_BYTES:
+            if not program[0]:
+                self._remembered.discard(self._called)
+                self._called = program
             self._remembered.add(program)
             with contextlib.suppress(OSError):
                 self._channel.send(add_length(frame))
