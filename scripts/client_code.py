@@ -36,6 +36,8 @@ WITHOUT_ASYNC: Final = (
     (r"\bawait ", ""),
     (r"\bAwaitable\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", r"\1"),
     (r"\bfrom asyncio import sleep\b", "from time import sleep"),
+    (r" +from asyncio import to_thread\n\n", ""),
+    (r"\bto_thread\(([\w.]+)\)", r"\1()"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\basynccontextmanager\b", "contextmanager"),
     (r"\b(aclosing|aclose|aread|aiter_bytes)\b", lambda found: found[1][1:]),

@@ -8,7 +8,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ from noetl_stream_client import (
     documents,
     problems,
 )
+from noetl_stream_client._async import executions, transport
+from noetl_stream_client.calls import Route
 from noetl_stream_client.requests import document_of, problem_error
 from noetl_stream_client.retrying import MOST, Retries, RetryBudget
 from own_certificate import write_certificate
@@ -166,6 +168,44 @@ async def test_a_stream_that_ends_at_once_is_opened_again_with_pauses_and_an_end
     with pytest.raises(Unreachable, match="ends the stream events/stream again and again"):
         await asked(handler, read)
     assert len(seen) == 3
+
+
+async def test_events_go_on_although_a_gateway_that_comes_back_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+    pause = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda _: pause(0))
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.path.endswith("/stream"):
+            return web.Response(body=b"id: 9\n\n", content_type="text/event-stream")
+        if not refused:
+            refused.append(request.path)
+            return problem(503, "overloaded", again="30")
+        return web.json_response(msgspec.to_builtins(ENDED))
+
+    async def read(client: AsyncClient) -> list[documents.Event]:
+        return [event async for event in client.execution("x").events()]
+
+    assert (await asked(handler, read), refused) == ([], ["/api/v1/executions/x"])
+
+
+@pytest.mark.parametrize(("wait", "seconds"), [("2m", 120.0), ("1.5s", 1.5), (timedelta(seconds=9), 9.0), (None, 0.0)])
+def test_an_answer_is_waited_for_as_long_as_the_gateway_may_wait(wait: Any, seconds: float) -> None:
+    assert Route("GET", "/executions", query=("wait",)).request({"wait": wait}, {}).wait_s == seconds
+
+
+async def test_an_execution_that_failed_is_raised_although_nobody_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executions, "LATE_S", 0.01)
+    monkeypatch.setattr(transport, "LATE_S", 0.01)
+    failed = msgspec.structs.replace(ENDED, status="failed", error=documents.ErrorInfo(kind="x", message="it broke"))
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.path.endswith("/why"):
+            await asyncio.Event().wait()
+        return web.json_response(msgspec.to_builtins(failed))
+
+    with pytest.raises(ExecutionFailed):
+        await asked(handler, lambda client: client.execution("x").result())
 
 
 async def test_what_is_refused_for_now_is_asked_again_with_the_same_key() -> None:

@@ -48,3 +48,18 @@ def test_the_page_leads_to_a_project_that_its_workflow_deploys(shared_home: Path
     assert pulled.read_bytes() != report.read_bytes()
     assert noetl("pull", "copy", "--force", cwd=folder, NOETL_HOME=str(shared_home)).returncode == 0
     assert pulled.read_bytes() == report.read_bytes()
+
+
+def test_two_documents_that_would_be_one_file_are_refused(shared_home: Path, tmp_path: Path) -> None:
+    for path in ("both/both", "both"):
+        file = tmp_path / "one.yaml"
+        file.write_text(f"""\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{ name: one, path: {path} }}
+workflow: [ {{ step: start, tool: {{ kind: noop }} }} ]
+""")
+        assert noetl("playbook", "register", file, "--home", shared_home).returncode == 0
+    refused = noetl("pull", tmp_path / "copy", "--path", "both", "--home", shared_home)
+    assert (refused.returncode, "playbooks/both.yaml would be the file of" in refused.stderr) == (2, True)
+    assert not (tmp_path / "copy").exists()

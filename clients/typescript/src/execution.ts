@@ -2,7 +2,7 @@ import type { Client } from './client.js'
 import type { Accepted, Event, Execution, LogLine, LogPage, Why } from './documents.js'
 import { ClientError, ExecutionCancelled, ExecutionFailed, OutOfTime, ResultTooLarge, StillRunning } from './errors.js'
 import { OutcomeUnknown, TooBusy, Unreachable } from './problems.js'
-import { type Asked, type Changing, FOLLOW_PATIENCE, type Route } from './transport.js'
+import { type Asked, type Changing, FOLLOW_PATIENCE, LATE, type Route } from './transport.js'
 import { ROUTES } from './verbs.js'
 
 /** How long one request waits for the end, in seconds. */
@@ -79,16 +79,20 @@ export class ExecutionHandle {
   }
 
   async #why(): Promise<Why | null> {
-    return this.why().catch((error: unknown) => {
+    try {
+      const asked = { execution_id: this.id }
+      return (await this.#client.transport.ask(ROUTES.explainExecution, asked, LATE, performance.now() + LATE)) as Why
+    } catch (error) {
       if (error instanceof ClientError) return null
       throw error
-    })
+    }
   }
 
   /** Follow its events after a position, each once and in order: history first, then as they happen, to its end. */
   async *events(given: Asked & { after?: number } = {}): AsyncGenerator<Event> {
     const hasMore = async (last: string | null): Promise<boolean> => {
-      const found = await this.get()
+      const asked = { execution_id: this.id }
+      const found = (await this.#client.transport.ask(ROUTES.getExecution, asked, FOLLOW_PATIENCE)) as Execution
       return !ENDED.includes(found.status) || found.position > Number(last ?? 0)
     }
     const asked = { execution_id: this.id, abort: given.abort }
@@ -108,8 +112,12 @@ export class ExecutionHandle {
     const read = (from: string): Promise<LogPage> =>
       this.#client.listLogs({ ...chosen, execution_id: this.id, after: from })
     if (follow) {
-      const hasMore = async (last: string | null): Promise<boolean> => (await read(last ?? '0')).state !== 'ended'
       const asked = { ...chosen, execution_id: this.id }
+      const hasMore = async (last: string | null): Promise<boolean> => {
+        const rest = { ...asked, after: last ?? '0', limit: 1 }
+        const page = (await this.#client.transport.ask(ROUTES.listLogs, rest, FOLLOW_PATIENCE)) as LogPage
+        return page.state !== 'ended'
+      }
       for await (const frame of this.#client.transport.follow(LOGS, asked, after, hasMore)) {
         if (frame.data !== '') yield JSON.parse(frame.data) as LogLine
       }

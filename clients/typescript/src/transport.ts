@@ -44,7 +44,7 @@ export const FOLLOW_PATIENCE = 60_000
 
 const ANSWER = 60_000
 /** How much later than its caller waits an answer may come, so that one on its way is not lost. */
-const LATE = 2_000
+export const LATE = 2_000
 /** A gateway sends something on a stream three times as often. */
 const SILENCE = 45_000
 /** How often a connection is tried again where no gateway has ever answered: its address may be wrong. */
@@ -127,8 +127,10 @@ export class Transport {
       let lost = new Unreachable(`${this.url} ends the stream ${route.path} again and again`)
       let [again, most] = [0, Infinity]
       try {
+        let isNew = true
         for await (const frame of this.#frames(request, abort)) {
-          retries = new Retries(this.budget, FOLLOW_PATIENCE)
+          if (isNew) retries = new Retries(this.budget, FOLLOW_PATIENCE)
+          isNew = false
           last = frame.id || last
           yield frame
         }

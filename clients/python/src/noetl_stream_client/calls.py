@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -11,6 +12,9 @@ from noetl_stream_client.requests import JSON, Request, new_id
 
 PLAIN: Final = " !#$&'()*+,-./:;<=>?@[]^_`{|}~\""
 """What stands in a header as it is, beside letters and digits; anything else is percent-encoded."""
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Route(NamedTuple):
@@ -60,6 +64,7 @@ class Route(NamedTuple):
             media=given.get("media") or self.media or JSON,
             request_id=(given["request_id"] or new_id()) if self.takes_key else None,
             is_repeatable=self.method == "GET" or self.takes_key or self.reads,
+            wait_s=_seconds_of(given.get("wait")) if "wait" in self.query else 0.0,
         )
 
     def _sent(self, names: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,6 +89,14 @@ def text_of(value: Any) -> Any:
             raise ValueError(text)
         return value.isoformat()
     return value
+
+
+def _seconds_of(wait: Any) -> float:
+    """The seconds of a duration, as :func:`text_of` writes one; of what the gateway will refuse none."""
+    if isinstance(wait, timedelta):
+        return wait.total_seconds()
+    found = _DURATION.fullmatch(wait) if isinstance(wait, str) else None
+    return float(found[1]) * _UNITS[found[2]] if found is not None else 0.0
 
 
 def _pairs(given: Any) -> Any:

@@ -66,10 +66,12 @@ def pull(folder: Path, path: str | None, force: bool, output: str, target: Targe
     found = with_session(chosen, lambda session: _registered(session, base))
     files = {} if project is None else files_by_path(project)
     texts: dict[Path, str] = {} if project is not None else {folder / FILE: f'name = "{base}"\n'}
-    items = []
+    items: list[PulledItem] = []
     for one in found:
         below = one.path.removeprefix(f"{base}/") if one.path != base else base.rpartition("/")[2]
         file = files.get(one.path, folder / FOLDERS[one.kind] / f"{below}.yaml")
+        if any(item.file == str(file) for item in items):
+            raise UsageError(f"{file} would be the file of {one.path} and of another document", hint="give --path")
         known = read_playbook(file) if file.exists() else None
         change: Literal["added", "changed", "unchanged"] = "added" if known is None else "changed"
         if known == one.source.encode():

@@ -58,7 +58,7 @@ class AsyncClient(AsyncVerbs):
     def local(cls, home: str | Path | None = None) -> Self:
         """The embedded stack of this machine: one that runs, or one that runs until the client is closed.
 
-        It needs the package ``noetl-stream`` in this environment.
+        It needs the package ``noetl-stream`` in this environment, and blocks while the stack starts.
 
         Args:
             home: Its folder; else NOETL_HOME, else ``~/.noetl``.
@@ -84,9 +84,11 @@ class AsyncClient(AsyncVerbs):
 
     async def aclose(self) -> None:
         """Close the connections, and the stack that :meth:`local` has started."""
+        from asyncio import to_thread
+
         await self.transport.aclose()
         if self._stack is not None:
-            self._stack.close()
+            await to_thread(self._stack.close)
 
     def execution(self, id: str, path: str = "") -> AsyncExecutionHandle:
         """The execution with this id. Nothing is asked."""

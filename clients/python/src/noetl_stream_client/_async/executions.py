@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream_client import outcomes
-from noetl_stream_client._async.transport import FOLLOW_PATIENCE_S
+from noetl_stream_client._async.transport import FOLLOW_PATIENCE_S, LATE_S
 from noetl_stream_client.calls import text_of
 from noetl_stream_client.errors import ClientError, ResultTooLarge
 from noetl_stream_client.lazy import LazyModule
@@ -104,9 +104,10 @@ class AsyncExecutionHandle:
         return await self._client.explain_execution(self.id)
 
     async def _why(self) -> documents.Why | None:
-        """The same for an exception, which is raised with or without it."""
+        """The same for an exception, which is raised soon, with or without it."""
+        asked = Request("GET", ("executions", self.id, "why"))
         try:
-            return await self.why()
+            return await self._client.transport.ask(asked, documents.Why, end_s=time.monotonic() + LATE_S)
         except ClientError:
             return None
 
@@ -119,7 +120,8 @@ class AsyncExecutionHandle:
         asked = Request("GET", ("executions", self.id, "events", "stream"))
 
         async def has_more(last: str | None) -> bool:
-            found = await self.get()
+            of_state = Request("GET", ("executions", self.id))
+            found = await self._client.transport.ask(of_state, documents.Execution, within_s=FOLLOW_PATIENCE_S)
             return found.status not in outcomes.ENDED or found.position > int(last or 0)
 
         async with aclosing(self._client.transport.follow(asked, str(after), has_more)) as frames:
@@ -157,12 +159,12 @@ class AsyncExecutionHandle:
                     yield line
                 state, after = page.state, page.next
             return
-        asked = Request(
-            "GET", ("executions", self.id, "logs", "stream"), query={"step": step, "task": task, "grep": grep}
-        )
+        chosen = {"step": step, "task": task, "grep": grep}
+        asked = Request("GET", ("executions", self.id, "logs", "stream"), query=chosen)
 
         async def has_more(last: str | None) -> bool:
-            page = await self._client.list_logs(self.id, step=step, task=task, grep=grep, after=last, limit=1)
+            of_rest = Request("GET", ("executions", self.id, "logs"), query={**chosen, "after": last, "limit": 1})
+            page = await self._client.transport.ask(of_rest, documents.LogPage, within_s=FOLLOW_PATIENCE_S)
             return page.state != "ended"
 
         async with aclosing(self._client.transport.follow(asked, after, has_more)) as frames:

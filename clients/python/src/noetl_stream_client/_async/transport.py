@@ -176,8 +176,10 @@ class AsyncTransport:
                 async with self.stream(asked._replace(headers=headers)) as frames:
                     if frames is None:
                         return
+                    is_new = True
                     async for frame in frames:
-                        retries = Retries(self.budget, FOLLOW_PATIENCE_S)
+                        if is_new:
+                            retries, is_new = Retries(self.budget, FOLLOW_PATIENCE_S), False
                         last = frame.id or last
                         yield frame
                 if not await has_more(last):

@@ -59,7 +59,7 @@ class Client(Verbs):
     def local(cls, home: str | Path | None = None) -> Self:
         """The embedded stack of this machine: one that runs, or one that runs until the client is closed.
 
-        It needs the package ``noetl-stream`` in this environment.
+        It needs the package ``noetl-stream`` in this environment, and blocks while the stack starts.
 
         Args:
             home: Its folder; else NOETL_HOME, else ``~/.noetl``.

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream_client import outcomes
-from noetl_stream_client._sync.transport import FOLLOW_PATIENCE_S
+from noetl_stream_client._sync.transport import FOLLOW_PATIENCE_S, LATE_S
 from noetl_stream_client.calls import text_of
 from noetl_stream_client.errors import ClientError, ResultTooLarge
 from noetl_stream_client.lazy import LazyModule
@@ -105,9 +105,10 @@ class ExecutionHandle:
         return self._client.explain_execution(self.id)
 
     def _why(self) -> documents.Why | None:
-        """The same for an exception, which is raised with or without it."""
+        """The same for an exception, which is raised soon, with or without it."""
+        asked = Request("GET", ("executions", self.id, "why"))
         try:
-            return self.why()
+            return self._client.transport.ask(asked, documents.Why, end_s=time.monotonic() + LATE_S)
         except ClientError:
             return None
 
@@ -120,7 +121,8 @@ class ExecutionHandle:
         asked = Request("GET", ("executions", self.id, "events", "stream"))
 
         def has_more(last: str | None) -> bool:
-            found = self.get()
+            of_state = Request("GET", ("executions", self.id))
+            found = self._client.transport.ask(of_state, documents.Execution, within_s=FOLLOW_PATIENCE_S)
             return found.status not in outcomes.ENDED or found.position > int(last or 0)
 
         with closing(self._client.transport.follow(asked, str(after), has_more)) as frames:
@@ -157,12 +159,12 @@ class ExecutionHandle:
                 yield from page.items
                 state, after = page.state, page.next
             return
-        asked = Request(
-            "GET", ("executions", self.id, "logs", "stream"), query={"step": step, "task": task, "grep": grep}
-        )
+        chosen = {"step": step, "task": task, "grep": grep}
+        asked = Request("GET", ("executions", self.id, "logs", "stream"), query=chosen)
 
         def has_more(last: str | None) -> bool:
-            page = self._client.list_logs(self.id, step=step, task=task, grep=grep, after=last, limit=1)
+            of_rest = Request("GET", ("executions", self.id, "logs"), query={**chosen, "after": last, "limit": 1})
+            page = self._client.transport.ask(of_rest, documents.LogPage, within_s=FOLLOW_PATIENCE_S)
             return page.state != "ended"
 
         with closing(self._client.transport.follow(asked, after, has_more)) as frames:

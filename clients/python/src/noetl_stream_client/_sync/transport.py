@@ -177,8 +177,10 @@ class Transport:
                 with self.stream(asked._replace(headers=headers)) as frames:
                     if frames is None:
                         return
+                    is_new = True
                     for frame in frames:
-                        retries = Retries(self.budget, FOLLOW_PATIENCE_S)
+                        if is_new:
+                            retries, is_new = Retries(self.budget, FOLLOW_PATIENCE_S), False
                         last = frame.id or last
                         yield frame
                 if not has_more(last):
