@@ -28,9 +28,9 @@ executor: {spec: {workload: {properties: {text: {pattern: "^[a-z]+$"}, name: {pa
 LONG = "x" * 400_000
 
 
-def waiting(**workload: Any) -> Scenario:
+def waiting(steps: str = ONE, root: str = PATTERNS, **workload: Any) -> Scenario:
     """A start whose workload is compared when the test says so."""
-    scenario = given(ONE, PATTERNS)
+    scenario = given(steps, root)
     scenario.evaluates = False
     scenario.start(workload=workload)
     return scenario
@@ -85,6 +85,14 @@ def test_a_start_can_be_cancelled_meanwhile() -> None:
     scenario.cancel()
     assert scenario.status == "cancelled"
     assert not scenario.feed(RecordedFact(EvaluationFinished(asked.position))).taken
+
+
+def test_a_start_that_is_cancelled_meanwhile_has_nothing_to_close() -> None:
+    root = PATTERNS.replace("executor: {spec: {", "executor: {spec: {policy: {finally: note}, ")
+    scenario = waiting(f"{ONE}- step: note\n  tool: {{kind: noop}}\n", root, text=LONG)
+    scenario.cancel()
+    assert (scenario.status, scenario.names[-1]) == ("cancelled", "playbook.processed")
+    assert "execution.closing" not in scenario.names
 
 
 def test_any_other_request_is_rejected_meanwhile() -> None:

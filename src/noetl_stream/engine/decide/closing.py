@@ -29,7 +29,8 @@ def end(plan: Plan, state: Execution, status: EndStatus, outcome: Outcome) -> Se
     if plan.compensation is None and plan.finally_step is None:
         return (finished(state, status, outcome),)
     undoes = will_undo(plan, state, status, outcome.error)
-    if state.undoing.at_once or not (undoes or plan.finally_step):
+    never_began = state.status == "pending" or state.is_queued
+    if never_began or state.undoing.at_once or not (undoes or plan.finally_step):
         return (finished(state, status, outcome),)
     return close(plan, state, events.ExecutionClosing(status, outcome, undoes))
 
