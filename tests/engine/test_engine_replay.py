@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from engine_scenarios import started
@@ -12,7 +12,7 @@ from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.decide.quiescence import at_quiescence
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model.events import StepDone, StepScheduled, TokenEnqueued
+from noetl_stream.model.events import Fact, PlaybookProcessed, ResumeRequested, StepDone, StepScheduled, TokenEnqueued
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.outcome import ErrorInfo
@@ -155,6 +155,25 @@ def test_after_the_end_nothing_changes_any_more(make: Callable[[], Scenario]) ->
     for recorded in scenario.inputs:
         advanced = advance(scenario.plan, state, recorded, scenario.execution_id)
         assert advanced.state is state and not advanced.taken and advanced.journal == ()
+
+
+@pytest.mark.parametrize("source", ["move_on", "retry_waiting", "pending_decisions"])
+def test_a_decision_that_changes_nothing_is_not_made_for_ever(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An execution that cannot end stays as it is: its server serves the others."""
+    scenario = started(STEPS)
+    scenario.pause()
+    made: list[Fact] = []
+
+    def decide_in_vain(*_: object) -> Sequence[Fact]:
+        made.append(PlaybookProcessed("cancelled"))  # which it ignores, since it has not ended
+        assert len(made) < 9, "it is decided for ever"
+        return made[-1:]
+
+    monkeypatch.setattr(f"noetl_stream.engine.advance.{source}", decide_in_vain)
+    resumed = RecordedFact(ResumeRequested("again"), at_ms=scenario.now_ms)
+    advanced = advance(scenario.plan, scenario.state, resumed, scenario.execution_id)
+    assert advanced.state is not None and advanced.state.status == "running"
+    assert made
 
 
 def test_an_ignored_fact_has_no_consequence() -> None:

@@ -196,16 +196,21 @@ def _settle(
         tried, settled = _admission_inputs(before), before
     steps = 0
     ahead = 0  # pending facts of what was last retried: they are folded before anything else is
+    # A decision is made once in a state: if it changes nothing, it would be made for ever.
+    retried_in: Execution | None = None
+    moved_in: Execution | None = None
     while True:
         changed = tried is None or tried[0] is not state.ctx or tried[1] is not state.steps
-        if plan is not None and changed and not ahead:
+        if plan is not None and changed and not ahead and state is not retried_in:
             # What already waits is retried before newly routed tokens.
             retried = _decide_or_await(retry_waiting, plan, state) if state.tokens or state.resting else ()
             pending.extendleft(reversed(retried))
             ahead = len(retried)
+            retried_in = state if retried else None
             if not retried and not (pending and any(isinstance(one, _BEGINS_TO_WAIT) for one in pending)):
                 tried = _admission_inputs(state)
-        if not pending and plan is not None:
+        if not pending and plan is not None and state is not moved_in:
+            moved_in = state
             if catching_up and (undecided := _decide_or_await(pending_decisions, plan, state)):
                 steps = 0
                 pending.extend(undecided)
