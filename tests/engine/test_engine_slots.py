@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from textwrap import dedent
 from typing import Any
@@ -145,6 +145,27 @@ def test_a_cancelled_execution_gives_its_place_back(is_granted: bool) -> None:
     scenario.cancel()
     assert scenario.status == "cancelled"
     assert told(scenario)[1:] == [SlotReturned("acme", "execution-1")]
+
+
+WORK_AND_NOTE = "- step: work\n  tool: { kind: noop }\n- step: note\n  tool: { kind: noop }\n"
+FINALLY_NOTES = ONE_AT_A_TIME.replace("policy: {", "policy: { finally: note,")
+
+
+@pytest.mark.parametrize("end", [Scenario.cancel, refuse])
+def test_an_execution_that_never_had_its_slot_runs_no_finally(end: Callable[[Scenario], object]) -> None:
+    root = FINALLY_NOTES.replace("limit: 1", "limit: 1, on_limit: reject")
+    scenario = started(WORK_AND_NOTE, root)
+    end(scenario)
+    assert scenario.execution.ended and scenario.execution.outcome is not None
+    assert not scenario.names.count("execution.closing") and not scenario.names.count("step.scheduled")
+
+
+def test_an_execution_that_had_its_slot_runs_finally() -> None:
+    scenario = started(WORK_AND_NOTE, FINALLY_NOTES)
+    grant(scenario)
+    scenario.cancel()
+    scenario.wait(30)
+    assert scenario.working == [("note", None)]
 
 
 def test_a_slot_granted_twice_or_after_the_end_changes_nothing() -> None:

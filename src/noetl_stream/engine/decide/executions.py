@@ -349,7 +349,8 @@ def _on_failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> 
 
 
 def _on_slot_refused(plan: Plan, state: Execution, fact: events.SlotRefused) -> Sequence[Fact]:
-    return _stop(plan, state, fact.reason)
+    """Ends a start that finds no slot: it has done nothing, and runs no ``finally``."""
+    return (*_stop(plan, state, fact.reason), finished(state, *_end_of(state)))
 
 
 def _stop(plan: Plan, state: Execution, reason: str) -> Sequence[Fact]:
