@@ -20,6 +20,8 @@ from noetl_stream.playbook.plan import CompensationPlan, Plan, UndoneEnd, compen
 NOT_UNDONE: Final = "not_undone"
 """The error kind of an execution that was to undo another, and could not undo all of it."""
 
+TOOK_TOO_LONG: Final = "undoing took longer than executor.spec.policy.compensation.timeout_s"
+
 
 def end(plan: Plan, state: Execution, status: EndStatus, outcome: Outcome) -> Sequence[Fact]:
     """Ends the execution, or begins what is to be done before."""
@@ -112,24 +114,10 @@ def finished(state: Execution, status: EndStatus, outcome: Outcome, why: str = "
 
 def _why_not(state: Execution) -> str:
     if state.closing is not None and state.closing.timed_out:
-        return "undoing took longer than executor.spec.policy.compensation.timeout_s"
+        return TOOK_TOO_LONG
     if state.cancelling:
         return f"it was cancelled at once: {state.cancelling}"
     return f"the execution failed: {state.failing.message}" if state.failing is not None else "it was not reached"
-
-
-def on_timer(state: Execution) -> Sequence[Fact]:
-    """Stops what undoes, since the time for that is over."""
-    text = "undoing took longer than executor.spec.policy.compensation.timeout_s"
-    facts: list[Fact] = [events.ChildOrdered(child_id, "cancel", text) for child_id in state.children]
-    for run in state.runs.values():
-        facts += (
-            events.StepCancelled(run.step_run_id, one.command_id, text)
-            for one in state.commands
-            if one.step_run_id == run.step_run_id
-        )
-        facts.append(events.StepFailed(run.step_run_id, ErrorInfo("timeout", text)))
-    return facts
 
 
 def _on_finished(plan: Plan, state: Execution, fact: events.ExecutionFinished) -> Sequence[Fact]:

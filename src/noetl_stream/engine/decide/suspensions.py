@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from noetl_stream.engine.decide import Rules
-from noetl_stream.engine.decide.closing import on_timer
+from noetl_stream.engine.decide.closing import TOOK_TOO_LONG
 from noetl_stream.engine.decide.slots import ask_for_task
 from noetl_stream.engine.decide.tokens import begin, claim
 from noetl_stream.engine.scope import expression_failure
@@ -150,7 +150,7 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
         text = f"the execution exceeded executor.spec.timeout_s ({plan.timeout_s:g} s)"
         return (events.ExecutionFailing(ErrorInfo("timeout", text)),)
     if fact.purpose == "compensation":
-        return on_timer(state)
+        return _undoing_over(state)
     if fact.purpose == "admission":
         return _admission_over(plan, state, fact.subject)
     if fact.purpose == "next":
@@ -164,6 +164,14 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
     assert template is not None
     text = f"step {run.step} exceeded lifecycle.timeout_s ({_timeout_s(template, state, run):g} s)"
     return _fail(state, run.step_run_id, ErrorInfo("timeout", text))
+
+
+def _undoing_over(state: Execution) -> Sequence[Fact]:
+    """Stops what undoes, since the time for that is over."""
+    facts: list[Fact] = [events.ChildOrdered(child_id, "cancel", TOOK_TOO_LONG) for child_id in state.children]
+    for step_run_id in state.runs:
+        facts += _fail(state, step_run_id, ErrorInfo("timeout", TOOK_TOO_LONG))
+    return facts
 
 
 def _admission_over(plan: Plan, state: Execution, token_id: str) -> Sequence[Fact]:
