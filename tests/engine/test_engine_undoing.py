@@ -377,6 +377,17 @@ def test_a_caller_that_has_waited_long_enough_for_what_undoes_ends() -> None:
     scenario.wait(600)
     over = "undoing took longer than executor.spec.policy.compensation.timeout_s"
     assert (scenario.status, what_became(scenario)) == ("cancelled", {"start": over})
+    assert [(one.order, one.now) for one in scenario.facts(events.ChildOrdered)] == [("cancel", True)]
+
+
+def test_what_undoes_is_cancelled_at_once_if_its_caller_fails() -> None:
+    scenario, _ = called()
+    scenario.child_ended()
+    scenario.done("start")
+    scenario.done("end")
+    scenario.cancel()
+    scenario.feed(RecordedFact(events.ExecutionFailing(ErrorInfo("limit_exceeded", "a cycle"))))
+    assert [(one.order, one.now) for one in scenario.facts(events.ChildOrdered)] == [("cancel", True)]
 
 
 def test_another_execution_undoes_what_was_left() -> None:

@@ -373,7 +373,8 @@ def _stop(plan: Plan, state: Execution, reason: str) -> Sequence[Fact]:
 
 
 def _order_children(state: Execution, order: events.ChildOrder, reason: str, awaited: bool = False) -> Iterator[Fact]:
-    now = order == "cancel" and state.undoing.at_once
+    # A child that undoes takes no other cancel.
+    now = order == "cancel" and (state.undoing.at_once or state.is_compensating)
     return (events.ChildOrdered(child_id, order, reason, awaited, now) for child_id in state.children)
 
 

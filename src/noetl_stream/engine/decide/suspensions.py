@@ -168,7 +168,9 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
 
 def _undoing_over(state: Execution) -> Sequence[Fact]:
     """Stops what undoes, since the time for that is over."""
-    facts: list[Fact] = [events.ChildOrdered(child_id, "cancel", TOOK_TOO_LONG) for child_id in state.children]
+    facts: list[Fact] = [  # what undoes takes no other cancel
+        events.ChildOrdered(child_id, "cancel", TOOK_TOO_LONG, now=True) for child_id in state.children
+    ]
     for step_run_id in state.runs:
         facts += _fail(state, step_run_id, ErrorInfo("timeout", TOOK_TOO_LONG))
     return facts
