@@ -9,6 +9,7 @@ import pytest
 from engine_scenarios import started
 
 from noetl_stream.engine.effects import InheritSecrets
+from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import events
 from noetl_stream.model.events import Compensation, ExecutionFinished
@@ -433,6 +434,27 @@ def test_what_was_undone_is_not_reused() -> None:
         rerun(scenario, "ship")
     assert refused.value.code == "undone"
     assert rerun(scenario, "start").working == [("start", None)]
+
+
+def test_what_a_step_has_only_called_is_not_reused_once_another_execution_has_undone_it() -> None:
+    scenario = started(CALLING, COMPENSATES.replace("timeout_s: 600", "on: []"))
+    scenario.done("start")
+    scenario.child_ended()
+    scenario.done("start")
+    scenario.done("end")
+    scenario.wait(60)
+    scenario.done("end")
+    plan, request = scenario.plan, parked(scenario, "end").execution.request
+    assert scenario.status == "failed" and request is not None
+
+    def first(undone_by: str) -> events.Fact:
+        summary = JournalSummary(scenario.execution_id, scenario.rows(), undone_by)
+        return reuse(plan, "again", request, summary)[0]
+
+    assert isinstance(first(""), events.ExecutionReused)
+    refused = first("another")
+    assert isinstance(refused, events.RerunRefused)
+    assert "undone by execution another: rerun from start" in refused.reason
 
 
 def test_a_rerun_leaves_what_it_has_reused_to_the_execution_in_which_it_ran() -> None:

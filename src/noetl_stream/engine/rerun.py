@@ -117,7 +117,7 @@ def _check_undone(plan: Plan, original: JournalSummary, lineage: _Lineage, kept:
         for fact in kept
         if isinstance(fact, events.StepReused)
         if fact.step_run_id in original.undone
-        or (original.undone_by and plan.undoes.get(lineage.runs[fact.step_run_id].step))
+        or (original.undone_by and (fact.called or plan.undoes.get(lineage.runs[fact.step_run_id].step)))
     ]
     if undone:
         by = f" by execution {original.undone_by}" if original.undone_by else ""
