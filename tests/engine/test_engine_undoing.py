@@ -468,6 +468,19 @@ def test_a_rerun_leaves_what_it_has_reused_to_the_execution_in_which_it_ran() ->
     assert set(what_became(again).values()) == {"it ran in execution execution-1"}
 
 
+def test_a_rerun_that_undoes_nothing_keeps_nothing_to_undo() -> None:
+    scenario = started("""
+    - step: start
+      tool: {kind: noop}
+      next: {arcs: [{step: end}]}
+    - step: end
+      tool: {kind: noop}
+    """)
+    scenario.done("start", "large")
+    scenario.failed("end")
+    assert rerun(scenario).execution.compensable == {}
+
+
 def test_another_server_goes_on_undoing() -> None:
     scenario = ordered()
     scenario.cancel()

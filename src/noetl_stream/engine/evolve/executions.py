@@ -45,7 +45,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
     if state.status != "pending":
         return state
     undoing = state.undoing
-    if fact.undoes:
+    if fact.undoes or undoing.compensable:
         compensable = {key: one for key, one in state.compensable.items() if one.step in fact.undoes}
         undoing = replace(undoing, undoes=fact.undoes, compensable=compensable)
     return replace(
