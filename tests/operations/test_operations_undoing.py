@@ -85,6 +85,17 @@ async def test_an_operator_undoes_an_order_that_has_ended_once(stage: Operations
         await stage.executions.rerun(undoing.execution_id, RerunOptions(undoes=True), BY)
 
 
+async def test_a_rerun_of_what_undoes_nothing_looks_for_nothing_that_undid(
+    stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("noetl_stream.operations.executions.direct.find_undoing")
+    order = await ordered(stage, playbook("order", [{"step": "pay", "tool": CALL, "next": then("ship")}, STEPS[-1]]))
+    await stage.ask(order, CancelRequested)
+    assert (await ended(stage, order)).status == "cancelled"
+    again = await stage.executions.rerun(order, RerunOptions(step="ship"), BY)
+    assert again.rerun_of == order
+
+
 async def test_an_order_that_has_completed_is_not_undone(stage: OperationsStage) -> None:
     order = await ordered(stage, playbook("order", STEPS))
     await stage.ask(order, SignalReceived, signal="carrier")

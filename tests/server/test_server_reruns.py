@@ -18,7 +18,7 @@ from noetl_stream.model.events import (
     ExecutionStarted,
     Rerun,
 )
-from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
+from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of, undoing_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
 from noetl_stream.operations.credentials import DirectCredentials
@@ -157,6 +157,28 @@ async def test_many_retries_hold_few_journals_in_memory_at_once(stage: Stage) ->
     for name in names:
         assert (await stage.ended(name)).status == "completed"
     assert 1 < injector.most <= AT_ONCE
+
+
+class Reading(FaultInjector):
+    """Notes the executions whose rows are read."""
+
+    def __init__(self) -> None:
+        self.read: list[Any] = []
+
+    def does(self, host: SimulatedHost, point: str, arguments: tuple[Any, ...]) -> None:
+        if point == "store.execution":
+            self.read += arguments
+
+
+async def test_a_rerun_of_a_playbook_that_undoes_nothing_looks_for_nothing_that_undid(stage: Stage) -> None:
+    injector = Reading()
+    server, _, _ = stage.start_server(stage.host("server", injector))
+    stage.start_worker()
+    await stage.until(lambda: len(server.ownership) > 0)
+    await begin(stage)
+    await ask(stage, Rerun(EXECUTION), {"fails": 0})
+    assert (await stage.ended(AGAIN)).status == "completed"
+    assert EXECUTION in injector.read and undoing_of(EXECUTION) not in injector.read
 
 
 async def test_a_rerun_from_a_step_takes_other_args(failed: Stage) -> None:

@@ -373,7 +373,7 @@ class DirectExecutions:
             if len(journal) != original.position:
                 raise NotFound(f"execution {original.execution_id} is being deleted")
 
-            undone_by = await find_undoing(self._store, original)
+            undone_by = await find_undoing(self._store, original) if plan.undoes else ""
 
             def tried() -> Sequence[Fact]:
                 summary = JournalSummary(original.execution_id, journal, undone_by)

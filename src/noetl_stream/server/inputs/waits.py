@@ -88,7 +88,7 @@ class Originals:
         journal = await self._store.journal(original)
         if len(journal) != row.position:
             return (RerunRefused("unknown_execution", f"execution {original} is being deleted"),)
-        undone_by = await find_undoing(self._store, row)
+        undone_by = await find_undoing(self._store, row) if plan.undoes else ""
         try:
             return await asyncio.to_thread(
                 lambda: reuse(plan, execution_id, request, JournalSummary(original, journal, undone_by))
