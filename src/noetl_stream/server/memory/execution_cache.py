@@ -391,7 +391,7 @@ async def stub_of(row: ExecutionRow, store: Store) -> Execution:
         path=row.path,
         version=row.version,
         trace_id=row.trace_id,
-        ctx=_ctx_of(row),
+        ctx=_decoded(row.ctx, {}),
         ctx_version=row.ctx_version,
         discarded=row.discarded,
         at_ms=row.updated_ms,
@@ -400,17 +400,19 @@ async def stub_of(row: ExecutionRow, store: Store) -> Execution:
         rerun_of=row.rerun_of or "",
         stored_bytes=row.stored_bytes,
         key=row.key,
+        labels=_decoded(row.labels, {}),
+        inputs=_decoded(row.inputs, {}),
         failed_step=row.failed_step,
+        workers=tuple(_decoded(row.workers, [])),
         due=row.due,
     )
 
 
-def _ctx_of(row: ExecutionRow) -> dict[str, Any]:
+def _decoded(column: bytes, otherwise: Any) -> Any:
     try:
-        ctx: dict[str, Any] = codec.decode_json(row.ctx)
+        return codec.decode_json(column)
     except PayloadRefused:  # what is in it may be why its journal is not read
-        return {}
-    return ctx
+        return otherwise
 
 
 async def _reason(execution_id: str, store: Store) -> str:
