@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,17 @@ from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.statements import Statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.json import codec
-from noetl_stream.model.search_terms import MAX_WORD_CHARS, error_terms, label_terms
+from noetl_stream.model.search_terms import (
+    MAX_WORD_CHARS,
+    due_terms,
+    duration_terms,
+    error_terms,
+    input_terms,
+    key_terms,
+    label_terms,
+    step_terms,
+    worker_terms,
+)
 from noetl_stream.ports.stores.store import ListingFilter, TermRow
 from noetl_stream.ports.stores.tallies import TallyKey
 from noetl_testkit.conformance.catalog import entry_of
@@ -140,6 +151,14 @@ async def test_what_is_out_of_scope_is_not_looked_at(dsn: str, terms: tuple[str,
     among_others = await looked_at()
     await store.close()
     assert among_others == alone > 0
+
+
+async def test_the_comment_of_the_table_names_each_kind_of_term(postgres_store: PostgresStore, watcher: Any) -> None:
+    given = label_terms({"a": 1}) | key_terms("a") | input_terms({"a": 1}) | step_terms("a") | worker_terms(["a"])
+    found = duration_terms(10_000) | due_terms("2026-12-20T02:30") | error_terms({"message": "a"})
+    comment = await watcher.fetchval("select obj_description('noetl.execution_term'::regclass)")
+    assert set(re.findall(r"(\w+):", comment)) == {term.partition(":")[0] for term in given | found}
+    assert "only ever added to" not in comment  # a server drops the terms of a label that has another value
 
 
 async def test_a_deleted_execution_leaves_no_term(postgres_store: PostgresStore, watcher: Any) -> None:
