@@ -35,9 +35,9 @@ STEPS = [
 ]
 
 
-async def ordered(stage: OperationsStage, source: str) -> str:
+async def ordered(stage: OperationsStage, source: str, pay: str = PAY) -> str:
     """An order that has been charged and waits for its carrier."""
-    await stage.playbooks.register(PAY.encode(), "pay", BY)
+    await stage.playbooks.register(pay.encode(), "pay", BY)
     found = await stage.executions.start(Start(playbook=source), BY)
     while "ship" not in [one.step for one in (await stage.executions.steps(found.execution_id))]:
         await stage.clock.sleep(0.1)
@@ -83,6 +83,29 @@ async def test_an_operator_undoes_an_order_that_has_ended_once(stage: Operations
         await stage.executions.rerun(order, RerunOptions(step="ship"), BY)
     with pytest.raises(Conflict, match="nothing is left to undo"):
         await stage.executions.rerun(undoing.execution_id, RerunOptions(undoes=True), BY)
+
+
+async def test_a_call_that_could_not_be_undone_is_undone_by_an_operator_where_it_ran(stage: OperationsStage) -> None:
+    refund = work("{{ charge }}", failures="{{ ctx.closed | default(1) }}")
+    pay = playbook("pay", [{"step": "charge", "tool": work(1), "spec": undone_by(refund)}])
+    order = await ordered(stage, playbook("order", STEPS), pay)
+    await stage.ask(order, CancelRequested)
+    assert (await ended(stage, order)).status == "cancelled"
+    called, undoing = (await stage.views.calls(order, 10, None)).items
+    assert undoing.status == "failed"
+
+    again = (await stage.executions.rerun(order, RerunOptions(undoes=True), BY)).execution_id
+    found = await ended(stage, again)
+    assert found.status == "failed" and found.error is not None
+    assert f"noetl-stream execution compensate {undoing.execution_id}" in found.error.message
+
+    mended = RerunOptions(undoes=True, ctx={"closed": 0})
+    mending = await stage.executions.rerun(undoing.execution_id, mended, BY)
+    assert (await ended(stage, mending.execution_id)).status == "completed"
+    last = await stage.executions.rerun(again, RerunOptions(undoes=True), BY)
+    assert (await ended(stage, last.execution_id)).status == "completed"
+    assert ran(stage).count("reserve__compensation") == 1
+    assert called.status == "completed"
 
 
 async def test_a_rerun_of_what_undoes_nothing_looks_for_nothing_that_undid(

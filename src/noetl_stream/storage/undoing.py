@@ -22,3 +22,14 @@ async def find_undoing(store: Store, original: ExecutionRow) -> str:
             return undoing
         row = await store.execution(row.rerun_of) if row.rerun_of else None
     return ""
+
+
+async def last_undoing(store: Store, execution_id: str) -> ExecutionRow | None:
+    """The last of the executions that begin with this one, each of which undoes what the one before it has left."""
+    last: ExecutionRow | None = None
+    for _ in range(MOST_RERUNS):
+        row = await store.execution(execution_id)
+        if row is None:
+            break
+        last, execution_id = row, undoing_of(row.execution_id)
+    return last

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from noetl_stream.engine.decide.closing import NOT_UNDONE
 from noetl_stream.engine.effects import SendMessage, ended_message
 from noetl_stream.model.aggregates import is_aggregate
-from noetl_stream.model.events import ChildFinished, ExecutionRequested, Origin
+from noetl_stream.model.events import ChildFinished, ExecutionRequested, Origin, Parent
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, InboxMessage
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -21,6 +22,7 @@ from noetl_stream.server.inputs.source import InputSource
 from noetl_stream.server.ticks.commit import Committer
 from noetl_stream.server.ticks.fold import FREEING, IN_NO_JOURNAL, Fold
 from noetl_stream.server.ticks.tick import PendingTick, inbox_letter
+from noetl_stream.storage.undoing import last_undoing
 
 
 class InboxMessages(InputSource[InboxItem]):
@@ -115,6 +117,8 @@ class InboxMessages(InputSource[InboxItem]):
                 await self._starter.begin(message.execution_id, fact)
             elif fact.origin is not None:
                 await self._end_again(item, fact.origin, tick)
+            elif fact.parent is not None and fact.rerun is not None and fact.rerun.undoes:
+                await self._undone_before(item, fact.parent, tick)
         elif isinstance(fact, FREEING):
             await self._executions.load_freed(message.execution_id)
 
@@ -126,3 +130,23 @@ class InboxMessages(InputSource[InboxItem]):
                 error = None if row.error is None else codec.decode_error(row.error)
                 told = SendMessage(row.position, ended_message(row.execution_id, origin, status, error))
                 tick.send(told, row.execution_id, 0, item.seq)  # one number is what it sent as it ended
+
+    async def _undone_before(self, item: InboxItem, parent: Parent, tick: PendingTick) -> None:
+        """Tells an execution that undoes a call what has become of it: another one was to undo it before."""
+        store = self._parts.ports.store
+        row = await last_undoing(store, item.execution_id)
+        (requested,) = await store.journal(item.execution_id, 0, 1) or (None,)
+        if row is None or requested is None:
+            return
+        fact = codec.decode_fact(requested.data)
+        asked_by = fact.parent if isinstance(fact, ExecutionRequested) else None
+        if asked_by is not None and asked_by.execution_id == parent.execution_id:
+            return  # this is its own request again, and its end answers that
+        outcome = Outcome("ok")
+        if row.status != "completed":
+            text = f"execution {row.execution_id}, which was to undo it, is {row.status}: once it has ended, "
+            text += f"undo what it has left: noetl-stream execution compensate {row.execution_id}"
+            outcome = Outcome("error", error=ErrorInfo("child_failed", text, code=NOT_UNDONE))
+        end = ChildFinished(item.execution_id, parent.command_id, outcome, parent.path)
+        told = SendMessage(row.position, InboxMessage(parent.execution_id, end, FORMAT))
+        tick.send(told, row.execution_id, 0, item.seq)
