@@ -158,6 +158,20 @@ ENDED_BADLY = "execution: { path: a, status: [ failed, cancelled ] }"
         (f"{reads(ENDS_OF_A, 'event.error.message')}\nwhen: \"{{{{ event.status == 'failed' }}}}\"", "", ""),
         (reads(ENDS_OF_A, "event.result.rows + 1"), "", ""),
         (reads(ENDS_OF_A, 'event.started | date_format("%Y-%m-%d")'), "", ""),
+        (reads("nats: { stream: A }", 'event.subject.split(".")[1]'), "", ""),
+        (reads("nats: { stream: A }", 'event.subject.index("x")'), "", ""),
+        (reads("webhook: { verify: none }", 'event.body.split(",")[1]'), "", ""),
+        (reads("webhook: { verify: none }", 'event.body | date_format("%Y")'), "", ""),
+        (reads("execution: { path: shop/* }", 'event.path.split("/")[2]'), "", ""),
+        (reads(ENDS_OF_A, "event.omitted[0]"), "", ""),
+        (reads(ENDED_BADLY, 'event.error.message.split(":")[1]'), "", ""),
+        (reads(ENDS_OF_A, 'event.error.message.split(":")[1]'), "warning", "status `completed`: `event.error.message`"),
+        (reads(ENDS_OF_A, "event.execution_id ~ event.error.message"), "warning", "`event.error.message`"),
+        (
+            f"{reads(ENDS_OF_A, 'event.error.kind')}\nwhen: \"{{{{ not event.error or event.error.kind == 'x' }}}}\"",
+            "warning",
+            "completed",
+        ),
     ],
 )
 def test_a_template_is_tried_for_each_sort_of_event_that_may_come(spec: str, severity: str, words: str) -> None:
