@@ -157,3 +157,17 @@ workflow:
 """
     found = [(one.symbol.kind, one.symbol.name) for one in names_of(text).occurrences if not one.declares]
     assert found == [("workload", "whole"), ("workload", "step"), ("task", "find")]
+
+
+def test_the_step_of_finally_and_the_tasks_of_a_compensation_are_known() -> None:
+    text = """
+executor: { spec: { policy: { finally: last } } }
+workflow:
+  - step: charge
+    tool: { kind: noop }
+    spec: { policy: { compensation: { tool: [ { name: refund, kind: noop, args: { sum: "{{ charge.sum }}" } } ] } } }
+  - { step: last, tool: { kind: noop } }
+"""
+    found = [(one.symbol.kind, one.symbol.name, one.declares) for one in names_of(text).occurrences]
+    expected = [("step", "last", False), ("task", "refund", True), ("step", "charge", False)]
+    assert [one for one in found if one in expected] == expected

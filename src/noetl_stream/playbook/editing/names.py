@@ -138,6 +138,8 @@ class TextNames:
         spec = find(root, ("executor", "spec"))
         if isinstance(entry := child_of(spec, "entry_step"), TextScalar):
             self._refer("step", entry)
+        if isinstance(last := find(spec, ("policy", "finally")), TextScalar):
+            self._refer("step", last)
         self._render(find(root, ("metadata", "labels")), "", bindings.STARTING)
         self._render(child_of(spec, "result"), "", bindings.RESULT)
         self._render(find(spec, ("policy", "concurrency", "key")), "", bindings.STARTING)
@@ -165,10 +167,10 @@ class TextNames:
         self._render(find(step, ("spec", "policy", "admit")), name, bindings.ADMISSION)
         self._render(find(step, ("spec", "policy", "limit", "key")), name, bindings.LOOP)
         self._render(find(step, ("spec", "policy", "lifecycle", "timeout_s")), name, bindings.STARTED)
-        tool = step.get("tool")
-        if isinstance(tool, TextMapping):
-            self._task(tool, name)
-        self._entries(tool, name, 0)
+        for tool in (step.get("tool"), find(step, ("spec", "policy", "compensation", "tool"))):
+            if isinstance(tool, TextMapping):
+                self._task(tool, name)
+            self._entries(tool, name, 0)
         for arc in items_of(find(step, ("next", "arcs"))):
             target = child_of(arc, "step")
             if isinstance(target, TextScalar):
