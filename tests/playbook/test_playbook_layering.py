@@ -120,6 +120,12 @@ def test_a_bare_timeout_is_its_total_before_it_is_merged() -> None:
     assert task.timeouts == Timeouts(total=30.0, connect=3.0, read=1.0)
 
 
+@pytest.mark.parametrize("written", ["1", '"{{ workload.t }}"'])
+def test_a_part_that_a_timeout_does_not_have_is_unknown(written: str) -> None:
+    [problem] = checked(task=f"{{ timeout: {{ foo: {written} }} }}").diagnostics
+    assert problem.code == "unknown_key"
+
+
 def test_more_values_than_the_limit_are_refused_by_its_name() -> None:
     values = ", ".join(f"k{number}: 1" for number in range(MAX_LAYERED_VALUES))
     [problem] = checked(step=f"{{ session: {{ {values} }} }}").diagnostics

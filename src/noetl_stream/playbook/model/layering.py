@@ -137,7 +137,9 @@ def split_timeouts(node: Node | None) -> tuple[Node | None, Mapping | None]:
         return node, None
     parts = node.values if isinstance(node, Mapping) else {"total": node}
     rendered: dict[str, Node] = {
-        name: part for name, part in parts.items() if isinstance(part, Scalar) and holds_template(part)
+        name: part
+        for name, part in parts.items()
+        if name in TaskTimeoutParts.model_fields and isinstance(part, Scalar) and holds_template(part)
     }
     if not rendered:
         return node, None
