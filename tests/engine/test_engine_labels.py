@@ -111,6 +111,13 @@ def test_a_label_that_a_rule_sets_to_null_is_gone() -> None:
     assert scenario.terms == {"label:team=shop"}
 
 
+def test_a_rule_of_a_compensation_may_set_labels_too() -> None:
+    rules = "rules: [ { else: { then: { do: continue, set_label: { refund: done } } } } ]"
+    undo = f"compensation: {{ tool: {{ kind: noop, spec: {{ policy: {{ {rules} }} }} }} }}"
+    scenario = Begun("{}", step=f"tool: {{ kind: noop }}, spec: {{ policy: {{ {undo} }} }}")
+    assert scenario.plan.set_labels == {"refund"}
+
+
 @pytest.mark.parametrize(("state", "says"), [(["packed"], "must be a text"), ("x" * 181, "has 181 characters")])
 def test_a_task_fails_whose_rule_sets_what_is_no_label(state: Any, says: str) -> None:
     scenario = Begun("{}", {"states": [state]}, SETS)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from playbook_building import checked, codes, workflow
 
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.drawing import graph_of
+from noetl_testkit.scenario.scenario import installed_kinds
 
 FINALLY = "executor: { spec: { policy: { finally: last } } }\n"
 UNDOABLE = "spec: { policy: { compensation: { tool: { kind: noop } } } }"
@@ -60,6 +62,12 @@ def test_a_compensation_without_anything_to_undo_has_no_effect() -> None:
 
 def test_the_end_can_be_read_in_the_step_of_finally_alone() -> None:
     assert codes(workflow(steps('step: start, tool: { kind: noop, args: { a: "{{ execution.status }}" } }'))) != []
+    attempts = "{ do: retry, attempts: \"{{ 2 if execution.status == 'failed' else 1 }}\" }"
+    rules = (
+        f"spec: {{ policy: {{ rules: [ {{ when: \"{{{{ outcome.status == 'error' }}}}\", then: {attempts} }} ] }} }}"
+    )
+    bounded = f"step: last, tool: {{ kind: noop, {rules} }}"
+    assert codes(workflow(steps(START, bounded), FINALLY)) == []
     last = 'step: last, tool: { kind: noop, args: { a: "{{ execution.state }}" } }'
     assert codes(workflow(steps(START, last), FINALLY)) == ["unknown_name"]
 
@@ -93,6 +101,12 @@ def test_a_compensation_that_reads_what_may_not_be_there_is_warned_of(read: str,
 def test_a_compensation_that_may_have_its_effect_twice_is_warned_of(tool: str, warned: list[str]) -> None:
     undone = f"spec: {{ policy: {{ compensation: {{ tool: {{ {tool} }} }} }} }}"
     assert codes(workflow(steps(f"{START}, {undone}"))) == warned
+
+
+def test_a_function_has_its_key_with_its_context() -> None:
+    undone = "spec: { policy: { compensation: { tool: { kind: python, function: 'shop.orders:refund' } } } }"
+    found = check(workflow(steps(f"{START}, {undone}")), installed_kinds())
+    assert "not_idempotent" not in [one.code for one in found.diagnostics]
 
 
 def test_a_drawing_says_what_undoes_a_step_and_what_runs_at_every_end() -> None:

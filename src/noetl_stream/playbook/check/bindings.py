@@ -152,7 +152,7 @@ class Declarations:
         in_pipeline = self._own_names(step, _iter_names(step, None)) if step else {}
         here = {space: bound for space, bound in own.items() if space in namespaces}
         bindings, shadowed, unambiguous = _bind(self._common | here, here.values())
-        is_last = step is not None and step.name == self._finally_step and namespaces in (INPUTS, POLICY, SUGAR)
+        is_last = step is not None and step.name == self._finally_step and namespaces in (INPUTS, POLICY, SUGAR, BOUNDS)
         for name in _WORDS:
             path = bindings.get(name) or self._bindings.get(name)
             if path is not None:

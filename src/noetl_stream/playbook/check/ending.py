@@ -82,9 +82,12 @@ def _minds_absence(compensation: StepDraft, other: str) -> bool:
 
 
 def _warn_of_repetition(task: TaskDraft, problems: Problems) -> None:
-    """Warns of a task that does not read its idempotency key: after a crash it may run again."""
+    """Warns of a task that does not read its idempotency key: after a crash it may run again. A function gets it with
+    its context, and is not read here.
+    """
     kind = task.kind.kind if task.kind is not None else ""
-    key = KEY_READ_AS.get(kind)
+    has_function = "function" in {*task.inputs.values, *task.verbatim}
+    key = None if has_function else KEY_READ_AS.get(kind)
     written = [*texts_of(task.inputs), *(found for node in task.verbatim.values() for found in texts_of(node))]
     if key is not None and not any("idempotency" in text.lower() for _, text in written):
         message = f"`{task.name}` undoes something, and may run twice after a crash: it does not read `{key}`"

@@ -96,7 +96,11 @@ class Lowering(msgspec.Struct, frozen=True):
             labels=MappingProxyType(document.labels),
             label_templates=MappingProxyType(self._labels()),
             set_labels=frozenset(
-                key.name for step in steps for rule in step.rules for key, _ in rule.writes.get("label", ())
+                key.name
+                for step in steps
+                for one in step.pipelines
+                for rule in one.rules
+                for key, _ in rule.writes.get("label", ())
             ),
             priority=document.priority,
             concurrency=self._limit(document.concurrency, bindings.STARTING, None),
