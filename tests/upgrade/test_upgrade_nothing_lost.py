@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from random_legacy import draw, written
 from ruamel.yaml import YAML
-from upgrade_pairs import LEGACY, dumped, pairs, upgraded
+from upgrade_pairs import LEGACY, dumped, pairs, upgraded, whole
 
 from effort import in_gate
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
@@ -84,3 +84,13 @@ def test_without_a_rule_its_form_stays(rule: Any, monkeypatch: pytest.MonkeyPatc
     whole = [upgraded(before) for before in own]
     monkeypatch.setattr(upgrade, "RULES", tuple(one for one in RULES if one is not rule))
     assert [upgraded(before) for before in own] != whole
+
+
+@pytest.mark.parametrize(
+    "secret", ["{ sas: zzsecret }", "[ { token: zzsecret } ]", "[ zzsecret ]", "{ key: { k: zzsecret } }"]
+)
+@pytest.mark.parametrize("kind", ["python", "duckdb"])
+def test_what_may_be_a_secret_is_shown_in_no_note(kind: str, secret: str) -> None:
+    """Notes stand in the file and on the terminal."""
+    found = upgraded(whole(f"- step: start\n  tool: {{ kind: {kind}, auth: {secret}, command: select 1 as n }}\n"))
+    assert "zzsecret" not in "".join(note.message for note in found.notes)

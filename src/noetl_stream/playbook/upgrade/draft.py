@@ -178,18 +178,15 @@ class Draft(msgspec.Struct):
     def drop(self, container: CommentedMap, key: str, why: str, heir: tuple[Any, Key] | None = None) -> None:
         """Removes an entry that has no place here. A note shows it, of secrets the keys alone, and says why."""
         value = container[key]
-        text = (
-            ", ".join(map(str, value))
-            if self.rule in SECRET_RULES and isinstance(value, CommentedMap)
-            else shown(value)
-        )
-        self.note_assumption((container, key), f"`{key}: {text}` is dropped: {why}")
+        keys = ", ".join(map(str, value)) if isinstance(value, CommentedMap) else ""
+        text = keys if self.rule in SECRET_RULES else shown(value)
+        self.note_assumption((container, key), f"`{f'{key}: {text}' if text else key}` is dropped: {why}")
         self.remove(container, key, heir)
 
     def rewrite_entry(self, holder: CommentedMap, key: str, change: Rewrite) -> int:
         """Rewrites the paths in all templates of an entry. Returns how many texts changed."""
         value = holder.get(key)
-        if key == "code" and kind_of(holder) == "python":
+        if is_python_code(holder, key):
             return 0
         if not has_template(value):
             return self.rewrite(value, change)

@@ -213,7 +213,7 @@ def python_auth(draft: Draft) -> None:
             if not task[key]:
                 draft.remove(task, key, heir=(task, "kind"), note=f"empty `{key}` of kind `python`")
                 continue
-            named = _names_in(task[key]) or shown(task[key])
+            named = _names_in(task[key]) or "its values"
             use = 'hand over what the code needs, as args: { secret: "{{ keychain.<name> }}" }'
             draft.decide(task, "kind", f"python has no `{key}` ({named}): {use}")
             draft.note_change((task, key), f"kind `python` has no `{key}`")
@@ -221,10 +221,12 @@ def python_auth(draft: Draft) -> None:
 
 
 def _names_in(value: Any) -> str:
-    """The credentials that an `auth` names."""
+    """The keys of an `auth`, and the credentials that it names; every other value may be a secret."""
+    if isinstance(value, CommentedSeq):
+        return ", ".join(filter(None, map(_names_in, value)))
     if isinstance(value, CommentedMap):
-        texts = [shown(inner) if key in _OPEN else _names_in(inner) for key, inner in value.items()]
-        return ", ".join(f"{key} {text}".rstrip() for key, text in zip(value, texts, strict=True))
+        named = {key: inner if key in _OPEN and isinstance(inner, str) else "" for key, inner in value.items()}
+        return ", ".join(f"{key} {shown(named[key]) or _names_in(inner)}".rstrip() for key, inner in value.items())
     return ""
 
 
@@ -265,7 +267,7 @@ def duckdb_auth(draft: Draft) -> None:
                 section(task, "attach", at=line)[alias] = to_ruamel({"auth": name, "tables": tables}, line)
                 draft.note_change((task, key), "a Postgres database is read by `attach`, which copies its tables")
             else:
-                left.append(f"{alias or 'auth'} ({_names_in(one) or shown(one)})")
+                left.append(f"{alias or 'auth'} ({_names_in(one) or 'its values'})")
         draft.note_change((task, key), "`auth` of kind `duckdb`")
         draft.remove(task, key, heir=(task, "kind"))
         if left:
