@@ -205,8 +205,8 @@ class Draft(msgspec.Struct):
             return 0
         for key in list(value) if isinstance(value, CommentedMap) else range(len(value)):
             inner = value[key]
-            if key == "code" and kind_of(value) == "python":
-                continue  # it is not a template
+            if is_python_code(value, key):
+                continue
             if isinstance(inner, str) and has_template(inner) and (in_blocks or "{%" not in inner):
                 text = rewrite_text(inner, change)
                 if text != inner:
@@ -304,6 +304,11 @@ def kind_of(task: Any) -> str:
     """The kind of a task; empty if it has none."""
     kind = value_at(task, "kind")
     return kind if isinstance(kind, str) else ""
+
+
+def is_python_code(holder: Any, key: Key) -> bool:
+    """Whether an entry is the code of a python task, which is no template. Its kind may still have an older name."""
+    return key == "code" and "python" in [value_at(holder, word) for word in ("kind", "type", "tool")]
 
 
 def value_at(node: Any, *path: str) -> Any:

@@ -15,6 +15,7 @@ from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression
 from noetl_stream.playbook.upgrade.rules.reads import (
     SQL,
     declared_names,
+    each_result,
     kind_of_result,
     last_statements,
     may_return_result,
@@ -90,8 +91,8 @@ def whole_results(draft: Draft) -> None:
 
     def change(path: Path) -> Replaced:
         at = 2 if path[0] == "steps" else 1
-        name = str(path[at - 1]) if len(path) > at and path[at] == "result" else ""
-        is_name = own.get(name) is False and (at == 2 or name not in shadowing)
+        is_read = path[at : at + 1] == ("result",)
+        is_name = is_read and own.get(str(path[at - 1])) is False and (at == 2 or path[0] not in shadowing)
         return (at + 1, path_text(path[:at])) if is_name or path[:2] == ("_prev", "result") else None
 
     for key in ("workflow", "executor"):
@@ -101,22 +102,11 @@ def whole_results(draft: Draft) -> None:
 
 def http_status(draft: Draft) -> None:
     """Rewrites `x.status_code` of an http result as `x.status`."""
-    steps = {str(step.get("step")) for step in draft.steps() if kind_of_result(step) == "http"}
-    for step in draft.steps():
-        names = steps | {str(task.get("name")) for task in tasks_of(step.get("tool")) if kind_of(task) == "http"}
 
-        def change(path: Path, names: set[str] = names) -> Replaced:
-            at = next((at for at in range(1, len(path)) if path[at] == "status_code"), 0)
-            is_result = (
-                path[:2] == ("event", "result") or path[at - 1] in names or path[at - 2 : at - 1] == ("results",)
-            )
-            if at == 0 or at > 4 or not is_result:
-                return None
-            return at + 1, ".".join((*map(str, path[:at]), "status"))
+    def rewrite(path: Path, start: int) -> Replaced:
+        return (start + 1, f"{path_text(path[:start])}.status") if path[start] == "status_code" else None
 
-        for key in list(step):
-            if draft.rewrite(step[key], change):
-                draft.note_change((step, key), "`status_code` of a response is `status`")
+    each_result(draft, frozenset(["http"]), rewrite, "`status_code` of a response is `status`")
 
 
 def python_reads(draft: Draft) -> None:

@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, arcs_of, kind_of, mapping_at, quote_like, tasks_of, value_at
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    arcs_of,
+    is_python_code,
+    kind_of,
+    mapping_at,
+    quote_like,
+    tasks_of,
+    value_at,
+)
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
@@ -183,6 +192,8 @@ def each_expression(node: Any, change: Callable[[str], str]) -> int:
     """Changes the code of each template in a collection. Returns how many texts changed."""
     changes = 0
     for key, value in list(node.items()) if isinstance(node, CommentedMap) else enumerate(list(node)):
+        if is_python_code(node, key):
+            continue
         if isinstance(value, str) and has_template(value):
             text = with_code(value, change)
             if text != value:
@@ -266,7 +277,7 @@ def sql_results(draft: Draft) -> None:
         is_row = any(isinstance(following, int) for following in path[at + 1 : at + 2])
         return at + 1, path_text(path[:start]) + (".rows" if is_row else "")
 
-    _each_result(draft, SQL, rewrite, "the result of SQL is `{rows, row_count, columns, statements}`")
+    each_result(draft, SQL, rewrite, "the result of SQL is `{rows, row_count, columns, statements}`")
     for step in draft.steps():
         for key in list(step):
             if _reads_statement(step[key]):
@@ -311,7 +322,7 @@ def python_results(draft: Draft) -> None:
         is_older = answer == "no" or (answer == "maybe" and draft.was_older)
         return (start + 2, path_text(path[:start])) if keys == ("data", "result") and is_older else None
 
-    _each_result(draft, frozenset(["python"]), rewrite, "the result of python is what the code returns")
+    each_result(draft, frozenset(["python"]), rewrite, "the result of python is what the code returns")
 
 
 def parse_code(code: str) -> ast.Module | None:
@@ -370,17 +381,22 @@ def http_results(draft: Draft) -> None:
     def rewrite(path: Path, start: int) -> Replaced:
         return (start, f"{path_text(path[:start])}.data") if path[start] not in _HTTP_KEYS else None
 
-    _each_result(draft, frozenset(["http"]), rewrite, "the body of a response is `data` of the result")
+    each_result(draft, frozenset(["http"]), rewrite, "the body of a response is `data` of the result")
 
 
 Within = Callable[[Path, int], Replaced]
 """Rewrites a path, given the index of its first part within a result."""
 
 
-def _each_result(draft: Draft, kinds: frozenset[str], rewrite: Within, message: str) -> None:
+def each_result(draft: Draft, kinds: frozenset[str], rewrite: Within, message: str) -> None:
     """Rewrites reads of results of these kinds."""
     shadowing = declared_names(draft, results=False)
     steps = {str(step.get("step")): kind_of_result(step) for step in draft.steps()}
+    steps |= {
+        f"{step.get('step')}.results.{task.get('name')}": kind_of(task)
+        for step in draft.steps()
+        for task in tasks_of(step.get("tool"))
+    }
     places: list[tuple[CommentedMap, str, Rewrite]] = [
         (draft.root, key, _rewrite_within(rewrite, kinds, steps, {}, shadowing)) for key in ("executor", "workbook")
     ]
@@ -409,13 +425,18 @@ def _rewrite_within(
     """Rewrites paths into the results of steps, tasks, the step that ended and the task just run, by their kinds.
 
     Args:
+        steps: The kinds of steps by name, and of their tasks, as in ``load.results.fetch``.
         shadowing: Bare names that are not results.
     """
 
     def change(path: Path) -> Replaced:
         match path:
-            case ("steps", str(name), "results", str(), _, *_) if steps.get(name) in kinds:
-                return rewrite(path, 4)
+            case ("steps", str(name), "results", str(task), _, *_) if f"{name}.results.{task}" in steps:
+                return rewrite(path, 4) if steps[f"{name}.results.{task}"] in kinds else None
+            case (str(name), "results", str(task), _, *_) if (
+                name not in shadowing and f"{name}.results.{task}" in steps
+            ):
+                return rewrite(path, 3) if steps[f"{name}.results.{task}"] in kinds else None
             case ("steps", str(name), _, *_) if steps.get(name) in kinds:
                 return rewrite(path, 2)
             case ("results", str(name), _, *_) if tasks.get(name) in kinds:
