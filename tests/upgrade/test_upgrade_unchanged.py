@@ -25,7 +25,10 @@ PRESENT = [
 ]
 BROKEN = sorted((TESTS / "playbook" / "broken").glob("*.yaml"))
 
-ODD = (None, True, 7, 1.5, "", "text", "{{ a.b }}", "{{ (", [], {}, [1], {"a": 1}, [[{"kind": "noop"}]], {"kind": []})
+ODD = (
+    *(None, True, 7, 1.5, "", "text", "{{ a.b }}", "{{ (", [], {}, [1], {"a": 1}, {1: 2, "a*(": [1]}, ["a", "b"]),
+    *([[{"kind": "noop"}]], {"kind": []}),
+)
 
 
 @pytest.mark.parametrize("path", PRESENT, ids=lambda path: path.stem)
@@ -108,19 +111,23 @@ def test_an_older_form_that_stays_is_named_at_its_place(path: Path) -> None:
     assert upgraded(found.text).text == found.text
 
 
-def _spoil(node: Any, random: Random) -> None:
-    """Puts something odd somewhere into a collection."""
-    key = random.choice(list(node) if isinstance(node, dict) else range(len(node)))
-    inner = node[key]
-    if isinstance(inner, dict | list) and inner and random.random() < 0.8:
-        _spoil(inner, random)
-    else:
-        node[key] = random.choice(ODD)
+def _places(node: Any) -> list[tuple[Any, Any]]:
+    """All places in a collection, as container and key."""
+    keys = list(node.items() if isinstance(node, dict) else enumerate(node)) if isinstance(node, dict | list) else []
+    return [(node, key) for key, _ in keys] + [place for _, inner in keys for place in _places(inner)]
 
 
-@pytest.mark.parametrize("seed", range(5))
+def _spoil(tree: Any, random: Random) -> None:
+    """Puts something odd somewhere into a playbook, or an alias of another place of it."""
+    places = _places(tree)
+    (container, key), (other, name) = random.choice(places), random.choice(places)
+    is_around = any(inner is container for inner, _ in _places(other[name])) or other[name] is container
+    container[key] = random.choice(ODD) if is_around or random.random() < 0.7 else other[name]
+
+
+@pytest.mark.parametrize("seed", in_gate(list(range(100)), one_of=10))
 def test_whatever_stands_in_a_playbook_it_is_upgraded_or_refused(seed: int) -> None:
-    """Values of the wrong kind at any place are left to `check`; none is a traceback."""
+    """Values of the wrong kind and aliases at any place are left to `check`; none is a traceback."""
     random = Random(f"odd {seed}")
     texts = [*(path.read_text(encoding="utf-8") for path in LEGACY), *(pair.before for pair in pairs())]
     for text in random.sample(texts, 20):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from difflib import SequenceMatcher
 from typing import Any, Final
 
@@ -277,9 +278,20 @@ class RoundTrip(msgspec.Struct, frozen=True):
 def open_playbook(text: str, tree: Node) -> RoundTrip:
     """Opens the playbook of ``text``, which has been read as ``tree`` without problems."""
     root = _yaml(FileLayout()).load(text)
+    _spell_out(root, set())
     layout = _layout_of(text, root)
     comments = read_comments(text, tree, root)
     return RoundTrip(text, root, comments, layout, _dump(root, comments, layout))
+
+
+def _spell_out(node: Any, seen: set[int]) -> None:
+    """Gives each alias a copy of its own: a rule changes one place at a time."""
+    seen.add(id(node))
+    for key, inner in list(node.items() if isinstance(node, CommentedMap) else enumerate(node)):
+        if isinstance(inner, CommentedMap | CommentedSeq):
+            if id(inner) in seen:
+                node[key] = inner = deepcopy(inner)
+            _spell_out(inner, seen)
 
 
 class _SpacedEmitter(Emitter):

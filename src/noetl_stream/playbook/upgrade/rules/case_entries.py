@@ -75,7 +75,11 @@ class Entry(msgspec.Struct, frozen=True):
                 odd = [key for key in value if key not in known] if isinstance(value, CommentedMap) else []
                 if odd:
                     return f"`{word}` has no `{odd[0]}: {shown(value[odd[0]])}`"
-        modes = [value.get("mode", "append") for value in self.all_of("collect") if isinstance(value, CommentedMap)]
+        if not all(isinstance(value, CommentedMap) for value in self.all_of("collect")):
+            return "`collect` is a mapping: { from: …, into: … }"
+        if [] in self.all_of("next"):
+            return "`next: []` ends the branch: leave the entry out, and exclude its condition in those after it"
+        modes = [value.get("mode", "append") for value in self.all_of("collect")]
         if any(mode not in _MODES for mode in modes):
             return f"`collect` with mode {shown(modes)}: write the value in `set_ctx` or `set_iter` of a rule"
         if any(

@@ -146,7 +146,7 @@ class _Lowering(msgspec.Struct):
     def _find_scopes(self) -> None:
         names = {str(value.get("into")) for entry in self.entries for value in entry.all_of("collect")}
         for values in self._sets(self.entries):
-            names |= set(values)
+            names |= set(map(str, values))
         others = [step for step in self.draft.steps() if step is not self.step]
         for name in sorted(names):
             is_read = any(_reads(other, name) for other in others) and not _passes(self.entries, name)

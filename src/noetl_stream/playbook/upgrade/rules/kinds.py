@@ -183,6 +183,9 @@ def python_libs(draft: Draft) -> None:
         if None in named:
             draft.decide(task, "libs", "write each library as name: module")
             continue
+        if len(named) < len(libs):
+            draft.decide(task, "libs", "two libraries have one name: write each as name: module")
+            continue
         draft.note_change((task, "libs"), "`libs` is a mapping of name to module")
         task["libs"] = to_ruamel(named, line_of(task, "libs"))
         if not named:
@@ -346,7 +349,9 @@ def _asserted(given: Any) -> tuple[list[str] | None, list[str]]:
         return (None if None in found else [one for one in found if one]), []
     if not isinstance(given, CommentedMap) or set(given) - {"expects", "returns"}:
         return None, []
-    names = {key: given.get(key) or [] for key in ("expects", "returns")}
+    names = {key: given.get(key) or CommentedSeq() for key in ("expects", "returns")}
+    if not all(isinstance(listed, CommentedSeq) for listed in names.values()):
+        return None, []
     if not all(isinstance(name, str) and name.isidentifier() for listed in names.values() for name in listed):
         return None, []
     return [f"outcome.result.{name} is defined" for name in names["returns"]], list(names["expects"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from itertools import chain, count
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -174,6 +175,8 @@ def no_match(draft: Draft) -> None:
         word = spec["on_no_match"]
         if word is None or str(word).lower() in _ENDS:
             draft.remove(spec, "on_no_match", heir=(step, "next"), note="a branch ends where no arc fires")
+        elif not isinstance(step["next"].get("arcs"), CommentedSeq):
+            draft.decide(spec, "on_no_match", f"`{word}` where no arc fires: write the arcs as a list")
         elif str(word).lower() in ("fail", "error") and spec.get("mode", "exclusive") == "exclusive":
             draft.remove(
                 spec, "on_no_match", heir=(step, "next"), note="where no arc fires, a last arc leads to a failure"
@@ -189,7 +192,9 @@ def no_match(draft: Draft) -> None:
 
 
 def _lead_to_failure(draft: Draft, step: CommentedMap) -> None:
-    name, line = f"{step.get('step')}_no_match", line_of(step, "next")
+    first, line = f"{step.get('step')}_no_match", line_of(step, "next")
+    taken = {str(one.get("step")) for one in draft.steps()}
+    name = next(free for free in chain([first], (f"{first}_{number}" for number in count(2))) if free not in taken)
     step["next"]["arcs"].append(to_ruamel({"step": name}, line))
     policy = {"rules": [{"else": {"then": {"do": "fail"}}}]}
     task = to_ruamel({"kind": "noop", "spec": {"policy": policy}}, line, block=True)
@@ -289,7 +294,7 @@ def _accumulate(
     draft: Draft, step: CommentedMap, holder: CommentedMap, task: CommentedMap, word: str, names: set[str]
 ) -> None:
     given, line = holder[word]["accumulate"], line_of(holder[word], "accumulate")
-    options = given if isinstance(given, CommentedMap) else {}
+    options = given if isinstance(given, CommentedMap) else {"enabled": given is not False}
     strategy, merged = str(options.get("strategy", "append")), str(options.get("merge_path", "$"))
     unknown = set(options) - {"enabled", "strategy", "merge_path", "manifest_as"}
     name = str(options.get("manifest_as", "accumulated"))
@@ -302,7 +307,8 @@ def _accumulate(
     source = path_text(("outcome", "result", *body, *parts))
     so_far = f"(ctx.{key} | default([]))"
     values = {"append": f"{so_far} + [{source}]", "concat": f"{so_far} + {source}", "replace": source}
-    is_plain = strategy in values and not unknown and name.isidentifier() and _PLAIN_PATH.match(merged)
+    is_known = given in (None, True) or isinstance(given, CommentedMap)
+    is_plain = is_known and strategy in values and not unknown and name.isidentifier() and _PLAIN_PATH.match(merged)
     if not is_plain or "loop" in step:
         draft.decide(
             holder,
@@ -342,7 +348,7 @@ def state_from_outside(draft: Draft) -> None:
             when = str(arc.get("when", ""))
             read = {path[1] for path in paths_in(when) if path[0] == "ctx" and len(path) > 1} - written
             for key in sorted(map(str, read)):
-                if not re.search(rf"ctx\.{key}\b\s*(?:\|\s*default|is\s+(?:not\s+)?defined)", when):
+                if not re.search(rf"ctx\.{re.escape(key)}\b\s*(?:\|\s*default|is\s+(?:not\s+)?defined)", when):
                     message = f"nothing here sets `ctx.{key}`: if somebody else does, let the branch wait for it"
                     draft.note_assumption(
                         (arc, "when"), f"{message}, with next: {{ spec: {{ wait: {{ timeout_s: 86400 }} }} }}"

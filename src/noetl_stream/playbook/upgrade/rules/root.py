@@ -119,6 +119,8 @@ def keychain_mapping(draft: Draft) -> None:
     for name, entry in keychain.items():
         if not isinstance(entry, CommentedMap):
             named = {"credential": entry} if isinstance(entry, str) else {}
+            if not isinstance(entry, str | None):
+                draft.note_assumption((keychain, name), f"`{name}` is a stored credential: what it held is dropped")
             entry = to_ruamel({"kind": "credential", **named}, line_of(keychain, name))
         entry.insert(0, "name", name)
         entries.append(entry)

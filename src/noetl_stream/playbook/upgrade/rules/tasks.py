@@ -115,10 +115,10 @@ def sink_task(sink: Any, name: str, line: int) -> CommentedMap | None:
     if isinstance(storage, CommentedMap):
         given = {**storage, **given}
     kind = given.pop("kind", None) or given.pop("type", None) or (storage if isinstance(storage, str) else None)
-    if kind is None or kind in _NOWHERE:
+    if not isinstance(kind, str) or kind in _NOWHERE:
         return None
     if kind in SQL:
-        return _sql_sink(str(kind), given, name, line)
+        return _sql_sink(kind, given, name, line)
     return to_ruamel({"name": name, "kind": kind, **given}, line, block=True)  # type: ignore[no-any-return]
 
 
@@ -129,8 +129,9 @@ def _sql_sink(kind: str, given: dict[str, Any], name: str, line: int) -> Comment
     if statement is None:
         given = {key: value for key, value in given.items() if key not in ("table", "mode")}
         unique = _columns(given.pop("key", None)) if mode == "upsert" and kind == "postgres" else []
-        is_known = mode in (None, "append", "insert") or (unique and set(unique) <= set(params or ()))
-        if not isinstance(params, CommentedMap) or not table or not is_known:
+        if not isinstance(params, CommentedMap) or not table:
+            return None
+        if mode not in (None, "append", "insert") and not (unique and set(unique) <= set(params)):
             return None
         if not all(_NAME.match(str(name)) for name in (*params, *str(table).split("."))):
             return None
