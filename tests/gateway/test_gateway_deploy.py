@@ -254,6 +254,19 @@ async def test_prune_removes_what_the_project_has_registered_and_nothing_else(pr
     assert await project.deploy(prune=True) == [("unchanged", "team/kept")]
 
 
+async def test_of_two_deployments_at_the_same_time_one_is_told_to_repeat(project: Folder) -> None:
+    project.has({"playbooks/a.yaml": playbook("team/a")})
+    await project.compared()
+    slower = project.last
+    project.has({"playbooks/b.yaml": playbook("team/b")})
+    await project.deploy()
+    with pytest.raises(UsageError, match="another deployment of team/flows is under way"):
+        await slower.carry_out(prune=False)
+    assert sorted(await project.registered()) == ["team/b", "team/flows/project"]
+    project.has({"playbooks/a.yaml": playbook("team/a")})
+    assert await project.deploy(prune=True) == [("added", "team/a"), ("pruned", "team/b")]
+
+
 async def test_what_another_project_has_is_left_to_it(direct: Folder) -> None:
     moved, first = {"playbooks/moved.yaml": playbook("team/moved")}, {"playbooks/a.yaml": playbook("team/a")}
     direct.has({**first, **moved}, "team/one")

@@ -3,7 +3,8 @@
 
 The record is a schema at ``NAME/project`` that only its own list matches, so that every server keeps it, each version
 is a deployment, and tokens see it where they see the project. It is written before anything else: a deployment that
-breaks off has registered nothing that the record lacks.
+breaks off has registered nothing that the record lacks. Its version is the number of its revision, and the catalog
+takes a version once: of two deployments at the same time one is refused.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ class Record(msgspec.Struct, frozen=True):
     project: str
     registered: dict[str, RecordedDocument]
 
-    def source(self) -> bytes:
-        """The document that is registered."""
+    def source(self, revision: int) -> bytes:
+        """The document that is registered as this revision."""
         about = f"What `noetl-stream deploy` has registered of the project {self.project}"
-        metadata = {"name": f"{self.project} as deployed", "path": record_path(self.project), "labels": LABELS}
+        metadata = {"name": f"{self.project} as deployed", "path": record_path(self.project), "version": str(revision)}
         document = {
             "apiVersion": "noetl.io/v2",
             "kind": SCHEMA,
-            "metadata": {**metadata, "description": about},
+            "metadata": {**metadata, "labels": LABELS, "description": about},
             "spec": {"const": msgspec.to_builtins(self)},
         }
         return msgspec.json.format(msgspec.json.encode(document), indent=1)
@@ -91,12 +92,13 @@ def record_path(name: str) -> str:
     return f"{name}/project"
 
 
-async def _record_at(session: Session, path: str) -> Record | None:
+async def _record_at(session: Session, path: str) -> tuple[Record | None, int]:
+    """The record at a path and its revision; 0 if there is none."""
     try:
         found = await session.operations.playbooks.get(path, None)
-        return msgspec.json.decode(found.source, type=_RecordDocument).spec.const
+        return msgspec.json.decode(found.source, type=_RecordDocument).spec.const, found.revision
     except NotFound:
-        return None
+        return None, 0
     except msgspec.MsgspecError:
         hint = f"see `noetl-stream playbook show {path}`, and choose another `name` for the project, or delete that"
         raise UsageError(f"{path} is not the record of a project, and has its place", hint=hint) from None
@@ -105,8 +107,8 @@ async def _record_at(session: Session, path: str) -> Record | None:
 class Deployment:
     """What deploying a project changes. ``items`` say how far it is."""
 
-    def __init__(self, session: Session, record: Record, documents: Sequence[ProjectDocument]) -> None:
-        self._session, self._record = session, record
+    def __init__(self, session: Session, record: Record, revision: int, documents: Sequence[ProjectDocument]) -> None:
+        self._session, self._record, self._revision = session, record, revision
         self._documents = {one.path: one for one in documents}
         self._forgotten: set[str] = set()
         self._latest: dict[str, PlaybookDocument] = {}
@@ -167,7 +169,7 @@ class Deployment:
         playbooks = self._session.operations.playbooks
         found = await collect(lambda size, cursor: playbooks.page("", LABELS, size, cursor, kinds=[SCHEMA]))
         records = [await _record_at(self._session, one.path) for one in found if one.path.endswith(record_path(""))]
-        others = [one for one in records if one is not None and one.project != self._record.project]
+        others = [one for one, _ in records if one is not None and one.project != self._record.project]
         return {path: one.project for one in others for path in one.registered}
 
     def _leave(
@@ -231,7 +233,13 @@ class Deployment:
     async def _keep(self, registered: dict[str, RecordedDocument]) -> None:
         if registered != self._record.registered:
             self._record = replace(self._record, registered=registered)
-            await self._register(self._record.source(), record_path(self._record.project))
+            path, source = record_path(self._record.project), self._record.source(self._revision + 1)
+            try:
+                entry = await self._session.operations.playbooks.register(source, path, self._session.by)
+            except Conflict:
+                hint = "repeat the command: it compares with what is registered now"
+                raise UsageError(f"another deployment of {self._record.project} is under way", hint=hint) from None
+            self._revision = entry.revision
 
     async def _register(self, source: bytes, name: str) -> PlaybookDocument:
         try:
@@ -263,8 +271,8 @@ async def compared(
         raise Forbidden(f"this token does not cover {path}, the record of the project", hint=hint)
     hint = "give the document another path, or the project another name"
     refuse(FileRefusal(one.name, f"{path} is the record of the project", hint) for one in documents if one.path == path)
-    record = await _record_at(session, path) or Record(name, {})
-    deployment = Deployment(session, record, documents)
+    record, revision = await _record_at(session, path)
+    deployment = Deployment(session, record or Record(name, {}), revision, documents)
     await deployment.compare(caller, prune=prune)
     return deployment
 
