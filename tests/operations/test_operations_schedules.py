@@ -8,6 +8,8 @@ import pytest
 from operations_stage import OperationsStage
 
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
+from noetl_stream.operations.playbooks import entry_of
+from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.stores.identities import StoredToken
 from noetl_testkit.simulation.work import playbook, work
 
@@ -137,6 +139,20 @@ async def test_a_schedule_is_deleted_with_all_versions_of_its_document(stage: Op
             await gone
     await stage.playbooks.register(schedule(), "file.yaml", OPERATOR)
     assert (await stage.schedules.get(PATH)).occurrences == 0
+
+
+async def test_a_document_whose_registration_broke_off_is_deleted_as_a_schedule(stage: OperationsStage) -> None:
+    text = schedule().decode()
+    document = check_document(text, {}).document
+    assert document is not None
+    await stage.catalog.register(entry_of(text, document, registered_ms=1, registered_by=ADA), text)
+    with pytest.raises(NotFound):
+        await stage.schedules.get(PATH)
+    await stage.schedules.delete(PATH, OPERATOR)
+    with pytest.raises(NotFound):
+        await stage.playbooks.get(PATH, None)
+    with pytest.raises(NotFound):
+        await stage.schedules.delete(PATH, OPERATOR)
 
 
 async def test_only_paths_of_schedules_are_paths_of_schedules(stage: OperationsStage) -> None:

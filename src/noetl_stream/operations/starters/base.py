@@ -118,7 +118,13 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
         return self.entry_pages([self.entry(one) for one in rows], following)
 
     async def delete(self, path: str, by: str, reason: str = "") -> None:
-        await self._ask(self.deletes(self._request_id(), path, by, reason))
+        try:
+            await self._ask(self.deletes(self._request_id(), path, by, reason))
+        except NotFound:
+            # A registration or a deletion that broke off has left the document without a starter.
+            entry = await self._catalog.resolve(path, None)
+            if entry is None or entry.kind != self.kind:
+                raise
         await self._catalog.delete(path, None)
 
     async def _ask(self, fact: RequestedFact) -> dict[str, Any]:
