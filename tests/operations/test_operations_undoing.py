@@ -60,6 +60,9 @@ async def test_an_order_that_is_cancelled_is_refunded_and_released(stage: Operat
     found = await ended(stage, order)
     assert (found.status, found.warnings) == ("cancelled", [])
     assert ran(stage) == ["reserve", "charge", "charge__compensation", "reserve__compensation"]
+    assert found.undoes == ["reserve", "pay"]
+    happened = {one.step: one.status for one in (await stage.views.graph(order)).steps}
+    assert happened == {"reserve": "done", "pay": "done", "ship": "cancelled", "reserve__compensation": "done"}
     called, undoing = (await stage.views.calls(order, 10, None)).items
     assert (called.status, undoing.execution_id) == ("completed", undoing_of(called.execution_id))
     found = await stage.executions.get(undoing.execution_id)

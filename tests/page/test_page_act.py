@@ -57,11 +57,25 @@ workflow:
   - {step: order, tool: {kind: noop, args: {amount: "{{ ctx.order.amount }}"}}}
 """
 
+ORDER: Final = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: order, path: tests/page/order}
+executor: {spec: {policy: {compensation: {}, finally: note}}}
+workflow:
+  - step: charge
+    tool: {kind: noop, args: {paid: 40}}
+    spec: {policy: {compensation: {tool: {kind: wait, signal: refunded, timeout_s: 600}}}}
+    next: {arcs: [{step: ship}]}
+  - {step: ship, tool: {kind: noop, args: {at: "{{ 1 // 0 }}"}}}
+  - {step: note, tool: {kind: noop}}
+"""
+
 
 @pytest.fixture(scope="module")
 def home(shared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("acts")
-    for name, text in (("bill", BILL), ("quote", QUOTE), ("inside", INSIDE)):
+    for name, text in (("bill", BILL), ("quote", QUOTE), ("inside", INSIDE), ("order", ORDER)):
         (folder / f"{name}.yaml").write_text(text)
         registered = noetl("playbook", "register", folder / f"{name}.yaml", "--home", shared_home)
         assert registered.returncode == 0, registered.stderr
@@ -273,6 +287,39 @@ async def test_the_lines_of_the_header_pause_resume_and_cancel(home: Path, tmp_p
         assert visit.complaints == []
 
 
+async def test_undoing_is_drawn_ended_at_once_with_a_reason_and_done_later(home: Path, tmp_path: Path) -> None:
+    execution_id = begun(home, "tests/page/order")
+    async with visiting() as visit:
+        page = visit.page
+        await open_execution(visit, home, execution_id)
+        await expect_status(visit, "compensating")
+        await page.get_by_role("button", name="charge: done, 1 run. Being undone").wait_for()
+        await page.get_by_role("button", name="note: has not run. Runs at every end").wait_for()
+        await page.get_by_role("link", name="Timeline").click()
+        await page.get_by_text("As a table").click()
+        timeline = page.get_by_role("table", name="Timeline")
+        await timeline.get_by_text("1 done. Being undone").wait_for()
+        await timeline.get_by_text("charge__compensation").first.wait_for()
+        await page.get_by_role("link", name="Steps").click()
+        await page.get_by_role("button", name="Cancel now").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="Cancel", exact=True).click()
+        await expect(dialog).to_be_visible()  # there is no reason yet
+        await dialog.get_by_label("Reason").fill("refunded by hand")
+        ran((await lines_of(dialog))[0], home, tmp_path)
+        await dialog.get_by_role("button", name="Close").click()
+        await expect_status(visit, "failed")
+        await page.get_by_role("button", name="charge: done, 1 run. Not undone: it was cancelled at once").wait_for()
+        await page.get_by_role("button", name="Compensate").click()
+        await dialog.get_by_text("What is left to undo of charge is undone").wait_for()
+        await dialog.get_by_role("button", name="Compensate", exact=True).click()
+        await page.get_by_text("Rerun of").wait_for()
+        printed(home, "execution", "signal", page.url.split("/")[-1], "refunded")
+        await expect_status(visit, "completed")
+        await page.get_by_role("button", name="charge: reused, 1 run. Undone").wait_for()
+        assert visit.complaints == []
+
+
 async def test_the_graph_says_what_tokens_wait_for_and_what_decided(home: Path) -> None:
     waits = begun(home, "tests/page/quote")
     ended = begun(home, "tests/page/quote")
@@ -334,5 +381,6 @@ async def test_a_viewer_is_offered_no_act(home: Path) -> None:
         await page.get_by_role("heading", name="Changes").wait_for()
         found += await page.locator("main button").all_inner_texts()
         acts = ("Pause", "Cancel", "Set", "Approve", "Reject", "Rerun", "Inject", "Send", "Retry", "Resume")
+        acts += ("Compensate",)
         assert [one for one in found if one.startswith(acts)] == []
         assert visit.complaints == []

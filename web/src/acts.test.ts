@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { asks, cliLine, curlLine, injects, patches, patchesInside, reruns, signals, starts } from './acts'
+import { asks, cancelsNow, cliLine, curlLine, injects, patches, patchesInside, reruns, signals, starts } from './acts'
 
 test('an act is a line of the shell too, quoted so that nothing in it is obeyed', () => {
   const act = signals('01', "rel'ease; rm -rf $HOME", { by: 'ada' })
@@ -20,6 +20,11 @@ test('a reason goes along', () => {
   expect(curlLine(patches('01', { a: 1 }), 'ü', 'http://h')).toBe(
     `curl -X PATCH http://h/api/v1/executions/01/ctx -H 'X-Reason: %C3%BC' -H 'Content-Type: application/json' -d '{"a":1}' -H "Authorization: Bearer $TOKEN"`,
   )
+})
+
+test('a cancel at once says so, with its reason', () => {
+  expect(cliLine(cancelsNow('01'), 'enough')).toBe('noetl-stream execution cancel 01 --now --reason enough')
+  expect(cancelsNow('01')).toMatchObject({ path: '/executions/01/cancel', body: { now: true } })
 })
 
 test('a text that is JSON stays a text on the command line', () => {

@@ -15,13 +15,16 @@ export interface Act {
   stdin?: string
 }
 
-export type Verb = 'pause' | 'resume' | 'cancel' | 'retry' | 'retry-now'
+export type Verb = 'pause' | 'resume' | 'cancel' | 'retry' | 'retry-now' | 'compensate'
 type Mapping = Record<string, unknown>
 
 const one = (id: string): string => `/executions/${segment(id)}`
 const verb = (name: string, id: string, ...more: string[]): string[] => ['noetl-stream', 'execution', name, id, ...more]
 
 export const asks = (id: string, name: Verb): Act => ({ method: 'POST', path: `${one(id)}/${name}`, cli: verb(name, id) })
+
+/** Ends an execution at once: nothing more is undone. */
+export const cancelsNow = (id: string): Act => ({ ...asks(id, 'cancel'), body: { now: true }, cli: verb('cancel', id, '--now') })
 
 export const signals = (id: string, name: string, payload: unknown): Act => ({
   method: 'POST',

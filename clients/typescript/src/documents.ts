@@ -548,6 +548,7 @@ export interface Execution {
   already?: boolean
   workload?: unknown
   compensations?: Compensation[]
+  undoes?: string[]
 }
 
 export interface ExecutionDiff {

@@ -1,4 +1,4 @@
-const DANGERS = ['Cancel', 'Delete', 'Discard', 'Revoke']
+const DANGERS = ['Cancel', 'Cancel now', 'Delete', 'Discard', 'Revoke']
 
 /** Whether what a verb does cannot be undone: its button is red. */
 export const isDanger = (verb: string): boolean => DANGERS.includes(verb)

@@ -638,7 +638,7 @@ class Execution(Document, frozen=True, kw_only=True):
     have them. `discarded` and `warnings` have the first 100 each, and are null where the journal is long and the
     execution has not ended. Without a start `priority` is the one asked for, and `workload` null. A large
     `workload` is `{"$large": …}`: the event `execution.started` has it. `already`: a start with a unique key
-    found it, and started nothing.
+    found it, and started nothing. `undoes` are the steps whose runs can be undone.
     """
 
     execution_id: str
@@ -677,6 +677,7 @@ class Execution(Document, frozen=True, kw_only=True):
     already: bool = False
     workload: Any = None
     compensations: list[Compensation] = field(default_factory=list)
+    undoes: list[str] = field(default_factory=list)
 
 
 class ExecutionDiff(Document, frozen=True, kw_only=True):
@@ -1594,9 +1595,9 @@ class StatisticsBucket(Document, frozen=True, kw_only=True):
 
 
 class StepActivity(Document, frozen=True, kw_only=True):
-    """What happened at a step. `status` is that of all its runs and tokens together; null if nothing has happened.
-    `places`: how many tokens are where now. `iterations`: of the outermost loops of all its runs; null without a
-    loop.
+    """What happened at a step or compensation. `status` is that of all its runs and tokens together; null if nothing
+    has happened. `places`: how many tokens are where now. `iterations`: of the outermost loops of all its runs;
+    null without a loop.
     """
 
     step: str

@@ -71,7 +71,7 @@ def _steps(index: ExecutionIndex, state: Execution, plan: Plan) -> list[StepActi
             iterations=RunCountsDocument(*iterations[step]) if step in iterations else None,
             places=dict(statuses.places.get(step, {})),
         )
-        for step in plan.steps
+        for step in (one.name for one in plan.every_step)
     ]
 
 

@@ -171,7 +171,7 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True, kw_only=True):
     ``…/why`` have them. ``discarded`` and ``warnings`` have the first 100 each, and are null where the journal is long
     and the execution has not ended. Without a start ``priority`` is the one asked for, and ``workload`` null. A large
     ``workload`` is ``{"$large": …}``: the event ``execution.started`` has it. ``already``: a start with a unique key
-    found it, and started nothing.
+    found it, and started nothing. ``undoes`` are the steps whose runs can be undone.
     """
 
     result: Any
@@ -192,6 +192,7 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True, kw_only=True):
     already: bool = False
     workload: Any = None
     compensations: list[CompensationDocument] = msgspec.field(default_factory=list)
+    undoes: list[str] = msgspec.field(default_factory=list)
 
 
 class ResultDocument(Document, frozen=True):

@@ -39,7 +39,7 @@ export class OpenCalls {
       const found = this.#open.get(keyOf([...path, step]))
       return found ? [[step, this.net(found.graph, [...path, step])]] : []
     })
-    return { steps: graph.steps, arcs: graph.arcs, inner: Object.fromEntries(inner) }
+    return { ...graph, inner: Object.fromEntries(inner) }
   }
 
   /** What is known of what is open inside the steps at a path. */

@@ -1,10 +1,11 @@
-import type { Arc } from '../../api/types'
+import type { Arc, StepNode } from '../../api/types'
 import script from './layout.worker.ts?worker&url'
 
 /** What is drawn: the steps of a playbook, and what leads from one to another. */
 export interface Net {
   steps: string[]
   arcs: Pick<Arc, 'from' | 'to' | 'when' | 'index'>[]
+  nodes?: Pick<StepNode, 'step' | 'is_finally' | 'undone_by'>[]
   /** The playbooks that steps have called, where they are open, by step. */
   inner?: Record<string, Net>
   /** Whether it goes from top to bottom, and not from left to right. */
@@ -18,6 +19,10 @@ export interface Placed {
   width: number
   height: number
   inner: Layout | null
+  /** Whether it runs at every end. */
+  last: boolean
+  /** The kinds of the tasks that undo it. */
+  undoneBy: string[]
 }
 
 /** What is to be seen of steps, and of arcs by their key: a word, which is their class; and more `words` about steps. */

@@ -73,6 +73,9 @@ function place(graph: Net): Layout {
   const inner = new Map(Object.entries(graph.inner ?? {}).map(([step, one]) => [step, place(one)]))
   for (const step of graph.steps) net.setNode(step, sizeOf(step, inner.get(step)))
   graph.arcs.forEach((arc, index) => net.setEdge(arc.from, arc.to, {}, String(index)))
+  const nodes = new Map(graph.nodes?.map((one) => [one.step, one]))
+  const last = graph.steps.find((step) => nodes.get(step)?.is_finally)
+  if (last !== undefined) for (const step of endsOf(graph)) if (step !== last) net.setEdge(step, last, {}, LAST)
   dagre.layout(net)
   const { width = 0, height = 0 } = net.graph()
   return {
@@ -80,13 +83,22 @@ function place(graph: Net): Layout {
     height,
     steps: graph.steps.map((step) => {
       const { x, y, width, height } = net.node(step)
-      return { step, x: x - width / 2, y: y - height / 2, width, height, inner: inner.get(step) ?? null }
+      return { step, x: x - width / 2, y: y - height / 2, width, height, inner: inner.get(step) ?? null, last: step === last, undoneBy: nodes.get(step)?.undone_by ?? [] }
     }),
     arcs: graph.arcs.map((arc, index) => {
       const { points } = net.edge(arc.from, arc.to, String(index)) as { points: Point[] }
       return { ...arc, points, path: line(points), ...around(points) }
     }),
   }
+}
+
+/** What places the step of `finally` behind all others; it is not drawn. */
+const LAST = 'last'
+
+/** The steps that lead nowhere. */
+function endsOf({ steps, arcs }: Net): string[] {
+  const leading = new Set(arcs.map((arc) => arc.from))
+  return steps.filter((step) => !leading.has(step))
 }
 
 function sizeOf(step: string, inner: Layout | undefined): { width: number; height: number } {

@@ -1,5 +1,6 @@
 import type { Arc } from '../../api/types'
 import { failures, placed, progress, type ArcState, type StepState } from './passed'
+import type { Undoing } from './undoing'
 
 /** The steps that tokens can still lead to; null if there is no token. Guards are not asked: `ctx` may change. */
 export function aheadOf(arcs: readonly Pick<Arc, 'from' | 'to'>[], states: ReadonlyMap<string, StepState> | undefined): Set<string> | null {
@@ -18,10 +19,16 @@ export function aheadOf(arcs: readonly Pick<Arc, 'from' | 'to'>[], states: Reado
   return found
 }
 
+/** What a step is for, beside its own work. */
+export const alsoOf = (isLast: boolean, undoing: Undoing | null): string[] => [
+  ...(isLast ? ['Runs at every end'] : []),
+  ...(undoing ? [undoing.words] : []),
+]
+
 /** What is known of a step, line by line; the first is how it is. */
-export function stepLines(step: string, state: StepState | undefined, ahead: Set<string> | null): string[] {
+export function stepLines(step: string, state: StepState | undefined, ahead: Set<string> | null, also: readonly string[] = []): string[] {
   const follows = ahead?.has(step) ?? false
-  if (!state) return [`${step}: has not run${ahead === null ? '' : follows ? ', may still run' : ', and no token leads to it'}`]
+  if (!state) return [`${step}: has not run${ahead === null ? '' : follows ? ', may still run' : ', and no token leads to it'}`, ...also]
   const failed = state.iterations ? failures(state.iterations) : ''
   const loop = state.iterations ? `, iterations ${progress(state.iterations)}${failed ? `, ${failed}` : ''}` : ''
   const tokens = placed(state.places)
@@ -30,6 +37,7 @@ export function stepLines(step: string, state: StepState | undefined, ahead: Set
     ...(tokens ? [`Tokens: ${tokens}`] : []),
     ...state.waits,
     ...(follows ? ['May run again'] : []),
+    ...also,
   ]
 }
 

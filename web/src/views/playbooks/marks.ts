@@ -34,7 +34,7 @@ export function marked(before: Graph | null, after: Graph, diff: Pick<PlaybookDi
   const known = new Set([...after.steps, ...diff.steps.removed])
   const old = (before?.steps ?? []).filter((step) => steps.get(step) === 'removed')
   const drawn = [...after.arcs, ...gone].filter((arc: Pick<Arc, 'from' | 'to'>) => known.has(arc.from) && known.has(arc.to))
-  return { graph: { steps: [...after.steps, ...old], arcs: drawn }, steps, arcs }
+  return { graph: { steps: [...after.steps, ...old], arcs: drawn, nodes: after.nodes }, steps, arcs }
 }
 
 const plain = (when: string | null): string => (when ?? '').replace(/^\s*\{\{|\}\}\s*$/g, '').replace(/\s+/g, ' ').trim()

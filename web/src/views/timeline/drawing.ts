@@ -1,5 +1,6 @@
 import type { Activity, TimelineRow } from '../../api/types'
 import { colourOf, type Colours } from '../../parts/canvas.svelte'
+import { signOf, undoneBy, type Undoing } from '../graph/undoing'
 import { duration } from '../../times'
 import { placeOfWords, stacked } from './bars'
 import { roundStep, xOf, type Stretch } from './stretches'
@@ -34,6 +35,8 @@ export interface Drawing {
   height: number
   top: number
   chosen: number
+  /** What became of what steps did. */
+  undoing: ReadonlyMap<string, Undoing>
   /** The time of the position that is looked at. */
   at: number | null
   /** What is being chosen with the pointer, in pixels. */
@@ -43,9 +46,14 @@ export interface Drawing {
 /** How high what stands above the rows is. */
 export const headOf = (runs: unknown): number => AXIS_HEIGHT + (runs === null ? 0 : LANE_HEIGHT)
 
-/** What a row is called: a step by its name, a task by its own, a wait by its word. */
+/** What a row is called: a step by its name, a compensation by what it undoes, a task by its own, a wait by its word. */
 export const rowName = ({ kind, step, task }: TimelineRow): string =>
-  kind === 'step' ? step : kind === 'task' ? task || 'task' : task ? `${kind} ${task}` : kind
+  kind === 'step' ? stepName(step) : kind === 'task' ? task || 'task' : task ? `${kind} ${task}` : kind
+
+function stepName(step: string): string {
+  const undone = undoneBy(step)
+  return undone === null ? step : `undo ${undone}`
+}
 
 export function draw(context: CanvasRenderingContext2D, drawing: Drawing, colours: Colours, clock: (ms: number) => string): void {
   const { labelWidth, width, height, top, rows, first, runs } = drawing
@@ -63,7 +71,9 @@ export function draw(context: CanvasRenderingContext2D, drawing: Drawing, colour
       const y = head + index * ROW_HEIGHT - top
       if (row === undefined || y > height) break
       if (index === drawing.chosen) filled(context, colours.chosen, 0, y, labelWidth, ROW_HEIGHT)
-      label(context, row, y, labelWidth, colours)
+      const undoing = row.kind === 'step' ? drawing.undoing.get(row.step) : undefined
+      if (undoing) undone(context, labelWidth - 15, y + ROW_HEIGHT / 2, undoing.status, colours)
+      label(context, row, y, undoing ? labelWidth - 18 : labelWidth, colours)
       clipped(context, labelWidth, head, width - labelWidth, height - head, () => {
         if (row.spans) spans(context, drawing, row, y, colours)
         else activity(context, drawing, row.activity ?? [], WORK.has(row.kind) ? 0.85 : 0.55, y + 2, ROW_HEIGHT - 4, (status) => colourIn(row, status, colours))
@@ -85,6 +95,18 @@ function clipped(context: CanvasRenderingContext2D, x: number, y: number, width:
 function filled(context: CanvasRenderingContext2D, colour: string, x: number, y: number, width: number, height: number): void {
   context.fillStyle = colour
   context.fillRect(x, y, width, height)
+}
+
+/** The mark of what is undone, as in the graph. */
+function undone(context: CanvasRenderingContext2D, x: number, y: number, status: Undoing['status'], colours: Colours): void {
+  const circle = new Path2D()
+  circle.arc(x, y, 7, 0, 2 * Math.PI)
+  const isOver = status === 'done' || status === 'failed'
+  context.fillStyle = context.strokeStyle = colourOf(status, colours)
+  if (isOver) context.fill(circle)
+  else context.stroke(circle)
+  if (isOver) context.fillStyle = colours.page
+  context.fill(new Path2D(signOf(status, x, y)))
 }
 
 function label(context: CanvasRenderingContext2D, row: TimelineRow, y: number, width: number, colours: Colours): void {

@@ -103,6 +103,7 @@ def execution_document(
         discarded=None if notices is None else notices.discarded,
         warnings=None if notices is None else notices.warnings,
         compensations=[] if notices is None else notices.compensations,
+        undoes=[] if started is None else list(started.undoes),
         principal=requested.principal if requested is not None else "",
         priority=asked if started is None else started.priority,
         workload=None if started is None else within_size(started.workload),

@@ -70,9 +70,9 @@ class RunCountsDocument(Document, frozen=True):
 
 
 class StepActivityDocument(Document, frozen=True):
-    """What happened at a step. ``status`` is that of all its runs and tokens together; null if nothing has happened.
-    ``places``: how many tokens are where now. ``iterations``: of the outermost loops of all its runs; null without a
-    loop.
+    """What happened at a step or compensation. ``status`` is that of all its runs and tokens together; null if nothing
+    has happened. ``places``: how many tokens are where now. ``iterations``: of the outermost loops of all its runs;
+    null without a loop.
     """
 
     step: str
