@@ -75,6 +75,7 @@ Code = Literal[
     "not_explored",
     "unmatched_error",
     "null_on_error",
+    "failure_not_routed",
     "absent_result",
     "not_idempotent",
     "unreachable_step",

@@ -15,6 +15,7 @@ from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
 from noetl_stream.playbook.check.code import check_code, check_knobs, check_params
 from noetl_stream.playbook.check.ending import warn_of_compensations
+from noetl_stream.playbook.check.failures import warn_of_failures
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
@@ -248,6 +249,7 @@ def _compile(
     lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems, schemas))
     plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
+    warn_of_failures(plan, steps, problems)
     warn_of_compensations(document, plan, steps, problems)
     check_unused(workbook, templates, problems)
     unused = [entry.draft for entry in workbook.unused_entries().values() if entry.draft]
