@@ -507,3 +507,28 @@ def test_what_undoes_an_execution_hides_the_secrets_of_that() -> None:
     undoing = parked(scenario, undoes=True)
     effects = [one for fact in inputs_of(undoing, scenario) for one in undoing.feed(RecordedFact(fact)).effects]
     assert InheritSecrets(scenario.execution_id) in effects
+
+
+def test_a_patch_that_overwrote_another_while_the_execution_failed_is_not_noted_while_it_undoes() -> None:
+    keep = "spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {kept: '{{ _task }}'}}}}]}}"
+    scenario = started(
+        f"""
+- step: start
+  next: {{spec: {{mode: inclusive}}, arcs: [{{step: one}}, {{step: other}}, {{step: fails}}]}}
+- step: one
+  tool: {{kind: noop, {keep}}}
+  spec: {{policy: {{compensation: {{tool: {{kind: noop}}}}}}}}
+- step: other
+  tool: {{kind: noop, {keep}}}
+- step: fails
+  tool: {{kind: noop}}
+"""
+    )
+    late = scenario.take("other")
+    late.begin()
+    scenario.done("one")
+    scenario.failed("fails")
+    late.finish()
+    assert shown(scenario) == "compensating"
+    scenario.done("one__compensation")
+    assert (scenario.status, "ctx.overwrote" in scenario.names) == ("failed", False)

@@ -135,6 +135,7 @@ def _on_closing(state: Execution, fact: events.ExecutionClosing) -> Execution:
         awaited=None,
         evaluation=None,
         chosen={},
+        ctx_notice=None,
     )
 
 
