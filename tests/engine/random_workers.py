@@ -67,6 +67,7 @@ class Disturbance:
     people: float = 0.0
     pauses: float = 0.0
     cancels: float = 0.0
+    at_once: float = 0.0
     references: bool = False
 
 
@@ -136,6 +137,8 @@ class RandomRun:
             self._ask(self.scenario.pause)
         elif not calm and self.random.random() < disturbance.cancels:
             self._ask(self.scenario.cancel)
+        elif not calm and disturbance.at_once and self.random.random() < disturbance.at_once:
+            self._ask(lambda: self.scenario.cancel("enough", now=True))
         elif not self._move_a_worker():
             self._move_the_rest()
 

@@ -5,7 +5,7 @@ loops, reducers, suspensions, calls, timeouts, failure arcs, cycles.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -268,3 +268,27 @@ class PlaybookWriter:
 def _nest(levels: list[dict[str, Any]]) -> dict[str, Any]:
     first, *inner = levels
     return {**first, "loop": _nest(inner)} if inner else first
+
+
+def with_undoing(document: dict[str, Any], random: Random, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The playbook with compensations and ``finally``, drawn apart: without them it is what its seed has always given.
+
+    Args:
+        work: Makes the task that undoes a run, and the one of ``finally``.
+    """
+    policy = document["executor"]["spec"]["policy"]
+    if random.random() < 0.4:
+        document["executor"]["spec"]["result"] = "{{ ctx.never + 1 }}"  # it fails once everything is done
+    for step in (one for one in document["workflow"] if "tool" in one and random.random() < 0.8):
+        tool: Any = work()
+        if random.random() < 0.2:
+            tool = [{"name": "before", "kind": "wait", "for_s": 2}, {"name": "undo", **tool}]
+        step.setdefault("spec", {}).setdefault("policy", {})["compensation"] = {"tool": tool}
+    if random.random() < 0.5:
+        ends = ["failed", "cancelled", "timeout"]
+        on = ends if random.random() < 0.6 else random.sample(ends, random.randint(0, 2))
+        policy["compensation"] = {"on": on, "timeout_s": random.choice([3, 4000, 4000])}
+    if random.random() < 0.6:
+        policy["finally"] = "last"
+        document["workflow"].append({"step": "last", "tool": work()})
+    return document
