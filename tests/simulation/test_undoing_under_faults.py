@@ -8,9 +8,10 @@ from effort import times
 from noetl_stream.engine.decide import closing
 from noetl_testkit.simulation.faults import HARMLESS, TOUCHING, kinds_of
 from noetl_testkit.simulation.simulation import simulate
-from noetl_testkit.simulation.undoing import undoing_story
+from noetl_testkit.simulation.undoing import random_undoing_story, undoing_story
 
-SEEDS = range(times(10))
+SEEDS = range(times(6))
+RANDOM = range(times(6))
 SEEDS_A_TEST = 20
 
 
@@ -33,4 +34,18 @@ def test_without_faults_nothing_fails() -> None:
 
 def test_an_effect_of_which_nothing_is_said_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closing, "compensations_of", lambda *_: ())
-    assert "times, and says None" in str(simulate(undoing_story(1, ())))
+    assert "says nothing of" in str(simulate(undoing_story(1, ())))
+
+
+@pytest.mark.parametrize("first", RANDOM[::SEEDS_A_TEST])
+def test_random_playbooks_undo_each_effect_once_in_order_or_say_it_and_run_finally_once(first: int) -> None:
+    seeds = RANDOM[first : first + SEEDS_A_TEST]
+    reports = [simulate(random_undoing_story(seed, kinds_of(seed))) for seed in seeds]
+    assert not "\n".join(str(one) for one in reports if one.problems)
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("first", range(RANDOM.stop, RANDOM.stop + 300, SEEDS_A_TEST))
+def test_so_do_many_more(first: int) -> None:
+    reports = [simulate(random_undoing_story(seed, kinds_of(seed))) for seed in range(first, first + SEEDS_A_TEST)]
+    assert not "\n".join(str(one) for one in reports if one.problems)

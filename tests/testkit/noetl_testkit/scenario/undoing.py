@@ -74,6 +74,19 @@ def undoing_problems(declared: Declared, facts: Iterable[Fact]) -> Iterator[str]
         yield f"was to end as {closing.status}, and ended as {finished.status}"
 
 
+def expected_effects(declared: Declared, facts: Iterable[Fact]) -> dict[str, tuple[int, int]]:
+    """How often at least and at most each compensation and the step of ``finally`` may have had its effect, if its task
+    has one: each that ended well once, each that began at most once.
+    """
+    story = _read(facts)
+    last = [] if declared.finally_step is None else [declared.finally_step]
+    found = {}
+    for step in [*(f"{one}__compensation" for one in declared.undone), *last]:
+        runs = [run for run, name in story.steps.items() if name == step and run not in story.reused]
+        found[step] = sum(run in story.ended for run in runs), len(runs)
+    return found
+
+
 def _read(facts: Iterable[Fact]) -> _Story:
     story, tokens = _Story(), dict[str, Token]()
     for fact, is_own in _flat(facts, story):

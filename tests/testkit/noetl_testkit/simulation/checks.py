@@ -92,8 +92,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
             problems += _record_problems(world, execution_id, journal)
         problems += _run_problems(execution_id, journal)
         problems += await reader_problems(world.store, execution_id)
-    for execution_id in list(world.store.tables.executions):
-        problems += undoing_problems(execution_id, await world.store.journal(execution_id, -1))
+    problems += await undoing_problems(world)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")

@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 from io import StringIO
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import events
 from noetl_stream.model.events import Rerun
-from noetl_stream.model.ids import derive
+from noetl_stream.model.ids import derive, undoing_of
 from noetl_stream.model.messages import Request
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.storage.sealed_blobs import SealedBlobs
@@ -106,7 +108,7 @@ class SimulatedClients:
     async def _ask_all(self, submission: Submission, job: Job, asks: tuple[Ask, ...]) -> None:
         began_s = self._clock.monotonic_s()
         for number, ask in enumerate(asks):
-            if ask.what == "rerun":
+            if ask.what in ("rerun", "compensate"):
                 continue
             await self._clock.sleep(max(0.0, began_s + ask.after_s - self._clock.monotonic_s()))
             await self._persist(self._ask, submission.execution_id, ask.fact(submission.execution_id, number))
@@ -114,6 +116,9 @@ class SimulatedClients:
             if ask.what == "rerun":
                 again = Job(f"{job.name} again", job.source, ends="anyhow")
                 await self._rerun(submission, again, Rerun(submission.execution_id, ask.value), {"k0": 1})
+            elif ask.what == "compensate":
+                rest = Job(f"{job.name} undone", job.source, ends="anyhow")
+                await self._rerun(submission, rest, Rerun(submission.execution_id, undoes=True), {})
 
     def _submission(self, job: Job) -> Submission:
         return Submission.new(job.source, f"simulation/{job.name}", {}, self._clock)
@@ -142,6 +147,8 @@ class SimulatedClients:
         while (row := await self._store.execution(original.execution_id)) is None or row.finished_ms is None:
             await self._clock.sleep(RETRY_S)
         again = Submission.new(job.source, original.path, {}, self._clock)
+        if rerun.undoes:
+            again = replace(again, execution_id=undoing_of(original.execution_id))
         fact = events.ExecutionRequested(again.request_id, row.digest, ctx=ctx, rerun=rerun)
         self.accepted[again.execution_id] = (again, job)
         await self._persist(self._begin, Request(again.execution_id, again.request_id, fact))

@@ -45,12 +45,13 @@ INTERRUPTED: Final = (
 LATE_STOPS: Final = frozenset({"stops lost", "bus late", "inbox late", "frozen at publish"})
 """Kinds of faults that show only when something is cancelled."""
 
-What = Literal["cancel", "cancel now", "pause", "resume", "patch", "merge", "signal", "inject", "rerun"]
+What = Literal["cancel", "cancel now", "pause", "resume", "patch", "merge", "signal", "inject", "rerun", "compensate"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request of a client for an execution, ``after_s`` seconds after it was accepted; a rerun comes after its end.
+    """A request of a client for an execution, ``after_s`` seconds after it was accepted; a rerun, or the undoing
+    of what is left, comes after its end.
 
     ``value``: the patch, the name of the signal, the step that gets a token, or the step to run again from (``None``:
     a retry).
@@ -78,8 +79,8 @@ class Ask:
                 return events.SignalReceived(request_id, signal=self.value, payload=7)
             case "inject":
                 return events.TokenInjected(request_id, step=self.value, args={"came_from": "outside"})
-            case "rerun":
-                raise ValueError("a rerun is another execution")
+            case "rerun" | "compensate":
+                raise ValueError("it is another execution")
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +155,10 @@ def _planned(seed: int, number: int, random: Random, cancels: float) -> Planned:
     if chance < 0.7:
         return Planned(random_job(slot, confluent=True), at_s)
     job = random_job(slot, confluent=False)
-    return Planned(job, at_s, _asks(job, random, cancels))
+    return Planned(job, at_s, asks_of(job, random, cancels))
 
 
-def _asks(job: Job, random: Random, cancels: float) -> tuple[Ask, ...]:
+def asks_of(job: Job, random: Random, cancels: float) -> tuple[Ask, ...]:
     """What clients ask of a random playbook. A pause always ends."""
     steps = [step["step"] for step in json.loads(job.source)["workflow"]]
     asks = []
