@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playbook_building import codes, workflow
+from playbook_building import codes, found, workflow
 
 STEP = """- step: start
   spec: {{ policy: {{ {step} }} }}
@@ -51,3 +51,17 @@ def test_a_placeholder_that_says_something_is_refused_as_reserved(part: str, wor
         words.replace("[]", "[one]").replace("{}", "{ one: 1 }").replace("''", "one").replace("exclusive", "inclusive")
     )
     assert codes(playbook(part, value)) == ["reserved"]
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("before: [one]", "a task in front"),
+        ("after: [one]", "a task behind"),
+        ("finally: [one]", "executor.spec.policy.finally"),
+    ],
+)
+def test_a_reserved_hook_is_answered_with_what_there_is(words: str, instead: str) -> None:
+    for part in ("step", "loop", "task"):
+        (problem,) = found(playbook(part, words), "reserved")
+        assert instead in (problem.hint or "")

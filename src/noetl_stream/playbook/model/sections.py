@@ -96,10 +96,19 @@ class Required(msgspec.Struct, frozen=True):
     hint: str | None = None
 
 
+FINALLY_INSTEAD: Final = (
+    "executor.spec.policy.finally names a step that runs at every end; "
+    "an arc with when: \"{{ event.status == 'error' }}\" goes on after a failure"
+)
+
+
 class Reserved(msgspec.Struct, frozen=True):
-    """Marks a reserved key: only its neutral values are accepted (LANGUAGE §1 *Placeholders*)."""
+    """Marks a reserved key: only its neutral values are accepted; ``instead`` is what to write (LANGUAGE §1
+    *Placeholders*).
+    """
 
     neutral: tuple[str, ...] = ()
+    instead: str = "remove it"
 
 
 class PartMark(msgspec.Struct, frozen=True):
@@ -137,9 +146,9 @@ class Section(BaseModel):
 class Placeholders(Section):
     """Keys that are reserved in every ``policy`` (v10 §5, §15)."""
 
-    before: Annotated[Any, Reserved()] = None
-    after: Annotated[Any, Reserved()] = None
-    finally_: Annotated[Any, Reserved()] = Field(None, alias="finally")
+    before: Annotated[Any, Reserved(instead="write a task in front, in the list of `tool`")] = None
+    after: Annotated[Any, Reserved(instead="write a task behind, in the list of `tool`")] = None
+    finally_: Annotated[Any, Reserved(instead=FINALLY_INSTEAD)] = Field(None, alias="finally")
     tracing: Annotated[Any, Reserved()] = None
     quotas: Annotated[Any, Reserved()] = None
     compensation: Annotated[Any, Reserved()] = None
@@ -335,7 +344,7 @@ def _accepts(field: FieldInfo, key: MappingKey, value: Node, problems: Problems)
     if value.plain() not in (*_EMPTY, *placeholder.neutral):
         allowed = f"; only {list_names(placeholder.neutral)} is allowed" if placeholder.neutral else ""
         message = f"`{key.name}` is reserved for a later version{allowed}"
-        problems.error("reserved", message, key, "remove it")
+        problems.error("reserved", message, key, placeholder.instead)
     return False
 
 
