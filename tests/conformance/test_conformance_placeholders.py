@@ -28,7 +28,10 @@ PLACEHOLDERS = [
     ("router", "policy: {}"),
     ("arc", "spec: {}"),
 ]
-REAL = [("executor_policy", "finally: []"), ("executor_policy", "compensation: {}"), ("step", "compensation: {}")]
+REAL = [
+    *(("executor_policy", words) for words in ("finally: []", "compensation: {}", "quotas: {}")),
+    ("step", "compensation: {}"),
+]
 """Words that were reserved once: empty, they still say nothing."""
 
 

@@ -19,6 +19,9 @@ def random_playbook(random: Random) -> str:
     if random.random() < 0.4:
         spec["policy"]["failure"] = {"mode": "best_effort"}
     if random.random() < 0.2:
+        quotas = {"step_runs": random.randint(1, MAX_STEP_RUNS), "task_runs": random.randint(1, MAX_STEP_RUNS)}
+        spec["policy"]["quotas"] = {**quotas, "on_exceeded": random.choice(["fail", "warn"])}
+    if random.random() < 0.2:
         spec["result"] = random.choice(["{{ ctx }}", "{{ s0 }}", {"last": f"{{{{ {names[-1]} }}}}"}])
     document = {
         "apiVersion": "noetl.io/v2",

@@ -74,6 +74,17 @@ executor: { spec: { result: "{{ steps.a.result }}" } }
 - { step: b, tool: { kind: noop } }
 executor: { spec: { timeout_s: 30 } }
 """,
+    "quotas that warn": """
+- { step: a, tool: { kind: noop }, next: { arcs: [{ step: b }] } }
+- { step: b, tool: { kind: noop }, next: { arcs: [{ step: c }] } }
+- { step: c, tool: { kind: noop } }
+executor: { spec: { policy: { quotas: { step_runs: 1, bytes: 100, task_seconds: 10, on_exceeded: warn } } } }
+""",
+    "a quota that fails": """
+- { step: a, tool: { kind: noop }, next: { arcs: [{ step: b }] } }
+- { step: b, tool: { kind: noop } }
+executor: { spec: { policy: { quotas: { step_runs: 1 } } } }
+""",
     "two ends": """
 - step: a
   tool: { kind: noop }

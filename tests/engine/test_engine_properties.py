@@ -62,6 +62,8 @@ def test_without_faults_each_task_runs_exactly_as_often_as_its_policy_says(seed:
 def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:
     """That they are valid the storms have found out: they compile them."""
     texts = [random_playbook(Random(seed)) for seed in range(100)]
-    words = "parallel sequential local distributed best_effort tolerated admit inclusive jump retry set_ctx set_vars"
+    words = (
+        "parallel sequential local distributed best_effort tolerated admit inclusive jump retry set_ctx set_vars quotas"
+    )
     for word in words.split():
         assert any(word in text for text in texts), word

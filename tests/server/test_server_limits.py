@@ -245,6 +245,13 @@ workflow:
     tool: { kind: noop }
     spec: { policy: { compensation: { tool: { kind: noop } } } }
 """
+BOUNDED = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: bounded, path: tests/bounded }
+executor: { spec: { policy: { quotas: { step_runs: 5 } } } }
+workflow: [ { step: start, tool: { kind: noop } } ]
+"""
 
 
 @pytest.mark.parametrize(
@@ -253,8 +260,9 @@ workflow:
         (limited(), "has limits by key"),
         (READS, "reads `execution`"),
         (UNDONE, "has compensation or finally"),
+        (BOUNDED, "has quotas"),
     ],
-    ids=["limits", "execution", "compensation"],
+    ids=["limits", "execution", "compensation", "quotas"],
 )
 async def test_no_playbook_that_an_older_server_does_not_know_starts_while_one_runs(
     stage: Stage, source: str, why: str

@@ -20,6 +20,7 @@ from noetl_stream.engine.choices import EvaluationNeeded
 from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
 from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of, while_unloaded
 from noetl_stream.engine.decide.quiescence import finish, move_on, pending_decisions, retry_waiting
+from noetl_stream.engine.decide.quotas import exceeded
 from noetl_stream.engine.effects import Effect, effects_of
 from noetl_stream.engine.evolve.dispatch import evolve, evolve_decision
 from noetl_stream.engine.evolve.step_runs import classify
@@ -54,7 +55,7 @@ def decide_straight(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Se
     """Decides the straight path from ``follows``, the first decisions in ``state``; ``None`` if only the general path
     can.
     """
-    if state.tokens or state.resting or state.suspensions or state.children or state.slots:
+    if state.tokens or state.resting or state.suspensions or state.children or state.slots or plan.quotas is not None:
         return None
     if len(follows) == 3 and type(follows[1]) is ExecutionStarted:
         return _start(plan, state, *follows)
@@ -240,7 +241,7 @@ def _has_no_consequences(before: Execution | None, state: Execution, fact: Fact)
     """Whether the fact, like most reports, has no consequences in the state, which was quiescent before it."""
     if type(fact) is events.TaskProcessed:
         slots_end = before is None or before.slots is not state.slots
-        return not (fact.set_ctx or fact.set_shared or fact.set_label or slots_end)
+        return not (fact.set_ctx or fact.set_shared or fact.set_label or slots_end or exceeded(state))
     return type(fact) is events.TaskStarted
 
 

@@ -275,6 +275,21 @@ class Undoing(msgspec.Struct, frozen=True, gc=False):
     at_once: bool = False
 
 
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """The use of an execution's ``quotas``.
+
+    ``reused`` are the step runs that a rerun has taken over; ``bytes`` those of values in the journal, without what is
+    kept by reference. ``exceeded`` is the use at which a quota was exceeded last.
+    """
+
+    quotas: events.Quotas
+    reused: int = 0
+    task_runs: int = 0
+    task_seconds: float = 0.0
+    bytes: int = 0
+    exceeded: dict[str, float] = {}
+
+
 class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
@@ -302,6 +317,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``slots`` are slots of limits by key: by step run, a task's by its own id, the execution's by ``""``: until that is
     granted, nothing is decided. ``keys`` says whose its keys are. A caller holds ``caller_keys`` in its namespace, and
     ``shared_keys`` that namespaces share; it shares its slots.
+
+    ``usage`` counts against its quotas, if it has any.
 
     ``due`` is the time of the occurrence of a schedule that it is for; ``execution`` is what templates read by that
     name, empty if none does.
@@ -383,6 +400,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     execution: dict[str, Any] = {}
     requested_ms: int = 0
     undoing: Undoing = Undoing()
+    usage: Usage | None = None
 
     @property
     def closing(self) -> Closing | None:

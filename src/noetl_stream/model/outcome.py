@@ -102,6 +102,7 @@ ERROR_KINDS: dict[str, str] = {
     "retries_exhausted": "a retry rule matched after its last attempt",
     "policy_fail": "a policy rule failed the task",
     "limit_exceeded": "a named limit of the engine was reached",
+    "quota_exceeded": "the execution used more than a quota of its playbook; `code` is the quota",
     "lease_exhausted": "the command was delivered too often without ending",
     "worker_unfit": "workers could not begin the task, for want of processes, memory or files",
     "command_lost": "the queue lost the command too often before a worker took it",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from noetl_stream.model.events import ALL_SHARED, KeyScope, OnLimit, Rate, SharedOperation
+from noetl_stream.model.events import ALL_SHARED, KeyScope, OnLimit, Quotas, Rate, SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import FORMAT
 
@@ -305,7 +305,8 @@ class Plan(msgspec.Struct, frozen=True):
     ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
     execution is written. An execution holds a slot of ``concurrency`` from before its first step to its end.
     ``undoes`` are the steps whose runs can be undone, by a compensation of their own or else by undoing what they have
-    called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``reads_execution``: what reads
+    called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``quotas``: what an
+    execution may use. ``reads_execution``: what reads
     ``execution``.
     """
 
@@ -335,6 +336,7 @@ class Plan(msgspec.Struct, frozen=True):
     undoes: Mapping[str, bool] = msgspec.field(default_factory=dict)
     compensation: CompensationPlan | None = None
     finally_step: str | None = None
+    quotas: Quotas | None = None
     reads_execution: ReadBy = ""
 
     @property
@@ -357,7 +359,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def is_newer(self) -> bool:
         """Whether it has what servers of version 0.3 do not know."""
-        return self.has_limits or self.closes or self.reads_execution == "template"
+        return self.has_limits or self.closes or self.quotas is not None or self.reads_execution == "template"
 
     @property
     def named_schemas(self) -> frozenset[str]:

@@ -93,6 +93,7 @@ SECTIONS: Final[tuple[type[Section], ...]] = (
         ending.ExecutorCompensation,
         flow_control.Concurrency,
         flow_control.KeyLimit,
+        flow_control.ExecutionQuotas,
     ),
     *(flow_control.LimitRate, step.Lifecycle, step.Router, step.RouterSpec, step.Arc, loop.Loop, loop.LoopSpec),
     *(loop.LoopPolicy, loop.LoopFailure, policy.Admit, policy.AdmitWait, policy.NextWait, policy.TaskPolicy),

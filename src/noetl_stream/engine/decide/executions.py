@@ -11,6 +11,7 @@ from noetl_stream.engine.choices import WORKLOAD, EvaluationNeeded, refusal_in
 from noetl_stream.engine.decide import Rules, closing
 from noetl_stream.engine.decide.closing import close, end, finished, will_undo
 from noetl_stream.engine.decide.labels import labels_of
+from noetl_stream.engine.decide.quotas import exceeded, on_exceeded
 from noetl_stream.engine.decide.slots import ask_for_execution, limit_failure
 from noetl_stream.engine.evolve.ctx import patch_ctx
 from noetl_stream.engine.scope import expression_failure
@@ -127,11 +128,13 @@ def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:
-    """Decides after a change of ``ctx``: notices about its keys; failure if ``ctx`` is too large."""
+    """Decides after a change of ``ctx`` or of the use of quotas: notices about keys; failure if either is too large."""
     if state.ending:
         return (state.ctx_notice,) if isinstance(state.ctx_notice, events.CtxPatchDiscarded) else ()
     if state.broken is not None and not state.halted:
         return (events.ExecutionFailing(state.broken),)
+    if state.usage is not None and (quotas := exceeded(state)):
+        return on_exceeded(state, quotas)
     if state.ctx_bytes > state.limits.max_ctx_bytes and not state.halted and state.closing is None:
         text = f"ctx has {state.ctx_bytes} bytes; limits.max_ctx_bytes is {state.limits.max_ctx_bytes}"
         return (events.ExecutionFailing(ErrorInfo("limit_exceeded", text)),)
@@ -249,6 +252,7 @@ def _start(
         unique=request.unique,
         execution=state.execution,
         undoes=dict(plan.undoes) if plan.undoes else {},
+        quotas=plan.quotas,
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)
@@ -313,7 +317,7 @@ def _on_ctx_patched(plan: Plan, state: Execution, fact: events.CtxPatched) -> Se
 
 
 def _on_task_processed(plan: Plan, state: Execution, fact: events.TaskProcessed) -> Sequence[Fact]:
-    return on_ctx(state) if fact.set_ctx or fact.set_shared else ()
+    return on_ctx(state) if fact.set_ctx or fact.set_shared or state.usage is not None else ()
 
 
 def _on_token_injected(plan: Plan, state: Execution, fact: events.TokenInjected) -> Sequence[Fact]:

@@ -135,9 +135,9 @@ def _on_step_ended(
 
 def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[Fact]:
     """Shortens ``follows``, the decisions after an input, to one fact if they pass a token on that is admitted at once,
-    and no other waits.
+    no other waits, and no quota counts the step run.
     """
-    if len(follows) != 2 or state.tokens or state.resting:
+    if len(follows) != 2 or state.tokens or state.resting or state.usage is not None:
         return follows
     evaluated, enqueued = follows
     if not isinstance(evaluated, NextEvaluated) or not isinstance(enqueued, TokenEnqueued):

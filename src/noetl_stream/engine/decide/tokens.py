@@ -10,6 +10,7 @@ from typing import Any, Final
 from noetl_stream.engine.choices import Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.loops import open_loop
+from noetl_stream.engine.decide.quotas import exceeded, failure_of, on_exceeded
 from noetl_stream.engine.decide.slots import ask_for_run
 from noetl_stream.engine.scope import admission_scope, expression_failure
 from noetl_stream.engine.state import Chosen, Execution, StepRun, WaitingToken, due_ms
@@ -199,7 +200,13 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
     if state.step_runs >= state.limits.max_step_runs and state.closing is None:
         reached = ErrorInfo("limit_exceeded", f"limits.max_step_runs ({state.limits.max_step_runs}) reached")
         return (events.ExecutionFailing(reached, token.step, failed_token=token.token_id),)
-    return (claim(state, token.token_id, guards),)
+    claimed = claim(state, token.token_id, guards)
+    quotas = exceeded(state, step_runs=1) if state.usage is not None else ()
+    if not quotas:
+        return (claimed,)
+    if quotas[0].on_exceeded == "fail":
+        return (events.ExecutionFailing(failure_of(quotas[0]), token.step, failed_token=token.token_id),)
+    return (*on_exceeded(state, quotas), *([claimed] if quotas[0].on_exceeded == "warn" else ()))
 
 
 def claim(

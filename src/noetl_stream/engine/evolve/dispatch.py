@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import force_setattr, replace
 
-from noetl_stream.engine.evolve import Rules, closing, executions, loops, step_runs, suspensions, tokens
+from noetl_stream.engine.evolve import Rules, closing, executions, loops, quotas, step_runs, suspensions, tokens
 from noetl_stream.engine.evolve.worker_facts import evolve_reported
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
@@ -20,6 +20,7 @@ from noetl_stream.model.outcome import EXECUTION, Reference
 SERVER_RULES: Final[Rules] = {
     **executions.RULES,
     **closing.RULES,
+    **quotas.RULES,
     **tokens.RULES,
     **step_runs.RULES,
     **loops.RULES,

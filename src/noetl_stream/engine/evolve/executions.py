@@ -24,6 +24,7 @@ from noetl_stream.engine.state import (
     Execution,
     LoopState,
     Timer,
+    Usage,
 )
 from noetl_stream.model import events
 from noetl_stream.model.json import codec
@@ -62,6 +63,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         labels=fact.labels,
         key=fact.key,
         undoing=undoing,
+        usage=None if fact.quotas is None else Usage(fact.quotas, reused=state.step_runs),
         inputs=_inputs_of(state, fact),
         execution=fact.execution,
         request=None,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve import Value, with_assignment, with_run, with_warning, without
 from noetl_stream.engine.evolve.ctx import check_shared, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
+from noetl_stream.engine.evolve.quotas import count
 from noetl_stream.engine.evolve.step_runs import (
     bind,
     classify,
@@ -69,6 +70,8 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     if not _belongs(state, assignment, recorded, rule):
         return state
     after = rule.apply(state, bind(assignment, recorded), fact)
+    if state.usage is not None:
+        after = count(after, state.usage, fact)
     stored = sum(max(0, reference.size) for reference in _named_by(fact) if _is_own(state.execution_id, reference))
     return replace(after, stored_bytes=after.stored_bytes + stored) if stored else after
 

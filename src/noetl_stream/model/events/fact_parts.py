@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
+from noetl_stream.model.outcome import RunWarning
+
 Path = tuple[int, ...]
 SharedOperation = Literal["add", "min", "max", "append", "extend", "union", "count", "merge"]
 TimerPurpose = Literal["wait", "admission", "next", "step", "deadline", "execution", "grace", "compensation"]
@@ -15,6 +17,8 @@ ChildOrder = Literal["cancel", "pause", "resume"]
 Source = Literal["client", "server", "worker"]
 OnLimit = Literal["queue", "reject", "cancel_running", "discard"]
 """The ways to handle an execution whose key has no slot left (LANGUAGE §15)."""
+OnExceeded = Literal["fail", "warn", "suspend"]
+"""What follows when an execution comes to more than a quota."""
 
 
 Entity = Literal["playbook", "workflow", "step", "task", "loop", "next", "token", "ctx"]
@@ -130,6 +134,52 @@ class Compensation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     step_run_id: str
     undone: bool = False
     reason: str = ""
+
+
+class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What failed of ``step``, in all its runs, and failed nothing else.
+
+    ``count`` and ``failed`` are iterations of the outermost level in loops that ended well; ``failed_leaves`` as in
+    ``loop.done``. ``runs`` are failed runs of the step.
+    """
+
+    step: str
+    count: int  # also of 0: version 0.3 decodes none without it
+    failed: int = 0
+    failed_leaves: int = 0
+    runs: int = 0
+
+
+class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The first warning of this kind in the outcomes of ``task``, and how many runs of it had one.
+
+    Of requests to the execution, ``step`` is empty and ``task`` says what they sent.
+    """
+
+    step: str
+    task: str
+    warning: RunWarning
+    runs: int = 1
+
+
+class Quotas(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The quotas of an execution: how much of each it may use (LANGUAGE §14 *Quotas*)."""
+
+    step_runs: int | None = None
+    task_runs: int | None = None
+    task_seconds: float | None = None
+    bytes: int | None = None
+    on_exceeded: OnExceeded = "fail"
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """The quotas that are set, by name."""
+        every = {name: getattr(self, name) for name in QUOTAS}
+        return {name: amount for name, amount in every.items() if amount is not None}
+
+
+QUOTAS: Final = ("step_runs", "task_runs", "task_seconds", "bytes")
+"""The names of quotas."""
 
 
 class SharedValue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -93,6 +93,9 @@ class JournalReader(Generic[Run]):
     def execution_resumed(self, at: Recorded, fact: events.ExecutionResumed) -> None:
         """The execution goes on after a pause."""
 
+    def quota_exceeded(self, at: Recorded, fact: events.QuotaExceeded) -> None:
+        """The execution has exceeded a quota, and goes on or is paused."""
+
     def execution_failing(self, at: Recorded, fact: events.ExecutionFailing) -> None:
         """The execution will fail."""
 
@@ -236,6 +239,7 @@ _OF_EXECUTION: Final[Mapping[type[Fact], Sequence[str]]] = {
     events.ExecutionPaused: ("execution_paused",),
     events.ExecutionQuarantined: ("execution_paused",),
     events.ExecutionResumed: ("execution_resumed",),
+    events.QuotaExceeded: ("quota_exceeded",),
     events.ExecutionFailing: ("execution_failing",),
     events.ExecutionClosing: ("execution_stopped",),
     events.ExecutionFinished: ("execution_stopped", "execution_finished", "_clear"),

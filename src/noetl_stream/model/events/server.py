@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-import msgspec
-
 from noetl_stream.model.events.client import CtxPatched
 from noetl_stream.model.events.fact_parts import (
     ALL_SHARED,
@@ -18,18 +16,22 @@ from noetl_stream.model.events.fact_parts import (
     KeyScope,
     Kind,
     LoopCounts,
+    OnExceeded,
     OnLimit,
     Path,
+    Quotas,
     Rate,
     SharedValue,
+    TaskWarning,
     TimerPurpose,
     Token,
+    ToleratedFailures,
     status_by_end,
     status_by_ok,
     status_by_outcome,
 )
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference, RunWarning, StepValue
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference, StepValue
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import EndStatus, RunStatus
 
@@ -49,7 +51,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     its limits are. ``labels`` are ``None`` if they are those that stand in the playbook. No other execution of the
     playbook has a ``key`` that is ``unique``. ``execution`` is what templates read by that name, if any does.
     ``undoes`` are the steps whose runs can be undone: by a compensation of their own, or else by undoing what they have
-    called.
+    called. ``quotas`` are those of the execution, if it has any.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -69,6 +71,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     unique: bool = False
     execution: dict[str, Any] = {}
     undoes: dict[str, bool] = {}
+    quotas: Quotas | None = None
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -370,6 +373,23 @@ class ExecutionPaused(Fact, frozen=True, tag="execution.paused"):
     reason: str = ""
 
 
+class QuotaExceeded(Fact, frozen=True, tag="execution.quota_exceeded"):
+    """The execution has ``used`` more of a quota than the ``amount`` it may, and goes on or is paused."""
+
+    kind: ClassVar = Kind("workflow", "error", bounded=True)
+
+    quota: str
+    amount: float
+    used: float
+    on_exceeded: OnExceeded
+
+    @property
+    def text(self) -> str:
+        """The message for people."""
+        amount, used = (f"{one:,.3f}".rstrip("0").rstrip(".") for one in (self.amount, self.used))
+        return f"quotas.{self.quota} is {amount}, and the execution comes to {used}"
+
+
 class ExecutionQuarantined(Fact, frozen=True, tag="execution.quarantined"):
     """A server input: an input of this execution stopped servers. Nothing of it is folded until it is resumed."""
 
@@ -451,32 +471,6 @@ class NextTimedOut(Fact, frozen=True, tag="next.timed_out"):
     kind: ClassVar = Kind("next")
 
     step_run_id: str
-
-
-class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What failed of ``step``, in all its runs, and failed nothing else.
-
-    ``count`` and ``failed`` are iterations of the outermost level in loops that ended well; ``failed_leaves`` as in
-    :class:`.LoopDone`. ``runs`` are failed runs of the step.
-    """
-
-    step: str
-    count: int  # also of 0: version 0.3 decodes none without it
-    failed: int = 0
-    failed_leaves: int = 0
-    runs: int = 0
-
-
-class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The first warning of this kind in the outcomes of ``task``, and how many runs of it had one.
-
-    Of requests to the execution, ``step`` is empty and ``task`` says what they sent.
-    """
-
-    step: str
-    task: str
-    warning: RunWarning
-    runs: int = 1
 
 
 class ExecutionClosing(Fact, frozen=True, tag="execution.closing"):

@@ -60,6 +60,7 @@ class JournalHistory(JournalReader[str]):
     """The facts that reasons need, by the id of what they are about; of failed iterations the first of each step.
 
     Attributes:
+        quota: The last quota that it exceeded, unless a pause was requested since then.
         called: The executions that it called.
         calls: The last execution that each task called, by step run, iteration and task.
         retried: The last attempts of the tasks that are to have another, likewise.
@@ -78,6 +79,7 @@ class JournalHistory(JournalReader[str]):
         self.discarded: list[tuple[str, str]] = []
         self.requests: dict[type[events.ClientRequest], tuple[events.ClientRequest, int]] = {}
         self.awaited_ms = 0
+        self.quota: events.QuotaExceeded | None = None
         self.failing: tuple[events.ExecutionFailing, int] | None = None
         self.failed_run = ""
         self.compensations: list[events.Compensation] = []
@@ -112,6 +114,10 @@ class JournalHistory(JournalReader[str]):
 
     def halt_requested(self, at: Recorded, fact: events.ClientRequest) -> None:
         self.requests[type(fact)] = (fact, at.at_ms)
+        self.quota = None if isinstance(fact, events.PauseRequested) else self.quota
+
+    def quota_exceeded(self, at: Recorded, fact: events.QuotaExceeded) -> None:
+        self.quota = fact
 
     def value_awaited(self, at: Recorded, fact: events.ReferenceAwaited | events.EvaluationAwaited) -> None:
         self.awaited_ms = at.at_ms

@@ -65,10 +65,13 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         waiting_on = _on_commands(state)
         yield reason("compensating", text, "the last compensation ends", 0, until_ms=until, waiting_on=waiting_on)
     elif state.paused_at_ms:
-        by, _ = _requested(history, PauseRequested)
+        by = "" if history.quota is not None else _requested(history, PauseRequested)[0]
         running = f"; {left} still running" if state.assignments else ""
         text = f"The execution is paused{by}{running}."
+        if history.quota is not None:
+            text = f"The execution is paused, since {history.quota.text}{running}."
         moves = f"`noetl-stream execution resume {state.execution_id}`"
+        moves += "; it may then use as much again" if history.quota is not None else ""
         yield reason("paused", text, moves, state.paused_at_ms, waiting_on=WaitingOnDocument(request="resume"))
     if state.awaited is not None and state.awaited.store == EXECUTION and not state.ending:
         text = f"The execution is a rerun, and the results of execution {state.awaited.key} are still being read."

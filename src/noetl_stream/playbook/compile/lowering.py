@@ -107,6 +107,7 @@ class Lowering(msgspec.Struct, frozen=True):
             undoes=MappingProxyType(undoes),
             compensation=(ending.compensation or DEFAULT_COMPENSATION) if undoes else None,
             finally_step=ending.finally_step,
+            quotas=document.quotas,
         )
         self.expressions.warn_never_set()
         by_code = any(step.reads.execution for step in plan.every_step)

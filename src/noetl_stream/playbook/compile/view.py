@@ -60,6 +60,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
         finally_step=plan.finally_step,
         compensation=None if plan.compensation is None else _compensation(plan.compensation),
+        quotas=None if plan.quotas is None else {**plan.quotas.amounts, "on_exceeded": plan.quotas.on_exceeded},
         steps=[_step(step, plan.failure_mode) for step in plan.every_step],
     )
 
@@ -81,6 +82,7 @@ def compiled_text(plan: Plan) -> str:
         "result",
         "finally_step",
         "compensation",
+        "quotas",
     )
     marks = {name: view.get(name) for name in names}
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))

@@ -11,6 +11,7 @@ import msgspec
 from pydantic import AfterValidator, Field
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.events import Quotas
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.labels import label_fault
 from noetl_stream.model.limits import Limits
@@ -20,7 +21,7 @@ from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
 from noetl_stream.playbook.model.ending import EndingDraft, read_executor_compensation, read_finally
-from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency
+from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency, read_quotas
 from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
 from noetl_stream.playbook.model.sections import (
     MAPPING,
@@ -184,6 +185,7 @@ class ExecutorPolicy(Placeholders):
         "The step that runs at every end of the execution.", or_empty({"type": "string"}), alias="finally"
     )
     results: Part = described("Where results are kept.", section("PolicyResults"))
+    quotas: Part = described("How much an execution may use.", or_empty(ref("ExecutionQuotas")))
     limits: Part = described("Limits of this playbook; it may only lower the operator's.", ref("limits"))
     concurrency: Part = described("How many executions with the same key run at once.", section("Concurrency"))
 
@@ -248,6 +250,7 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
     workbook: Node | None
     concurrency: LimitDraft | None = None
     ending: EndingDraft = EndingDraft()
+    quotas: Quotas | None = None
 
     @property
     def inputs(self) -> Iterable[str]:
@@ -325,6 +328,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
             read_finally(policy.finally_, problems),
             policy.finally_,
         ),
+        quotas=read_quotas(policy.quotas, problems),
     )
 
 

@@ -1,5 +1,5 @@
 """Flow control as read: how many executions, runs of a step, or attempts of a task hold a key at once, and how often
-(LANGUAGE §15).
+(LANGUAGE §15); and how much an execution may use (LANGUAGE §14 *Quotas*).
 """
 
 from __future__ import annotations
@@ -8,20 +8,24 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from noetl_stream.model.events import OnLimit, Rate
+from noetl_stream.model.events import QUOTAS, OnExceeded, OnLimit, Quotas, Rate
 from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.layering import read_seconds
 from noetl_stream.playbook.model.sections import (
+    SECONDS,
     Part,
     Required,
     Schema,
     Section,
     described,
+    is_empty,
     is_null,
     or_null,
     read_section,
     report_wrong_type,
     section,
 )
+from noetl_stream.playbook.suggestions import list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template
 
 MOST_AT_ONCE: Final = 10_000
@@ -31,13 +35,18 @@ MOST_PER_S: Final = 10_000
 LEAST_PER_S: Final = 0.00001
 """The lowest rate of a limit: about once a day."""
 
+MOST_OF_A_QUOTA: Final = 10**15
+"""The highest count that a quota may have."""
+
 _KEY: Final = 'key: "{{ workload.customer }}"'
 _CONCURRENCY: Final = f"concurrency: {{ {_KEY}, limit: 1, on_limit: queue }}"
+_QUOTAS: Final = "quotas: { task_seconds: 600, on_exceeded: fail }"
 _LIMIT: Final = f"limit: {{ {_KEY}, concurrency: 5, rate: {{ per_s: 10, burst: 20 }} }}"
 
 
 _TEXT: Final[Schema] = {"type": "string", "pattern": r"\S"}
 _AT_ONCE: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE}
+_AMOUNT: Final[Schema] = or_null({"type": "integer", "minimum": 1, "maximum": MOST_OF_A_QUOTA})
 
 
 class Concurrency(Section):
@@ -79,6 +88,20 @@ class LimitRate(Section):
     burst: Part = described("How many may begin at once after a rest. Default: 1.", or_null(_AT_ONCE))
 
 
+class ExecutionQuotas(Section):
+    title = "`quotas`"
+    example = f"write {_QUOTAS}"
+    schema_rules: ClassVar[Schema] = {"anyOf": [{"required": [name]} for name in QUOTAS]}
+
+    step_runs: Part = described("How often steps may run, all together.", _AMOUNT)
+    task_runs: Part = described("How many attempts of tasks may run, all together.", _AMOUNT)
+    task_seconds: Part = described("Seconds that all attempts of tasks may take together.", or_null(SECONDS))
+    bytes: Part = described("Bytes of results, captured output and what rules set, all together.", _AMOUNT)
+    on_exceeded: OnExceeded = described(
+        "Beyond a quota: `fail` ends the execution, `warn` goes on with a warning, `suspend` pauses it.", default="fail"
+    )
+
+
 class LimitDraft(msgspec.Struct, frozen=True):
     """A limit as read; ``key`` is ``None`` if, after reporting, it has problems."""
 
@@ -110,6 +133,22 @@ def read_limit(node: Node | None, problems: Problems) -> LimitDraft | None:
         message = "`limit` needs `concurrency`, `rate` or both: without them it limits nothing"
         problems.error("missing_key", message, node, _LIMIT)
     return LimitDraft(_read_key(section.key, problems), at_most, rate)
+
+
+def read_quotas(node: Node | None, problems: Problems) -> Quotas | None:
+    """Reads ``executor.spec.policy.quotas``, if present."""
+    if node is None or is_empty(node):
+        return None
+    section = read_section(node, ExecutionQuotas, problems)
+    if isinstance(node, Mapping) and all(is_null(getattr(section, name)) for name in QUOTAS):
+        problems.error("missing_key", f"`quotas` needs one of {list_names(QUOTAS)}", node, _QUOTAS)
+    return Quotas(
+        step_runs=_read_whole_number(section.step_runs, "`step_runs`", problems, MOST_OF_A_QUOTA),
+        task_runs=_read_whole_number(section.task_runs, "`task_runs`", problems, MOST_OF_A_QUOTA),
+        task_seconds=read_seconds(section.task_seconds, "`task_seconds`", problems),
+        bytes=_read_whole_number(section.bytes, "`bytes`", problems, MOST_OF_A_QUOTA),
+        on_exceeded=section.on_exceeded,
+    )
 
 
 def _read_key(node: Node | None, problems: Problems) -> Node | None:
@@ -147,7 +186,7 @@ def _read_rate(node: Node | None, problems: Problems) -> Rate | None:
     return Rate(float(per_s), burst)
 
 
-def _read_whole_number(node: Node | None, what: str, problems: Problems) -> int | None:
+def _read_whole_number(node: Node | None, what: str, problems: Problems, most: int = MOST_AT_ONCE) -> int | None:
     """Reads a literal whole number of at least 1; ``None`` if absent or invalid."""
     if node is None or is_null(node):
         return None
@@ -155,8 +194,8 @@ def _read_whole_number(node: Node | None, what: str, problems: Problems) -> int 
     if isinstance(value, bool) or not isinstance(value, int):
         report_wrong_type(node, what, "a whole number", problems, _constant_hint(node, "write a number such as 5"))
         return None
-    if not 1 <= value <= MOST_AT_ONCE:
-        problems.error("invalid_value", f"{what} must be from 1 to {MOST_AT_ONCE}, not {value}", node)
+    if not 1 <= value <= most:
+        problems.error("invalid_value", f"{what} must be from 1 to {most}, not {value}", node)
         return None
     return value
 

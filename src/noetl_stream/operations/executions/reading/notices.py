@@ -13,6 +13,7 @@ from noetl_stream.model.events import (
     ExecutionFinished,
     ExecutionReused,
     Fact,
+    QuotaExceeded,
     SlotGranted,
     TaskWarning,
     TokenDiscarded,
@@ -37,7 +38,7 @@ SUGGESTIONS: Final = 5
 KEYS_COMPARED: Final = 100
 """How many undeclared keys get a suggestion, and how many keys are searched for it: a comparison takes up to 0.2 ms."""
 
-_END: Final = frozenset({"execution.finished", "slot.granted"})
+_END: Final = frozenset({"execution.finished", "slot.granted", "execution.quota_exceeded"})
 _READ: Final = _END | {"token.enqueued", "token.discarded", "execution.reused"}
 
 
@@ -67,6 +68,8 @@ class Notices(msgspec.Struct):
             self.discarded.append(DiscardedTokenDocument(fact.token_id, self._steps[fact.token_id], fact.reason))
         elif isinstance(fact, SlotGranted) and fact.warning:
             self.warn([WarningDocument("limit_replaced", fact.warning, None)])
+        elif isinstance(fact, QuotaExceeded):
+            self.warn([WarningDocument("quota_exceeded", fact.text, None)])
         elif isinstance(fact, ExecutionFinished):
             self.warn(WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
             self.compensations = [document_from(CompensationDocument, one) for one in fact.compensations]
