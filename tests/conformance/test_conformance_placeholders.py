@@ -6,12 +6,12 @@ import pytest
 from playbook_building import codes, found, workflow
 
 STEP = """- step: start
-  spec: {{ policy: {{ {step} }} }}
+  spec: {{ policy: {{ {step} }}, {step_spec} }}
   loop: {{ in: [1], iterator: item, spec: {{ policy: {{ {loop} }} }} }}
   tool: {{ kind: noop, spec: {{ policy: {{ {task}rules: [ {{ else: {{ then: {{ do: continue }} }} }} ] }} }} }}
   next: {{ spec: {{ {router} }}, arcs: [ {{ step: start, {arc} }} ] }}
 """
-PARTS = ("executor", "defaults", "executor_policy", "step", "loop", "task", "router", "arc")
+PARTS = ("executor", "defaults", "executor_policy", "step", "step_spec", "loop", "task", "router", "arc")
 POLICIES = ("executor_policy", "step", "loop", "task")
 UNDER_EVERY_POLICY = (
     *("before: []", "after: []", "finally: []", "tracing: {}", "quotas: {}", "compensation: {}"),
@@ -20,7 +20,8 @@ UNDER_EVERY_POLICY = (
 PLACEHOLDERS = [
     *((part, words) for part in POLICIES for words in UNDER_EVERY_POLICY),
     *((part, "mode: exclusive") for part in POLICIES if part != "loop"),
-    *(("executor", words) for words in ("placement: {}", "resources: {}", "profile: ''")),
+    *((part, words) for part in ("executor", "step_spec") for words in ("placement: {}", "resources: {}")),
+    ("executor", "profile: ''"),
     ("defaults", "resources: {}"),
     ("step", "emit: { events: [] }"),
     ("step", "admit: { mode: exclusive, rules: [ { else: { then: { allow: true } } } ] }"),
@@ -31,6 +32,7 @@ PLACEHOLDERS = [
 REAL = [
     *(("executor_policy", words) for words in ("finally: []", "compensation: {}", "quotas: {}")),
     ("step", "compensation: {}"),
+    *((part, words) for part in ("executor", "step_spec") for words in ("placement: {}", "resources: {}")),
 ]
 """Words that were reserved once: empty, they still say nothing."""
 

@@ -95,6 +95,13 @@ def test_a_command_without_a_worker_names_the_pool() -> None:
     assert found.reasons[0].since == found.since
 
 
+def test_a_command_of_a_placed_step_names_the_pool_that_was_chosen() -> None:
+    scenario = Scenario(replace(Scenario(STEP).plan, pools={"work": "gpu"}))
+    scenario.start()
+    assert scenario.command(scenario.owed("work")).pool == "gpu"
+    assert "in the queue of pool `gpu`" in why(scenario, workers=[]).summary
+
+
 def test_workers_of_another_pool_do_not_count() -> None:
     scenario = Scenario(STEP)
     scenario.start()

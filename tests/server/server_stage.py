@@ -29,6 +29,7 @@ from noetl_stream.model.ids import PARTITIONS, RunId, digest_of, report_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
+from noetl_stream.model.placement import PoolLabels
 from noetl_stream.operations.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -90,6 +91,7 @@ class Stage:
         self.tracing: Tracing | None = None
         self.open_streams: tuple[str, ...] = ()
         self.max_stored_bytes: int | None = None
+        self.pool_labels: PoolLabels | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -123,6 +125,7 @@ class Stage:
             tracing=self.tracing,
             open_streams=self.open_streams,
             max_stored_bytes=self.max_stored_bytes,
+            pool_labels=self.pool_labels,
         )
 
     async def server(self, *, reads: int = AGGREGATES_FORMAT, **times: float) -> Server:
@@ -157,10 +160,12 @@ class Stage:
             ]
             await self.store.real.commit(Tick(owner="thief", partitions=advances))
 
-    def start_worker(self, slots: int = 8, injector: FaultInjector | None = None) -> SimulatedHost:
+    def start_worker(
+        self, slots: int = 8, injector: FaultInjector | None = None, pool: str = "default"
+    ) -> SimulatedHost:
         host = self.host("worker", injector)
         tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
-        self.running.append(asyncio.create_task(run_worker(host, tools, slots, self.tracing)))
+        self.running.append(asyncio.create_task(run_worker(host, tools, slots, self.tracing, pool)))
         return host
 
     async def submit(self, source: str, workload: dict[str, Any] | None = None) -> str:

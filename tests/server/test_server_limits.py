@@ -252,6 +252,7 @@ metadata: { name: bounded, path: tests/bounded }
 executor: { spec: { policy: { quotas: { step_runs: 5 } } } }
 workflow: [ { step: start, tool: { kind: noop } } ]
 """
+PLACED = BOUNDED.replace("policy: { quotas: { step_runs: 5 } }", "placement: { required: { zone: eu } }")
 
 
 @pytest.mark.parametrize(
@@ -261,8 +262,9 @@ workflow: [ { step: start, tool: { kind: noop } } ]
         (READS, "reads `execution`"),
         (UNDONE, "has compensation or finally"),
         (BOUNDED, "has quotas"),
+        (PLACED, "has a placement"),
     ],
-    ids=["limits", "execution", "compensation", "quotas"],
+    ids=["limits", "execution", "compensation", "quotas", "placement"],
 )
 async def test_no_playbook_that_an_older_server_does_not_know_starts_while_one_runs(
     stage: Stage, source: str, why: str

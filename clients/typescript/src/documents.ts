@@ -1062,6 +1062,7 @@ export interface Pool {
   oldest?: string | null
   by_priority?: Record<string, number>
   unreadable?: string | null
+  labels?: Record<string, string>
 }
 
 export interface Pools {

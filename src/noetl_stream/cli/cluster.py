@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
 POOL_COLUMNS: Final = columns_of(
     *("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"),
     queued_at=lambda pool: ", ".join(f"{priority}: {count}" for priority, count in pool.by_priority.items()),
+    labels=lambda pool: " ".join(f"{name}={value}" for name, value in pool.labels.items()),
 )
 
 
@@ -47,7 +48,8 @@ def list_pools() -> None:
     """List the pools with their workers, slots and commands.
 
     AGAIN counts commands that were delivered before; OLDEST is since when the longest queued one waits. A pool with
-    queued commands and no workers is listed, too. QUEUED_AT says at which priorities they wait.
+    queued commands and no workers is listed, too. QUEUED_AT says at which priorities they wait. LABELS are
+    those that the operator has given the pool, by which steps are placed.
     """
 
 

@@ -378,7 +378,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     step = plan.steps[run.step]
     reads, is_limited = step.reads, step.has_limited_tasks
     closes = plan.compensation is not None or plan.finally_step is not None
-    is_newer = closes or plan.quotas is not None or is_limited or reads.execution == "template"
+    is_newer = closes or plan.quotas is not None or state.pools or is_limited or reads.execution == "template"
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())
@@ -389,7 +389,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         step_run_id=run.step_run_id,
         step=run.step,
         digest=state.digest,
-        pool=step.pool,
+        pool=state.pools.get(run.step, step.pool) if state.pools else step.pool,
         issue=assignment.issue,
         paging=assignment.paging,
         args=run.token.args,

@@ -318,7 +318,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     granted, nothing is decided. ``keys`` says whose its keys are. A caller holds ``caller_keys`` in its namespace, and
     ``shared_keys`` that namespaces share; it shares its slots.
 
-    ``usage`` counts against its quotas, if it has any.
+    ``usage`` counts against its quotas, if it has any. ``pools`` are those of steps with a placement.
 
     ``due`` is the time of the occurrence of a schedule that it is for; ``execution`` is what templates read by that
     name, empty if none does.
@@ -401,6 +401,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     requested_ms: int = 0
     undoing: Undoing = Undoing()
     usage: Usage | None = None
+    pools: dict[str, str] = {}
 
     @property
     def closing(self) -> Closing | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Collection, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -16,6 +17,7 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WorkerPresence
+from noetl_stream.model.placement import PoolLabels
 from noetl_stream.operations.limits import limit_page, limit_with_slots
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.presence import workers_of
@@ -54,6 +56,7 @@ class ClusterPorts(msgspec.Struct, frozen=True):
     store: Store
     dead_letters: DeadLetters
     clock: Clock
+    pool_labels: PoolLabels = MappingProxyType({})
 
 
 class DirectCluster:
@@ -75,7 +78,8 @@ class DirectCluster:
         workers, oldest = await asyncio.gather(self._workers_of(queued), self._oldest_ms(queued))
         counts = {pool.pool: pool for pool in queued}
         documents: list[PoolDocument] = []
-        for name in sorted({*counts, *(worker.pool for worker in workers)}):
+        labels = self._ports.pool_labels
+        for name in sorted({*counts, *labels, *(worker.pool for worker in workers)}):
             here = [worker for worker in workers if worker.pool == name]
             pool = counts.get(name, QueuedPool(name, 0, 0, 0))
             documents.append(
@@ -90,6 +94,7 @@ class DirectCluster:
                     oldest=iso_or_none(oldest.get(name)),
                     by_priority={str(priority): count for priority, count in pool.by_priority.items()},
                     unreadable=pool.unreadable or None,
+                    labels=dict(labels.get(name, {})),
                 )
             )
         return documents

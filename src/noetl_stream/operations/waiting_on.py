@@ -88,9 +88,15 @@ def bound_ms(state: Execution, run: StepRun | None, *timers: str, own_ms: int | 
     return min(dues if own_ms is None else [*dues, own_ms], default=None)
 
 
-def on_pool(plan: Plan | None, step: str, command_ids: Sequence[str]) -> WaitingOnDocument:
+def pool_of(state: Execution, plan: Plan | None, step: str) -> str:
+    """The pool that runs a step in this execution."""
+    default = plan.steps[step].pool if plan is not None and plan.steps.get(step) is not None else "default"
+    return state.pools.get(step, default)
+
+
+def on_pool(state: Execution, plan: Plan | None, step: str, command_ids: Sequence[str]) -> WaitingOnDocument:
     """What the queued commands of a step wait on."""
-    pool = None if plan is None else AwaitedPoolDocument(plan.steps[step].pool)
+    pool = None if plan is None else AwaitedPoolDocument(pool_of(state, plan, step))
     return WaitingOnDocument(commands=list(command_ids[:COMMANDS_SHOWN]), pool=pool)
 
 
@@ -207,7 +213,7 @@ def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
             queued.setdefault(run.step, []).append(assignment.command_id)
             bounds.setdefault(run.step, bound_ms(state, run))
     for step, command_ids in queued.items():
-        waiting_on = on_pool(plan, step, command_ids)
+        waiting_on = on_pool(state, plan, step, command_ids)
         pool = waiting_on.pool
         yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", bounds[step], waiting_on)
     for step_run_id, slot in state.slots.items():

@@ -97,5 +97,6 @@ Code = Literal[
     "not_stubbed",
     "not_real",
     "not_granted",
+    "no_pool",
 ]
 """The code of a diagnostic, which stays the same across versions. The page about diagnostics explains each."""

@@ -11,6 +11,7 @@ import msgspec
 from noetl_stream.model.events import ALL_SHARED, KeyScope, OnLimit, Quotas, Rate, SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import FORMAT
+from noetl_stream.model.placement import Placement
 
 if TYPE_CHECKING:  # reading plans needs neither the compiler nor Jinja
     from noetl_stream.playbook.results.result_schema import ResultSchema
@@ -218,7 +219,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     enqueued. With ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure
     that no arc handles; that of iterations is in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its
     tasks that are in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end;
-    ``has_limited_tasks``: so does an attempt of one of its tasks.
+    ``has_limited_tasks``: so does an attempt of one of its tasks. With a ``placement``, its pool is chosen at a start.
     """
 
     name: str
@@ -239,6 +240,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     schemas: frozenset[str] = frozenset()
     limit: LimitPlan | None = None
     has_limited_tasks: bool = False
+    placement: Placement | None = None
 
     @property
     def admits_at_once(self) -> bool:
@@ -305,9 +307,9 @@ class Plan(msgspec.Struct, frozen=True):
     ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
     execution is written. An execution holds a slot of ``concurrency`` from before its first step to its end.
     ``undoes`` are the steps whose runs can be undone, by a compensation of their own or else by undoing what they have
-    called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``quotas``: what an
-    execution may use. ``reads_execution``: what reads
-    ``execution``.
+    called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``quotas`` bound an
+    execution. ``pools`` are those of steps with a placement; empty until an execution is about to start.
+    ``reads_execution``: what reads ``execution``.
     """
 
     digest: str
@@ -337,6 +339,7 @@ class Plan(msgspec.Struct, frozen=True):
     compensation: CompensationPlan | None = None
     finally_step: str | None = None
     quotas: Quotas | None = None
+    pools: Mapping[str, str] = msgspec.field(default_factory=dict)
     reads_execution: ReadBy = ""
 
     @property
@@ -357,9 +360,20 @@ class Plan(msgspec.Struct, frozen=True):
         return self.compensation is not None or self.finally_step is not None
 
     @property
+    def has_placement(self) -> bool:
+        """Whether the pool of a step is chosen when an execution starts."""
+        return any(step.placement is not None for step in self.every_step)
+
+    @property
     def is_newer(self) -> bool:
         """Whether it has what servers of version 0.3 do not know."""
-        return self.has_limits or self.closes or self.quotas is not None or self.reads_execution == "template"
+        return (
+            self.has_limits
+            or self.closes
+            or self.quotas is not None
+            or self.has_placement
+            or self.reads_execution == "template"
+        )
 
     @property
     def named_schemas(self) -> frozenset[str]:

@@ -10,6 +10,7 @@ from typing import Final
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import GrantsUse, MemoryUse
+from noetl_stream.model.placement import PoolLabels
 from noetl_stream.model.rights import namespace_of
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.clock import Clock
@@ -145,9 +146,10 @@ class ServerPorts:
     """The ports of a server. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
     everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans. Without ``rights``, every
     schedule may start every playbook. Triggers may read ``open_streams`` and start what ``trigger_rates`` allow. The
-    executions of a namespace may have ``max_stored_bytes`` in the object store; ``None``: any number. ``page_url`` is
-    where people open the page; empty: not known. ``refusals`` says why JetStream has refused messages of this process
-    for a while.
+    executions of a namespace may have ``max_stored_bytes`` in the object store; ``None``: any number. Steps with a
+    placement run in pools with such ``pool_labels``; ``None``: where they would without one. ``page_url`` is where
+    people open the page; empty: not known. ``refusals`` says why JetStream has refused messages of this process for a
+    while.
     """
 
     log: EventLog
@@ -171,6 +173,7 @@ class ServerPorts:
     trigger_rates: TriggerRates = DEFAULT_RATES
     page_url: str = ""
     max_stored_bytes: int | None = None
+    pool_labels: PoolLabels | None = None
     refusals: Callable[[], list[str]] = list
 
 

@@ -72,7 +72,15 @@ class Formats:
         if self.know_aggregates:
             return replace(plan, format=AGGREGATES_FORMAT)
         what = "has limits by key" if plan.has_limits else "reads `execution`"
-        what = "has compensation or finally" if plan.closes else "has quotas" if plan.quotas is not None else what
+        what = (
+            "has compensation or finally"
+            if plan.closes
+            else "has quotas"
+            if plan.quotas is not None
+            else "has a placement"
+            if plan.has_placement
+            else what
+        )
         text = f"the playbook {what}, and a server of an older version still runs: stop it, and start again"
         return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 

@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.ids import is_valid_id
+from noetl_stream.model.placement import LABEL, VALUE
 from noetl_stream.model.secrets.urls import split_address, split_url
 from noetl_stream.settings.sources.variables import words_of
 from noetl_stream.trigger.stream_messages import stream_fault
@@ -22,6 +24,7 @@ PLACEMENT_VARIABLE: Final = "NOETL_STREAM_PLACEMENT_TAGS"
 SYNC_VARIABLE: Final = "NOETL_NATS_SYNC_INTERVAL"
 MONITOR_VARIABLE: Final = "NOETL_NATS_MONITOR"
 PAGE_VARIABLE: Final = "NOETL_PAGE_URL"
+POOL_LABELS_VARIABLE: Final = "NOETL_POOL_LABELS"
 
 MAX_REPLICAS: Final = 5
 MAX_MONITORS: Final = 20
@@ -111,6 +114,25 @@ def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
             hint = "write what nats-servers have as server_tags, with commas between: region:eu,disk:ssd"
             raise UsageError(f"invalid tag {tag!r} in {variable}", hint=hint)
     return tags
+
+
+def read_pool_labels(variable: str, given: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Parses labels of pools, such as ``gpu: accelerator=gpu memory_mb=65536; eu: zone=eu``.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    text = given.get(variable, "").strip()
+    found: dict[str, dict[str, str]] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        pool, _, labels = part.partition(":")
+        pairs = [label.partition("=") for label in labels.split()]
+        is_valid = all(equals and LABEL.fullmatch(name) and VALUE.fullmatch(value) for name, equals, value in pairs)
+        if not (is_valid_id(pool.strip()) and pairs and is_valid) or pool.strip() in found:
+            hint = "write each pool once, with its labels: gpu: accelerator=gpu memory_mb=65536; eu: zone=eu"
+            raise UsageError(f"invalid labels of a pool in {variable}: {part!r}", hint=hint)
+        found[pool.strip()] = {name: value for name, _, value in pairs}
+    return found
 
 
 def read_trigger_streams(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:

@@ -6,12 +6,14 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.placement import PoolLabels
 from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.sealing.file_keys import FileKeys
@@ -46,6 +48,7 @@ class Endpoint(Unprinted, frozen=True):
         retention: How long a server here keeps finished executions, EVENTS, and lines in LOGS.
         trigger_streams: The names of the streams that triggers of a server here may read.
         trigger_rates: How many executions triggers of a server here may start a minute.
+        pool_labels: The labels of pools, by which a server here chooses the pool of a step.
         page_url: Where the page is, for links that a server here writes; empty: not known.
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a role here go; ``None`` for nowhere.
@@ -77,6 +80,7 @@ class Endpoint(Unprinted, frozen=True):
     trigger_streams: tuple[str, ...] = ()
     trigger_rates: TriggerRates = TriggerRates()
     page_url: str = ""
+    pool_labels: PoolLabels = MappingProxyType({})
 
     def only_for(self, identity: str) -> Self:
         """Returns the part of this endpoint that a process with the identity may hold."""

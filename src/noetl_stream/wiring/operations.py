@@ -162,7 +162,15 @@ class DirectOperations:
         from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
 
         given, store = self._connected, self._connected.store
-        ports = ClusterPorts(given.log, given.queue, given.bus, store, store.dead_letters, given.clock)
+        ports = ClusterPorts(
+            log=given.log,
+            queue=given.queue,
+            bus=given.bus,
+            store=store,
+            dead_letters=store.dead_letters,
+            clock=given.clock,
+            pool_labels=self._endpoint.pool_labels,
+        )
         return DirectCluster(ports, self._secrets)
 
     @cached_property

@@ -88,6 +88,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         open_streams=endpoint.trigger_streams,
         trigger_rates=endpoint.trigger_rates,
         page_url=endpoint.page_url,
+        pool_labels=endpoint.pool_labels,
         max_stored_bytes=endpoint.retention.namespace_max_stored_bytes,
         refusals=connected.refusals,
     )

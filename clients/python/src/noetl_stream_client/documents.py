@@ -1383,7 +1383,7 @@ class Pool(Document, frozen=True, kw_only=True):
     """`queued` commands wait for a worker, `running` ones were delivered to one, `again` of them more than once.
     `oldest` is since when the longest of the queued ones waits; null if none waits, or no server says.
     `by_priority` are the queued ones, highest priority first, without those at which none waits. `unreadable` is
-    why NATS gives out none of its commands; null if it does.
+    why NATS gives out none of its commands; null if it does. `labels` are those that the operator has given it.
     """
 
     pool: str
@@ -1396,6 +1396,7 @@ class Pool(Document, frozen=True, kw_only=True):
     oldest: datetime | None = None
     by_priority: dict[str, int] = field(default_factory=dict)
     unreadable: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 class Pools(Document, frozen=True, kw_only=True):

@@ -253,6 +253,7 @@ def _start(
         execution=state.execution,
         undoes=dict(plan.undoes) if plan.undoes else {},
         quotas=plan.quotas,
+        pools=dict(plan.pools) if plan.pools else {},
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)

@@ -63,6 +63,7 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         labels=fact.labels,
         key=fact.key,
         undoing=undoing,
+        pools=fact.pools,
         usage=None if fact.quotas is None else Usage(fact.quotas, reused=state.step_runs),
         inputs=_inputs_of(state, fact),
         execution=fact.execution,

@@ -51,7 +51,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     its limits are. ``labels`` are ``None`` if they are those that stand in the playbook. No other execution of the
     playbook has a ``key`` that is ``unique``. ``execution`` is what templates read by that name, if any does.
     ``undoes`` are the steps whose runs can be undone: by a compensation of their own, or else by undoing what they have
-    called. ``quotas`` are those of the execution, if it has any.
+    called. ``quotas`` are those of the execution, if it has any. ``pools`` are those chosen for steps with a placement.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -72,6 +72,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     execution: dict[str, Any] = {}
     undoes: dict[str, bool] = {}
     quotas: Quotas | None = None
+    pools: dict[str, str] = {}
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):

@@ -190,7 +190,7 @@ def _waiting_on(state: Execution, plan: Plan | None, one: _Placed, explained: bo
         timer_id = timer_of(run.step_run_id, "next")
         return on_next(state, plan, run.step_run_id) if explained else on_timer(state, timer_id)
     if one.place == "queued":
-        return on_pool(plan, one.token.step, [one.command_id])
+        return on_pool(state, plan, one.token.step, [one.command_id])
     return None if one.wait is None else on_wait(state, one.command_id, one.wait)
 
 

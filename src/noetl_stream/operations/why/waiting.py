@@ -19,7 +19,15 @@ from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import EXECUTION, PLAYBOOK
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.operations.waiting_on import COMMANDS_SHOWN, bound_ms, on_admission, on_join, on_next, on_wait
+from noetl_stream.operations.waiting_on import (
+    COMMANDS_SHOWN,
+    bound_ms,
+    on_admission,
+    on_join,
+    on_next,
+    on_wait,
+    pool_of,
+)
 from noetl_stream.operations.why.causes import retry_details
 from noetl_stream.operations.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.operations.why.journal import Command, JournalHistory
@@ -353,7 +361,7 @@ def _queued(
     plan: Plan | None,
     around: Environment,
 ) -> ReasonDocument:
-    pool = plan.steps[run.step].pool if plan is not None else "default"
+    pool = pool_of(state, plan, run.step)
     since = min(history.commands.get(one.command_id, Command(0)).scheduled_ms for one in waiting)
     workers = around.workers_of(pool)
     slots, busy = sum(worker.slots for worker in workers), sum(worker.busy for worker in workers)
@@ -425,7 +433,7 @@ def _running(
         text = f"{where} was told to stop ({assignment.cancelling}) and has not answered yet."
         return reason("stopping", text, f"worker {command.worker} ends it, or the grace period is over", **at)
     if command.returned:
-        pool = plan.steps[step].pool if plan is not None and step in plan.steps else "default"
+        pool = pool_of(state, plan, step)
         unfit = _unfit(around.workers_of(pool))
         text = f"{where} could not begin at worker {command.returned}; its command waits for a worker of pool `{pool}`"
         return reason("worker_unfit", f"{text}, but {unfit}." if unfit else f"{text}.", MENDED, **at)

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.model.placement import Placement
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Declarations, Visible
 from noetl_stream.playbook.check.reads import FAILURE_KEYS, Expressions, union_of
@@ -126,6 +127,13 @@ class Lowering(msgspec.Struct, frozen=True):
         }
         return Steps(compiled, undoing)
 
+    def _placement(self, step: StepDraft) -> Placement | None:
+        """The placement of a step, or else of the executor; a pool that one of them names is the only one."""
+        placement = (step.placement or self.document.placement) if step.tasks else None
+        if placement is None:
+            return None
+        return replace(placement, pool=step.pool or (self.document.pool if self.document.names_pool else None))
+
     def _labels(self) -> dict[str, Template]:
         visible = self.declared.visible(bindings.STARTING, None)
         nodes = self.document.label_nodes
@@ -142,6 +150,7 @@ class Lowering(msgspec.Struct, frozen=True):
         return StepPlan(
             name=step.name,
             pool=step.pool or self.document.pool,
+            placement=self._placement(step),
             line=step.at.mark.line,
             admit=self._admit(step),
             loop=loop,

@@ -109,6 +109,7 @@ def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
         line=step.line,
         desc=step.desc,
         pool=step.pool,
+        placement=None if step.placement is None else _without_empty(**asdict(step.placement)),
         join=step.join,
         timeout_s=_source(step.timeout_s),
         deadline_s=step.deadline_s,

@@ -15,6 +15,7 @@ from noetl_stream.model.events import Quotas
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.labels import label_fault
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.placement import Placement
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
 from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
@@ -23,6 +24,7 @@ from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_sec
 from noetl_stream.playbook.model.ending import EndingDraft, read_executor_compensation, read_finally
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency, read_quotas
 from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
+from noetl_stream.playbook.model.placement import read_placement
 from noetl_stream.playbook.model.sections import (
     MAPPING,
     NULL,
@@ -167,8 +169,11 @@ class ExecutorSpec(Section):
     )
     policy: Part = described("Failures, results and limits of the execution.", section("ExecutorPolicy"))
     profile: Annotated[Any, Reserved()] = None
-    placement: Annotated[Any, Reserved()] = None
-    resources: Annotated[Any, Reserved()] = None
+    placement: Part = described(
+        "The labels of the pool whose workers run the steps, unless a step has its own.",
+        or_empty(ref("PlacementLabels")),
+    )
+    resources: Part = described("What each worker of that pool must have at least.", or_empty(ref("Resources")))
 
 
 class ExecutorPolicy(Placeholders):
@@ -224,7 +229,7 @@ class KeychainEntry(Section):
 
 class ParsedPlaybook(msgspec.Struct, frozen=True):
     """A playbook document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given.
-    ``label_nodes`` are the labels that hold a template.
+    ``label_nodes`` are the labels that hold a template. ``names_pool``: ``pool`` is not the default.
     """
 
     name: str
@@ -251,6 +256,8 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
     concurrency: LimitDraft | None = None
     ending: EndingDraft = EndingDraft()
     quotas: Quotas | None = None
+    placement: Placement | None = None
+    names_pool: bool = False
 
     @property
     def inputs(self) -> Iterable[str]:
@@ -329,6 +336,8 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
             policy.finally_,
         ),
         quotas=read_quotas(policy.quotas, problems),
+        placement=read_placement(spec.placement, spec.resources, problems),
+        names_pool=not is_null(child(executor_spec, "pool")),
     )
 
 

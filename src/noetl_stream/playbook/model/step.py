@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.model.placement import Placement
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK, WORKBOOK, Kinds
@@ -23,6 +24,7 @@ from noetl_stream.playbook.model.layering import (
     warn_unused,
 )
 from noetl_stream.playbook.model.loop import FailureDraft, LoopDraft, read_failure, read_loop
+from noetl_stream.playbook.model.placement import read_placement
 from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, NextWait, always_holds, read_admit, read_wait
 from noetl_stream.playbook.model.sections import (
     MAPPING,
@@ -101,6 +103,8 @@ class StepSpec(Section):
     rejected = advice.STEP_SPEC
 
     pool: str | None = described("The pool whose workers run this step.", or_null(ref("pool")))
+    placement: Part = described("The labels of the pool whose workers run this step.", or_empty(ref("PlacementLabels")))
+    resources: Part = described("What each worker of that pool must have at least.", or_empty(ref("Resources")))
     join: Part = described(
         "Waits for the tokens of other branches: all that can come, the first, or so many.",
         {"anyOf": [{"enum": ["all", "any", None]}, {"type": "integer", "minimum": 1}]},
@@ -214,6 +218,7 @@ class StepDraft(msgspec.Struct, frozen=True):
     router: RouterDraft
     limit: LimitDraft | None = None
     compensation: StepDraft | None = None
+    placement: Placement | None = None
 
     @property
     def pipelines(self) -> tuple[StepDraft, ...]:
@@ -299,9 +304,12 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     tasks: list[TaskDraft] = []
     if step.tool is not None:
         tasks = _read_tool(step.tool, step.step, kinds, workbook, own.merge_over(layer), problems)
+    placement = _read_placement(spec, step, problems)
     compensation = _read_compensation(
         policy.compensation, step, spec.pool, _Tool(kinds, workbook, own.merge_over(layer), problems)
     )
+    if compensation is not None:
+        compensation = replace(compensation, placement=placement)
     every = [*tasks, *(compensation.tasks if compensation else ())]
     warn_unused(own, (task.kind for task in every), "this step", problems)
     return StepDraft(
@@ -309,6 +317,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         at=at,
         desc=step.desc or "",
         pool=spec.pool,
+        placement=placement,
         join=_read_join(spec.join, problems),
         timeout_s=read_rendered_seconds(lifecycle.timeout_s, "`timeout_s`", problems),
         deadline_s=read_seconds(lifecycle.deadline_s, "`deadline_s`", problems),
@@ -320,6 +329,15 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         limit=_read_step_limit(policy.limit, node, problems),
         compensation=compensation,
     )
+
+
+def _read_placement(spec: StepSpec, step: Step, problems: Problems) -> Placement | None:
+    placement = read_placement(spec.placement, spec.resources, problems)
+    for name, node in (("placement", spec.placement), ("resources", spec.resources)):
+        if step.tool is None and node is not None and not is_empty(node):
+            message = f"`{name}` has no effect: no worker runs a step without `tool`"
+            problems.warn("no_effect", message, node, "remove it")
+    return placement
 
 
 def _read_compensation(node: Node | None, step: Step, pool: str | None, tool: _Tool) -> StepDraft | None:

@@ -63,7 +63,7 @@ class PoolDocument(Document, frozen=True):
     """``queued`` commands wait for a worker, ``running`` ones were delivered to one, ``again`` of them more than
     once. ``oldest`` is since when the longest of the queued ones waits; null if none waits, or no server says.
     ``by_priority`` are the queued ones, highest priority first, without those at which none waits. ``unreadable`` is
-    why NATS gives out none of its commands; null if it does.
+    why NATS gives out none of its commands; null if it does. ``labels`` are those that the operator has given it.
     """
 
     pool: str
@@ -76,6 +76,7 @@ class PoolDocument(Document, frozen=True):
     oldest: Time | None = None
     by_priority: dict[str, int] = msgspec.field(default_factory=dict)
     unreadable: str | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class PartitionDocument(Document, frozen=True):

@@ -15,12 +15,13 @@ from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.events import ExecutionRequested, KeyScope
+from noetl_stream.model.placement import PoolLabels, shown_pools
 from noetl_stream.model.rights import namespace_of
 from noetl_stream.model.status import KEY_TAKEN
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, credential_name
-from noetl_stream.playbook.plan import KeychainPlan, Plan
+from noetl_stream.playbook.plan import KeychainPlan, Plan, StepPlan
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.ports.stores.catalog import ADDRESS_FORM, SCHEMA, Catalog, NotRegistered, find_entry, read_address
 from noetl_stream.ports.stores.store import PlaybookRow, Store
@@ -29,6 +30,7 @@ from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, check_path
 from noetl_stream.server.ticks.tick import PendingTick
 from noetl_stream.settings.grants import EVERYTHING, Grants, Sort
+from noetl_stream.settings.servers import POOL_LABELS_VARIABLE
 
 
 class ExecutionStarter:
@@ -64,7 +66,8 @@ class ExecutionStarter:
         ports = self._parts.ports
         grants = ports.grants.current() if ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
-        plan = with_keys(check_grants(check_path(known), grants, caller), grants)
+        placed = with_pools(check_path(known), ports.pool_labels, grants)
+        plan = with_keys(check_grants(placed, grants, caller), grants)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, ports.catalog, grants)
         plan = self._parts.formats.with_format(await with_credentials(plan, ports.secrets, grants))
@@ -129,6 +132,37 @@ def check_grants(plan: Plan | InvalidPlan, grants: Grants | None, caller: str | 
     return _refused(problems)
 
 
+def with_pools(plan: Plan | InvalidPlan, pools: PoolLabels | None, grants: Grants | None) -> Plan | InvalidPlan:
+    """Returns ``plan`` with the pools of its steps that have a placement, among those that it was granted; or why it
+    cannot run: none has what a step needs.
+
+    Args:
+        pools: The labels of pools; ``None`` if steps run where they would without a placement.
+    """
+    if isinstance(plan, InvalidPlan) or pools is None or not plan.has_placement:
+        return plan
+    chosen: dict[str, str] = {}
+    problems = []
+    for step in plan.every_step:
+        if step.placement is None:
+            continue
+        pool = step.placement.choose(step.pool, pools, lambda one: not refusal(grants, plan.path, "pools", one))
+        if pool is None:
+            problems.append(_no_pool(plan, step, pools, grants))
+        else:
+            chosen[step.name] = pool
+    return _refused(problems, f" ({problems[0].hint})") if problems else replace(plan, pools=chosen)
+
+
+def _no_pool(plan: Plan, step: StepPlan, pools: PoolLabels, grants: Grants | None) -> Diagnostic:
+    assert step.placement is not None
+    named = f"pool `{step.placement.pool}` has not" if step.placement.pool is not None else "no pool has"
+    allowed = {pool: labels for pool, labels in pools.items() if not refusal(grants, plan.path, "pools", pool)}
+    shown = shown_pools(allowed) or "no pool that it may use has labels"
+    hint = f"{shown}; the operator gives pools labels by {POOL_LABELS_VARIABLE}"
+    return _diagnostic("no_pool", plan.path, step.line, f"step `{step.name}`: {named} {step.placement}", hint)
+
+
 def with_keys(plan: Plan | InvalidPlan, grants: Grants | None) -> Plan | InvalidPlan:
     """Returns ``plan`` with whose the keys of its limits are: of the namespace of its path, but for those granted to be
     shared.
@@ -156,7 +190,7 @@ def _named_resources(plan: Plan) -> Iterator[tuple[Sort, str, int]]:
             yield "credentials", credential, entry.line
     for step in plan.every_step:
         if step.tasks:
-            yield "pools", step.pool, step.line
+            yield "pools", plan.pools.get(step.name, step.pool), step.line
         for task in step.tasks:
             if task.kind not in UNGRANTED_KINDS:
                 yield "kinds", task.kind, task.line

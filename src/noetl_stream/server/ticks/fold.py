@@ -238,7 +238,7 @@ class Fold:
         if cached is None or assignment is None or not isinstance(cached.plan, Plan) or cached.state is None:
             return
         step = cached.plan.steps[cached.state.runs[assignment.step_run_id].step]
-        if step.pool == sender_of(message.subject).pool:
+        if cached.state.pools.get(step.name, step.pool) == sender_of(message.subject).pool:
             fact = StepFailed(assignment.step_run_id, ErrorInfo("lease_exhausted", storable_text(body.reason)))
             self.own_input(message.execution_id, RecordedFact(fact, at_ms=message.at_ms))
 

@@ -102,6 +102,7 @@ from noetl_stream.settings.servers import (
     MONITOR_VARIABLE,
     PAGE_VARIABLE,
     PLACEMENT_VARIABLE,
+    POOL_LABELS_VARIABLE,
     POSTGRES_MAX_BYTES_VARIABLE,
     POSTGRES_VARIABLE,
     READ_VARIABLE,
@@ -113,6 +114,7 @@ from noetl_stream.settings.servers import (
     read_address,
     read_monitors,
     read_page_url,
+    read_pool_labels,
     read_primary,
     read_sync_interval,
     read_tags,
@@ -311,6 +313,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         retention_rules, archive, archive_keys, events_max_bytes, …, namespace_max_stored_bytes: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
         page_url: Where people open the page, for links to it; empty: nobody has said.
+        pool_labels: The labels of pools, by which servers choose the pool of a step.
         trigger_rate, namespace_trigger_rate: Use :attr:`trigger_rates`.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
         nats_sync_interval_s, nats_monitors: Use :attr:`nats_sync`.
@@ -389,6 +392,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         NAMESPACE_RATE_VARIABLE, str(MOST_PER_MINUTE), number(MOST_PER_MINUTE, MOST_PER_MINUTE)
     )
     page_url: str = setting(PAGE_VARIABLE, "none", read_page_url)
+    pool_labels: dict[str, dict[str, str]] = setting(POOL_LABELS_VARIABLE, "none", read_pool_labels)
     stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
     stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
     nats_sync_interval_s: float | None = setting(SYNC_VARIABLE, "unknown", read_sync_interval)

@@ -9,6 +9,7 @@ from typing import Final
 
 from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.placement import PoolLabels
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.ports.evaluator import Evaluator
@@ -56,6 +57,7 @@ def server_on(
     rights: Rights | None = None,
     open_streams: Collection[str] = (),
     max_stored_bytes: int | None = None,
+    pool_labels: PoolLabels | None = None,
     server_type: type[Server] = Server,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
@@ -79,12 +81,17 @@ def server_on(
         trigger_streams=host.trigger_streams,
         open_streams=open_streams,
         max_stored_bytes=max_stored_bytes,
+        pool_labels=pool_labels,
     )
     return server_type(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 
 
 async def run_worker(
-    host: SimulatedHost, tools: Mapping[str, Tool], slots: int, tracing: Tracing | None = None
+    host: SimulatedHost,
+    tools: Mapping[str, Tool],
+    slots: int,
+    tracing: Tracing | None = None,
+    pool: str = "default",
 ) -> None:
     """Runs a worker whose ports are those of ``host``.
 
@@ -92,7 +99,7 @@ async def run_worker(
     """
     worker = Worker(
         name=host.name,
-        pool="default",
+        pool=pool,
         slots=slots,
         event_log=host.log,
         queue=host.queue,

@@ -1,0 +1,86 @@
+"""Placement as read: the labels that the pool of a step must or should have, and its resources (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from noetl_stream.model.placement import LABEL, RESOURCES, Placement, label_value
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Schema,
+    Section,
+    described,
+    is_empty,
+    is_null,
+    or_null,
+    pairs,
+    read_section,
+    report_wrong_type,
+)
+from noetl_stream.playbook.yaml.nodes import Node, Scalar, holds_template
+
+_LABELS: Final[Schema] = or_null({"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}})
+_AMOUNT: Final[Schema] = or_null({"type": "number", "exclusiveMinimum": 0})
+_EXAMPLE: Final = "{ required: { zone: eu }, preferred: { disk: ssd } }"
+
+
+class PlacementLabels(Section):
+    title = "`placement`"
+    example = f"write placement: {_EXAMPLE}"
+
+    required: Part = described("Labels that the pool must have.", _LABELS)
+    preferred: Part = described("Labels of which the pool should have as many as possible.", _LABELS)
+
+
+class Resources(Section):
+    title = "`resources`"
+    example = "write resources: { memory_mb: 4096, cpu: 2 }"
+
+    memory_mb: Part = described("The memory that each worker of the pool must have at least, in MB.", _AMOUNT)
+    cpu: Part = described("The CPUs that each worker of the pool must have at least.", _AMOUNT)
+
+
+def read_placement(placement: Node | None, resources: Node | None, problems: Problems) -> Placement | None:
+    """Reads ``placement`` and ``resources`` of a ``spec``; ``None`` if neither says anything."""
+    if is_empty(placement) and is_empty(resources):
+        return None
+    labels = read_section(None if is_empty(placement) else placement, PlacementLabels, problems)
+    needed = read_section(None if is_empty(resources) else resources, Resources, problems)
+    amounts = {name: _read_amount(getattr(needed, name), name, problems) for name in RESOURCES}
+    return Placement(
+        required=_read_labels(labels.required, "`required`", problems),
+        preferred=_read_labels(labels.preferred, "`preferred`", problems),
+        resources={name: amount for name, amount in amounts.items() if amount is not None},
+    )
+
+
+def _read_labels(node: Node | None, what: str, problems: Problems) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in [] if is_null(node) else pairs(node, what, problems):
+        text = label_value(value.plain()) if isinstance(value, Scalar) else None
+        if not LABEL.fullmatch(key.name):
+            hint = "use 1 to 64 letters, digits, `_`, `-`, `.` and `/`"
+            problems.error("invalid_name", f"invalid label `{key.name}` of a pool", key, hint)
+        elif holds_template(value):
+            message = f"label `{key.name}` must be a constant: the pool is chosen when the execution starts"
+            problems.error("wrong_type", message, value, "write the value")
+        elif text is None:
+            hint = "write text, a number or a boolean, without white space, `;` and `=`"
+            problems.error("invalid_value", f"label `{key.name}` has a value that no pool can have", value, hint)
+        else:
+            found[key.name] = text
+    return found
+
+
+def _read_amount(node: Node | None, name: str, problems: Problems) -> float | None:
+    if node is None or is_null(node):
+        return None
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        report_wrong_type(node, f"`{name}`", "a number", problems, f"write {name}: 4")
+        return None
+    if value <= 0:
+        problems.error("invalid_value", f"`{name}` must be greater than 0, not {value:g}", node, "leave it out for any")
+        return None
+    return float(value)
