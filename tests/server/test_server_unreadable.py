@@ -15,6 +15,7 @@ from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.protocol.subjects import command_subject, requested
 from noetl_stream.worker.worker_limits import RETURN_DELAY_S
 from noetl_testkit.memory.broker import StagedCommandQueue
+from noetl_testkit.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
 GARBAGE = b"\xff\x00 no command"
@@ -27,16 +28,16 @@ async def letters(stage: Stage) -> list[DeadLetterRow]:
     return [letter.row for letter in found if letter is not None]
 
 
-async def replaced(stage: Stage, body: bytes) -> str:
+async def replaced(stage: Stage, body: bytes, source: str = ONE_STEP, pool: str = "default") -> str:
     """Starts an execution whose command arrives as ``body``. Returns the command's id."""
     await stage.server()
-    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.request(EXECUTION, "request-1", source)
     queue: StagedCommandQueue = stage.broker.command_queue
     await stage.until(lambda: queue.queued)
     (command_id,) = queue.queued
     queue.lose(command_id)
-    await queue.issue([QueuedCommand("default", EXECUTION, command_id, 9, body)], queue.fences)
-    stage.start_worker()
+    await queue.issue([QueuedCommand(pool, EXECUTION, command_id, 9, body)], queue.fences)
+    stage.start_worker(pool=pool)
     return command_id
 
 
@@ -52,6 +53,14 @@ async def test_a_command_that_no_worker_can_read_fails_its_step_after_the_last_d
     assert letter.reason == error["message"]
     assert await stage.broker.command_queue.present() == {}
     assert stage.store.stuck == set()
+
+
+async def test_the_pool_that_was_chosen_for_a_step_may_give_its_command_up(stage: Stage) -> None:
+    stage.pool_labels = {"eu": {"zone": "eu"}}
+    step = {"step": "only", "tool": work("done"), "spec": {"placement": {"required": {"zone": "eu"}}}}
+    await replaced(stage, GARBAGE, playbook("one", [step]), "eu")
+    row = await stage.ended(EXECUTION)
+    assert codec.decode_json(row.error or b"")["kind"] == "lease_exhausted"
 
 
 async def test_a_command_that_nobody_has_issued_is_a_dead_letter_and_no_more(stage: Stage) -> None:

@@ -187,6 +187,14 @@ def _routing() -> Iterator[Job]:
     ]
     yield Job("spared", playbook("spared", steps), "completed", "to the end")
 
+    bounded = {"executor": {"spec": {"policy": {"quotas": {"step_runs": 2}}}}}
+    steps = [
+        {"step": "start", "tool": work(1, 0.5), "next": then("goes_on")},
+        {"step": "goes_on", "tool": work(2, 0.5), "next": then("too_many")},
+        {"step": "too_many", "tool": work(3)},
+    ]
+    yield Job("bounded", playbook("bounded", steps, **bounded), "failed")
+
     yield Job("refused", playbook("refused", [{"step": "a", "tol": {}}]), "failed", accepted=False)
 
 
