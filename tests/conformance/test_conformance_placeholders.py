@@ -64,9 +64,12 @@ def test_a_placeholder_that_says_something_is_refused_as_reserved(part: str, wor
         ("before: [one]", "a task in front"),
         ("after: [one]", "a task behind"),
         ("finally: [one]", "executor.spec.policy.finally"),
+        ("quotas: { step_runs: 1 }", "executor.spec.policy"),
+        ("placement: { required: { zone: eu } }", "executor.spec` or the `spec` of a step"),
+        ("resources: { cpu: 1 }", "executor.spec` or the `spec` of a step"),
     ],
 )
-def test_a_reserved_hook_is_answered_with_what_there_is(words: str, instead: str) -> None:
+def test_a_reserved_word_is_answered_with_what_there_is(words: str, instead: str) -> None:
     for part in ("step", "loop", "task"):
         (problem,) = found(playbook(part, words), "reserved")
         assert instead in (problem.hint or "")

@@ -28,6 +28,7 @@ from noetl_stream.playbook.model.placement import read_placement
 from noetl_stream.playbook.model.sections import (
     MAPPING,
     NULL,
+    PLACED_INSTEAD,
     SECONDS,
     Part,
     Placeholders,
@@ -199,7 +200,7 @@ class PolicyDefaults(Section):
     title = "`policy.defaults`"
 
     timeouts: Part = described("Timeouts of every task.", ref("timeout"))
-    resources: Annotated[Any, Reserved()] = None
+    resources: Annotated[Any, Reserved(instead=PLACED_INSTEAD)] = None
 
 
 class PolicyResults(Section):

@@ -96,6 +96,7 @@ class Required(msgspec.Struct, frozen=True):
     hint: str | None = None
 
 
+PLACED_INSTEAD: Final = "write it into `executor.spec` or the `spec` of a step"
 FINALLY_INSTEAD: Final = (
     "executor.spec.policy.finally names a step that runs at every end; "
     "an arc with when: \"{{ event.status == 'error' }}\" goes on after a failure"
@@ -150,10 +151,10 @@ class Placeholders(Section):
     after: Annotated[Any, Reserved(instead="write a task behind, in the list of `tool`")] = None
     finally_: Annotated[Any, Reserved(instead=FINALLY_INSTEAD)] = Field(None, alias="finally")
     tracing: Annotated[Any, Reserved()] = None
-    quotas: Annotated[Any, Reserved()] = None
+    quotas: Annotated[Any, Reserved(instead="write it into `executor.spec.policy`, of the whole execution")] = None
     compensation: Annotated[Any, Reserved()] = None
-    resources: Annotated[Any, Reserved()] = None
-    placement: Annotated[Any, Reserved()] = None
+    resources: Annotated[Any, Reserved(instead=PLACED_INSTEAD)] = None
+    placement: Annotated[Any, Reserved(instead=PLACED_INSTEAD)] = None
     profile: Annotated[Any, Reserved()] = None
     profiles: Annotated[Any, Reserved()] = None
 
