@@ -12,6 +12,7 @@ from noetl_stream.errors import Conflict, UsageError
 from noetl_stream.model.events import CancelRequested, SignalReceived
 from noetl_stream.model.ids import undoing_of
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
+from noetl_testkit.readers import reader_problems
 from noetl_testkit.simulation.work import then, work
 
 
@@ -150,3 +151,23 @@ async def test_finally_runs_on_a_worker_with_the_end_in_scope(stage: OperationsS
     assert (await ended(stage, order)).status == "cancelled"
     (run,) = [one for one in await stage.executions.steps(order) if one.step == "note"]
     assert (run.status, run.result) == ("done", "cancelled cancelled")
+
+
+async def test_what_undoes_an_execution_shows_no_token_that_waited_there(stage: OperationsStage) -> None:
+    never = {"policy": {"admit": {"rules": [{"when": "{{ ctx.go is defined }}", "then": {"allow": True}}]}}}
+    steps = [
+        {
+            "step": "reserve",
+            "tool": work(1),
+            "spec": undone_by(work(2)),
+            "next": then("held", "ship", mode="inclusive"),
+        },
+        {"step": "held", "spec": never, "tool": work(3)},
+        STEPS[-1],
+    ]
+    order = await ordered(stage, playbook("held", steps, on=[]))
+    await stage.ask(order, CancelRequested)
+    assert (await ended(stage, order)).discarded_tokens == 1
+    undoing = await stage.executions.rerun(order, RerunOptions(undoes=True), BY)
+    assert (await ended(stage, undoing.execution_id)).status == "completed"
+    assert await reader_problems(stage.store, undoing.execution_id) == []

@@ -229,9 +229,11 @@ class JournalReader(Generic[Run]):
         if not fact.path:
             self.run_ended(at, run, fact)
 
-    def _clear(self, at: Recorded, fact: events.ExecutionFinished) -> None:
-        self.has_ended = True
+    def _forget_tokens(self, at: Recorded, fact: Fact) -> None:
         self.tokens.clear()
+
+    def _note_end(self, at: Recorded, fact: events.ExecutionFinished) -> None:
+        self.has_ended = True
 
 
 _OF_EXECUTION: Final[Mapping[type[Fact], Sequence[str]]] = {
@@ -241,8 +243,8 @@ _OF_EXECUTION: Final[Mapping[type[Fact], Sequence[str]]] = {
     events.ExecutionResumed: ("execution_resumed",),
     events.QuotaExceeded: ("quota_exceeded",),
     events.ExecutionFailing: ("execution_failing",),
-    events.ExecutionClosing: ("execution_stopped",),
-    events.ExecutionFinished: ("execution_stopped", "execution_finished", "_clear"),
+    events.ExecutionClosing: ("execution_stopped", "_forget_tokens"),
+    events.ExecutionFinished: ("execution_stopped", "execution_finished", "_forget_tokens", "_note_end"),
     events.ExecutionReused: ("execution_reused",),
     events.SignalReceived: ("signal_received",),
     events.PauseRequested: ("halt_requested",),
@@ -289,7 +291,8 @@ _FOR: Final = {
     "_know_token": "run_began",
     "_forget_token": "run_began",
     "_begin_run": "run_began",
-    "_clear": "run_began",
+    "_forget_tokens": "run_began",
+    "_note_end": "run_began",
     "_loop_ends_iteration": "iteration_ended",
     "_loop_ends_run": "run_ended",
 }
