@@ -131,14 +131,16 @@ def ctx_problems(history: History) -> Found:
 
 
 def cancel_problems(history: History) -> Found:
-    """An execution that was cancelled ends so, and takes no other change."""
+    """An execution that was cancelled ends so, and takes no other change, but for what its start says it ``takes``."""
     for execution, changes in history.changes.items():
+        start = history.starts.get(execution)
+        taken = ("cancel", "cancel now", *(start.expects.get("takes", ()) if start is not None else ()))
         for cancel in (one for one in changes if one.verb == "cancel" and _counts(one)):
             for call in history.reads[execution]:
                 if call.document["status"] in ENDED - {"cancelled"}:
                     yield f"{execution} was cancelled and {call.document['status']}", [*cancel.lines, *call.lines]
             for other in changes:
-                if other.verb not in ("cancel", "cancel now") and _counts(other) and other.began > cancel.ended:
+                if other.verb not in taken and _counts(other) and other.began > cancel.ended:
                     yield f"a {other.verb} was accepted after a cancel", [*cancel.lines, *other.lines]
 
 

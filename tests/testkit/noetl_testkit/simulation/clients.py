@@ -189,7 +189,9 @@ class SimulatedClients:
     @asynccontextmanager
     async def _noted_start(self, submission: Submission, job: Job) -> AsyncIterator[None]:
         self._begun.add(submission.execution_id)
-        expects = {"status": job.status, "result": job.result} if job.ends == "as given" else {}
+        expects: dict[str, Any] = {"status": job.status, "result": job.result} if job.ends == "as given" else {}
+        if '"compensation"' in job.source:
+            expects["takes"] = ["SignalReceived"]  # what undoes may wait for one, also after a cancel
         wanted = {"key": submission.request_id, "wanted": job.name, "expects": {**expects, "unless": [TOUCHED]}}
         async with self._noted("start", **wanted) as document:
             yield
