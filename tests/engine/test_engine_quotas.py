@@ -75,6 +75,7 @@ def test_a_quota_that_is_used_up_exactly_is_not_exceeded() -> None:
     ("quotas", "seconds", "result", "message"),
     [
         ("task_runs: 1", 0.0, None, "quotas.task_runs is 1, and the execution comes to 2"),
+        ("task_seconds: 0.0005", 0.0003, None, "quotas.task_seconds is 0.0005, and the execution comes to 0.0006"),
         ("task_seconds: 2.5", 1.5, None, "quotas.task_seconds is 2.5, and the execution comes to 3"),
         ("bytes: 2000", 0.0, "x" * 1000, "quotas.bytes is 2,000, and the execution comes to 2,004"),
     ],

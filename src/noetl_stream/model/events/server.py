@@ -387,7 +387,7 @@ class QuotaExceeded(Fact, frozen=True, tag="execution.quota_exceeded"):
     @property
     def text(self) -> str:
         """The message for people."""
-        amount, used = (f"{one:,.3f}".rstrip("0").rstrip(".") for one in (self.amount, self.used))
+        amount, used = (f"{round(one, 6):,}".removesuffix(".0") for one in (self.amount, self.used))
         return f"quotas.{self.quota} is {amount}, and the execution comes to {used}"
 
 
