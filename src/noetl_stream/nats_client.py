@@ -1,12 +1,16 @@
-"""nats-py's client, without a bug that ends its reading for good, and with certificates that are renewed."""
+"""nats-py's client, without a bug that ends its reading for good, with TLS where an address asks for it, and with
+certificates that are renewed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Any
 
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 
 class PatientClient(Client):
@@ -35,6 +39,19 @@ class PatientClient(Client):
     def verifies_clients(self) -> bool:
         """Whether the server that answered last verifies its clients."""
         return bool(self._server_info.get("tls_verify"))
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Takes the greeting of a server before anything is sent to it.
+
+        nats-py leaves it to the server whether to encrypt: one without TLS, or whoever stands between, would read what
+        an address with ``tls://`` is to hide.
+        """
+        await super()._process_info(info, initial_connection)
+        server = self._current_server
+        if initial_connection and server is not None and server.uri.scheme == "tls":
+            if not (info.get("tls_required") or info.get("tls_available")):
+                raise NatsError("it offers no TLS, which tls:// asks for")
+            info["tls_required"] = True
 
     async def _process_pong(self) -> None:
         if self._pongs and self._pongs[0].done():

@@ -58,6 +58,23 @@ async def test_who_shows_no_certificate_is_refused_and_told_what_to_set(verifyin
     assert "NOETL_NATS_CERTIFICATE" in str(refused.value)
 
 
+async def test_what_an_address_with_tls_sends_is_encrypted_or_not_sent(tmp_path: Path, certificate: Path) -> None:
+    optional = f'tls {{ cert_file: "{certificate}/tls.crt", key_file: "{certificate}/tls.key" }}\nallow_non_tls: true\n'
+    for configuration, is_encrypted in ((optional, True), ("", False)):
+        server = NatsServer(tmp_path, configuration)
+        server.start()
+        try:
+            if is_encrypted:
+                connection = await NatsConnection.open(tls(server), name="tests", connect_timeout_s=30)
+                assert connection.client._transport._io_writer.get_extra_info("cipher")  # noqa: SLF001
+                await connection.close()
+            else:
+                with pytest.raises(Unreachable, match="offers no TLS"):
+                    await NatsConnection.open(tls(server), name="tests", connect_timeout_s=5)
+        finally:
+            server.end()
+
+
 async def test_a_renewed_certificate_is_shown_when_the_connection_is_restored(
     verifying: NatsServer, certificate: Path
 ) -> None:
