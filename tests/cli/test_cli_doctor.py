@@ -30,7 +30,18 @@ def test_a_stack_that_is_up_is_examined(shared_home: Path, through: str) -> None
     assert "identity 'gateway'" in found["nats"]["says"]
 
 
-STORES = ("postgres", "nats", "schema", "streams", "replicas", "durability", "storage", "clocks", "permissions")
+STORES = (
+    "postgres",
+    "nats",
+    "schema",
+    "streams",
+    "replicas",
+    "durability",
+    "storage",
+    "power-loss",
+    "clocks",
+    "permissions",
+)
 
 
 def test_where_nothing_answers_each_store_is_wrong_and_the_rest_is_skipped() -> None:

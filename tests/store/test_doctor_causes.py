@@ -132,6 +132,19 @@ def write_certificate(folder: Path, days: int, host: str) -> tuple[Path, Path]:
     return certificate, private
 
 
+async def test_a_store_without_the_tls_that_its_address_asks_for_is_not_used(guarded: NatsServer) -> None:
+    found = await examined(
+        guarded.url.replace("nats:", "tls:"),
+        f"postgresql://one@127.0.0.1:{guarded.port}/none?sslmode=require",
+        SEEDS[GATEWAY],
+    )
+    for check, cause in (
+        ("nats", "NATS offers no TLS, which its address asks for"),
+        ("postgres", "what listens there offers no TLS, or is no Postgres"),
+    ):
+        assert found[check].says.startswith(f"{cause}: ") and found[check].mend == MEND[cause], found[check]
+
+
 async def test_where_nobody_listens_the_servers_are_to_be_started(dsn: str) -> None:
     found = await examined(f"nats://127.0.0.1:{free_port()}", f"postgresql://nobody@127.0.0.1:{free_port()}/none")
     says = ("no nats-server listens there", "no Postgres listens there")

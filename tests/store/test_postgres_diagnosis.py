@@ -17,7 +17,8 @@ async def test_postgres_says_what_the_doctor_asks(dsn: str) -> None:
         assert facts.version[0].isdigit() and facts.size_bytes > 0 and facts.certificate_ends_ms is None
         assert 0 < facts.connections <= facts.max_connections
         sizes = {table.name: table for table in await store.diagnosis.tables()}
-        assert sizes["audit"].size_bytes > 0 and sizes["event"].rows >= 0
+        assert sizes["audit"].size_bytes > 0
+        assert sizes["event"].rows is None, "nobody has counted them"
         assert not [name for name in sizes if name.startswith("audit_answer_")], "partitions are with their table"
         assert abs(facts.now_ms - await store.now_ms()) < 60_000
         assert [(one.name, one.version) for one in await store.diagnosis.live_servers()] == [("one", "0.4.0")]

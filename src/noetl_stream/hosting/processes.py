@@ -15,8 +15,10 @@ from typing import Final
 import msgspec
 
 from noetl_stream.local.background import Main, command_line, fork_command
+from noetl_stream.local.nats_server import SYNC_S
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.monitoring import STATUS_VARIABLE
+from noetl_stream.settings.servers import SYNC_VARIABLE
 from noetl_stream.settings.sources.process_environment import (
     holds_engine_variables,
     identity_environment,
@@ -182,6 +184,8 @@ class Supervised:
         stack = self._stack if isinstance(self._stack, StackAccess) else await asyncio.shield(self._stack)
         environment = self._environment(stack)
         environment |= self._egress(stack, environment)
+        if stack.embedded is not None:  # a gateway's doctor knows as much as that of the command line
+            environment[SYNC_VARIABLE] = f"{SYNC_S:.0f}s"
         if stack.settings.traces is not None:
             environment |= stack.settings.traces.variables()
         environment[STATUS_VARIABLE] = ""  # several children cannot share an address

@@ -36,11 +36,11 @@ class DatabaseFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class TableFacts(msgspec.Struct, frozen=True, gc=False):
-    """A table of the schema, with its indexes, its partitions and theirs; ``rows`` as Postgres estimates them."""
+    """A table of the schema, with its indexes, its partitions and theirs; ``rows`` if Postgres has estimated them."""
 
     name: str
     size_bytes: int
-    rows: int
+    rows: int | None
 
 
 class DatabaseDiagnosis(Protocol):

@@ -63,6 +63,9 @@ CAUSES: Final = (
         "the certificate of NATS is for another name",
         f"NOETL_NATS_URL=tls://NAME:4222 {_AGAIN}",
     ),
+    Cause(
+        "NATS .*offers no TLS", "NATS offers no TLS, which its address asks for", _RELOAD, "give its file a `tls` block"
+    ),
     Cause("NATS .*has no JetStream", "nats-server runs without JetStream", _START),
     Cause("NATS .*connection refused", "no nats-server listens there", _START),
     Cause(
@@ -71,12 +74,21 @@ CAUSES: Final = (
         f"NOETL_NATS_URL=nats://HOST:4222 {_AGAIN}",
     ),
     Cause(
-        "cannot reach NATS", "NATS does not answer", _START, "look at the network between, and start it if it has ended"
+        "cannot reach NATS",
+        "NATS does not answer",
+        _START,
+        "look at the address and the network between, and start it if it has ended",
     ),
     Cause("error (10023|10047)", "NATS has no room left", _RELOAD, "raise max_file_store in its file"),
     Cause("error 10077", "a stream is full", "noetl-stream storage", "raise its max_bytes"),
     Cause("error 10002", "the account of NATS is full", _RELOAD, "raise its max_file in the file of NATS"),
     Cause("Postgres .*(connection refused|no such socket)", "no Postgres listens there", _DSN, "start it"),
+    Cause(
+        "Postgres .*rejected SSL upgrade",
+        "what listens there offers no TLS, or is no Postgres",
+        _DSN,
+        "turn ssl on in postgresql.conf, or name the port of Postgres",
+    ),
     Cause("Postgres .*unknown host name", "the host of Postgres is not known", _DSN),
     Cause(
         "cannot reach Postgres",
