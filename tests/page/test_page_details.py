@@ -136,8 +136,10 @@ async def test_a_phone_has_all_places_in_one_line_and_every_act_within_reach(sho
     async with visiting(width=390, height=844) as visit:
         page = visit.page
         await shown.sign_in(visit, shown.screens["limits"])
-        places = await page.get_by_role("navigation", name="Main").get_by_role("link").all()
-        assert len({(await box(one))["y"] for one in places if await one.is_visible()}) == 1
+        for screen in ("executions", "playbooks", "triggers", "limits"):
+            await shown.open(visit, shown.screens[screen])
+            places = await page.get_by_role("navigation", name="Main").get_by_role("link").all()
+            assert len({(await box(one))["y"] for one in places if await one.is_visible()}) == 1
         act = await box(page.get_by_role("button", name="Cancel").first)
         assert act["x"] + act["width"] <= 390
         assert visit.complaints == []
@@ -208,4 +210,61 @@ async def test_the_audit_leads_to_what_was_started(shown: Shown) -> None:
         await page.get_by_role("link", name=started).click()
         await page.wait_for_url(f"**/executions/{started}")
         await page.get_by_role("heading", name="team/nightly").wait_for()
+        assert visit.complaints == []
+
+
+async def test_an_event_that_is_open_leaves_the_others_in_lines(shown: Shown) -> None:
+    for width in (1280, 390):
+        async with visiting(width=width) as visit:
+            page = visit.page
+            await shown.sign_in(visit, shown.screens["triggers"])
+            events = page.get_by_role("list", name="Events").get_by_role("listitem")
+            await page.get_by_role("button", name="Copy event").wait_for()
+            for event in await events.all():
+                status, act = await box(event.locator(".status")), await box(event.get_by_role("button", name="Resend"))
+                assert status["x"] + status["width"] <= act["x"]
+                assert (await box(event.locator(".what")))["width"] > 200
+            assert visit.complaints == []
+
+
+async def test_on_a_phone_a_long_name_leaves_room_for_its_time_and_all_tabs_are_on_screen(shown: Shown) -> None:
+    path = f"tests/{'long-' * 20}name"
+    named = LOOP.replace('tests/loop, version: "1.0"', f"{path}, version: 2026.11.30-rc.1+build.4711")
+    started = await shown.stage.operations.executions.start(Start(playbook=named), "token:local")
+    async with visiting(width=390, height=844) as visit:
+        page = visit.page
+        await shown.sign_in(visit, f"/?q=path:{path}")
+        row = page.locator(".executions .row.link").first
+        name, time = await box(row.get_by_role("link")), await box(row.locator("time"))
+        assert name["x"] + name["width"] <= time["x"]
+        await shown.open(visit, f"/executions/{started.execution_id}/logs")
+        last = await box(page.get_by_role("navigation", name="Execution").get_by_role("link", name="Logs"))
+        assert last["x"] + last["width"] <= 390
+        assert visit.complaints == []
+
+
+async def test_what_the_engine_says_has_no_marks_and_its_times_are_those_of_the_page(shown: Shown) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await shown.sign_in(visit, f"/executions/{shown.ids['approval']}")
+        why = page.get_by_label("Why", exact=True)
+        await why.locator(".summary").wait_for()
+        await expect(why).not_to_contain_text("+00:00")
+        await shown.open(visit, "/system")
+        alarms = page.locator(".alarm-list")
+        await alarms.get_by_role("listitem").first.wait_for()
+        await expect(alarms).not_to_contain_text("`")
+        assert visit.complaints == []
+
+
+async def test_a_failure_is_said_once_and_each_place_is_offered_once(shown: Shown) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await shown.sign_in(visit, f"/executions/{shown.ids['fails']}")
+        message = (await shown.stage.operations.executions.get(shown.ids["fails"])).error
+        assert message is not None
+        await page.get_by_label("Why", exact=True).get_by_text("…").first.wait_for()
+        await expect(page.locator("main").get_by_text(message.message)).to_have_count(2)  # the cause, and its step run
+        await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("option", name="Executions", exact=False)).to_have_count(2)  # and failed ones
         assert visit.complaints == []

@@ -66,7 +66,7 @@ async def test_a_trigger_is_filled_in_and_changed_from_a_webhook_to_a_stream(sho
         await shown.sign_in(visit, "/playbooks?new=Trigger")
         await form.get_by_label("Playbook").fill("team/nightly")
         await form.get_by_label("Senders are known by").select_option("hmac")
-        await form.get_by_text("needs `header`").wait_for()
+        await form.get_by_text("needs header").wait_for()
         await form.get_by_label("On which events").select_option("nats")
         await form.get_by_label("Stream").fill("ORDERS EU")
         await form.get_by_label("Workload").fill("{")

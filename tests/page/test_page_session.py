@@ -85,3 +85,15 @@ async def test_what_was_asked_again_and_again_is_asked_no_more(shown: Shown) -> 
         await page.get_by_role("table", name="Pools").wait_for()
         visit.forgive("401")
         assert visit.complaints == []
+
+
+async def test_a_link_over_the_page_that_asks_for_it_signs_in_where_it_is(shown: Shown) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await page.goto(shown.stage.url)
+        await page.get_by_role("heading", name="Sign in").wait_for()
+        await page.goto(f"{shown.stage.url}/#code={await code(shown)}")  # as pasted: nothing is loaded anew
+        await page.get_by_role("table", name="Executions").wait_for()
+        assert "code" not in page.url
+        visit.forgive("401")
+        assert visit.complaints == []

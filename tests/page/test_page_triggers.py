@@ -152,7 +152,7 @@ async def test_an_author_writes_a_trigger_on_the_page(home: Path) -> None:
         await page.get_by_role("link", name="New trigger").click()
         await expect(editor).to_contain_text("kind: Trigger")
         await write(PUSHES.replace("verify: none", "verify: anybody"))
-        await page.get_by_label("Problems").get_by_text("`verify` must be").wait_for()
+        await page.get_by_label("Problems").get_by_text("verify must be").wait_for()
         await write(PUSHES)
         await page.get_by_text("0 errors").or_(page.get_by_text("No problems")).wait_for()
         await page.get_by_role("button", name="Publish").click()

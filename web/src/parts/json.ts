@@ -13,6 +13,12 @@ export function columnsOf(list: readonly unknown[]): string[] {
   return [...found]
 }
 
+/** Whether a column holds numbers: they stand under each other. */
+export function holdsNumbers(rows: readonly Record<string, unknown>[], column: string): boolean {
+  const values = rows.slice(0, LOOKED_AT).map((row) => row[column]).filter((value) => value !== undefined && value !== null)
+  return values.length > 0 && values.every((value) => typeof value === 'number')
+}
+
 /** A value in a cell. */
 export const cell = (value: unknown): string =>
   value === undefined ? '' : typeof value === 'string' ? value : JSON.stringify(value)

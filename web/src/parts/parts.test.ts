@@ -6,7 +6,7 @@ import type { ArcActivity, ExecutionState, ListedExecution, Reason, RunCounts, S
 import { placeOf, sizeOf } from '../views/execution/place'
 import { waitsFor } from '../views/execution/waits'
 import { wrapped } from '../views/execution/wrapped'
-import { absent, columnsOf, expression, kindOf } from './json'
+import { absent, columnsOf, expression, holdsNumbers, kindOf } from './json'
 import { visible } from './windowed'
 
 test('a window shows the rows on screen and some beside them, however many there are', () => {
@@ -17,6 +17,11 @@ test('a window shows the rows on screen and some beside them, however many there
 
 test('a path in a result is copied as the expression that reads it', () => {
   expect(expression('fetch', ['data', 'items', 3, 'the "key"'])).toBe('{{ fetch.data.items[3]["the \\"key\\""] }}')
+})
+
+test('a column holds numbers if all that it has are, and then they stand under each other', () => {
+  const rows = [{ total: 12.5, id: 'a', none: null }, { total: null, id: 2 }, { total: 8 }]
+  expect(['total', 'id', 'none'].map((column) => holdsNumbers(rows, column))).toEqual([true, false, false])
 })
 
 test('a list of rows is a table, and a picture in a text is one', () => {

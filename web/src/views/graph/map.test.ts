@@ -5,9 +5,9 @@ import type { StepState } from './passed'
 const state = (status: string): StepState => ({ status, runs: 1, places: {}, iterations: null, waits: [] })
 
 test('a count stands at the right end of its step, or begins at the left end if it is longer than the step', () => {
-  expect(countAt('×12', 100, 0)).toEqual({ x: 96, anchor: 'end' })
-  expect(countAt('100k/100k', 51, 0)).toEqual({ x: 0, anchor: 'start' })
-  expect(countAt('1/120', 100, 2)).toEqual({ x: 68, anchor: 'start' })
+  expect(countAt('×12', 100, 0, false)).toEqual({ x: 96, y: -3, anchor: 'end' })
+  expect(countAt('100k/100k', 51, 0, false)).toEqual({ x: 0, y: -3, anchor: 'start' })
+  expect(countAt('1/120', 100, 2, true)).toEqual({ x: 68, y: -8, anchor: 'start' })
 })
 
 test('a part is drawn if any of it is in the area, wherever its graph is drawn', () => {
@@ -21,6 +21,7 @@ test('a part is drawn if any of it is in the area, wherever its graph is drawn',
 test('a graph that is nearly as large as its view is shown whole, a larger one as it is', () => {
   expect(fitting({ width: 2000, height: 100 }, { width: 1000, height: 100 })).toBe(0.5)
   expect(fitting({ width: 20, height: 10 }, { width: 1000, height: 100 })).toBe(1)
+  expect(fitting({ width: 20, height: 10 }, { width: 3800, height: 400 })).toBe(1.5)
   expect([firstScale(0.7), firstScale(0.5)]).toEqual([0.7, 1])
 })
 

@@ -45,9 +45,13 @@ export const sizeOf = ({ width, height }: Pick<Layout, 'width' | 'height'>): { w
   height: height + ABOVE,
 })
 
-/** The scale at which all of a graph fits into a view, at most 1. */
+/** A view that is wider is that of a large screen, on which all else is larger, too. */
+const LARGE = 2000
+const MOST_LARGE = 1.5
+
+/** The scale at which all of a graph fits into a view, at most 1, or more on a large screen. */
 export function fitting(graph: { width: number; height: number }, view: { width: number; height: number }): number {
-  return Math.min(1, view.width / graph.width, view.height / graph.height)
+  return Math.min(view.width > LARGE ? MOST_LARGE : 1, view.width / graph.width, view.height / graph.height)
 }
 
 /** The scale at which a graph is shown at first. */
@@ -75,8 +79,8 @@ export function countOf(state: StepState): string {
 export const BADGE_WIDTH = 34
 const DIGIT = 6.7
 
-/** Where the count above a step stands: at its right end; or from its left end on, behind the badges, if it is longer. */
-export function countAt(count: string, width: number, badges: number): { x: number; anchor: 'start' | 'end' } {
-  const left = badges * BADGE_WIDTH
-  return count.length * DIGIT <= width - 4 - left ? { x: width - 4, anchor: 'end' } : { x: left, anchor: 'start' }
+/** Where the count above a step stands: at its right end, or from its left end on, behind the badges, if it is longer; over the button that opens it. */
+export function countAt(count: string, width: number, badges: number, opens: boolean): { x: number; y: number; anchor: 'start' | 'end' } {
+  const [left, y] = [badges * BADGE_WIDTH, opens ? -8 : -3]
+  return count.length * DIGIT <= width - 4 - left ? { x: width - 4, y, anchor: 'end' } : { x: left, y, anchor: 'start' }
 }

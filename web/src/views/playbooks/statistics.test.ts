@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { barsOf, HEIGHT, percent, sinceOf, WIDTH } from './statistics'
+import { barsOf, HEIGHT, percent, sinceOf, spreadOf, WIDTH } from './statistics'
 
 test('a span ends now', () => {
   expect(sinceOf('24h', Date.parse('2026-01-02T00:00:00Z'))).toBe('2026-01-01T00:00:00.000Z')
@@ -8,6 +8,11 @@ test('a span ends now', () => {
 
 test('a small rate is not shown as none', () => {
   expect([0, 0.004, 0.25, 1].map(percent)).toEqual(['0.0 %', '0.40 %', '25.0 %', '100.0 %'])
+})
+
+test('a spread is from p50 to p99, and that of one run is seen at its place', () => {
+  expect(spreadOf({ p50: 1, p99: 3 }, 4)).toEqual({ from: 25, wide: 50 })
+  expect([spreadOf({ p50: 4, p99: 4 }, 4), spreadOf({ p50: 0, p99: 0 }, 0)]).toEqual([{ from: 99, wide: 1 }, { from: 0, wide: 1 }])
 })
 
 test('bars stand on each other, the highest as high as there is room', () => {

@@ -1,4 +1,4 @@
-import type { StatisticsBucket } from '../../api/types'
+import type { Durations, StatisticsBucket } from '../../api/types'
 
 export const SPANS = ['24h', '7d', '30d', '90d'] as const
 export type Span = (typeof SPANS)[number]
@@ -24,7 +24,13 @@ export interface Bar {
 
 export const WIDTH = 480
 export const HEIGHT = 80
-const KINDS = ['failed', 'completed', 'others'] as const
+export const KINDS = ['failed', 'completed', 'others'] as const
+
+/** From p50 to p99, in hundredths of the longest; what has no spread is seen, too. */
+export function spreadOf({ p50, p99 }: Pick<Durations, 'p50' | 'p99'>, longest: number): { from: number; wide: number } {
+  const [from, wide] = [p50, p99 - p50].map((seconds) => (100 * seconds) / (longest || 1)) as [number, number]
+  return { from: Math.min(from, 99), wide: Math.max(1, wide) }
+}
 
 /** A stack of bars for each bucket, failed ones at the bottom, as high as the largest bucket allows. */
 export function barsOf(buckets: readonly StatisticsBucket[]): Bar[] {

@@ -16,12 +16,15 @@ test('what went on at once is stacked, and columns that are alike are one bar', 
   expect(stacked([])).toEqual({ most: 0, bars: [] })
 })
 
-test('a duration stands behind its bar, else inside, else nowhere', () => {
+test('a duration stands behind its bar, else inside, else before it, else nowhere', () => {
   expect(placeOfWords(40, 200, 100, 200, 1000, true)).toEqual({ x: 304, inside: false })
   expect(placeOfWords(40, 200, 100, 200, 310, true)).toEqual({ x: 204, inside: true })
   expect(placeOfWords(40, -500, 800, 200, 310, true)).toEqual({ x: 204, inside: true })
   expect(placeOfWords(40, 200, 100, 200, 310, false)).toBeNull()
   expect(placeOfWords(40, 200, 20, 200, 230, true)).toBeNull()
+  expect(placeOfWords(40, 980, 10, 200, 1000, true)).toEqual({ x: 936, inside: false })
+  expect(placeOfWords(40, 999, 10, 200, 1000, true)).toEqual({ x: 955, inside: false })
+  expect(placeOfWords(40, 980, 10, 940, 1000, true)).toBeNull()
   expect(placeOfWords(40, 20, 50, 200, 1000, true)).toBeNull()
 })
 

@@ -6,12 +6,13 @@ export function idleOf({ since, idle }: Timeline): [number, number][] {
   return idle.map(({ offset_ms, ms }) => [base + offset_ms, ms === null ? Infinity : base + offset_ms + ms])
 }
 
-/** Where the words about a bar have room: behind it, or inside if it is high enough; null: nowhere. */
+/** Where the words about a bar have room: behind it, inside if it is high enough, or before it; null: nowhere. `left`: what stands before it ends there. */
 export function placeOfWords(long: number, x: number, wide: number, left: number, next: number, high: boolean): { x: number; inside: boolean } | null {
   const gap = 4
   const [from, end] = [Math.max(x, left), x + wide]
   if (end >= left && end + long + 2 * gap <= next) return { x: end + gap, inside: false }
-  return high && Math.min(end, next) - from >= long + 2 * gap ? { x: from + gap, inside: true } : null
+  if (high && Math.min(end, next) - from >= long + 2 * gap) return { x: from + gap, inside: true }
+  return x <= next && x - long - 2 * gap >= left ? { x: x - long - gap, inside: false } : null
 }
 
 interface Bar {

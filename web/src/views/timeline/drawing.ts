@@ -135,11 +135,14 @@ function spans(context: CanvasRenderingContext2D, drawing: Drawing, row: Timelin
     return { x, wide: Math.max(2, labelWidth + xOf(stretches, to) - x), status: span.status, words: `${duration((to - from) / 1000)}${span.ms === null ? '…' : ''}` }
   })
   context.font = SMALL_FONT
+  let taken = labelWidth
   drawn.forEach(({ x, wide, status, words }, index) => {
     context.globalAlpha = WORK.has(row.kind) ? 1 : 0.55
     filled(context, colourIn(row, status, colours), x, y + thin, wide, ROW_HEIGHT - 2 * thin)
     context.globalAlpha = 1
-    const place = placeOfWords(context.measureText(words).width, x, wide, labelWidth, drawn[index + 1]?.x ?? right, row.kind === 'step')
+    const long = context.measureText(words).width
+    const place = placeOfWords(long, x, wide, taken, drawn[index + 1]?.x ?? right, row.kind === 'step')
+    taken = Math.max(taken, x + wide, place === null ? 0 : place.x + long)
     if (place === null) return
     context.fillStyle = place.inside ? colours.page : colours.quiet
     context.fillText(words, place.x, y + ROW_HEIGHT / 2 + 0.5)
