@@ -24,7 +24,6 @@ PLACEHOLDERS = [
     ("executor", "profile: ''"),
     ("defaults", "resources: {}"),
     ("step", "emit: { events: [] }"),
-    ("step", "admit: { mode: exclusive, rules: [ { else: { then: { allow: true } } } ] }"),
     *(("loop", f"{word}: []") for word in ("ordering", "reducers", "backpressure", "partitioning")),
     ("router", "policy: {}"),
     ("arc", "spec: {}"),

@@ -82,7 +82,8 @@ class Rendering(NamedTuple):
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
-    """A list of options in order. ``first``: only the first option that holds is chosen.
+    """A list of options in order. ``first``: only the first option that holds is chosen. ``has_else``: the last option
+    is chosen only if no other is.
 
     ``waits``: a guard that reads a key of ``ctx`` that is not there does not hold yet (LANGUAGE §4).
     """
@@ -91,6 +92,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     scope: Scope
     first: bool = True
     waits: bool = False
+    has_else: bool = False
 
 
 class EvaluationNeeded(Exception):
@@ -116,6 +118,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     first: bool
     own: PackedScope
     waits: bool = False
+    has_else: bool = False
 
 
 class WorkloadQuestion(msgspec.Struct, frozen=True):
@@ -162,6 +165,8 @@ def evaluate_choice(choice: Choice) -> Evaluated:
         if scope.budget is not None:
             scope.budget.spend(len(scope.namespaces.get("steps", ())) // _VIEWS_PER_OPERATION)
         for option in choice.options:
+            if choice.has_else and chosen and option is choice.options[-1]:
+                break
             try:
                 held = option.guard is None or evaluate(holds, option.guard, scope, option.guard.source)
             except ExpressionError as error:
@@ -256,7 +261,7 @@ def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
         all_reads |= reads
         options = [OptionText(index_of(one.guard), index_of(one.value), one.label) for one in choice.options]
         own = pack(choice.scope.namespaces, _OWN, reads)
-        questions[choice_id] = Question(options, choice.first, own, choice.waits)
+        questions[choice_id] = Question(options, choice.first, own, choice.waits, choice.has_else)
     scope = next(iter(choices.values())).scope
     seen = {name: value for choice in choices.values() for name, value in choice.scope.namespaces.items()}
     shared = pack(seen, _SHARED, all_reads)
@@ -296,7 +301,7 @@ def answer(questions: Questions) -> Answers:
         scope = Scope(shared | unpack(question.own), questions.references, questions.limits)
         options = [_option(option, templates) for option in question.options]
         try:
-            evaluated = evaluate_choice(Choice(options, scope, question.first, question.waits))
+            evaluated = evaluate_choice(Choice(options, scope, question.first, question.waits, question.has_else))
         except ReferenceNeeded as needed:
             return Answers(chosen, needed.reference)
         size = len(codec.encode(evaluated))

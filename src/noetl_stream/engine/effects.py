@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.decide.slots import held_keys, keys_for_child
 from noetl_stream.engine.evolve.loops import loop_at, loop_progress
-from noetl_stream.engine.scope import around, level_at
+from noetl_stream.engine.scope import around, level_at, sets_token
 from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer, changed_entries
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded
@@ -378,7 +378,9 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     step = plan.steps[run.step]
     reads, is_limited = step.reads, step.has_limited_tasks
     closes = plan.compensation is not None or plan.finally_step is not None
+    token = run.token_seen if sets_token(step) else None
     is_newer = closes or plan.quotas is not None or state.pools or is_limited or reads.execution == "template"
+    is_newer = is_newer or token is not None
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())
@@ -408,6 +410,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         priority=state.priority,
         stored_bytes=state.stored_bytes,
         held_keys=held_keys(state, run.step_run_id) if is_limited else [],
+        token=token,
         format=AGGREGATES_FORMAT if is_newer else FORMAT,
     )
     return command if run.loop is None else _place_in_loop(command, run.loop, assignment)

@@ -59,6 +59,8 @@ def snapshot_scope(plan: Plan, state: Execution, run: StepRun, *templates: Templ
         "execution_id": state.execution_id,
         "execution": state.execution,
     }
+    if sets_token(plan.steps[run.step]):
+        namespaces["token"] = run.token_seen
     outermost = plan.steps[run.step].loop
     if path and outermost is not None:
         chain, counts = around(run.loop, path)
@@ -118,9 +120,17 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
         error=run.error,
         loop=counts,
     )
-    seen = _state_namespaces(plan, state, _steps_read_by(plan.steps[run.step].arcs))
+    step = plan.steps[run.step]
+    seen = _state_namespaces(plan, state, _steps_read_by(step.arcs))
     seen |= {"args": run.token.args, "vars": run.vars, "event": event}
+    if sets_token(step):
+        seen["token"] = run.token_seen
     return Scope(seen, state.resolved, state.limits, state.budget)
+
+
+def sets_token(step: StepPlan) -> bool:
+    """Whether templates of the step read ``token``, since its admission adds metadata."""
+    return step.admit is not None and step.admit.sets_token
 
 
 def _loop_counts(loop: LoopState) -> dict[str, int]:

@@ -207,6 +207,7 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     keys, a linked list ``(path, position, key, value, rest)``. ``ended`` is the name of the event it ended with, until
     that is routed, ``value`` its result then, ``error`` the error of a failure. ``claimed_at`` is a position,
     ``started_ms`` 0 before the start.
+    ``metadata`` is what its admission has added to the token.
     ``unattended`` counts the iterations that ended since a worker last ended one, mostly empty inner loops.
     """
 
@@ -227,6 +228,12 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     claimed_at: int = 0
     started_ms: int = 0
     unattended: int = 0
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def token_seen(self) -> dict[str, Any]:
+        """What templates read as ``token``."""
+        return {"cause": self.token.cause, "from_step": self.token.from_step, **(self.metadata or {})}
 
 
 class Compensable(msgspec.Struct, frozen=True, gc=False):

@@ -23,6 +23,7 @@ FailureMode = Literal["fail_fast", "best_effort"]
 Backoff = Literal["none", "fixed", "linear", "exponential"]
 Join = Literal["all", "any"] | int
 OnTimeout = Literal["fail", "discard"]
+Routing = Literal["exclusive", "inclusive"]
 UndoneEnd = Literal["failed", "cancelled", "timeout"]
 """An end at which what was done may be undone; ``timeout`` is a failure of that kind, and not in ``failed``."""
 
@@ -30,19 +31,23 @@ _COMPENSATION: Final = "__compensation"
 
 
 class AdmitRule(msgspec.Struct, frozen=True):
-    """A rule of an admission; ``guard`` is ``None`` for ``else``. An admission has nothing to render, and so no
-    ``value``.
+    """A rule of an admission; ``guard`` is ``None`` for ``else``. ``value`` renders to the metadata that it adds to the
+    token, and is ``None`` if it adds none.
     """
 
     guard: Guard | None
     allow: bool
-    value: None = None
-    label: str = ""
+    value: Template | None = None
+
+    @property
+    def label(self) -> str:
+        """The metadata of the rule, for messages."""
+        return "`token` of a rule of the admission"
 
     @property
     def steps(self) -> frozenset[str | None]:
         """The steps whose results the rule reads; ``None`` among them for all."""
-        return frozenset(self.guard.steps if self.guard is not None else ())
+        return frozenset(step for read in (self.guard, self.value) if read is not None for step in read.steps)
 
 
 class WaitPlan(msgspec.Struct, frozen=True):
@@ -53,10 +58,14 @@ class WaitPlan(msgspec.Struct, frozen=True):
 
 
 class AdmitPlan(msgspec.Struct, frozen=True):
-    """Admission rules. With ``wait`` a token that they deny keeps the execution alive."""
+    """Admission rules: ``exclusive`` takes the first that holds, ``inclusive`` each that does, and ``else`` if none
+    does. With ``wait`` a token that they deny keeps the execution alive. ``sets_token``: a rule adds metadata to it.
+    """
 
     rules: tuple[AdmitRule, ...]
     wait: WaitPlan | None = None
+    mode: Routing = "exclusive"
+    sets_token: bool = False
 
 
 class LimitPlan(msgspec.Struct, frozen=True):
@@ -229,7 +238,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     loop: LoopPlan | None = None
     tasks: tuple[TaskPlan, ...] = ()
     arcs: tuple[ArcPlan, ...] = ()
-    routing: Literal["exclusive", "inclusive"] = "exclusive"
+    routing: Routing = "exclusive"
     next_wait: WaitPlan | None = None
     failure_mode: FailureMode = "fail_fast"
     reads: Reads = Reads()
@@ -309,7 +318,8 @@ class Plan(msgspec.Struct, frozen=True):
     ``undoes`` are the steps whose runs can be undone, by a compensation of their own or else by undoing what they have
     called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``quotas`` bound an
     execution. ``pools`` are those of steps with a placement; empty until an execution is about to start.
-    ``reads_execution``: what reads ``execution``.
+    ``reads_execution``: what reads ``execution``. ``newer`` says what else it has that servers of version 0.3 do not
+    know.
     """
 
     digest: str
@@ -341,6 +351,7 @@ class Plan(msgspec.Struct, frozen=True):
     quotas: Quotas | None = None
     pools: Mapping[str, str] = msgspec.field(default_factory=dict)
     reads_execution: ReadBy = ""
+    newer: str = ""
 
     @property
     def every_step(self) -> tuple[StepPlan, ...]:
@@ -368,7 +379,8 @@ class Plan(msgspec.Struct, frozen=True):
     def is_newer(self) -> bool:
         """Whether it has what servers of version 0.3 do not know."""
         return (
-            self.has_limits
+            bool(self.newer)
+            or self.has_limits
             or self.closes
             or self.quotas is not None
             or self.has_placement

@@ -71,7 +71,7 @@ class Formats:
             return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)
         if self.know_aggregates:
             return replace(plan, format=AGGREGATES_FORMAT)
-        what = "has limits by key" if plan.has_limits else "reads `execution`"
+        what = plan.newer or ("has limits by key" if plan.has_limits else "reads `execution`")
         what = (
             "has compensation or finally"
             if plan.closes

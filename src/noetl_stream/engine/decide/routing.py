@@ -10,13 +10,13 @@ from typing import Any, Final
 from noetl_stream.engine.choices import NO_SCOPE, Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
+from noetl_stream.engine.decide.tokens import size_error
 from noetl_stream.engine.scope import arc_scope, expression_failure
 from noetl_stream.engine.state import Chosen, Execution, StepRun, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
 from noetl_stream.model.events.composite import StepRan, TokenPassed
 from noetl_stream.model.ids import derive, timer_of
-from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan, WaitPlan
 
@@ -84,11 +84,8 @@ def _rest(state: Execution, run: StepRun, wait: WaitPlan, guards: list[Evaluated
 
 
 def _size_error(state: Execution, fired: Sequence[ArcPlan], values: Sequence[Any]) -> str:
-    at_most = state.limits.max_ctx_bytes
-    for arc, args in zip(fired, values, strict=False):
-        if args and (size := len(codec.encode(args))) > at_most:
-            return f"{arc.label} have {size} bytes; limits.max_ctx_bytes is {at_most}"
-    return ""
+    errors = (size_error(state, f"{arc.label} have", args) for arc, args in zip(fired, values, strict=False))
+    return next(filter(None, errors), "")
 
 
 def _close(

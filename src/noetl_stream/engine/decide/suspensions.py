@@ -13,7 +13,7 @@ from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.closing import TOOK_TOO_LONG
 from noetl_stream.engine.decide.slots import ask_for_task
 from noetl_stream.engine.decide.tokens import begin, claim
-from noetl_stream.engine.scope import expression_failure
+from noetl_stream.engine.scope import expression_failure, sets_token
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, changed_entries, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, TimerSet, Wait
@@ -87,13 +87,13 @@ def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     if timer_id in state.timers:
         return ()
     try:
-        timeout_s = _timeout_s(template, state, run)
+        timeout_s = _timeout_s(plan, template, state, run)
     except ExpressionError as error:
         return _fail(state, run.step_run_id, expression_failure("lifecycle.timeout_s", error))
     return (TimerSet(timer_id, "step", due_ms(run.started_ms, timeout_s), run.step_run_id),)
 
 
-def _timeout_s(template: Template, state: Execution, run: StepRun) -> float:
+def _timeout_s(plan: Plan, template: Template, state: Execution, run: StepRun) -> float:
     """The time of a step run, which is the same whenever it is asked for.
 
     Raises:
@@ -106,6 +106,8 @@ def _timeout_s(template: Template, state: Execution, run: StepRun) -> float:
         "execution_id": state.execution_id,
         "execution": state.execution,
     }
+    if sets_token(plan.steps[run.step]):
+        names["token"] = run.token_seen
     try:
         found = render_number(template, Scope(names, {}, state.limits, Budget(state.limits.max_inline_operations)))
     except OverBudget:
@@ -162,7 +164,7 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
         return ()
     template = plan.steps[run.step].timeout_s
     assert template is not None
-    text = f"step {run.step} exceeded lifecycle.timeout_s ({_timeout_s(template, state, run):g} s)"
+    text = f"step {run.step} exceeded lifecycle.timeout_s ({_timeout_s(plan, template, state, run):g} s)"
     return _fail(state, run.step_run_id, ErrorInfo("timeout", text))
 
 

@@ -29,7 +29,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import command_of, derive, step_run_of, timer_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.plan import AdmitPlan, Plan
+from noetl_stream.playbook.plan import AdmitPlan, AdmitRule, Plan
 
 
 def arrive(plan: Plan, state: Execution, token: Token) -> Fact:
@@ -180,6 +180,7 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
     token = waiting.token
     policy = plan.steps[token.step].admit
     guards: list[EvaluatedGuard] = []
+    metadata: dict[str, Any] = {}
     if policy is not None:
 
         def is_valid(chosen: Chosen) -> bool:
@@ -197,10 +198,15 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
         ]
         if not is_allowed(policy, evaluated):
             return () if waiting.held else _hold(state, policy, token, guards)
+        metadata = _metadata(policy, evaluated)
+        if error := size_error(state, "the metadata of the token has", metadata):
+            failure = expression_failure(f"admission of {token.step}", error)
+            return (events.ExecutionFailing(failure, token.step, failed_token=token.token_id),)
     if state.step_runs >= state.limits.max_step_runs and state.closing is None:
         reached = ErrorInfo("limit_exceeded", f"limits.max_step_runs ({state.limits.max_step_runs}) reached")
         return (events.ExecutionFailing(reached, token.step, failed_token=token.token_id),)
-    claimed = claim(state, token.token_id, guards)
+    step_run_id = step_run_of(state.execution_id, token.token_id)
+    claimed = events.TokenClaimed(token.token_id, step_run_id, guards, None, metadata)
     quotas = exceeded(state, step_runs=1) if state.usage is not None else ()
     if not quotas:
         return (claimed,)
@@ -209,11 +215,9 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
     return (*on_exceeded(state, quotas), *([claimed] if quotas[0].on_exceeded == "warn" else ()))
 
 
-def claim(
-    state: Execution, token_id: str, guards: Sequence[EvaluatedGuard] = (), refused: ErrorInfo | None = None
-) -> Fact:
-    """Claims the token for a new step run; with ``refused`` that fails at once."""
-    return events.TokenClaimed(token_id, step_run_of(state.execution_id, token_id), list(guards), refused)
+def claim(state: Execution, token_id: str, refused: ErrorInfo) -> Fact:
+    """Claims the token for a new step run that fails at once."""
+    return events.TokenClaimed(token_id, step_run_of(state.execution_id, token_id), refused=refused)
 
 
 def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[EvaluatedGuard]) -> Sequence[Fact]:
@@ -225,13 +229,39 @@ def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[Evalua
 
 
 def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) -> Choice:
-    """The choice of the policy rule that admits or refuses the token: the first that holds."""
-    return Choice(policy.rules, admission_scope(plan, state, token), waits=policy.wait is not None)
+    """The choice of the rules of the policy that are taken."""
+    return Choice(
+        policy.rules,
+        admission_scope(plan, state, token),
+        first=policy.mode == "exclusive",
+        waits=policy.wait is not None,
+        has_else=policy.rules[-1].guard is None,
+    )
 
 
 def is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:
-    """Whether the rule that holds allows the token; without such a rule, it is refused."""
-    return bool(evaluated.guards) and evaluated.guards[-1] and policy.rules[len(evaluated.guards) - 1].allow
+    """Whether the rules that are taken allow the token; without any, it is refused."""
+    taken = _taken(policy, evaluated)
+    return bool(taken) and all(rule.allow for rule in taken)
+
+
+def _taken(policy: AdmitPlan, evaluated: Evaluated) -> list[AdmitRule]:
+    return [rule for rule, held in zip(policy.rules, evaluated.guards, strict=False) if held]
+
+
+def _metadata(policy: AdmitPlan, evaluated: Evaluated) -> dict[str, Any]:
+    """The metadata that the rules that are taken add to the token; the last one wins a key."""
+    metadata: dict[str, Any] = {}
+    for rendered in evaluated.values:
+        metadata |= rendered
+    return metadata
+
+
+def size_error(state: Execution, what: str, value: Any) -> str:
+    """Why a value cannot go with a token: it is too large; empty if it can."""
+    at_most = state.limits.max_ctx_bytes
+    size = len(codec.encode(value)) if value else 0
+    return f"{what} {size} bytes; limits.max_ctx_bytes is {at_most}" if size > at_most else ""
 
 
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:

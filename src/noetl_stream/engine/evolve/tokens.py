@@ -51,6 +51,8 @@ def on_claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
     token = waiting.token
     at, refused = state.position + 1, fact.refused
     run = StepRun(fact.step_run_id, token.step, token, state.ctx, state.steps, refused=refused, claimed_at=at)
+    if fact.metadata:
+        run = replace(run, metadata=fact.metadata)
     if token.cause == "compensation":
         run = seen_by_compensation(state, run)
     return replace(

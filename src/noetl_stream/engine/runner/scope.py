@@ -158,6 +158,8 @@ class RunScope:
                 "execution": command.execution,
                 "steps": step_views(self._plan, command.steps),
             }
+            if command.token is not None:
+                self._fixed["token"] = command.token
         return self._fixed
 
     def _result_views(self, results: Mapping[str, Outcome]) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
     """The token was admitted: a new step run consumes it and sees ``ctx`` as it is now.
 
     With ``refused`` the step run fails at once: its admission, deadline or join can no longer be satisfied.
+    ``metadata`` is what the rules of its admission have added to the token.
     """
 
     kind: ClassVar = Kind("token", "success")
@@ -126,6 +127,7 @@ class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
     step_run_id: str
     guards: list[EvaluatedGuard] = []
     refused: ErrorInfo | None = None
+    metadata: dict[str, Any] = {}
 
 
 class TokenDiscarded(Fact, frozen=True, tag="token.discarded"):

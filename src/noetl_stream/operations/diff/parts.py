@@ -78,7 +78,8 @@ def _enqueued(fact: events.TokenEnqueued, _: Sequence[str]) -> Parts:
 
 def _claimed(fact: events.TokenClaimed, _: Sequence[str]) -> Parts:
     word = "admitted" if fact.refused is None else "refused"
-    return Parts("admission", {"token": word, "error": _kind_of(fact.refused)}, _error(fact.refused))
+    data = {**_error(fact.refused), **({"metadata": fact.metadata} if fact.metadata else {})}
+    return Parts("admission", {"token": word, "error": _kind_of(fact.refused)}, data)
 
 
 def _dropped(fact: events.TokenDiscarded | events.TokenAbsorbed, _: Sequence[str]) -> Parts:

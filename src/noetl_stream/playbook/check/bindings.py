@@ -90,6 +90,7 @@ class Visible(msgspec.Struct, frozen=True):
         knows_end: Whether ``execution`` has how it is to end.
         keychain: The keychain entries.
         waits: Whether tokens or branches may wait at this admission or ``next`` for what its guards read.
+        token: The keys of ``token`` that rules of the admission set.
     """
 
     namespaces: frozenset[str]
@@ -103,6 +104,7 @@ class Visible(msgspec.Struct, frozen=True):
     knows_end: bool = False
     keychain: Collection[str] = ()
     waits: bool = False
+    token: Collection[str] = ()
     unambiguous: Bindings = msgspec.field(default_factory=dict)
 
 
@@ -158,8 +160,9 @@ class Declarations:
             if path is not None:
                 shadowed[name] = (*(shadowed.get(name) or self._shadowed.get(name) or (path,)), (name,))
                 unambiguous[name] = None
+        token = step.admit.token_keys if step is not None and step.admit is not None else []
         return Visible(
-            namespaces=namespaces,
+            namespaces=namespaces | {"token"} if token else namespaces,
             bindings=ChainMap(bindings, self._bindings),
             shadowed=ChainMap(shadowed, self._shadowed),
             elsewhere={name: path for bound in in_pipeline.values() for name, path in bound.items()},
@@ -170,6 +173,7 @@ class Declarations:
             knows_end=is_last,
             keychain=self._keychain,
             waits=step is not None and _waits(step, namespaces),
+            token=token if namespaces != ADMISSION else (),
             unambiguous=ChainMap(unambiguous, self._unambiguous),
         )
 

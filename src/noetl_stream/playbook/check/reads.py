@@ -20,6 +20,7 @@ from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.loop import LoopDraft
+from noetl_stream.playbook.model.policy import TOKEN_KEYS
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
@@ -152,7 +153,6 @@ def _may_break(task: TaskDraft) -> bool:
 
 OUTCOME_KEYS: Final = frozenset(["status", "result", "error", "meta"])
 EVENT_KEYS: Final = frozenset(["name", "step", "status", "result", "error", "loop"])
-TOKEN_KEYS: Final = frozenset(["from_step", "cause"])
 EXECUTION_KEYS: Final = frozenset(["due", "started", "origin"])
 ENDED_KEYS: Final = frozenset(["status", "error"])
 """Keys of ``execution`` in the step of ``finally`` alone (LANGUAGE §9)."""
@@ -224,7 +224,7 @@ class Expressions:
             places = self._templates.places(node)
             self._check(guard.paths, places, visible, kind)
             self._check_comparisons(guard, places, visible)
-            decides = visible.namespaces in (ADMISSION, ARC)
+            decides = visible.namespaces in (ADMISSION, ARC, ARC | {"token"})
             self._note_ctx(guard.paths, places, decides=decides, waits=visible.waits)
         return guard
 
@@ -260,7 +260,7 @@ class Expressions:
                 case ("event", _, *_):
                     self._check_block(read, EVENT_KEYS, ("error", "loop"))
                 case ("token", _, *_):
-                    self._check_block(read, TOKEN_KEYS, ())
+                    self._check_block(read, TOKEN_KEYS.union(visible.token), ())
                 case ("execution", *keys):
                     self.read_execution = True
                     if keys[:1] in (["due"], ["started"]) and len(keys) > 1:

@@ -113,7 +113,7 @@ class Lowering(msgspec.Struct, frozen=True):
         self.expressions.warn_never_set()
         by_code = any(step.reads.execution for step in plan.every_step)
         read_by: ReadBy = "template" if self.expressions.read_execution else "code" if by_code else ""
-        return replace(plan, reads_execution=read_by)
+        return replace(plan, reads_execution=read_by, newer=_newer(plan))
 
     def _steps(self, steps: list[StepDraft], compensations: Mapping[str, StepPlan]) -> Steps:
         compiled = {step.name: self._step(step) for step in steps}
@@ -185,8 +185,15 @@ class Lowering(msgspec.Struct, frozen=True):
         if admit is None:
             return None
         visible = self.declared.visible(bindings.ADMISSION, step)
-        rules = tuple(AdmitRule(self.expressions.guard(when, visible), allow) for when, allow in admit.rules)
-        return AdmitPlan(rules, admit.wait)
+        rules = tuple(
+            AdmitRule(
+                self.expressions.guard(rule.when, visible),
+                rule.allow,
+                None if rule.token is None else self.expressions.value(rule.token, visible, on_server=True),
+            )
+            for rule in admit.rules
+        )
+        return AdmitPlan(rules, admit.wait, admit.mode, sets_token=bool(admit.token_keys))
 
     def _loop(self, loop: LoopDraft, step: StepDraft) -> LoopPlan:
         namespaces = bindings.LOOP if loop is step.loop else bindings.INNER_LOOP
@@ -324,6 +331,14 @@ class PipelineLowering:
         if guard:
             self._read.update(guard.reads)
         return guard
+
+
+def _newer(plan: Plan) -> str:
+    """What the steps of a plan have that servers of version 0.3 do not know."""
+    for step in plan.steps.values():
+        if step.admit is not None and (step.admit.sets_token or step.admit.mode == "inclusive"):
+            return "has an admission that is inclusive or adds metadata"
+    return ""
 
 
 def _namespaces_in_code(step: StepDraft) -> Iterator[str]:

@@ -125,8 +125,12 @@ def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
 
 
 def _admit(admit: AdmitPlan) -> dict[str, Any]:
-    rules = [{"when": _source(rule.guard), "allow": rule.allow} for rule in admit.rules]
-    return _without_empty(rules=rules, wait=_wait(admit.wait))
+    rules = [
+        {"when": _source(rule.guard), "allow": rule.allow, **_without_empty(token=_source(rule.value))}
+        for rule in admit.rules
+    ]
+    mode = admit.mode if admit.mode != "exclusive" else None
+    return _without_empty(mode=mode, rules=rules, wait=_wait(admit.wait))
 
 
 def _limit(limit: LimitPlan | None) -> dict[str, Any] | None:
@@ -211,7 +215,10 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
     yield f"step {step['step']}{first}  line {step['line']}  {_values_text(marks)}".rstrip()
     admit = step.get("admit", {})
     for rule in admit.get("rules", []):
-        yield f"{_INDENT}admit {_condition(rule)}: {'allow' if rule['allow'] else 'deny'}"
+        token = f"  token: {_brief(rule['token'])}" if "token" in rule else ""
+        yield f"{_INDENT}admit {_condition(rule)}: {'allow' if rule['allow'] else 'deny'}{token}"
+    if "mode" in admit:
+        yield f"{_INDENT}admit {admit['mode']}"
     if "wait" in admit:
         yield f"{_INDENT}admit {_waits(admit['wait'])}"
     if "limit" in step:

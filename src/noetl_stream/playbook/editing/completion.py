@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from noetl_stream.playbook.check.reads import BLOCK_FIELDS, EVENT_KEYS, EXECUTION_KEYS, OUTCOME_KEYS, TOKEN_KEYS
+from noetl_stream.playbook.check.reads import BLOCK_FIELDS, EVENT_KEYS, EXECUTION_KEYS, OUTCOME_KEYS
 from noetl_stream.playbook.editing.expressions import expression_before
 from noetl_stream.playbook.editing.names import BARE_ORDER, SPACE_OF, ReadScope, Symbol, TextNames, task_mappings
 from noetl_stream.playbook.editing.schema_words import SchemaWords
@@ -19,12 +19,14 @@ from noetl_stream.playbook.editing.tree import (
     TextScalar,
     child_of,
     find,
+    items_of,
     names_in,
     path_to,
     read_tree,
     text_of,
 )
 from noetl_stream.playbook.model.loop import READ_ONLY
+from noetl_stream.playbook.model.policy import TOKEN_KEYS
 from noetl_stream.playbook.model.step import MERGED_ARGS
 from noetl_stream.playbook.vocabulary.names import NAMESPACE_WORDS
 from noetl_stream.template.filters.values import FILTERS, TESTS
@@ -270,11 +272,16 @@ class _Reading(msgspec.Struct, frozen=True):
             case ["event"]:
                 return _offer_names(sorted(EVENT_KEYS), "event")
             case ["token"]:
-                return _offer_names(sorted(TOKEN_KEYS), "token")
+                return _offer_names([*sorted(TOKEN_KEYS), *self._metadata()], "token")
             case ["execution"]:
                 return _offer_names(sorted(EXECUTION_KEYS), "execution")
             case _:
                 return iter(())
+
+    def _metadata(self) -> Iterator[str]:
+        """The keys that the admission of the step adds to the token."""
+        for rule in items_of(find(self._step(self.scope.step), ("spec", "policy", "admit", "rules"))):
+            yield from names_in(find(rule, ("then", "token")) or find(rule, ("else", "then", "token")))
 
     def _result(self, task: TextPart | None, *, with_tasks: bool = False) -> Iterator[Offer]:
         declared = names_in(find(task, ("spec", "result", "schema", "properties")))

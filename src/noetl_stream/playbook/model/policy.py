@@ -37,13 +37,16 @@ from noetl_stream.playbook.model.sections import (
     report_wrong_type,
     section,
 )
-from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan
+from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, Routing, WaitPlan
 from noetl_stream.playbook.suggestions import list_names
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template, kind_of
 
 _TRUE: Final = re.compile(r"\{\{-?\s*[Tt]rue\s*-?\}\}\Z")
+TOKEN_KEYS: Final = frozenset(["from_step", "cause"])
+"""The keys of ``token`` that every token has."""
+
 SHARED_EXAMPLE: Final = '{ op: add, value: "{{ … }}" }'
 
 _TAKES: Final = {
@@ -76,6 +79,7 @@ class Allow(Section):
     rejected = advice.CONTROL
 
     allow: Annotated[bool, Required("then: { allow: true }")] = described("Whether the token may enter.", default=True)
+    token: Part = described("Metadata that the step reads as `token.<key>`.", mapping_of(ANYTHING))
 
 
 def _directive_options(directive: str, options: list[str], needed: list[str]) -> list[Schema]:
@@ -138,9 +142,11 @@ class Admit(Section):
     title = "`admit`"
     example = "write admit: { rules: [ { when: …, then: { allow: true } } ] }"
 
-    mode: Annotated[Any, Reserved(("exclusive",))] = None
+    mode: Routing | None = described(
+        "`exclusive`: the first rule whose `when` holds decides. `inclusive`: all that hold, and none may refuse."
+    )
     rules: Annotated[Part, Required("rules: [ { when: …, then: { allow: true } } ]")] = described(
-        "The first rule whose `when` holds decides; if none does, the token is held.", ladder("Rule", ref("Allow"))
+        "The rules that decide; if none holds, the token is held.", ladder("Rule", ref("Allow"))
     )
     wait: Part = described("Keeps the execution alive while the token is held, for so long.", section("AdmitWait"))
 
@@ -196,11 +202,25 @@ class RuleDraft(msgspec.Struct, frozen=True):
     at: Node
 
 
-class AdmitDraft(msgspec.Struct, frozen=True):
-    """Admission rules as read: conditions, each with whether to allow."""
+class AdmitRuleDraft(msgspec.Struct, frozen=True):
+    """A rule of an admission as read; ``token`` is the metadata that it adds."""
 
-    rules: list[tuple[Node | None, bool]]
+    when: Node | None
+    allow: bool
+    token: Mapping | None = None
+
+
+class AdmitDraft(msgspec.Struct, frozen=True):
+    """An admission as read."""
+
+    rules: list[AdmitRuleDraft]
     wait: WaitPlan | None
+    mode: Routing = "exclusive"
+
+    @property
+    def token_keys(self) -> list[str]:
+        """The keys of the metadata that rules add to the token."""
+        return [key for rule in self.rules if rule.token for key in rule.token.keys]
 
 
 Write = tuple[MappingKey, Node]
@@ -246,13 +266,43 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
     if is_null(node):
         return None
     admit = read_section(node, Admit, problems)
-    rules = read_rules(admit.rules, problems)
-    drafts = [(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
-    admits_all = bool(rules) and rules[-1].when is None and all(allow for _, allow in drafts)
+    mode = admit.mode or "exclusive"
+    drafts = [_read_admit_rule(rule, problems) for rule in read_rules(admit.rules, problems, mode=mode)]
+    admits_all = bool(drafts) and drafts[-1].when is None and all(rule.allow for rule in drafts)
     if admits_all and admit.wait is not None:
         hint = "remove it, or add a rule that denies: only denied tokens wait"
         problems.warn("no_effect", "`wait` has no effect: the rules admit every token", admit.wait, hint)
-    return AdmitDraft(drafts, read_wait(admit.wait, AdmitWait, problems))
+    if mode == "inclusive":
+        _warn_set_twice(drafts, problems)
+    return AdmitDraft(drafts, read_wait(admit.wait, AdmitWait, problems), mode)
+
+
+def _read_admit_rule(rule: RuleDraft, problems: Problems) -> AdmitRuleDraft:
+    allow = read_section(rule.then, Allow, problems)
+    written = [] if is_null(allow.token) else pairs(allow.token, "`token`", problems)
+    for key, _ in written:
+        if key.name in TOKEN_KEYS:
+            message = f"`token.{key.name}` says where the token came from"
+            problems.error("reserved_name", message, key, "use another name")
+        else:
+            check_identifier(key.name, "a key of `token`", key, problems)
+    if written and not allow.allow:
+        message = "`token` has no effect beside `allow: false`: the token does not enter"
+        problems.error("no_effect", message, written[0][0], "remove it, or put it in a rule that allows")
+    return AdmitRuleDraft(rule.when, allow.allow, allow.token if isinstance(allow.token, Mapping) else None)
+
+
+def _warn_set_twice(rules: list[AdmitRuleDraft], problems: Problems) -> None:
+    """Warns of keys of the token that several rules set which may be taken together."""
+    seen: dict[str, MappingKey] = {}
+    for key in (key for rule in rules if rule.when is not None and rule.token for key in rule.token.keys.values()):
+        first = seen.setdefault(key.name, key)
+        if first is not key:
+            message = (
+                f"`token.{key.name}` is also set by the rule on line {first.mark.line}: where both hold, this wins"
+            )
+            hint = "use another name; or `else`, which is taken only if no other rule holds"
+            problems.warn("competing_writes", message, key, hint)
 
 
 def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> WaitPlan | None:
@@ -287,13 +337,18 @@ def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft |
 
 
 def read_rules(
-    node: Node | None, problems: Problems, what: str = "`rules`", model: type[Rule] = Rule
+    node: Node | None,
+    problems: Problems,
+    what: str = "`rules`",
+    model: type[Rule] = Rule,
+    mode: Routing = "exclusive",
 ) -> list[RuleDraft]:
     """Reads a list of rules with ``when`` and ``then``, and at most one ``else``, which must be last.
 
     Args:
         what: The list's name in messages.
         model: The model of one rule.
+        mode: Whether the first that holds is taken, or each.
     """
     drafts: list[RuleDraft] = []
     else_seen: MappingKey | None = None
@@ -320,7 +375,8 @@ def read_rules(
             problems.error("missing_key", message, item, "{ when: …, then: … }")
             continue
         drafts.append(RuleDraft(rule.when, rule.then, item))
-    _warn_never_reached(drafts, model.title, problems)
+    if mode == "exclusive":
+        _warn_never_reached(drafts, model.title, problems)
     return drafts
 
 

@@ -370,7 +370,7 @@ def _value_hint(model: type[Section], name: str, value: object) -> str | None:
     if choices:
         near = did_you_mean(str(value), choices)
         if "inclusive" in choices and str(value).lower() in ("parallel", "all", "fanout", "fan_out", "concurrent"):
-            near = "write inclusive, which takes every arc whose guard holds"
+            near = "write inclusive, which takes each one whose guard holds"
         return near or f"write {'one of ' if len(choices) > 1 else ''}{list_names(choices)}"
     takes = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, str) and takes & {int, float, bool}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -61,13 +61,11 @@ from noetl_stream.playbook.model.task import (
     with_rules_of_eval,
 )
 from noetl_stream.playbook.model.workbook import Workbook
-from noetl_stream.playbook.plan import Join, WaitPlan
+from noetl_stream.playbook.plan import Join, Routing, WaitPlan
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, child, kind_of
-
-Routing = Literal["exclusive", "inclusive"]
 
 MERGED_ARGS: Final = ("by_step", "arrivals")
 """Names under which a join passes the merged args (LANGUAGE §7)."""

@@ -189,8 +189,9 @@ def _admits(plan: Plan, step: StepPlan, facts: Facts, sources: Sequence[Mapping[
         return True
     if policy.wait is not None:
         facts = Facts(unrun=facts.unrun)
+    decide = _decision if policy.mode == "exclusive" else _common_decision
     decided = {
-        _decision([facts.value(rule.guard, token=token) for rule in policy.rules], policy.rules) for token in sources
+        decide([facts.value(rule.guard, token=token) for rule in policy.rules], policy.rules) for token in sources
     }
     return decided.pop() if len(decided) == 1 else None
 
@@ -206,6 +207,19 @@ def _decision(values: Sequence[bool | None], rules: Sequence[AdmitRule]) -> bool
     else:
         possible.add(False)
     return possible.pop() if len(possible) == 1 else None
+
+
+def _common_decision(values: Sequence[bool | None], rules: Sequence[AdmitRule]) -> bool | None:
+    """The decision of all rules that hold, ``else`` if none does; ``None`` if that depends on data."""
+    *others, last = zip(values, rules, strict=True)
+    if last[1].guard is not None:
+        others.append(last)
+    if any(value and not rule.allow for value, rule in others):
+        return False
+    may_hold = [rule.allow for value, rule in others if value is not False]
+    if not any(value for value, _ in others):  # perhaps none does
+        may_hold.append(last[1].guard is None and last[1].allow)
+    return may_hold[0] if len(set(may_hold)) == 1 else None
 
 
 MAX_LOOKED_AT: Final = 20_000
