@@ -32,6 +32,7 @@ REAL = [
     *(("executor_policy", words) for words in ("finally: []", "compensation: {}", "quotas: {}")),
     ("step", "compensation: {}"),
     *((part, words) for part in ("executor", "step_spec") for words in ("placement: {}", "resources: {}")),
+    *(("router", "policy: {}"), ("arc", "spec: {}")),
 ]
 """Words that were reserved once: empty, they still say nothing."""
 

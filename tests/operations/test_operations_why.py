@@ -775,6 +775,24 @@ def test_tolerated_failures_in_words(failures: ToleratedFailures, text: str) -> 
     assert tolerated_text(failures) == text
 
 
+def test_an_arc_that_has_sent_nothing_again_says_by_which_key() -> None:
+    scenario = Scenario(
+        HEAD
+        + """
+workflow:
+- step: start
+  tool: {kind: noop}
+  next: {spec: {mode: inclusive}, arcs: [{step: start, spec: {dedupe: "{{ args | length }}"}}]}
+"""
+    )
+    scenario.start()
+    scenario.done("start")
+    scenario.done("start")
+    assert reasons(scenario)["arc"].sentence == (
+        "The arc to `start` (line 9) of step `start` sent no token once: its `dedupe` had sent the key `0` before."
+    )
+
+
 def test_a_quarantine_says_why_and_what_ends_it() -> None:
     scenario = Scenario(BRANCHES)
     scenario.start()

@@ -90,6 +90,28 @@ def test_a_join_never_fires_if_fewer_tokens_can_arrive_than_it_waits_for(lines: 
     assert [path for code, path in shown(*lines) if code == "join_never_fires"] == paths
 
 
+@pytest.mark.parametrize(
+    ("key", "entry", "codes"),
+    [
+        ("once", "start", ["join_never_fires"]),
+        ("{{ ctx.n }}", "start", []),
+        ("{{ ctx.n }}", "round", []),
+        ("once", "round", ["join_never_fires"]),
+    ],
+)
+def test_an_arc_whose_key_is_constant_brings_a_join_one_token(key: str, entry: str, codes: list[str]) -> None:
+    text = playbook_of("start > round", "round >> round j", "j join=2 >")
+    arcs = text.replace("{ step: j }", f'{{ step: j, spec: {{ dedupe: "{key}" }} }}')
+    found = checked(f"executor: {{ spec: {{ entry_step: {entry} }} }}\n{arcs}", proves=True).diagnostics
+    assert [one.code for one in found if one.code == "join_never_fires"] == codes
+
+
+def test_a_cycle_whose_arc_sends_each_key_once_may_end() -> None:
+    plain = playbook_of("start > start")
+    for text, codes in ((plain, ["endless_cycle"]), (plain.replace("{ step: s", "{ spec: { dedupe: x }, step: s"), [])):
+        assert [one.code for one in checked(text, proves=True).diagnostics if one.code == "endless_cycle"] == codes
+
+
 def test_what_comes_after_a_join_that_never_fires_is_unreachable_but_its_failure_may_be_handled() -> None:
     steps = ["start > j", "j join=2 > a b:event.status=='error'", "a >", "b >"]
     assert [(one.code, one.message.split("`")[1]) for one in findings(*steps)] == [

@@ -314,6 +314,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``signals`` the queued ones, by name. ``waves`` counts the firings of each join. ``tolerated`` are failed
     iterations, by step; ``warnings`` those of tasks, by step, task and kind.
 
+    ``sent`` are digests of the keys by which arcs have sent tokens that they do not send again, in groups.
+
     ``failed_step`` is the step whose failure is ``failing``. ``broken`` is an error of the fold that has yet to fail
     the execution; ``paused_at_ms`` is 0 while not paused; ``quarantined`` is why it is set aside: it is paused too,
     and takes only a cancel or a resume; ``awaited`` is the reference to be resolved before the next decision,
@@ -409,6 +411,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     undoing: Undoing = Undoing()
     usage: Usage | None = None
     pools: dict[str, str] = {}
+    sent: dict[str, tuple[str, ...]] = {}
 
     @property
     def closing(self) -> Closing | None:

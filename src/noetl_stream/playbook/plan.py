@@ -181,6 +181,16 @@ class LoopPlan(msgspec.Struct, frozen=True):
         return [self, *(self.inner.levels() if self.inner else [])]
 
 
+class ArcSpecPlan(msgspec.Struct, frozen=True):
+    """What an arc does beyond its guard. ``value`` renders to the ``args``, and the keys by their names.
+
+    Of the tokens with one key ``dedupe`` it sends the first alone.
+    """
+
+    value: Template
+    dedupe: Template | None = None
+
+
 class ArcPlan(msgspec.Struct, frozen=True):
     """An arc. ``handles_failure``: its guard reads ``event.name``, ``.status`` or ``.error`` (LANGUAGE §7)."""
 
@@ -189,11 +199,12 @@ class ArcPlan(msgspec.Struct, frozen=True):
     args: Template
     handles_failure: bool
     line: int
+    spec: ArcSpecPlan | None = None
 
     @property
     def value(self) -> Template:
         """The template that is rendered if the arc fires."""
-        return self.args
+        return self.args if self.spec is None else self.spec.value
 
     @property
     def label(self) -> str:
@@ -203,7 +214,7 @@ class ArcPlan(msgspec.Struct, frozen=True):
     @property
     def steps(self) -> frozenset[str | None]:
         """The steps whose results the arc reads; ``None`` among them for all."""
-        return frozenset((*self.args.steps, *(self.guard.steps if self.guard is not None else ())))
+        return frozenset((*self.value.steps, *(self.guard.steps if self.guard is not None else ())))
 
 
 ReadBy = Literal["", "code", "template"]
@@ -229,6 +240,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     that no arc handles; that of iterations is in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its
     tasks that are in the catalog. A step run holds a slot of its ``limit`` from before its first command to its end;
     ``has_limited_tasks``: so does an attempt of one of its tasks. With a ``placement``, its pool is chosen at a start.
+    ``has_arc_specs``: an arc has a ``spec``.
     """
 
     name: str
@@ -250,6 +262,7 @@ class StepPlan(msgspec.Struct, frozen=True):
     limit: LimitPlan | None = None
     has_limited_tasks: bool = False
     placement: Placement | None = None
+    has_arc_specs: bool = False
 
     @property
     def admits_at_once(self) -> bool:

@@ -19,6 +19,7 @@ from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model import (
+    arc_spec,
     document,
     ending,
     flow_control,
@@ -99,6 +100,7 @@ SECTIONS: Final[tuple[type[Section], ...]] = (
         placement.Resources,
     ),
     *(flow_control.LimitRate, step.Lifecycle, step.Router, step.RouterSpec, step.Arc, loop.Loop, loop.LoopSpec),
+    *(arc_spec.ArcSpec, arc_spec.RouterPolicy),
     *(loop.LoopPolicy, loop.LoopFailure, policy.Admit, policy.AdmitWait, policy.NextWait, policy.TaskPolicy),
     *(policy.Rule, policy.Else, policy.Then, policy.SharedEntry, sugar.ChooseEntry, sugar.BranchRule),
     *(sugar.WhileEntry, sugar.UntilEntry, sugar.Round, task.ResultSpec, workbook.WorkbookTasks),

@@ -232,9 +232,8 @@ def _reached_places(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], int
         elif isinstance(fact, events.TaskProcessed) and step_run_id in journal.runs and fact.rule >= 0:
             yield (journal.runs[step_run_id].step, fact.task), fact.rule
         elif isinstance(fact, events.TokenHeld | events.TokenClaimed) and fact.guards:
-            decided = next((guard for guard in fact.guards if guard.value), None)
-            if decided is not None:
-                yield (journal.tokens[fact.token_id].step, ADMIT), decided.rule
+            place = journal.tokens[fact.token_id].step, ADMIT
+            yield from ((place, guard.rule) for guard in fact.guards if guard.value)
 
 
 def _evaluated_guards(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], EvaluatedGuard]]:

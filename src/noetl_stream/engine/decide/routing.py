@@ -4,13 +4,15 @@ specification §8).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from noetl_stream.engine.choices import NO_SCOPE, Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
+from noetl_stream.engine.decide.slots import key_text
 from noetl_stream.engine.decide.tokens import size_error
+from noetl_stream.engine.evolve.tokens import has_sent
 from noetl_stream.engine.scope import arc_scope, expression_failure
 from noetl_stream.engine.state import Chosen, Execution, StepRun, due_ms
 from noetl_stream.model import events
@@ -19,6 +21,7 @@ from noetl_stream.model.events.composite import StepRan, TokenPassed
 from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan, WaitPlan
+from noetl_stream.template import ExpressionError
 
 
 def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
@@ -50,22 +53,54 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
         guards.append(EvaluatedGuard(guard.source if guard is not None else "true", held, index, waits_for))
         if held:
             fired.append(index)
+    if step.has_arc_specs and not evaluated.error and (fired or rests is None):
+        return _route_by_specs(plan, state, run, guards, dict(zip(fired, evaluated.values, strict=True)))
     arcs = [step.arcs[index] for index in fired]
     error = evaluated.error or _size_error(state, arcs, evaluated.values)
     if error:
-        failing = ExecutionFailing(expression_failure(f"an arc of {run.step}", error), run.step, run.step_run_id)
-        return (NextEvaluated(run.step_run_id, run.ended, guards), failing)
+        return _fail(run, guards, error)
     if rests is not None and not fired:
         return () if run.step_run_id in state.resting else _rest(state, run, rests, guards)
     tokens = [_token(run, step.arcs[index], index, args) for index, args in zip(fired, evaluated.values, strict=True)]
     return _close(plan, run, guards, fired, tokens)
 
 
+def _fail(run: StepRun, guards: list[EvaluatedGuard], error: str) -> Sequence[Fact]:
+    failing = ExecutionFailing(expression_failure(f"an arc of {run.step}", error), run.step, run.step_run_id)
+    return (NextEvaluated(run.step_run_id, run.ended, guards), failing)
+
+
+def _route_by_specs(
+    plan: Plan, state: Execution, run: StepRun, guards: list[EvaluatedGuard], holding: Mapping[int, Any]
+) -> Sequence[Fact]:
+    """Routes an ended step run some of whose arcs have a ``spec``.
+
+    Args:
+        holding: What was rendered for the arcs that hold, by index: the ``args``, with a ``spec`` among its keys.
+    """
+    tokens: dict[int, Token] = {}
+    keys: dict[int, str] = {}
+    for index, value in holding.items():
+        arc = plan.steps[run.step].arcs[index]
+        args = value if arc.spec is None else value["args"]
+        if error := size_error(state, f"{arc.label} have", args):
+            return _fail(run, guards, error)
+        if arc.spec is not None and arc.spec.dedupe is not None:
+            try:
+                keys[index] = key_text(value["dedupe"], str(arc.spec.dedupe.source))
+            except ExpressionError as error:
+                return _fail(run, guards, str(error))
+            if has_sent(state, run.step, index, keys[index]):
+                continue
+        tokens[index] = _token(run, arc, index, args)
+    return _close(plan, run, guards, list(tokens), list(tokens.values()), keys)
+
+
 def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """The choice of the arcs of an ended step run that fire, and of their ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
-    has_templates = any(arc.guard is not None or arc.args.source for arc in options)
+    has_templates = any(arc.guard is not None or arc.value.source for arc in options)
     scope = arc_scope(plan, state, run) if has_templates else NO_SCOPE
     return Choice(options, scope, first=step.routing == "exclusive", waits=step.next_wait is not None)
 
@@ -89,9 +124,17 @@ def _size_error(state: Execution, fired: Sequence[ArcPlan], values: Sequence[Any
 
 
 def _close(
-    plan: Plan, run: StepRun, guards: list[EvaluatedGuard], fired: list[int], tokens: Sequence[Token]
+    plan: Plan,
+    run: StepRun,
+    guards: list[EvaluatedGuard],
+    fired: list[int],
+    tokens: Sequence[Token],
+    keys: dict[int, str] | None = None,
 ) -> Sequence[Fact]:
+    """Ends the branch, or sends its tokens. An arc that holds handles a failure, also if it sends nothing again."""
     step = plan.steps[run.step]
+    if keys:
+        return (NextEvaluated(run.step_run_id, run.ended, guards, fired, keys=keys), *map(TokenEnqueued, tokens))
     error = (run.error or _routing_timeout(step, run)) if not fired else None
     if error is not None and step.failure_mode == "fail_fast":
         evaluated = NextEvaluated(run.step_run_id, run.ended, guards, fired)
@@ -137,7 +180,7 @@ def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[F
     if len(follows) != 2 or state.tokens or state.resting or state.usage is not None:
         return follows
     evaluated, enqueued = follows
-    if not isinstance(evaluated, NextEvaluated) or not isinstance(enqueued, TokenEnqueued):
+    if not isinstance(evaluated, NextEvaluated) or not isinstance(enqueued, TokenEnqueued) or evaluated.keys:
         return follows
     token = enqueued.token
     is_open = plan.steps[token.step].admits_at_once and state.step_runs < state.limits.max_step_runs

@@ -105,8 +105,15 @@ def key_of(limit: LimitPlan, scope: Scope) -> str:
         OverBudget: it costs more than the scope may spend.
         ReferenceNeeded: it reads a result that must be loaded first.
     """
-    source = str(limit.key.source)
-    value = render(limit.key, scope)
+    return key_text(render(limit.key, scope), str(limit.key.source))
+
+
+def key_text(value: Any, source: str) -> str:
+    """The text of a key that was rendered from this source.
+
+    Raises:
+        ExpressionError: it is invalid.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         shown = codec.encode(value).decode()[:40]
         raise ExpressionError(f"the key must be text or a number, not {shown}", expression=source)

@@ -12,7 +12,7 @@ from noetl_stream.engine.state import Assignment, Execution, RestingBranch, Step
 from noetl_stream.model import events
 from noetl_stream.model.events import Token
 from noetl_stream.model.events.composite import TokenPassed
-from noetl_stream.model.ids import command_of, step_run_of, timer_of
+from noetl_stream.model.ids import command_of, derive, step_run_of, timer_of
 from noetl_stream.model.outcome import Payload
 
 
@@ -79,6 +79,9 @@ def on_next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution
     if fact.step_run_id in state.resting:
         timers = without(state.timers, timer_of(fact.step_run_id, "next"))
         state = replace(state, resting=without(state.resting, fact.step_run_id), timers=timers)
+    for arc in fact.fired if fact.keys else ():
+        if arc in fact.keys:
+            state = _note_sent(state, run.step, arc, fact.keys[arc])
     ends = state.ends
     if not fact.fired and fact.event in ("step.done", "loop.done"):
         value = state.steps.get(run.step)
@@ -87,6 +90,21 @@ def on_next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution
         so_far = state.tolerated.get(run.step) or events.ToleratedFailures(run.step, 0)
         state = replace(state, tolerated={**state.tolerated, run.step: replace(so_far, runs=so_far.runs + 1)})
     return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
+
+
+def has_sent(state: Execution, step: str, arc: int, key: str) -> bool:
+    """Whether the arc of the step has sent a token with this key before."""
+    digest = derive(step, "arc", arc, key)
+    return digest in state.sent.get(digest[:2], ())
+
+
+def _note_sent(state: Execution, step: str, arc: int, key: str) -> Execution:
+    """The state after the arc has sent a token with this key. Its digest goes to one of 256 groups, so that what is
+    copied stays small.
+    """
+    digest = derive(step, "arc", arc, key)
+    group = state.sent.get(digest[:2], ())
+    return replace(state, sent={**state.sent, digest[:2]: (*group, digest)})
 
 
 def on_passed(state: Execution, fact: TokenPassed) -> Execution:

@@ -447,6 +447,8 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     """A step run's end was routed: which guards held, which arcs (by index) fired.
 
     ``tolerated``: the run failed, no arc handles that, and ``failure.mode: best_effort`` ended this branch alone.
+    ``keys`` are those of the arcs with ``dedupe`` that held, by index: one that did not fire had sent a token with the
+    same key before.
     """
 
     kind: ClassVar = Kind("next", "success")
@@ -456,6 +458,7 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
     tolerated: bool = False
+    keys: dict[int, str] = {}
 
 
 class NextResting(Fact, frozen=True, tag="next.resting"):

@@ -41,10 +41,23 @@ def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> S
             moves = f"`noetl-stream execution compensate {state.execution_id}`, unless it was undone otherwise"
             text = f"What step `{one.step}` has done was not undone: {one.reason}."
             reasons.append(reason("not_undone", text, moves, step=one.step))
+    reasons += _repeated_arcs(history, plan)
     for step, why in history.discarded:
         text = f"A token for step `{step}` was discarded: {why}."
         reasons.append(reason("discarded", text, "", step=step))
     return reasons
+
+
+def _repeated_arcs(history: JournalHistory, plan: Plan | None) -> Iterator[ReasonDocument]:
+    """The arcs that have sent nothing because they had sent a token with the same key before."""
+    for (step, index), (key, count) in history.repeated.items():
+        arc = None if plan is None else plan.steps[step].arcs[index]
+        to = f"The arc to `{arc.step}` (line {arc.line})" if arc is not None else f"Arc {index + 1}"
+        times = f"{count} times" if count > 1 else "once"
+        text = f"{to} of step `{step}` sent no token {times}: its `dedupe` had sent the key `{key}` before"
+        text += ", or with another that came again." if count > 1 else "."
+        details = {"to": None if arc is None else arc.step, "arc": index, "key": key, "count": count}
+        yield reason("arc", text, "", step=step, details=details)
 
 
 def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDocument:

@@ -64,6 +64,8 @@ class JournalHistory(JournalReader[str]):
         called: The executions that it called.
         calls: The last execution that each task called, by step run, iteration and task.
         retried: The last attempts of the tasks that are to have another, likewise.
+        repeated: The first key of each arc, by step and index, of which it has sent no token again, and how often it
+            has sent none.
         lock: Held while it is read on, or answered from.
     """
 
@@ -76,6 +78,7 @@ class JournalHistory(JournalReader[str]):
         self.failed_iterations: dict[str, events.LoopIterationFailed] = {}
         self.tolerated: dict[str, ErrorInfo | None] = {}
         self.routed: dict[str, Routed] = {}
+        self.repeated: dict[tuple[str, int], tuple[str, int]] = {}
         self.discarded: list[tuple[str, str]] = []
         self.requests: dict[type[events.ClientRequest], tuple[events.ClientRequest, int]] = {}
         self.awaited_ms = 0
@@ -146,7 +149,12 @@ class JournalHistory(JournalReader[str]):
         self.tokens_ms[fact.step_run_id] = at.at_ms
 
     def run_routed(self, at: Recorded, step: str, fact: events.NextEvaluated) -> None:
-        if self._before is not None and not fact.fired and fact.event in ("step.failed", "next.timed_out"):
+        for arc, key in fact.keys.items():
+            if arc not in fact.fired:
+                first, count = self.repeated.get((step, arc), (key, 0))
+                self.repeated[step, arc] = first, count + 1
+        is_unhandled = not (fact.fired or fact.keys) and fact.event in ("step.failed", "next.timed_out")
+        if self._before is not None and is_unhandled:
             self.routed[fact.step_run_id] = Routed(self._before, fact)
             if self.failing is None:
                 self.failed_run = fact.step_run_id

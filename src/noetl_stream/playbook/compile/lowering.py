@@ -22,6 +22,7 @@ from noetl_stream.playbook.check.step_graph import reach_of_joins
 from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import GENERATED, KindSpec
+from noetl_stream.playbook.model.arc_spec import ArcSpecDraft
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.ending import DEFAULT_COMPENSATION, FINALLY_DEADLINE_S
 from noetl_stream.playbook.model.flow_control import LimitDraft
@@ -33,6 +34,7 @@ from noetl_stream.playbook.plan import (
     AdmitPlan,
     AdmitRule,
     ArcPlan,
+    ArcSpecPlan,
     LimitPlan,
     LoopPlan,
     Plan,
@@ -48,7 +50,7 @@ from noetl_stream.playbook.plan import (
 )
 from noetl_stream.playbook.vocabulary.names import first_labels
 from noetl_stream.playbook.yaml.nodes import Node, texts_of
-from noetl_stream.template import Guard, Template
+from noetl_stream.template import Guard, Template, compile_text
 
 DEFAULT_MAX_IN_FLIGHT: Final = 10
 DEFAULT_DELAY_S: Final = 1.0
@@ -167,6 +169,7 @@ class Lowering(msgspec.Struct, frozen=True):
             schemas=frozenset(task.schema.address for task in tasks if task.schema and task.schema.address),
             limit=self._limit(step.limit, bindings.LOOP, step),
             has_limited_tasks=any(task.limit is not None for task in tasks),
+            has_arc_specs=not all(arc.spec.is_empty for arc in step.arcs),
         )
 
     def _limit(self, draft: LimitDraft | None, names: frozenset[str], step: StepDraft | None) -> LimitPlan | None:
@@ -220,15 +223,21 @@ class Lowering(msgspec.Struct, frozen=True):
 
     def _arcs(self, step: StepDraft) -> Iterator[ArcPlan]:
         visible = self.declared.visible(bindings.ARC, step)
+        keys: dict[int, Template] = {}  # those of `next.spec.policy` are the same node in each arc
+        for node in (node for arc in step.arcs for node in arc.spec.keys.values()):
+            if id(node) not in keys:
+                keys[id(node)] = self.expressions.value(node, visible, on_server=True)
         for arc in step.arcs:
             guard = self.expressions.guard(arc.when, visible)
             reads = guard.reads if guard else frozenset()
+            args = NO_ARGS if arc.args is None else self.expressions.value(arc.args, visible, on_server=True)
             yield ArcPlan(
                 step=arc.step,
                 guard=guard,
-                args=NO_ARGS if arc.args is None else self.expressions.value(arc.args, visible, on_server=True),
+                args=args,
                 handles_failure=any(name == "event" and (key is None or key in FAILURE_KEYS) for name, key in reads),
                 line=arc.at.mark.line,
+                spec=None if arc.spec.is_empty else _arc_spec(arc.spec, args, keys),
             )
 
 
@@ -333,11 +342,22 @@ class PipelineLowering:
         return guard
 
 
+def _arc_spec(spec: ArcSpecDraft, args: Template, compiled: Mapping[int, Template]) -> ArcSpecPlan:
+    keys = {name: compiled[id(node)] for name, node in spec.keys.items()}
+    # One value of all, which costs and needs what its parts do; these have been checked.
+    source = {"args": args.source, **{name: key.source for name, key in keys.items()}}
+    value = compile_text(replace([args, *keys.values()][-1].text, source=source))
+    assert isinstance(value, Template)
+    return ArcSpecPlan(value, **keys)
+
+
 def _newer(plan: Plan) -> str:
     """What the steps of a plan have that servers of version 0.3 do not know."""
     for step in plan.steps.values():
         if step.admit is not None and (step.admit.sets_token or step.admit.mode == "inclusive"):
             return "has an admission that is inclusive or adds metadata"
+        if step.has_arc_specs:
+            return "has an arc with `spec`"
     return ""
 
 

@@ -204,7 +204,8 @@ def _shared_view(shared: SharedPlan) -> dict[str, Any]:
 
 
 def _arc(arc: ArcPlan) -> dict[str, Any]:
-    return _without_empty(step=arc.step, when=_source(arc.guard), args=arc.args.source, line=arc.line)
+    spec = None if arc.spec is None else _without_empty(dedupe=_source(arc.spec.dedupe))
+    return _without_empty(step=arc.step, when=_source(arc.guard), args=arc.args.source, spec=spec, line=arc.line)
 
 
 def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
@@ -232,6 +233,7 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
         yield from _task_lines(task)
     for arc in step.get("arcs", []):
         args = f"  args: {_brief(arc['args'])}" if "args" in arc else ""
+        args += f"  spec: {_values_text(arc['spec'])}" if "spec" in arc else ""
         yield f"{_INDENT}arc {_condition(arc, 'always')}: {arc['step']}{args}  line {arc['line']}"
     if "wait" in step:
         yield f"{_INDENT}next {_waits(step['wait'])}"

@@ -179,6 +179,8 @@ class TextNames:
                 self._declare("args", pair.key, text_of(target), about=pair.value)
             self._render(child_of(arc, "when"), name, bindings.ARC)
             self._render(child_of(arc, "args"), name, bindings.ARC)
+            self._render(child_of(arc, "spec"), name, bindings.ARC)
+        self._render(find(step, ("next", "spec", "policy")), name, bindings.ARC)
 
     def _loop(self, loop: TextPart | None, step: str, space: Space, depth: int = 0) -> None:
         if not isinstance(loop, TextMapping) or depth > MAX_DEPTH:

@@ -38,13 +38,14 @@ LEAST_PER_S: Final = 0.00001
 MOST_OF_A_QUOTA: Final = 10**15
 """The highest count that a quota may have."""
 
-_KEY: Final = 'key: "{{ workload.customer }}"'
+_EXAMPLE: Final = '{}: "{{{{ workload.customer }}}}"'
+_KEY: Final = _EXAMPLE.format("key")
 _CONCURRENCY: Final = f"concurrency: {{ {_KEY}, limit: 1, on_limit: queue }}"
 _QUOTAS: Final = "quotas: { task_seconds: 600, on_exceeded: fail }"
 _LIMIT: Final = f"limit: {{ {_KEY}, concurrency: 5, rate: {{ per_s: 10, burst: 20 }} }}"
 
 
-_TEXT: Final[Schema] = {"type": "string", "pattern": r"\S"}
+KEY_TEXT: Final[Schema] = {"type": "string", "pattern": r"\S"}
 _AT_ONCE: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE}
 _AMOUNT: Final[Schema] = or_null({"type": "integer", "minimum": 1, "maximum": MOST_OF_A_QUOTA})
 
@@ -54,7 +55,7 @@ class Concurrency(Section):
     example = f"write {_CONCURRENCY}"
 
     key: Annotated[Part, Required(_KEY)] = described(
-        "Executions with the same key, of whatever playbook of the namespace, share its slots.", _TEXT
+        "Executions with the same key, of whatever playbook of the namespace, share its slots.", KEY_TEXT
     )
     limit: Annotated[Part, Required("limit: 1 for one at a time")] = described(
         "How many of them run at once.", _AT_ONCE
@@ -72,7 +73,7 @@ class KeyLimit(Section):
     schema_rules: ClassVar[Schema] = {"anyOf": [{"required": ["concurrency"]}, {"required": ["rate"]}]}
 
     key: Annotated[Part, Required(_KEY)] = described(
-        "Step runs and tasks with the same key, of whatever playbook of the namespace, share its slots.", _TEXT
+        "Step runs and tasks with the same key, of whatever playbook of the namespace, share its slots.", KEY_TEXT
     )
     concurrency: Part = described("How many of them run at once.", or_null(_AT_ONCE))
     rate: Part = described("How often one of them may begin.", section("LimitRate"))
@@ -117,7 +118,7 @@ def read_concurrency(node: Node | None, problems: Problems) -> LimitDraft | None
         return None
     section = read_section(node, Concurrency, problems)
     at_most = _read_whole_number(section.limit, "`limit`", problems)
-    return LimitDraft(_read_key(section.key, problems), at_most, on_limit=section.on_limit)
+    return LimitDraft(read_key(section.key, "`key`", problems), at_most, on_limit=section.on_limit)
 
 
 def read_limit(node: Node | None, problems: Problems) -> LimitDraft | None:
@@ -132,7 +133,7 @@ def read_limit(node: Node | None, problems: Problems) -> LimitDraft | None:
     if isinstance(node, Mapping) and is_null(section.concurrency) and is_null(section.rate):
         message = "`limit` needs `concurrency`, `rate` or both: without them it limits nothing"
         problems.error("missing_key", message, node, _LIMIT)
-    return LimitDraft(_read_key(section.key, problems), at_most, rate)
+    return LimitDraft(read_key(section.key, "`key`", problems), at_most, rate)
 
 
 def read_quotas(node: Node | None, problems: Problems) -> Quotas | None:
@@ -151,16 +152,16 @@ def read_quotas(node: Node | None, problems: Problems) -> Quotas | None:
     )
 
 
-def _read_key(node: Node | None, problems: Problems) -> Node | None:
-    """Reads the key of a limit: text, mostly with a template, which is the same for all that are limited together."""
+def read_key(node: Node | None, what: str, problems: Problems) -> Node | None:
+    """Reads a key: text, mostly with a template, which is the same for all that belong together."""
     if node is None or is_null(node):
         return None
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(value, str):
-        report_wrong_type(node, "`key`", "text", problems, _KEY)
+        report_wrong_type(node, what, "text", problems, _EXAMPLE.format(what.strip("`")))
         return None
     if not value.strip():
-        problems.error("invalid_value", "`key` is empty", node, _KEY)
+        problems.error("invalid_value", f"{what} is empty", node, _EXAMPLE.format(what.strip("`")))
         return None
     return node
 

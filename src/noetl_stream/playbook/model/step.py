@@ -12,6 +12,7 @@ from noetl_stream.model.placement import Placement
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK, WORKBOOK, Kinds
+from noetl_stream.playbook.model.arc_spec import ArcSpec, ArcSpecDraft, RouterPolicy, read_arc_spec
 from noetl_stream.playbook.model.document import check_pool
 from noetl_stream.playbook.model.ending import StepCompensation
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
@@ -157,7 +158,7 @@ class RouterSpec(Section):
         "`exclusive`: the first arc whose guard holds fires. `inclusive`: all of them.", default="exclusive"
     )
     wait: Part = described("Rests until a guard holds, when none does yet.", section("NextWait"))
-    policy: Annotated[Any, Reserved()] = None
+    policy: Part = described("What holds for all arcs that do not say otherwise.", or_empty(ref("RouterPolicy")))
 
 
 class Arc(Section):
@@ -171,7 +172,7 @@ class Arc(Section):
         "The condition: an expression over `event`, `ctx`, `workload` and results. Without one, always.", ref("guard")
     )
     args: Part = described("What the step gets as `args`.", MAPPING)
-    spec: Annotated[Any, Reserved()] = None
+    spec: Part = described("Which tokens it sends, and how.", or_empty(ref("ArcSpec")))
 
 
 class ArcDraft(msgspec.Struct, frozen=True):
@@ -182,6 +183,7 @@ class ArcDraft(msgspec.Struct, frozen=True):
     when: Node | None
     args: Mapping | None
     at: Node
+    spec: ArcSpecDraft = ArcSpecDraft()
 
 
 class RouterDraft(msgspec.Struct, frozen=True):
@@ -410,11 +412,12 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
     if not isinstance(node, Mapping):
         message = f"`next` must be a mapping, not {kind_of(node)}"
         problems.error("next_shape", message, node, _rewrite_next(node) or advice.NEXT_HINT)
-        return RouterDraft([arc for item in _targets_in(node) if (arc := _read_arc(item, problems))])
+        return RouterDraft([arc for item in _targets_in(node) if (arc := _read_arc(item, ArcSpecDraft(), problems))])
     router = read_section(node, Router, problems)
     spec = read_section(router.spec, RouterSpec, problems)
     found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
-    arcs = [arc for item in found if (arc := _read_arc(item, problems))]
+    usual = read_arc_spec(spec.policy, RouterPolicy, problems)
+    arcs = [arc for item in found if (arc := _read_arc(item, usual, problems))]
     if not is_null(spec.wait) and len(arcs) == len(found) and (not arcs or any(always_holds(arc.when) for arc in arcs)):
         why = "an arc always fires" if arcs else "there are no arcs"
         hint = "remove it, or give every arc a `when`: a branch rests only while no arc fires"
@@ -422,7 +425,7 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
     return RouterDraft(arcs, spec.mode, read_wait(spec.wait, NextWait, problems))
 
 
-def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
+def _read_arc(node: Node, usual: ArcSpecDraft, problems: Problems) -> ArcDraft | None:
     if not isinstance(node, Mapping):
         hint = f"write {{ step: {node.value} }}" if isinstance(node, Scalar) else "write { step: … }"
         report_wrong_type(node, Arc.title, "a mapping", problems, hint)
@@ -432,9 +435,10 @@ def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
     if not is_null(arc.args):
         pairs(arc.args, "`args`", problems)
     args = arc.args if isinstance(arc.args, Mapping) else None
+    spec = read_arc_spec(arc.spec, ArcSpec, problems).over(usual)
     if not arc.step:
         return None
-    return ArcDraft(step=arc.step, target=node.values["step"], when=arc.when, args=args, at=node)
+    return ArcDraft(step=arc.step, target=node.values["step"], when=arc.when, args=args, at=node, spec=spec)
 
 
 def _targets_in(node: Node) -> Iterator[Mapping]:

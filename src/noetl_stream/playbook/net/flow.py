@@ -73,7 +73,13 @@ def flow_of(plan: Plan, facts: Facts, failing: frozenset[str]) -> Flow:
         failing: Steps whose join always fails: they never run, but their failure may be routed.
     """
     departures = {
-        step.name: list(dict.fromkeys(_departures(step, facts, is_failing=step.name in failing)))
+        step.name: list(
+            dict.fromkeys(
+                repeated
+                for departure in _departures(step, facts, is_failing=step.name in failing)
+                for repeated in _with_repeats(step, departure)
+            )
+        )
         for step in plan.steps.values()
     }
     sources = _sources(plan, _dead_arcs(plan, departures))
@@ -98,6 +104,17 @@ def _departures(step: StepPlan, facts: Facts, *, is_failing: bool) -> Iterator[D
         for departure in _route(step, facts, "step.failed", handling):
             if departure.arcs or step.failure_mode == "best_effort":
                 yield departure
+
+
+def _with_repeats(step: StepPlan, departure: Departure) -> Iterator[Departure]:
+    """The departure, and those in which arcs with ``dedupe`` send nothing, since they have sent that before."""
+    yield departure
+    if step.has_arc_specs:
+        specs = {index: step.arcs[index].spec for index in departure.arcs}
+        deduped = [index for index, spec in specs.items() if spec is not None and spec.dedupe is not None]
+        for silent in _subsets(deduped):
+            if silent:
+                yield replace(departure, arcs=tuple(index for index in departure.arcs if index not in silent))
 
 
 def _can_fail(step: StepPlan) -> bool:

@@ -128,7 +128,7 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
     failing: dict[str, Arrivals] = {}
     while True:
         reached = reach_of(plan, frozenset(failing))
-        joins |= {name: found for name in reached.arrived if (found := _count_arrivals(reached, name, questions))}
+        joins |= {name: found for name in reached.arrived if (found := _bounded_arrivals(reached, name, questions))}
         fewer = {name: arrivals for name, arrivals in joins.items() if arrivals.most < arrivals.wanted}
         if fewer.keys() <= failing.keys():
             break
@@ -150,6 +150,20 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
         unexplored = "; ".join([*names[:MAX_LISTED], *more])
         message = f"not explored within max_firings, max_transitions and max_counting: {unexplored}"
         problems.warn("not_explored", message, steps[0].at, "move part of the workflow to another playbook")
+
+
+def _bounded_arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | None:
+    """The tokens that may wait at the join of a step, of which an arc whose key of ``dedupe`` is constant sends one."""
+    plan = reached.flow.plan
+    wanted = plan.steps[name].join
+    if isinstance(wanted, int):
+        arcs = (arc for step in plan.steps.values() if step.name in reached.arrived for arc in step.arcs)
+        specs = [arc.spec for arc in arcs if arc.step == name]
+        sends_once = all(spec is not None and spec.dedupe is not None and spec.dedupe.is_constant for spec in specs)
+        most = len(specs) + (plan.entry == name)
+        if sends_once and most < wanted:
+            return Arrivals(wanted, most, [])
+    return _count_arrivals(reached, name, questions)
 
 
 def _count_arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | None:

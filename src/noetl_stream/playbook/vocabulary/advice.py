@@ -424,6 +424,10 @@ ARC: Final = {
     },
     "do": RejectedKey("an arc has no `do`", f"write {_ARCS}", "control_outside_policy"),
     "with": RejectedKey("an arc has no `with`", f"pass values as args: {_ARCS}"),
+    **{
+        word: _belongs(word, "under `spec`", f"{{ step: …, spec: {{ {word}: … }} }}", "spec")
+        for word in ("dedupe", "priority", "partition")
+    },
 }
 
 NEXT: Final = {

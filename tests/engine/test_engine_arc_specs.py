@@ -1,0 +1,153 @@
+"""LANGUAGE §7 *Keys of arcs*: which tokens an arc sends, and how."""
+
+from __future__ import annotations
+
+from engine_scenarios import given, started
+
+from noetl_stream.engine.snapshot import decode_state, encode_state
+from noetl_stream.model.events import NextEvaluated, TokenEnqueued
+from noetl_testkit.scenario.scenario import Scenario, rerun
+
+ROUND = """
+- step: start
+  tool: {kind: noop}
+  next:
+    spec: {mode: inclusive}
+    arcs:
+      - {step: work, args: {n: "{{ args.n | default(0) }}"}, spec: {dedupe: "{{ (args.n | default(0)) // 2 }}"}}
+      - {step: start, when: "{{ (args.n | default(0)) < 4 }}", args: {n: "{{ (args.n | default(0)) + 1 }}"}}
+- step: work
+  tool: {kind: noop, args: {n: "{{ args.n }}"}}
+"""
+"""Five rounds, of which the second and the fourth have the keys of those before."""
+
+
+def rounds(scenario: Scenario, count: int = 5) -> Scenario:
+    for _ in range(count):
+        scenario.done("start")
+    return scenario
+
+
+def worked(scenario: Scenario) -> list[int]:
+    return [one.token.args["n"] for one in scenario.facts(TokenEnqueued) if one.token.step == "work"]
+
+
+def test_of_the_tokens_with_one_key_an_arc_sends_the_first() -> None:
+    scenario = rounds(started(ROUND))
+    assert worked(scenario) == [0, 2, 4]
+    assert scenario.replayed() == scenario.state
+    assert scenario.decided_again() == scenario.journal
+
+
+def test_the_journal_says_by_which_key_an_arc_sent_nothing() -> None:
+    scenario = rounds(started(ROUND))
+    assert [(one.keys, one.fired) for one in scenario.facts(NextEvaluated) if one.guards] == [
+        ({0: "0"}, [0, 1]),
+        ({0: "0"}, [1]),
+        ({0: "1"}, [0, 1]),
+        ({0: "1"}, [1]),
+        ({0: "2"}, [0]),
+    ]
+
+
+def test_a_snapshot_remembers_what_was_sent() -> None:
+    scenario = rounds(started(ROUND), 3)
+    assert decode_state(encode_state(scenario.execution)) == scenario.execution
+    assert sum(map(len, scenario.execution.sent.values())) == 2
+
+
+def test_each_arc_has_keys_of_its_own_and_another_execution_none_of_them() -> None:
+    both = """
+    - step: start
+      tool: {kind: noop}
+      next: {spec: {mode: inclusive, policy: {dedupe: once}}, arcs: [{step: a}, {step: b}, {step: start}]}
+    - step: a
+      tool: {kind: noop}
+    - step: b
+      tool: {kind: noop}
+    """
+    for scenario in (started(both), started(both)):
+        rounds(scenario, 2)
+        assert [one.fired for one in scenario.facts(NextEvaluated)] == [[0, 1, 2], []]
+
+
+def test_an_exclusive_arc_that_sends_nothing_again_does_not_leave_the_token_to_the_next() -> None:
+    scenario = started(
+        """
+        - step: start
+          tool: {kind: noop}
+          next: {arcs: [{step: again, spec: {dedupe: once}}, {step: other, when: "{{ true }}"}]}
+        - step: again
+          tool: {kind: noop}
+          next: {arcs: [{step: start}]}
+        - step: other
+          tool: {kind: noop}
+        """
+    )
+    for step in ("start", "again", "start"):
+        scenario.done(step)
+    assert (scenario.status, [one.fired for one in scenario.facts(NextEvaluated)]) == ("completed", [[0], [0], []])
+
+
+def test_a_failure_that_an_arc_handles_is_handled_although_it_sends_nothing_again() -> None:
+    scenario = started(
+        """
+        - step: start
+          next: {spec: {mode: inclusive}, arcs: [{step: work}, {step: work}]}
+        - step: work
+          tool: {kind: noop}
+          next: {arcs: [{step: alarm, when: "{{ event.status == 'error' }}", spec: {dedupe: "{{ event.error.kind }}"}}]}
+        - step: alarm
+          tool: {kind: noop}
+        """
+    )
+    scenario.failed("work", "boom")
+    scenario.failed("work", "boom")
+    scenario.done("alarm")
+    assert (scenario.status, scenario.execution.step_runs) == ("completed", 4)
+
+
+def test_a_branch_whose_arc_sends_nothing_again_does_not_rest() -> None:
+    scenario = started(
+        """
+        - step: start
+          tool: {kind: noop}
+          next:
+            spec: {mode: inclusive, wait: {timeout_s: 60}}
+            arcs: [{step: start, when: "{{ true }}", spec: {dedupe: once}}]
+        """
+    )
+    rounds(scenario, 2)
+    assert scenario.status == "completed"
+
+
+def test_a_key_that_is_no_text_or_number_fails_the_execution() -> None:
+    scenario = started(
+        """
+        - step: start
+          tool: {kind: noop}
+          next: {arcs: [{step: start, spec: {dedupe: "{{ [1] }}"}}]}
+        """
+    )
+    scenario.done("start")
+    assert scenario.error.kind == "expression_error"
+    assert "an arc of start" in scenario.error.message and "must be text or a number" in scenario.error.message
+
+
+def test_a_rerun_sends_again_what_it_does_not_reuse_and_nothing_else() -> None:
+    scenario = rounds(started(ROUND))
+    for _ in range(3):
+        scenario.done("work")
+    assert scenario.status == "completed"
+    again = rerun(scenario, "start")  # its last run, which sent the key 2
+    again.done("start")
+    assert [one.keys for one in again.facts(NextEvaluated)] == [{0: "2"}]
+    again.done("work")
+    assert again.status == "completed"
+
+
+def test_playbooks_without_any_are_not_kept_from_older_servers() -> None:
+    plain = given(
+        "- step: start\n  tool: {kind: noop}\n  next: {spec: {policy: {}}, arcs: [{step: start, spec: {}}]}\n"
+    )
+    assert (plain.plan.is_newer, given(ROUND).plan.is_newer) == (False, True)
