@@ -1,11 +1,12 @@
-"""LANGUAGE §7 *Keys of arcs*: which tokens an arc sends, and how."""
+"""LANGUAGE §7 *Keys and priority of arcs*: which tokens an arc sends, and how."""
 
 from __future__ import annotations
 
 from engine_scenarios import given, started
 
+from noetl_stream.engine.effects import build_command, child_message
 from noetl_stream.engine.snapshot import decode_state, encode_state
-from noetl_stream.model.events import NextEvaluated, TokenEnqueued
+from noetl_stream.model.events import ChildRequested, ExecutionRequested, NextEvaluated, TokenEnqueued
 from noetl_testkit.scenario.scenario import Scenario, rerun
 
 ROUND = """
@@ -144,6 +145,64 @@ def test_a_rerun_sends_again_what_it_does_not_reuse_and_nothing_else() -> None:
     assert [one.keys for one in again.facts(NextEvaluated)] == [{0: "2"}]
     again.done("work")
     assert again.status == "completed"
+
+
+URGENT = """
+- step: start
+  next:
+    spec: {mode: inclusive, policy: {priority: 3}}
+    arcs: [{step: usual}, {step: urgent, spec: {priority: 9}}]
+- step: usual
+  tool: {kind: noop}
+  next: {arcs: [{step: last}]}
+- step: urgent
+  tool: {kind: playbook, path: other/one}
+  next: {arcs: [{step: last, spec: {priority: 7}}]}
+- step: last
+  spec: {join: all}
+  tool: {kind: noop}
+"""
+
+
+def priority_of(scenario: Scenario, step: str) -> int:
+    return build_command(scenario.plan, scenario.execution, scenario.owed(step)).priority
+
+
+def test_the_step_run_that_an_arc_starts_has_its_priority_and_so_has_what_that_calls() -> None:
+    scenario = started(URGENT)
+    assert (priority_of(scenario, "usual"), priority_of(scenario, "urgent")) == (3, 9)
+    scenario.done("urgent")
+    (requested,) = scenario.facts(ChildRequested)
+    message = child_message(scenario.execution, requested, 9)
+    assert message is not None and isinstance(message.fact, ExecutionRequested)
+    assert message.fact.priority == 9
+    scenario.child_ended({})
+    scenario.done("urgent")
+    scenario.done("usual")
+    assert priority_of(scenario, "last") == 7
+    assert scenario.replayed() == scenario.state
+    assert scenario.decided_again() == scenario.journal
+
+
+def test_a_token_that_is_passed_on_at_once_keeps_the_priority_of_its_arc() -> None:
+    scenario = started(
+        """
+        - step: start
+          tool: {kind: noop}
+          next: {arcs: [{step: next, spec: {priority: 0}}]}
+        - step: next
+          tool: {kind: noop}
+          next: {arcs: [{step: last}]}
+        - step: last
+          tool: {kind: noop}
+        """
+    )
+    assert priority_of(scenario, "start") == 5
+    scenario.done("start")
+    assert priority_of(scenario, "next") == 0
+    scenario.done("next")
+    assert priority_of(scenario, "last") == 5
+    assert scenario.replayed() == scenario.state
 
 
 def test_playbooks_without_any_are_not_kept_from_older_servers() -> None:

@@ -324,6 +324,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
         request_id, trace_id = derive(fact.execution_id, "request"), state.trace_id
         rerun = None if fact.command_id else events.Rerun(call.execution_id, undoes=True)
         shared_keys, caller_keys = keys_for_child(state, fact.step_run_id, fact.path)
+        priority = state.priority_of(fact.step_run_id)
         request = events.ExecutionRequested(
             request_id,
             call.digest,
@@ -334,7 +335,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             parent=caller,
             rerun=rerun,
             caller_span=state.caller_span,
-            priority=None if state.priority == DEFAULT_PRIORITY else state.priority,
+            priority=None if priority == DEFAULT_PRIORITY else priority,
             shared_keys=shared_keys,
             caller_keys=caller_keys,
             due=state.due,
@@ -407,7 +408,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         segment=assignment.segment,
         resume=build_continuation(state, assignment) if assignment.segment else None,
         caller_span=state.caller_span,
-        priority=state.priority,
+        priority=state.priority if run.token.priority is None else run.token.priority,
         stored_bytes=state.stored_bytes,
         held_keys=held_keys(state, run.step_run_id) if is_limited else [],
         token=token,

@@ -460,6 +460,12 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
             if slot.task and slot.step_run_id == step_run_id and slot.path[:depth] == path
         ]
 
+    def priority_of(self, step_run_id: str) -> int:
+        """The priority of a step run: that of its token, else the execution's."""
+        run = self.runs.get(step_run_id)
+        own = None if run is None else run.token.priority
+        return self.priority if own is None else own
+
     def has_from_caller(self, key: str) -> bool:
         """Whether a caller holds a key and shares its slot: that of a namespace is then the caller's, too."""
         if key in self.shared_keys:

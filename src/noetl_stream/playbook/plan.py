@@ -184,11 +184,13 @@ class LoopPlan(msgspec.Struct, frozen=True):
 class ArcSpecPlan(msgspec.Struct, frozen=True):
     """What an arc does beyond its guard. ``value`` renders to the ``args``, and the keys by their names.
 
-    Of the tokens with one key ``dedupe`` it sends the first alone.
+    Of the tokens with one key ``dedupe`` it sends the first alone. ``priority`` is that of the step run, else the
+    execution's.
     """
 
     value: Template
     dedupe: Template | None = None
+    priority: int | None = None
 
 
 class ArcPlan(msgspec.Struct, frozen=True):

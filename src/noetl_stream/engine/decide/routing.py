@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from noetl_stream.engine.choices import NO_SCOPE, Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
@@ -92,7 +94,8 @@ def _route_by_specs(
                 return _fail(run, guards, str(error))
             if has_sent(state, run.step, index, keys[index]):
                 continue
-        tokens[index] = _token(run, arc, index, args)
+        token = _token(run, arc, index, args)
+        tokens[index] = token if arc.spec is None else replace(token, priority=arc.spec.priority)
     return _close(plan, run, guards, list(tokens), list(tokens.values()), keys)
 
 
@@ -180,9 +183,11 @@ def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[F
     if len(follows) != 2 or state.tokens or state.resting or state.usage is not None:
         return follows
     evaluated, enqueued = follows
-    if not isinstance(evaluated, NextEvaluated) or not isinstance(enqueued, TokenEnqueued) or evaluated.keys:
+    if not isinstance(evaluated, NextEvaluated) or not isinstance(enqueued, TokenEnqueued):
         return follows
     token = enqueued.token
+    if evaluated.keys or token.priority is not None:
+        return follows
     is_open = plan.steps[token.step].admits_at_once and state.step_runs < state.limits.max_step_runs
     if not is_open or evaluated.event != "step.done":
         return follows

@@ -131,7 +131,8 @@ def _merge(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> Toke
     args = _merged_args(plan, tokens)
     if len(codec.encode(args)) > state.limits.max_ctx_bytes:
         args = {}
-    merged = Token(token_id, step, "join", args, waves=waves)
+    priority = max((token.priority for token in tokens if token.priority is not None), default=None)
+    merged = Token(token_id, step, "join", args, waves=waves, priority=priority)
     return TokenEnqueued(merged, [token.token_id for token in tokens])
 
 

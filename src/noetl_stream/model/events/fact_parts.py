@@ -105,7 +105,8 @@ class Evaluated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A routing envelope that targets a step (formal specification §1.1, LANGUAGE §13).
 
-    ``waves`` is its lineage for joins: by join step, the last firing it descends from (from 1).
+    ``waves`` is its lineage for joins: by join step, the last firing it descends from (from 1). ``priority`` is that of
+    its step run, ``None`` for the execution's.
     """
 
     token_id: str
@@ -115,6 +116,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     from_step: str | None = None
     from_step_run_id: str | None = None
     waves: dict[str, int] = {}
+    priority: int | None = None
 
 
 class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -368,13 +368,13 @@ def _queued(
     what = f"Step `{run.step}`{_of_loop(run)}: {counted(len(waiting), 'command')} in the queue of pool `{pool}`"
     queue = around.pools.get(pool)
     queued = queue.queued if queue is not None else None
-    at_each = queue.by_priority if queue is not None else {}
-    higher = sum(count for priority, count in at_each.items() if int(priority) > state.priority)
+    at_each, own = queue.by_priority if queue is not None else {}, state.priority_of(run.step_run_id)
+    higher = sum(count for priority, count in at_each.items() if int(priority) > own)
     ahead = None if queue is None else higher
-    if len(at_each) > 1 or state.priority != DEFAULT_PRIORITY:
-        what += f" with priority {state.priority}"
+    if len(at_each) > 1 or own != DEFAULT_PRIORITY:
+        what += f" with priority {own}"
         what += f", behind {counted(ahead, 'command')} with a higher one" if ahead else ""
-    served = AwaitedPoolDocument(pool, len(workers), slots, busy, queued, priority=state.priority, ahead=ahead)
+    served = AwaitedPoolDocument(pool, len(workers), slots, busy, queued, priority=own, ahead=ahead)
     ids = [one.command_id for one in waiting[:COMMANDS_SHOWN]]
     at: dict[str, Any] = {
         "since_ms": since,

@@ -18,13 +18,14 @@ from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY
 from noetl_stream.playbook.model.policy import SHARED_EXAMPLE, ActionDraft, PolicyDraft, always_holds
+from noetl_stream.playbook.model.sections import is_null
 from noetl_stream.playbook.model.step import MERGED_ARGS, ArcDraft, StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary.names import name_in_file
-from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, holds_template, texts_of
+from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, child, holds_template, texts_of
 
 GuardedT = TypeVar("GuardedT", ActionDraft, ArcDraft)
 
@@ -41,6 +42,7 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
     """Reports problems that involve more than one step."""
     names = [step.name for step in steps if step.name]
     known = set(names)
+    runs_nothing = {step.name for step in steps if not step.tasks}
     _check_entry(document, names, problems)
     check_ending(document, steps, problems)
     pipelines = [pipeline for step in steps for pipeline in step.pipelines]
@@ -50,6 +52,8 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
                 hint = did_you_mean(arc.step, names) or f"steps: {list_names(names)}"
                 problems.error("unknown_step", f"unknown step `{arc.step}`", arc.target, hint)
         _warn_no_effect(step, problems)
+        for arc in step.arcs:
+            _warn_of_spec(arc, runs_nothing, problems)
         _check_in_flight(step, document, problems)
     for pipeline in pipelines:
         _check_jumps(pipeline, names, problems)
@@ -166,6 +170,15 @@ def _warn_no_effect(step: StepDraft, problems: Problems) -> None:
     if step.timeout_s is not None and not step.tasks:
         message = "`lifecycle.timeout_s` has no effect on a step without `tool`"
         problems.warn("no_effect", message, step.at, "remove it, or use `deadline_s`")
+
+
+def _warn_of_spec(arc: ArcDraft, runs_nothing: Collection[str], problems: Problems) -> None:
+    """Warns of what an arc's own ``spec`` says of the runs of a step that runs nothing."""
+    for word in ("priority",):
+        node = child(child(arc.at, "spec"), word)
+        if node is not None and not is_null(node) and arc.step in runs_nothing:
+            message = f"`{word}` has no effect: step `{arc.step}` without `tool` runs nothing"
+            problems.warn("no_effect", message, node, "put it on the arcs to the step that does the work")
 
 
 def _tolerated_in_vain(step: StepDraft) -> Iterator[Node]:

@@ -348,7 +348,7 @@ def _arc_spec(spec: ArcSpecDraft, args: Template, compiled: Mapping[int, Templat
     source = {"args": args.source, **{name: key.source for name, key in keys.items()}}
     value = compile_text(replace([args, *keys.values()][-1].text, source=source))
     assert isinstance(value, Template)
-    return ArcSpecPlan(value, **keys)
+    return ArcSpecPlan(value, priority=spec.priority, **keys)
 
 
 def _newer(plan: Plan) -> str:

@@ -204,7 +204,7 @@ def _shared_view(shared: SharedPlan) -> dict[str, Any]:
 
 
 def _arc(arc: ArcPlan) -> dict[str, Any]:
-    spec = None if arc.spec is None else _without_empty(dedupe=_source(arc.spec.dedupe))
+    spec = None if arc.spec is None else _without_empty(dedupe=_source(arc.spec.dedupe), priority=arc.spec.priority)
     return _without_empty(step=arc.step, when=_source(arc.guard), args=arc.args.source, spec=spec, line=arc.line)
 
 

@@ -1,5 +1,5 @@
 """What arcs do beyond their guards, as read: an arc's ``spec``, and ``next.spec.policy`` for all arcs of a step
-(LANGUAGE §7 *Keys of arcs*).
+(LANGUAGE §7 *Keys and priority of arcs*).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.document import PRIORITY, check_priority
 from noetl_stream.playbook.model.flow_control import KEY_TEXT, read_key
 from noetl_stream.playbook.model.sections import Part, Reserved, Section, described, is_empty, or_null, read_section
 from noetl_stream.playbook.yaml.nodes import Node
@@ -21,7 +22,7 @@ class ArcSpec(Section):
     example = f"write {_SPEC}"
 
     dedupe: Part = described("A key: of the tokens with one key, the arc sends the first alone.", or_null(KEY_TEXT))
-    priority: Annotated[Any, Reserved()] = None
+    priority: int | None = described("What waits in a pool of the step run comes from the highest: 0 to 9.", PRIORITY)
     partition: Annotated[Any, Reserved()] = None
 
 
@@ -33,6 +34,7 @@ class ArcSpecDraft(msgspec.Struct, frozen=True):
     """What an arc does beyond its guard, as read."""
 
     dedupe: Node | None = None
+    priority: int | None = None
 
     @property
     def keys(self) -> dict[str, Node]:
@@ -41,11 +43,14 @@ class ArcSpecDraft(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        return self.dedupe is None
+        return self.dedupe is None and self.priority is None
 
     def over(self, usual: ArcSpecDraft) -> ArcSpecDraft:
         """This, with what all arcs of the step have where it says nothing."""
-        return ArcSpecDraft(self.dedupe or usual.dedupe)
+        return ArcSpecDraft(
+            dedupe=self.dedupe or usual.dedupe,
+            priority=usual.priority if self.priority is None else self.priority,
+        )
 
 
 def read_arc_spec(node: Node | None, model: type[ArcSpec], problems: Problems) -> ArcSpecDraft:
@@ -53,4 +58,5 @@ def read_arc_spec(node: Node | None, model: type[ArcSpec], problems: Problems) -
     if is_empty(node):
         return ArcSpecDraft()
     spec = read_section(node, model, problems)
-    return ArcSpecDraft(read_key(spec.dedupe, "`dedupe`", problems))
+    check_priority(spec.priority, node, problems)
+    return ArcSpecDraft(read_key(spec.dedupe, "`dedupe`", problems), spec.priority)

@@ -86,6 +86,9 @@ Label = Annotated[Any, AfterValidator(_check_scalar)]
 _TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]", "maxLength": MAX_PATH_CHARS}
 
 
+PRIORITY: Final[Schema] = {"type": ["integer", "null"], "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY}
+
+
 class Root(Section):
     title = "the playbook"
     rejected = advice.ROOT
@@ -153,7 +156,7 @@ class ExecutorSpec(Section):
     )
     priority: int | None = described(
         "What waits in a pool comes from the highest: 0 to 9. Default: 5, or that of the caller.",
-        {"type": ["integer", "null"], "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY},
+        PRIORITY,
     )
     entry_step: str | None = described("The step that gets the first token. Default: `start`, else the first.")
     workload: Part = described(
@@ -304,7 +307,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
     limits = _limits(policy.limits, operator, problems)
     check_pool(spec.pool, executor_spec, problems)
-    _check_priority(spec.priority, executor_spec, problems)
+    check_priority(spec.priority, executor_spec, problems)
     _check_result(spec.result, problems)
     workload = read_workload(top.workload, limits, problems)
     return ParsedPlaybook(
@@ -424,7 +427,8 @@ def check_pool(pool: str | None, spec: Node | None, problems: Problems) -> None:
         problems.error("invalid_name", f"invalid pool name `{pool}`", node, hint)
 
 
-def _check_priority(priority: int | None, spec: Node | None, problems: Problems) -> None:
+def check_priority(priority: int | None, spec: Node | None, problems: Problems) -> None:
+    """Reports a priority in a ``spec`` that does not exist."""
     node = child(spec, "priority")
     if node is not None and priority is not None and priority not in PRIORITIES:
         hint = f"the highest is {HIGHEST_PRIORITY}, the lowest {LOWEST_PRIORITY}, the default {DEFAULT_PRIORITY}"
