@@ -41,6 +41,8 @@ def _step(random: Random, index: int, names: list[str]) -> dict[str, Any]:
     loop = None if routes_only or random.random() < 0.55 else _loop(random)
     if random.random() < 0.3:
         step["spec"] = {"policy": {"admit": {"rules": _admission(random, index)}}}
+        if random.random() < 0.3:
+            step["spec"]["policy"]["admit"]["mode"] = "inclusive"
     if loop is not None:
         step["loop"] = loop
     if not routes_only:
@@ -79,6 +81,10 @@ def _admission(random: Random, index: int) -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = [{"when": random.choice(guards), "then": {"allow": random.random() < 0.85}}]
     if random.random() < 0.4:
         rules.append({"else": {"then": {"allow": random.random() < 0.5}}})
+    for rule in rules:
+        then = rule["then"] if "then" in rule else rule["else"]["then"]
+        if then["allow"] and random.random() < 0.3:
+            then["token"] = {key: "{{ token.cause }}"}
     return rules
 
 
@@ -130,4 +136,11 @@ def _arc(random: Random, index: int, names: list[str], loops: bool) -> dict[str,
         arc["when"] = guard
     if random.random() < 0.5:
         arc["args"] = {"came_from": names[index], "result": "{{ event.result }}"}
+    spec = {
+        "dedupe": random.choice(["once", f"{{{{ ctx.{key} | default(0) }}}}"]),
+        "partition": random.choice(["one", f"{{{{ ctx.{key} | default(0) }}}}"]),
+        "priority": random.choice([0, 9]),
+    }
+    if random.random() < 0.2:
+        arc["spec"] = {name: spec[name] for name in spec if random.random() < 0.5}
     return arc

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from engine_scenarios import given, started
+from engine_scenarios import HEAD, given, started
 
-from noetl_stream.engine.effects import build_command, child_message
+from noetl_stream.engine.advance import advance
+from noetl_stream.engine.effects import SendMessage, build_command, child_message
 from noetl_stream.engine.snapshot import decode_state, encode_state
-from noetl_stream.model.events import ChildRequested, ExecutionRequested, NextEvaluated, TokenEnqueued
+from noetl_stream.engine.state import RecordedFact
+from noetl_stream.model.events import ChildRequested, ExecutionRequested, NextEvaluated, SlotGranted, TokenEnqueued
 from noetl_testkit.scenario.scenario import Scenario, rerun
 
 ROUND = """
@@ -203,6 +205,121 @@ def test_a_token_that_is_passed_on_at_once_keeps_the_priority_of_its_arc() -> No
     scenario.done("next")
     assert priority_of(scenario, "last") == 5
     assert scenario.replayed() == scenario.state
+
+
+PARTITIONED = """
+workload: {orders: [a, b, a, a, b]}
+workflow:
+- step: start
+  next: {arcs: [{step: each, args: {left: "{{ workload.orders }}"}}]}
+- step: each
+  next:
+    spec: {mode: inclusive}
+    arcs:
+      - {step: work, args: {n: "{{ args.left | length }}"}, spec: {partition: "{{ args.left[0] }}"}}
+      - {step: each, when: "{{ args.left | length > 1 }}", args: {left: "{{ args.left[1:] }}"}}
+- step: work
+  tool: {kind: noop, args: {n: "{{ args.n }}"}}
+"""
+
+
+def partitioned(text: str = PARTITIONED) -> Scenario:
+    scenario = Scenario(HEAD + text.lstrip())
+    scenario.start()
+    return scenario
+
+
+def running(scenario: Scenario) -> list[int]:
+    """The args of the runs of ``work`` that a worker has, in order of their commands."""
+    state = scenario.execution
+    return [state.runs[one.step_run_id].token.args["n"] for one in state.assignments.values()]
+
+
+def test_step_runs_with_one_key_run_one_after_another_and_those_with_others_at_once() -> None:
+    scenario = partitioned()
+    seen = [running(scenario)]
+    while scenario.working:
+        scenario.done("work")
+        seen.append(running(scenario))
+    assert seen == [[5, 4], [4, 3], [3, 1], [1, 2], [2], []]
+    assert scenario.status == "completed"
+    assert scenario.replayed() == scenario.state
+    assert scenario.decided_again() == scenario.journal
+
+
+def test_a_step_run_begins_also_if_the_one_before_it_fails() -> None:
+    scenario = partitioned("executor: {spec: {policy: {failure: {mode: best_effort}}}}" + PARTITIONED)
+    scenario.failed("work", "boom")
+    assert running(scenario) == [4, 3]
+
+
+def test_who_waits_has_no_command_and_asks_no_limit() -> None:
+    scenario = partitioned()
+    state = scenario.execution
+    assert [(slot.key, slot.granted) for slot in state.slots.values()] == [("a", False), ("a", False), ("b", False)]
+    assert sorted(state.run_statuses().values()) == ["running", "running", "waiting", "waiting", "waiting"]
+    while scenario.working:
+        scenario.done("work")
+    state, sent = None, []
+    for recorded in scenario.inputs:
+        advanced = advance(scenario.plan, state, recorded, scenario.execution_id)
+        state = advanced.state
+        sent += [effect for effect in advanced.effects if isinstance(effect, SendMessage)]
+    assert sent == []
+    assert (scenario.names.count("slot.requested"), scenario.names.count("slot.released")) == (3, 3)
+
+
+def test_a_step_run_that_waits_for_its_turn_survives_a_pause_and_a_snapshot() -> None:
+    scenario = partitioned()
+    scenario.pause()
+    scenario.done("work")
+    scenario.done("work")
+    assert running(scenario) == []
+    assert decode_state(encode_state(scenario.execution)) == scenario.execution
+    scenario.resume()
+    assert running(scenario) == [3, 1]
+
+
+def test_a_deadline_ends_the_wait_for_a_turn() -> None:
+    late = PARTITIONED.replace("- step: work\n", "- step: work\n  spec: {policy: {lifecycle: {deadline_s: 10}}}\n")
+    scenario = partitioned("executor: {spec: {policy: {failure: {mode: best_effort}}}}" + late)
+    scenario.wait(10)
+    assert (scenario.status, scenario.execution.slots) == ("completed", {})
+
+
+def test_a_cancel_leaves_no_turn_behind() -> None:
+    scenario = partitioned()
+    advanced = scenario.cancel()
+    assert scenario.status == "cancelled"
+    assert not any(isinstance(effect, SendMessage) for effect in advanced.effects)
+
+
+def test_a_step_run_asks_for_the_slot_of_its_limit_when_it_has_its_turn() -> None:
+    limit = "  spec: {policy: {limit: {key: api, concurrency: 9}}}\n"
+    scenario = partitioned(PARTITIONED.replace("- step: work\n", f"- step: work\n{limit}"))
+    slots = scenario.execution.slots
+    assert [slot.key for slot in slots.values() if not slot.partition] == ["api", "api"]
+    for holder, slot in slots.items():
+        if not slot.partition:
+            scenario.feed(RecordedFact(SlotGranted("api", holder)))
+    scenario.done("work")
+    assert [slot.key for slot in scenario.execution.slots.values() if not slot.partition] == ["api", "api"]
+    assert running(scenario) == [4]
+    assert scenario.replayed() == scenario.state
+
+
+def test_the_token_of_a_join_is_in_the_partition_of_the_last_that_has_one() -> None:
+    scenario = started(
+        """
+        - step: start
+          next: {spec: {mode: inclusive}, arcs: [{step: both, spec: {partition: a}}, {step: both}]}
+        - step: both
+          spec: {join: all}
+          tool: {kind: noop}
+        """
+    )
+    (run,) = scenario.execution.runs.values()
+    assert run.token.partition == "a"
 
 
 def test_playbooks_without_any_are_not_kept_from_older_servers() -> None:

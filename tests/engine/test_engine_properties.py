@@ -63,7 +63,8 @@ def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:
     """That they are valid the storms have found out: they compile them."""
     texts = [random_playbook(Random(seed)) for seed in range(100)]
     words = (
-        "parallel sequential local distributed best_effort tolerated admit inclusive jump retry set_ctx set_vars quotas"
+        "parallel sequential local distributed best_effort tolerated admit inclusive jump retry set_ctx set_vars "
+        "quotas token dedupe partition priority"
     )
     for word in words.split():
         assert any(word in text for text in texts), word

@@ -1,5 +1,5 @@
 """Fixtures of the journeys."""
 
-from journey_stack import start_stack
+from journey_stack import operations, start_stack
 
-__all__ = ["start_stack"]
+__all__ = ["operations", "start_stack"]

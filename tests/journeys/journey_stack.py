@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -17,10 +18,13 @@ import pytest
 from homes import copy_home, folder_for_home
 from noetl_stream.local.processes import choose_port
 from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.ports.operations import Operations
 from noetl_stream.protocol.nats_permissions import GATEWAY
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.endpoint import Endpoint
+from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stack import embedded_endpoint
+from noetl_stream.wiring.stores import connect
 
 ROOT = Path(__file__).resolve().parents[2]
 NOETL = (sys.executable, "-m", "noetl_stream")
@@ -76,3 +80,15 @@ def start_stack(used_home: Path) -> Iterator[Callable[[int, int], LiveStack]]:
             return LiveStack(home, process, embedded)
 
         yield start
+
+
+@pytest.fixture
+async def operations(shared_home: Path) -> AsyncIterator[Operations]:
+    """What the command line asks of the stack that tests share."""
+    with EmbeddedStack.join(shared_home) as embedded:
+        endpoint = embedded_endpoint(embedded, Settings(), GATEWAY)
+        connected = await connect(endpoint, name="journey")
+        try:
+            yield cast(Operations, DirectOperations(connected, endpoint))
+        finally:
+            await connected.close()

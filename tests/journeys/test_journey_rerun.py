@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import cast
 
 import pytest
 
 from noetl_stream.errors import Conflict, UsageError
-from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
-from noetl_stream.protocol.nats_permissions import GATEWAY
-from noetl_stream.settings.sources.environment import Settings
-from noetl_stream.wiring.operations import DirectOperations
-from noetl_stream.wiring.stack import embedded_endpoint
-from noetl_stream.wiring.stores import connect
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -42,17 +33,6 @@ def playbook() -> str:
     ]
     head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "rerun", "path": "tests/rerun"}}
     return json.dumps({**head, "workflow": workflow})
-
-
-@pytest.fixture
-async def operations(shared_home: Path) -> AsyncIterator[Operations]:
-    with EmbeddedStack.join(shared_home) as embedded:
-        endpoint = embedded_endpoint(embedded, Settings(), GATEWAY)
-        connected = await connect(endpoint, name="journey")
-        try:
-            yield cast(Operations, DirectOperations(connected, endpoint))
-        finally:
-            await connected.close()
 
 
 async def test_a_failed_execution_is_retried_and_run_again_from_a_step(operations: Operations) -> None:

@@ -793,6 +793,19 @@ workflow:
     )
 
 
+def test_a_step_run_that_waits_for_its_turn_says_after_which() -> None:
+    arcs = ", ".join(["{step: work, spec: {partition: acme}}"] * 3)
+    steps = (
+        f"- step: start\n  next: {{spec: {{mode: inclusive}}, arcs: [{arcs}]}}\n- step: work\n  tool: {{kind: noop}}\n"
+    )
+    scenario = Scenario(HEAD + "workflow:\n" + steps)
+    scenario.start()
+    first = next(iter(scenario.execution.runs))
+    waits = [one.sentence for one in why(scenario).reasons if one.kind == "partition"]
+    turn = f"Step `work` waits for its turn in partition `acme`: step run {first} has it"
+    assert waits == [f"{turn}.", f"{turn}, and 1 more wait before it."]
+
+
 def test_a_quarantine_says_why_and_what_ends_it() -> None:
     scenario = Scenario(BRANCHES)
     scenario.start()

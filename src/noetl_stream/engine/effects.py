@@ -228,7 +228,8 @@ def _on_finished(
         words = error_terms(msgspec.structs.asdict(fact.outcome.error))
         yield AddTerms(frozenset(words | step_terms(state.failed_step)))
     yield from _on_message(plan, state, fact, position)
-    for part, (holder, slot) in enumerate(state.slots.items(), start=1):
+    of_limits = ((holder, slot) for holder, slot in state.slots.items() if not slot.partition)
+    for part, (holder, slot) in enumerate(of_limits, start=1):
         slot_id = holder if slot.task else ""
         returned = SlotReturned(slot.key, state.execution_id, slot.step_run_id, slot_id, slot.namespace)
         yield _limit_message(returned, position, part)
@@ -237,6 +238,8 @@ def _on_finished(
 def _on_slot_requested(
     plan: Plan | None, state: Execution, fact: events.SlotRequested, position: int
 ) -> Iterator[Effect]:
+    if fact.partition:
+        return
     run = state.runs.get(fact.step_run_id)
     asked = SlotAsked(
         key=fact.key,
@@ -261,6 +264,8 @@ def _limit_message(fact: SlotAsked | SlotReturned, position: int, part: int = 0)
 def _on_slot_released(
     _plan: Plan | None, state: Execution, fact: events.SlotReleased, position: int
 ) -> Iterator[Effect]:
+    if fact.partition:
+        return
     returned = SlotReturned(fact.key, state.execution_id, fact.step_run_id, fact.slot_id, fact.namespace)
     yield _limit_message(returned, position)
 

@@ -117,6 +117,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     """A slot of ``key`` in a ``namespace`` that is held, or waited for, since a time.
 
     A ``task``'s is for one attempt, in the iteration ``path`` of a step run; ``over``: the attempt has ended.
+    ``partition``: it is the turn of a step run among those of its step with the same key.
     """
 
     key: str
@@ -129,6 +130,7 @@ class Slot(msgspec.Struct, frozen=True, gc=False):
     path: Path = ()
     over: bool = False
     namespace: str = ""
+    partition: bool = False
 
     @property
     def is_held(self) -> bool:

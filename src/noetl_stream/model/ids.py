@@ -180,6 +180,11 @@ def slot_of(command_id: str, path: Path) -> str:
     return derive(command_id, "slot", *path)
 
 
+def turn_of(step_run_id: str) -> str:
+    """The id of the slot for which a step run waits until those before it in its partition have ended."""
+    return derive(step_run_id, "partition")
+
+
 def child_of(command_id: str, path: Path, at_ms: int) -> str:
     """The execution id of a child; like every execution id it contains the start time."""
     return uuid7(at_ms, bytes.fromhex(derive(command_id, "child", *path)))

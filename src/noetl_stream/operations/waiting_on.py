@@ -216,12 +216,13 @@ def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
         waiting_on = on_pool(state, plan, step, command_ids)
         pool = waiting_on.pool
         yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", bounds[step], waiting_on)
-    for step_run_id, slot in state.slots.items():
+    for slot in state.slots.values():
         if not slot.granted and not slot.task:
-            run = state.runs.get(step_run_id)
+            run = state.runs.get(slot.step_run_id)
             first = next((waiting.token.step for waiting in state.tokens.values()), "")
             on = WaitingOnDocument(slot=AwaitedSlotDocument(slot.key, slot.namespace))
-            yield _wait(first if run is None else run.step, f"a slot of key {slot.key}", bound_ms(state, run), on)
+            what = f"its turn in partition {slot.key}" if slot.partition else f"a slot of key {slot.key}"
+            yield _wait(first if run is None else run.step, what, bound_ms(state, run), on)
     held = [waiting for waiting in state.tokens.values() if waiting.held]
     for number, waiting in enumerate(held):
         token, explained = waiting.token, number < WAITS_EXPLAINED

@@ -185,12 +185,13 @@ class ArcSpecPlan(msgspec.Struct, frozen=True):
     """What an arc does beyond its guard. ``value`` renders to the ``args``, and the keys by their names.
 
     Of the tokens with one key ``dedupe`` it sends the first alone. ``priority`` is that of the step run, else the
-    execution's.
+    execution's. Of its step runs with one key ``partition`` the next begins when the one before has ended.
     """
 
     value: Template
     dedupe: Template | None = None
     priority: int | None = None
+    partition: Template | None = None
 
 
 class ArcPlan(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from noetl_stream.engine.decide.closing import end, go_on
 from noetl_stream.engine.decide.executions import end_when_stopped, on_ctx, workload_of
 from noetl_stream.engine.decide.loops import move_loop
 from noetl_stream.engine.decide.routing import arcs_of, route
-from noetl_stream.engine.decide.slots import release_slots, set_execution_timer
+from noetl_stream.engine.decide.slots import grant_turns, release_slots, set_execution_timer
 from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
 from noetl_stream.engine.decide.tokens import (
     admission_of,
@@ -73,7 +73,7 @@ def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
             return moved
         if facts := watch(plan, state, run):
             return facts
-    return cancel_unawaited(state, settled) or _settle_tokens(plan, state)
+    return cancel_unawaited(state, settled) or grant_turns(state) or _settle_tokens(plan, state)
 
 
 def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:

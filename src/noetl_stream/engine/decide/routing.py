@@ -87,15 +87,18 @@ def _route_by_specs(
         args = value if arc.spec is None else value["args"]
         if error := size_error(state, f"{arc.label} have", args):
             return _fail(run, guards, error)
-        if arc.spec is not None and arc.spec.dedupe is not None:
-            try:
-                keys[index] = key_text(value["dedupe"], str(arc.spec.dedupe.source))
-            except ExpressionError as error:
-                return _fail(run, guards, str(error))
-            if has_sent(state, run.step, index, keys[index]):
-                continue
-        token = _token(run, arc, index, args)
-        tokens[index] = token if arc.spec is None else replace(token, priority=arc.spec.priority)
+        token, spec = _token(run, arc, index, args), arc.spec
+        try:
+            if spec is not None and spec.dedupe is not None:
+                keys[index] = key_text(value["dedupe"], str(spec.dedupe.source))
+                if has_sent(state, run.step, index, keys[index]):
+                    continue
+            if spec is not None:
+                partition = "" if spec.partition is None else key_text(value["partition"], str(spec.partition.source))
+                token = replace(token, priority=spec.priority, partition=partition)
+        except ExpressionError as error:
+            return _fail(run, guards, str(error))
+        tokens[index] = token
     return _close(plan, run, guards, list(tokens), list(tokens.values()), keys)
 
 
@@ -186,7 +189,7 @@ def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[F
     if not isinstance(evaluated, NextEvaluated) or not isinstance(enqueued, TokenEnqueued):
         return follows
     token = enqueued.token
-    if evaluated.keys or token.priority is not None:
+    if evaluated.keys or token.priority is not None or token.partition:
         return follows
     is_open = plan.steps[token.step].admits_at_once and state.step_runs < state.limits.max_step_runs
     if not is_open or evaluated.event != "step.done":

@@ -6,6 +6,7 @@ A worker computes the key of a task when it reaches it; all others are computed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from noetl_stream.engine.state import Assignment, Execution, Slot, StepRun, chan
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import MAX_KEY_CHARS
 from noetl_stream.model.events import Fact, Path, Wait
-from noetl_stream.model.ids import timer_of
+from noetl_stream.model.ids import timer_of, turn_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
@@ -56,6 +57,32 @@ def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) ->
     if state.has_from_caller(key) or (whole is not None and whole.key == key):
         return None
     return (_request(state, limit, key, run.step_run_id),)
+
+
+def ask_for_turn(state: Execution, run: StepRun) -> Sequence[Fact] | None:
+    """The request for the turn of a step run in its partition, nothing while it waits; ``None`` if it may begin."""
+    slot_id = turn_of(run.step_run_id)
+    if (slot := state.slots.get(slot_id)) is not None:
+        return None if slot.granted else ()
+    before = takewhile(lambda other: other is not run, state.runs.values())
+    place = run.step, run.token.partition
+    if not any((one.step, one.token.partition) == place for one in before if not one.ended):
+        return None
+    return (events.SlotRequested(run.token.partition, run.step_run_id, 1, slot_id=slot_id, partition=True),)
+
+
+def grant_turns(state: Execution) -> Sequence[Fact]:
+    """Grants the turns of step runs that wait for none before them any more, in order of their claims."""
+    waiting = {slot.step_run_id for slot in state.slots.values() if slot.partition and not slot.granted}
+    taken: set[tuple[str, str]] = set()
+    granted: list[Fact] = []
+    for run in state.runs.values() if waiting else ():
+        key, run_id = run.token.partition, run.step_run_id
+        if key and not run.ended:
+            if run_id in waiting and (run.step, key) not in taken:
+                granted.append(events.SlotGranted(key, run_id, slot_id=turn_of(run_id)))
+            taken.add((run.step, key))
+    return granted
 
 
 def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait) -> Fact:
@@ -141,7 +168,8 @@ def release_slots(state: Execution, settled: Execution) -> Sequence[Fact]:
 
 
 def _release(holder: str, slot: Slot) -> Fact:
-    return events.SlotReleased(slot.key, slot.step_run_id, holder if slot.task else "", slot.namespace)
+    slot_id = holder if slot.task or slot.partition else ""
+    return events.SlotReleased(slot.key, slot.step_run_id, slot_id, slot.namespace, slot.partition)
 
 
 def _needs_slots(state: Execution, step_run_id: str) -> bool:

@@ -136,7 +136,7 @@ def _retries_begin(plan: Plan, state: Execution, fact: events.RetryNowRequested)
 
 def _slot_granted(plan: Plan, state: Execution, fact: events.SlotGranted) -> Sequence[Fact]:
     """Begins the step run that has its slot, or resumes the command of a task; an execution begins as a halt ends."""
-    if fact.slot_id:
+    if fact.slot_id and not (fact.slot_id in state.slots and state.slots[fact.slot_id].partition):
         return _wait_answered(plan, state, fact)
     run = state.runs.get(fact.step_run_id)
     return () if run is None or state.ending else begin(plan, state, run)

@@ -11,7 +11,7 @@ from noetl_stream.engine.choices import Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.loops import open_loop
 from noetl_stream.engine.decide.quotas import exceeded, failure_of, on_exceeded
-from noetl_stream.engine.decide.slots import ask_for_run
+from noetl_stream.engine.decide.slots import ask_for_run, ask_for_turn
 from noetl_stream.engine.scope import admission_scope, expression_failure
 from noetl_stream.engine.state import Chosen, Execution, StepRun, WaitingToken, due_ms
 from noetl_stream.model import events
@@ -132,7 +132,8 @@ def _merge(plan: Plan, state: Execution, step: str, tokens: list[Token]) -> Toke
     if len(codec.encode(args)) > state.limits.max_ctx_bytes:
         args = {}
     priority = max((token.priority for token in tokens if token.priority is not None), default=None)
-    merged = Token(token_id, step, "join", args, waves=waves, priority=priority)
+    partition = next((token.partition for token in reversed(tokens) if token.partition), "")
+    merged = Token(token_id, step, "join", args, waves=waves, priority=priority, partition=partition)
     return TokenEnqueued(merged, [token.token_id for token in tokens])
 
 
@@ -272,6 +273,8 @@ def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     if run.refused is not None:
         return (events.StepFailed(run.step_run_id, run.refused),)
     step = plan.steps[run.step]
+    if run.token.partition and (turn := ask_for_turn(state, run)) is not None:
+        return turn
     if step.limit is not None and (asked := ask_for_run(plan, state, run, step.limit)) is not None:
         return asked
     if step.loop is not None:

@@ -212,6 +212,7 @@ def _on_requested(state: Execution, fact: events.SlotRequested) -> Execution:
         task=fact.task,
         path=fact.path,
         namespace=fact.namespace,
+        partition=fact.partition,
     )
     return replace(state, slots={**state.slots, holder: slot})
 

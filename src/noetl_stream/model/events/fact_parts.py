@@ -106,7 +106,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A routing envelope that targets a step (formal specification §1.1, LANGUAGE §13).
 
     ``waves`` is its lineage for joins: by join step, the last firing it descends from (from 1). ``priority`` is that of
-    its step run, ``None`` for the execution's.
+    its step run, ``None`` for the execution's. Runs of the step with the same ``partition`` run one after another.
     """
 
     token_id: str
@@ -117,6 +117,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     from_step_run_id: str | None = None
     waves: dict[str, int] = {}
     priority: int | None = None
+    partition: str = ""
 
 
 class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

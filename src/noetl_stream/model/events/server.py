@@ -261,7 +261,7 @@ class SlotRequested(Fact, frozen=True, tag="slot.requested"):
 
     ``namespace`` is that of the key, here and in what follows; empty if namespaces share it. ``concurrency`` and
     ``rate`` are what its playbook says of the key. Nothing begins before ``slot.granted``. With a ``slot_id`` it is for
-    the next attempt of ``task`` in the iteration ``path`` of the step run.
+    the next attempt of ``task`` in the iteration ``path``, or in a ``partition`` the turn of the step run.
     """
 
     kind: ClassVar = Kind("workflow", "paused", bounded=True)
@@ -275,6 +275,7 @@ class SlotRequested(Fact, frozen=True, tag="slot.requested"):
     task: str = ""
     path: Path = ()
     namespace: str = ""
+    partition: bool = False
 
 
 class SlotGranted(Fact, frozen=True, tag="slot.granted"):
@@ -311,6 +312,7 @@ class SlotReleased(Fact, frozen=True, tag="slot.released"):
     step_run_id: str
     slot_id: str = ""
     namespace: str = ""
+    partition: bool = False
 
 
 class ReferenceAwaited(Fact, frozen=True, tag="reference.awaited"):

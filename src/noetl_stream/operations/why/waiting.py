@@ -126,6 +126,13 @@ def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
             "iteration": slot.path,
             "waiting_on": waiting_on,
         }
+        if slot.partition and run is not None:
+            same = [one for one in state.runs.values() if one.step == run.step and not one.ended]
+            before = [one for one in same if one.token.partition == slot.key]
+            text = f"{what} waits for its turn in partition `{slot.key}`: step run {before[0].step_run_id} has it"
+            text += f", and {place - 1} more wait before it." if (place := before.index(run)) > 1 else "."
+            yield reason("partition", text, "the step run before it ends", **at)
+            continue
         whose = f" of namespace `{slot.namespace}`" if slot.namespace else ""
         text = f"{what} waits for a slot of key `{slot.key}`{whose}{_place(waiting_on.slot)}."
         yield reason("limit", text, _moves(waiting_on.slot), **at)

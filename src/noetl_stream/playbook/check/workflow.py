@@ -174,7 +174,7 @@ def _warn_no_effect(step: StepDraft, problems: Problems) -> None:
 
 def _warn_of_spec(arc: ArcDraft, runs_nothing: Collection[str], problems: Problems) -> None:
     """Warns of what an arc's own ``spec`` says of the runs of a step that runs nothing."""
-    for word in ("priority",):
+    for word in ("priority", "partition"):
         node = child(child(arc.at, "spec"), word)
         if node is not None and not is_null(node) and arc.step in runs_nothing:
             message = f"`{word}` has no effect: step `{arc.step}` without `tool` runs nothing"

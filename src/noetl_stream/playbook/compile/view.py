@@ -204,7 +204,10 @@ def _shared_view(shared: SharedPlan) -> dict[str, Any]:
 
 
 def _arc(arc: ArcPlan) -> dict[str, Any]:
-    spec = None if arc.spec is None else _without_empty(dedupe=_source(arc.spec.dedupe), priority=arc.spec.priority)
+    spec = None
+    if arc.spec is not None:
+        keys = {"dedupe": _source(arc.spec.dedupe), "partition": _source(arc.spec.partition)}
+        spec = _without_empty(priority=arc.spec.priority, **keys)
     return _without_empty(step=arc.step, when=_source(arc.guard), args=arc.args.source, spec=spec, line=arc.line)
 
 

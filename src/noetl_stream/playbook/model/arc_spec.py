@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Final
 
 import msgspec
 
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import PRIORITY, check_priority
 from noetl_stream.playbook.model.flow_control import KEY_TEXT, read_key
-from noetl_stream.playbook.model.sections import Part, Reserved, Section, described, is_empty, or_null, read_section
+from noetl_stream.playbook.model.sections import Part, Section, described, is_empty, or_null, read_section
 from noetl_stream.playbook.yaml.nodes import Node
 
 _SPEC: Final = 'spec: { dedupe: "{{ args.order }}" }'
@@ -23,7 +23,9 @@ class ArcSpec(Section):
 
     dedupe: Part = described("A key: of the tokens with one key, the arc sends the first alone.", or_null(KEY_TEXT))
     priority: int | None = described("What waits in a pool of the step run comes from the highest: 0 to 9.", PRIORITY)
-    partition: Annotated[Any, Reserved()] = None
+    partition: Part = described(
+        "A key: of the step runs with one key, the next begins when the one before has ended.", or_null(KEY_TEXT)
+    )
 
 
 class RouterPolicy(ArcSpec):
@@ -35,21 +37,24 @@ class ArcSpecDraft(msgspec.Struct, frozen=True):
 
     dedupe: Node | None = None
     priority: int | None = None
+    partition: Node | None = None
 
     @property
     def keys(self) -> dict[str, Node]:
         """The keys, by their names."""
-        return {} if self.dedupe is None else {"dedupe": self.dedupe}
+        keys = {"dedupe": self.dedupe, "partition": self.partition}
+        return {name: node for name, node in keys.items() if node is not None}
 
     @property
     def is_empty(self) -> bool:
-        return self.dedupe is None and self.priority is None
+        return not self.keys and self.priority is None
 
     def over(self, usual: ArcSpecDraft) -> ArcSpecDraft:
         """This, with what all arcs of the step have where it says nothing."""
         return ArcSpecDraft(
             dedupe=self.dedupe or usual.dedupe,
             priority=usual.priority if self.priority is None else self.priority,
+            partition=self.partition or usual.partition,
         )
 
 
@@ -59,4 +64,5 @@ def read_arc_spec(node: Node | None, model: type[ArcSpec], problems: Problems) -
         return ArcSpecDraft()
     spec = read_section(node, model, problems)
     check_priority(spec.priority, node, problems)
-    return ArcSpecDraft(read_key(spec.dedupe, "`dedupe`", problems), spec.priority)
+    keys = {name: read_key(getattr(spec, name), f"`{name}`", problems) for name in ("dedupe", "partition")}
+    return ArcSpecDraft(priority=spec.priority, **keys)
