@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.decide.slots import held_keys, keys_for_child
 from noetl_stream.engine.evolve.loops import loop_at, loop_progress
-from noetl_stream.engine.scope import around, level_at, sets_token
+from noetl_stream.engine.scope import around, level_at
 from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer, changed_entries
 from noetl_stream.model import events
 from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded
@@ -384,9 +384,9 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     step = plan.steps[run.step]
     reads, is_limited = step.reads, step.has_limited_tasks
     closes = plan.compensation is not None or plan.finally_step is not None
-    token = run.token_seen if sets_token(step) else None
-    is_newer = closes or plan.quotas is not None or state.pools or is_limited or reads.execution == "template"
-    is_newer = is_newer or token is not None
+    token = run.token_seen if step.admit is not None and step.admit.sets_token else None
+    has_own = closes or plan.quotas is not None or state.pools or token is not None
+    is_newer = has_own or is_limited or reads.execution == "template"
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())

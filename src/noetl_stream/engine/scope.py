@@ -123,7 +123,7 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
     step = plan.steps[run.step]
     seen = _state_namespaces(plan, state, _steps_read_by(step.arcs))
     seen |= {"args": run.token.args, "vars": run.vars, "event": event}
-    if sets_token(step):
+    if step.admit is not None and step.admit.sets_token:
         seen["token"] = run.token_seen
     return Scope(seen, state.resolved, state.limits, state.budget)
 

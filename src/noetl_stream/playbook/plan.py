@@ -217,7 +217,8 @@ class ArcPlan(msgspec.Struct, frozen=True):
     @property
     def steps(self) -> frozenset[str | None]:
         """The steps whose results the arc reads; ``None`` among them for all."""
-        return frozenset((*self.value.steps, *(self.guard.steps if self.guard is not None else ())))
+        value = self.args if self.spec is None else self.spec.value
+        return frozenset((*value.steps, *(self.guard.steps if self.guard is not None else ())))
 
 
 ReadBy = Literal["", "code", "template"]

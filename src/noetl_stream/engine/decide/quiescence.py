@@ -73,7 +73,9 @@ def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
             return moved
         if facts := watch(plan, state, run):
             return facts
-    return cancel_unawaited(state, settled) or grant_turns(state) or _settle_tokens(plan, state)
+    if state.slots and (granted := grant_turns(state)):
+        return granted
+    return cancel_unawaited(state, settled) or _settle_tokens(plan, state)
 
 
 def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:

@@ -106,7 +106,7 @@ def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """The choice of the arcs of an ended step run that fire, and of their ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
-    has_templates = any(arc.guard is not None or arc.value.source for arc in options)
+    has_templates = any(arc.guard is not None or arc.args.source or arc.spec for arc in options)
     scope = arc_scope(plan, state, run) if has_templates else NO_SCOPE
     return Choice(options, scope, first=step.routing == "exclusive", waits=step.next_wait is not None)
 

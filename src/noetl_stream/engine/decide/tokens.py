@@ -208,7 +208,7 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
         reached = ErrorInfo("limit_exceeded", f"limits.max_step_runs ({state.limits.max_step_runs}) reached")
         return (events.ExecutionFailing(reached, token.step, failed_token=token.token_id),)
     step_run_id = step_run_of(state.execution_id, token.token_id)
-    claimed = events.TokenClaimed(token.token_id, step_run_id, guards, None, metadata)
+    claimed = events.TokenClaimed(token.token_id, step_run_id, guards, None, metadata or None)
     quotas = exceeded(state, step_runs=1) if state.usage is not None else ()
     if not quotas:
         return (claimed,)

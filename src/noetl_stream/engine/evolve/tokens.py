@@ -79,8 +79,8 @@ def on_next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution
     if fact.step_run_id in state.resting:
         timers = without(state.timers, timer_of(fact.step_run_id, "next"))
         state = replace(state, resting=without(state.resting, fact.step_run_id), timers=timers)
-    for arc in fact.fired if fact.keys else ():
-        if arc in fact.keys:
+    if fact.keys:
+        for arc in filter(fact.keys.__contains__, fact.fired):
             state = _note_sent(state, run.step, arc, fact.keys[arc])
     ends = state.ends
     if not fact.fired and fact.event in ("step.done", "loop.done"):

@@ -127,7 +127,7 @@ class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
     step_run_id: str
     guards: list[EvaluatedGuard] = []
     refused: ErrorInfo | None = None
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] | None = None
 
 
 class TokenDiscarded(Fact, frozen=True, tag="token.discarded"):
@@ -460,7 +460,7 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
     tolerated: bool = False
-    keys: dict[int, str] = {}
+    keys: dict[int, str] | None = None
 
 
 class NextResting(Fact, frozen=True, tag="next.resting"):

@@ -149,7 +149,7 @@ class JournalHistory(JournalReader[str]):
         self.tokens_ms[fact.step_run_id] = at.at_ms
 
     def run_routed(self, at: Recorded, step: str, fact: events.NextEvaluated) -> None:
-        for arc, key in fact.keys.items():
+        for arc, key in (fact.keys or {}).items():
             if arc not in fact.fired:
                 first, count = self.repeated.get((step, arc), (key, 0))
                 self.repeated[step, arc] = first, count + 1
