@@ -96,7 +96,8 @@ def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:
     assert all(check(text, installed_kinds()).ok for text in texts)
     words = (
         "parallel sequential local distributed best_effort fail_fast admit inclusive jump retry set_ctx set_vars "
-        "tolerated set_shared join any for_s signal playbook timeout_s deadline_s on_timeout loop max_inline_bytes"
+        "tolerated set_shared join any for_s signal playbook timeout_s deadline_s on_timeout loop max_inline_bytes "
+        "dedupe partition priority"
     )
     assert any("next.timed_out" in text for text in texts)
     for word in words.split():

@@ -262,7 +262,17 @@ class PlaybookWriter:
             arc["when"] = guard
         if self.chance(0.5):
             arc["args"] = {"came_from": self.names[index], "result": "{{ event.result }}"}
-        return arc
+        return arc | self.arc_spec(arc)
+
+    def arc_spec(self, arc: dict[str, Any]) -> dict[str, Any]:
+        """What an arc does beyond its guard, drawn by itself: stories that failed once stay what they were."""
+        random = Random(json.dumps(arc))
+        key = random.choice(["one", "{{ event.name }}", "{{ execution_id }}"])
+        spec: dict[str, Any] = {"partition": key, "priority": random.choice([0, 9])}
+        if not self.confluent:  # which of the tokens is the first depends on the order
+            spec["dedupe"] = key
+        chosen = {name: value for name, value in spec.items() if random.random() < 0.5}
+        return {"spec": chosen} if chosen and random.random() < 0.2 else {}
 
 
 def _nest(levels: list[dict[str, Any]]) -> dict[str, Any]:
