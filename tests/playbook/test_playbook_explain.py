@@ -124,6 +124,24 @@ def test_a_name_says_what_it_stands_for() -> None:
     assert names["start[*][*]"].about == "inner, as iteration n.n"
 
 
+def test_an_admission_says_what_it_adds_and_an_arc_what_it_does_beyond_its_guard() -> None:
+    text = """\
+- step: start
+  spec: { policy: { admit: { mode: inclusive, rules: [ { when: true, then: { allow: true, token: { a: 1 } } } ] } } }
+  next:
+    spec: { policy: { dedupe: "{{ args.n }}", priority: 0 } }
+    arcs: [ { step: start, spec: { partition: one } } ]
+"""
+    text = TEXT.partition("executor:")[0] + "workflow:\n" + text
+    names = names_of(text)
+    assert names["start.admit.rules[0]"].about == "true → allow, adds a"
+    spec = "priority: 0, dedupe: {{ args.n }}, partition: one"
+    assert names["start.next.arcs[0]"].about == f"always → start, {spec}"
+    (step,) = compiled_view(compile_playbook(text, KINDS))["steps"]
+    assert step["admit"] == {"mode": "inclusive", "rules": [{"when": "true", "allow": True, "token": {"a": 1}}]}
+    assert step["arcs"][0]["spec"] == {"priority": 0, "dedupe": "{{ args.n }}", "partition": "one"}
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_task_of_the_compiled_view_is_explained_with_the_same_line_and_origin(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

@@ -23,8 +23,8 @@ FORMAT = 2
 
 AGGREGATES_FORMAT: Final = 3
 """The format of messages to aggregates, and of starts by them, read by servers that know aggregates. Executions that
-have limits by key or read ``execution`` have it too, and the commands and reports of steps whose tasks have limits or
-that read it. Other messages are written in :data:`FORMAT`.
+have limits by key, read ``execution``, or route or admit as version 0.3 cannot have it too, and commands and reports of
+steps whose tasks have limits or that read it. Other messages are written in :data:`FORMAT`.
 """
 
 OLDEST_FORMAT: Final = 1

@@ -318,7 +318,8 @@ def explain_names(plan: Plan, root: Node) -> Iterator[ExplainedName]:
             yield from _task_names(step, task)
         for number, arc in enumerate(step.arcs):
             condition = "always" if arc.guard is None else str(arc.guard.source)
-            yield ExplainedName(f"{step.name}.next.arcs[{number}]", "arc", arc.line, f"{condition} → {arc.step}")
+            does = "".join(f", {name}: {value}" for name, value in _arc(arc).get("spec", {}).items())
+            yield ExplainedName(f"{step.name}.next.arcs[{number}]", "arc", arc.line, f"{condition} → {arc.step}{does}")
 
 
 def _server_names(step: StepPlan, node: Node | None) -> Iterator[ExplainedName]:
@@ -327,7 +328,8 @@ def _server_names(step: StepPlan, node: Node | None) -> Iterator[ExplainedName]:
     for number, rule in enumerate(step.admit.rules if step.admit else ()):
         condition = "else" if rule.guard is None else str(rule.guard.source)
         line = _line(node, *policy, "admit", "rules", number)
-        about = f"{condition} → {'allow' if rule.allow else 'deny'}"
+        token = "" if rule.value is None else f", adds {', '.join(rule.value.source)}"
+        about = f"{condition} → {'allow' if rule.allow else 'deny'}{token}"
         yield ExplainedName(f"{step.name}.admit.rules[{number}]", "admission", line, about)
     if step.admit is not None and step.admit.wait is not None:
         line = _line(node, *policy, "admit", "wait")
