@@ -36,8 +36,8 @@ from noetl_stream.server.formats import Formats
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import Snapshots
-from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.fold import Fold
+from noetl_stream.server.ticks.watching import WatchingTriggers
 from noetl_stream.template import render
 from noetl_stream.template.runtime.scope import NO_REFERENCES
 from noetl_stream.tools.pipeline import NoopTool
@@ -97,7 +97,7 @@ class CoreServer:
         snapshots = Snapshots(store, plans)
         self._executions = ExecutionCache(store, snapshots, lambda partition: 0, lambda state: None, sys.maxsize)
         self._plan = plan
-        self._ends = EndTriggers(store)
+        self._ends = WatchingTriggers(store)
 
     def tick(self, messages: Sequence[ReportedMessage]) -> Written:
         """Folds these in one tick."""

@@ -175,7 +175,7 @@ def test_the_example_of_the_page_says_what_it_shows(playbook: Callable[..., Path
 
 def test_every_source_on_the_page_checks(playbook: Callable[..., Path]) -> None:
     sources = re.findall(r"```yaml on\n(.*?)```", PAGE, re.DOTALL)
-    assert len(sources) == 3
+    assert len(sources) == 4
     head = TRIGGER.partition("  on:")[0]
     for number, source in enumerate(sources):
         file = playbook(f"{head}  playbook: shop/build\n  on:\n    {source}", f"source{number}.yaml")
@@ -184,7 +184,7 @@ def test_every_source_on_the_page_checks(playbook: Callable[..., Path]) -> None:
 
 def test_every_trigger_of_the_guides_checks(playbook: Callable[..., Path]) -> None:
     triggers = re.findall(r"```yaml trigger\n(.*?)```", GUIDE + NOTIFY, re.DOTALL)
-    assert len(triggers) == 6
+    assert len(triggers) == 7
     for number, trigger in enumerate(triggers):
         spec = "".join(f"  {line}\n" for line in trigger.splitlines())
         file = playbook(TRIGGER.partition("  on:")[0] + spec, f"trigger{number}.yaml")

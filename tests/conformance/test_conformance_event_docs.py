@@ -13,7 +13,7 @@ from noetl_stream.model.events import AnyFact
 
 PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 FACTS: dict[str, Any] = {str(fact.__struct_config__.tag): fact for fact in get_args(AnyFact)}
-SAID = b'{"outcome": {"status": "ok"}, "status": "completed", "ok": true}'
+SAID = b'{"outcome": {"status": "ok"}, "status": "completed", "ok": true, "event": "shipped"}'
 """Fields by which the status of some events is told."""
 
 
@@ -64,6 +64,7 @@ def test_events_have_the_same_source_in_the_model_and_on_the_page() -> None:
     module = {name: fact.__module__.rpartition(".")[2].removesuffix("_events") for name, fact in FACTS.items()}
     module["loop.paged"] = "server"  # it stands with the other facts about loops
     module |= {"execution.reused": "server", "execution.rerun_refused": "server"}  # with what they are made of
+    module["step.emitted"] = "server"  # it stands with the moments at which it happens
     assert [line.name for line in EVERY if module[line.name] not in line.by] == []
 
 

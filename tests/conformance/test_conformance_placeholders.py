@@ -30,7 +30,7 @@ PLACEHOLDERS = [
 ]
 REAL = [
     *(("executor_policy", words) for words in ("finally: []", "compensation: {}", "quotas: {}")),
-    ("step", "compensation: {}"),
+    *(("step", words) for words in ("compensation: {}", "emit: { events: [] }")),
     *((part, words) for part in ("executor", "step_spec") for words in ("placement: {}", "resources: {}")),
     *(("router", "policy: {}"), ("arc", "spec: {}")),
 ]

@@ -19,7 +19,19 @@ KeyPath = tuple[str | int, ...]
 
 EVERYTHING = Path(__file__).parent / "accepted" / "everything.yaml"
 MISTAKES = 12
-FREE = {"labels", "annotations", "workload", "result", "headers", "params", "args", "set_ctx", "set_iter", "set_vars"}
+FREE = {
+    "labels",
+    "annotations",
+    "workload",
+    "result",
+    "headers",
+    "params",
+    "args",
+    "data",
+    "set_ctx",
+    "set_iter",
+    "set_vars",
+}
 """Mappings whose keys the author chooses; also those of `set_shared` itself."""
 
 

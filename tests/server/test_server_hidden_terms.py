@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
-from noetl_stream.model.aggregates import EndedExecutions, TriggerRegistered, TriggerTerms
+from noetl_stream.model.aggregates import EmittedEvents, EndedExecutions, TriggerRegistered, TriggerTerms
 from noetl_stream.model.events import StepFailed, StepStarted
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.search_terms import word_terms
@@ -19,7 +20,7 @@ from noetl_stream.ports.stores.credentials import SealedValue
 from noetl_stream.ports.stores.store import InboxRow
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
-from noetl_stream.server.ticks.ends import READ_EVERY_S
+from noetl_stream.server.ticks.watching import READ_EVERY_S
 from noetl_testkit.memory.access import MemoryAudit
 from noetl_testkit.simulation.work import CALLED, CALLED_PATH, playbook
 
@@ -28,9 +29,11 @@ SECRET = "hunter2-mango"
 ERROR = ErrorInfo("exception", f"the key x{SECRET}x ({SECRET.encode().hex()}) of mango was refused")
 
 
-async def failed(stage: Stage, credentials: MemoryCredentials, execution_id: str, *, given: bool) -> set[str]:
+async def failed(
+    stage: Stage, credentials: MemoryCredentials, execution_id: str, *, given: bool, text: str = ONE_STEP
+) -> set[str]:
     """The search terms of an execution that fails with the secret in its error."""
-    await stage.request(execution_id, f"request-{execution_id}", ONE_STEP)
+    await stage.request(execution_id, f"request-{execution_id}", text)
     worker = await stage.manual_worker()
     command, delivery = await worker.take()
     if given:
@@ -69,6 +72,30 @@ async def test_a_trigger_is_told_of_an_end_without_what_is_hidden(stage: Stage) 
     [row] = told
     assert b"of mango was refused" in row.body
     assert SECRET.encode() not in row.body and SECRET.encode().hex().encode() not in row.body
+
+
+async def test_a_trigger_is_told_of_an_event_without_what_is_hidden(stage: Stage) -> None:
+    credentials = MemoryCredentials(stage.clock)
+    await DirectCredentials(credentials, KEYS).put("pg", SECRET, "ann")
+    stage.secrets = SecretsResponder(credentials, MemoryAudit(), stage.clock, KEYS)
+    told: list[InboxRow] = []
+    stage.store.after_commit = lambda tick: told.extend(row for row in tick.inbox if b"event_emitted" in row.body)
+    await stage.server()
+    terms = TriggerTerms(playbook=await stage.register(ONE_STEP), event=EmittedEvents(name="gone_wrong"))
+    trigger = TriggerRegistered("register", "ops/events", terms=terms, revision=1)
+    await ask_aggregate(stage.requests, stage.broker.bus, stage.clock, "starter", trigger)
+    await stage.pass_time(2 * READ_EVERY_S)
+    event = {"name": "gone_wrong", "on": ["failed"], "data": {"why": "{{ event.error.message }}"}}
+    await failed(stage, credentials, "a", given=True, text=emitting(event))
+    [row] = told
+    assert b"of mango was refused" in row.body
+    assert SECRET.encode() not in row.body and SECRET.encode().hex().encode() not in row.body
+
+
+def emitting(event: dict[str, Any]) -> str:
+    """The playbook of one step, which emits this event."""
+    step = {"step": "start", "tool": {"kind": "noop"}, "spec": {"policy": {"emit": {"events": [event]}}}}
+    return playbook("one", [step])
 
 
 async def test_a_called_execution_and_its_caller_hide_what_either_was_given(stage: Stage) -> None:

@@ -253,6 +253,7 @@ executor: { spec: { policy: { quotas: { step_runs: 5 } } } }
 workflow: [ { step: start, tool: { kind: noop } } ]
 """
 PLACED = BOUNDED.replace("policy: { quotas: { step_runs: 5 } }", "placement: { required: { zone: eu } }")
+EMITS = UNDONE.replace("compensation: { tool: { kind: noop } }", "emit: { events: [ { name: done } ] }")
 
 
 @pytest.mark.parametrize(
@@ -263,8 +264,9 @@ PLACED = BOUNDED.replace("policy: { quotas: { step_runs: 5 } }", "placement: { r
         (UNDONE, "has compensation or finally"),
         (BOUNDED, "has quotas"),
         (PLACED, "has a placement"),
+        (EMITS, "emits events"),
     ],
-    ids=["limits", "execution", "compensation", "quotas", "placement"],
+    ids=["limits", "execution", "compensation", "quotas", "placement", "emit"],
 )
 async def test_no_playbook_that_an_older_server_does_not_know_starts_while_one_runs(
     stage: Stage, source: str, why: str

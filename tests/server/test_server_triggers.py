@@ -35,7 +35,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
 from noetl_stream.ports.stores.store import InboxRow
-from noetl_stream.server.ticks.ends import MAX_EVENT_BYTES, READ_EVERY_S, EndTriggers
+from noetl_stream.server.ticks.watching import MAX_EVENT_BYTES, READ_EVERY_S, WatchingTriggers
 from noetl_testkit.entries import names_in
 from noetl_testkit.simulation.clocks import WrongClock
 from noetl_testkit.simulation.work import playbook, then
@@ -334,7 +334,7 @@ async def test_triggers_that_name_the_same_keys_share_one_event_of_an_end(stage:
     await stage.ended(running)
     after = await stage.state(running)
     assert after is not None
-    ends = EndTriggers(stage.store)
+    ends = WatchingTriggers(stage.store)
     await ends.refresh(0)
     facts = [message.fact for message, _ in ends.end_messages(after, {}, 0, after.at_ms)]
     events = {id(fact.ended): fact.ended.ctx for fact in facts if isinstance(fact, ExecutionEnded)}

@@ -11,7 +11,7 @@ from noetl_stream.engine.aggregates import triggers
 from noetl_stream.engine.aggregates.contract import Given
 from noetl_stream.engine.aggregates.starters import StarterState
 from noetl_stream.model.ids import derive, uuid7
-from noetl_stream.server.ticks.ends import EndTriggers
+from noetl_stream.server.ticks.watching import WatchingTriggers
 from noetl_testkit.simulation.faults import HARMLESS, TOUCHING, kinds_of
 from noetl_testkit.simulation.simulation import simulate
 from noetl_testkit.simulation.story import Story
@@ -66,8 +66,8 @@ def _drawn_by_number(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_told_again(patch: pytest.MonkeyPatch) -> None:
-    told = EndTriggers.end_messages
-    patch.setattr(EndTriggers, "end_messages", lambda self, *given, **again: () if again else told(self, *given))
+    told = WatchingTriggers.end_messages
+    patch.setattr(WatchingTriggers, "end_messages", lambda self, *given, **again: () if again else told(self, *given))
 
 
 def _keys_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from noetl_stream.model.aggregates import EndedExecutions, EventSource, StreamFilter, Verification
+from noetl_stream.model.aggregates import EmittedEvents, EndedExecutions, EventSource, StreamFilter, Verification
 from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.model.sections import Section, keys_of
@@ -115,6 +115,9 @@ def reads(on: str, expression: str) -> str:
         (reads("execution: { path: a }", "event.error.kind"), ""),
         (reads("execution: { path: a }", 'event["error"]["reason"]'), "`event.error` has no `reason`"),
         (reads("execution: { path: a }", "event.error.kind.name"), "`event.error.kind` is not a mapping"),
+        (reads("event: { name: a }", "event.data.order.id"), ""),
+        (reads("event: { name: a }", "event.status"), "an event of `event` has no `status`"),
+        (reads("event: { name: a }", "event.on.first"), "`event.on` is not a mapping"),
         (reads("nats: { stream: A }", "event.data.order.id"), ""),
         (reads("nats: { stream: A, format: text }", "event.data.order"), "`event.data` is not a mapping"),
         (reads("nats: { stream: A, format: bytes }", "event.data.order"), "`event.data` is not a mapping"),
@@ -152,6 +155,9 @@ ENDED_BADLY = "execution: { path: a, status: [ failed, cancelled ] }"
             "for an end with status `completed`: `event.error.message`",
         ),
         (reads(ENDS_OF_A, 'event.due | date_trunc("day")'), "warning", "that has null as `version`, `url`, `due`"),
+        (reads("event: { name: a }", "event.name + 1"), "error", "for any event"),
+        (reads("event: { name: a }", 'event.due | date_trunc("day")'), "warning", "that has null as `version`, `url`"),
+        (reads("event: { name: a }", "event.data.n + 1"), "", ""),
         (reads(ENDED_BADLY, "event.error.message"), "", ""),
         (reads(ENDS_OF_A, 'event.error.message if event.error else "well"'), "", ""),
         (reads(ENDS_OF_A, 'event.error.message | default("")'), "", ""),
@@ -227,6 +233,13 @@ def test_ends_of_executions_are_chosen_by_path_labels_and_status() -> None:
     assert one.execution == EndedExecutions(path="shop/*", labels={"team": "red"}, status=("failed", "cancelled"))
 
 
+def test_events_of_playbooks_are_chosen_by_name_path_and_labels() -> None:
+    one = read("playbook: a\non: { event: { name: shipped, path: /shop/*, labels: { team: red } } }").terms
+    assert one.source == "event"
+    assert one.event == EmittedEvents(name="shipped", path="shop/*", labels={"team": "red"})
+    assert read("playbook: a\non: { event: { name: shipped } }").terms.event == EmittedEvents(name="shipped")
+
+
 def test_messages_of_a_stream_are_chosen_by_subject_and_time() -> None:
     assert read(nats("stream: ORDERS")).terms.nats == StreamFilter(stream="ORDERS")
     one = read(nats("stream: O-1, subject: a.*.b.>, from: 2026-11-05T09:00:00+01:00, format: bytes")).terms
@@ -285,6 +298,9 @@ def test_messages_of_a_stream_are_chosen_by_subject_and_time() -> None:
             "`timestamp_header`",
         ),
         ("playbook: a\non: { execution: {} }", (6, 20), "missing_key", "`path`, `labels` or `status`"),
+        ("playbook: a\non: { event: { path: a } }", (6, 16), "missing_key", "needs `name`"),
+        ("playbook: a\non: { event: { name: order shipped } }", (6, 24), "invalid_name", "order shipped"),
+        ("playbook: a\non: { event: { name: a, path: 'a*' } }", (6, 33), "invalid_value", "all below one: shop/*"),
         (FAILED.replace("shop/*", "shop/*/a"), (6, 28), "invalid_value", "all below one: shop/*"),
         (FAILED.replace("failed", "fail"), (6, 46), "invalid_value", "did you mean `failed`?"),
         (FAILED.replace("path", "pth"), (6, 22), "unknown_key", "did you mean `path`?"),
@@ -351,7 +367,15 @@ def test_a_check_looks_up_the_playbook_that_it_starts() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [PUSHES, FAILED, ALL, webhook("verify: none"), nats("stream: A, subject: a.>, from: all, format: text")]
+    "spec",
+    [
+        PUSHES,
+        FAILED,
+        ALL,
+        webhook("verify: none"),
+        nats("stream: A, subject: a.>, from: all, format: text"),
+        "playbook: a\non: { event: { name: shipped, path: shop/*, labels: { team: red } } }",
+    ],
 )
 def test_the_json_schema_accepts_what_the_checker_accepts(spec: str) -> None:
     assert read(spec)
@@ -370,6 +394,7 @@ def test_the_json_schema_accepts_what_the_checker_accepts(spec: str) -> None:
         nats("subject: a"),
         nats("stream: a.b"),
         nats("stream: A, format: xml"),
+        "playbook: a\non: { event: { path: a } }",
         FAILED.replace("failed", "fail"),
         PUSHES + "\nwehn: true",
         PUSHES + "\nworkload: text",

@@ -21,8 +21,11 @@ from noetl_stream.engine.aggregates.triggers import (
 from noetl_stream.model.aggregates import (
     DEFAULT_RATE,
     AggregateFact,
+    EmittedEvent,
+    EmittedEvents,
     EndedExecution,
     EndedExecutions,
+    EventEmitted,
     EventReceived,
     ExecutionEnded,
     StartedBefore,
@@ -46,6 +49,9 @@ PATH, BY = "shop/pushes", "token:ann"
 ID = aggregate_id("starter", PATH)
 TERMS = TriggerTerms(playbook="shop/build", webhook=Verification(form="none"), workload={"n": "{{ event.json.n }}"})
 ENDS = TriggerTerms(playbook="shop/build", execution=EndedExecutions(path="shop/*"))
+EVENTS = TriggerTerms(
+    playbook="shop/build", event=EmittedEvents(name="shipped", path="shop/*"), workload={"n": "{{ event.data.n }}"}
+)
 KIND = TriggerKind()
 NOW_MS = 1_800_000_000_000
 NOW = "2027-01-15T08:00:00.000+00:00"
@@ -228,6 +234,31 @@ def test_an_end_starts_an_execution_that_knows_how_many_triggers_led_to_it() -> 
     assert origin is not None and origin.depth == 3
     [entry] = fold(state, ended(MAX_DEPTH + 1)).history
     assert entry.status == "ignored" and "no more may" in entry.body["reason"]
+
+
+def emitted(depth: int = 1, emitted_ms: int = 0, id: str = "e1.7") -> EventEmitted:
+    told = EmittedEvent(id=id, name="shipped", execution_id="e1", path="shop/orders", step="ship", data={"n": 1})
+    return EventEmitted(told, depth, emitted_ms)
+
+
+def test_each_event_of_a_playbook_starts_an_execution_once_also_after_postgres_was_put_back() -> None:
+    state = registered(EVENTS)
+    first, second = (fold(state, emitted(emitted_ms=NOW_MS, id=id)) for id in ("e1.7", "e1.9"))
+    assert requested(first).workload == {"n": 1}
+    assert first.messages[0].execution_id != second.messages[0].execution_id
+    assert fold(state, emitted(emitted_ms=NOW_MS)).messages == first.messages
+    told = fold(state, StartedBefore(first.messages[0].execution_id)).state
+    assert fold(told, emitted(emitted_ms=NOW_MS + 5_000)).messages[0].execution_id == first.messages[0].execution_id
+    [entry] = fold(state, emitted(MAX_DEPTH + 1)).history
+    assert entry.status == "ignored" and "no more may" in entry.body["reason"]
+
+
+def test_who_may_not_see_executions_is_not_told_of_their_events() -> None:
+    hidden = "token:ann has no access to shop"
+    refused = fold(None, TriggerRegistered("r", PATH, BY, terms=EVENTS), hidden=hidden)
+    assert (refused.state, isinstance(refused.answer, Rejection)) == (None, True)
+    state = registered(EVENTS)
+    assert fold(state, emitted(), hidden=hidden) == Folded(state)
 
 
 def started_at(state: TriggerState, end: ExecutionEnded, at_ms: int = NOW_MS) -> str:

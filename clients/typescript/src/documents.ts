@@ -1468,7 +1468,7 @@ export interface TriggerPage {
 
 export interface TriggerState {
   path: string
-  source: "execution" | "nats" | "webhook"
+  source: "event" | "execution" | "nats" | "webhook"
   on: Record<string, unknown>
   address: string | null
   playbook: string

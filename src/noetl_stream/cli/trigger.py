@@ -113,6 +113,8 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
         raise UsageError(
             f"an end with status `{event['status']}` has {has}", hint="write error: { kind: …, message: … }"
         )
+    if terms.event is not None and not concerns(terms.event, event["path"], event["labels"], event["name"]):
+        return TestedEvent(starts=False, reason="name, path or labels are others than those of `on.event`")
     if wanted is not None and not concerns(wanted, event["path"], event["labels"], event["status"]):
         return TestedEvent(starts=False, reason="path, labels or status are others than those of `on.execution`")
     if terms.nats is not None and not subject_matches(terms.nats.subject, event["subject"]):

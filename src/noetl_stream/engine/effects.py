@@ -107,6 +107,13 @@ class InheritSecrets(msgspec.Struct, frozen=True, gc=False):
     giver: str
 
 
+class TellOfEvent(msgspec.Struct, frozen=True, gc=False):
+    """Tell the triggers that wait for it of an event that a step of the execution has emitted, at ``position``."""
+
+    fact: events.StepEmitted
+    position: int
+
+
 class AnswerStart(msgspec.Struct, frozen=True, gc=False):
     """Tell the client that the execution has started, unless there are ``diagnostics``."""
 
@@ -124,6 +131,7 @@ Effect = (
     | DropTerms
     | UseObject
     | InheritSecrets
+    | TellOfEvent
     | AnswerStart
 )
 
@@ -361,7 +369,12 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
     return None
 
 
+def _on_emitted(_plan: Plan | None, state: Execution, fact: events.StepEmitted, position: int) -> Iterator[Effect]:
+    yield TellOfEvent(fact, position)
+
+
 _RULES: Final[dict[type[events.Fact], _Rule]] = {
+    events.StepEmitted: _on_emitted,
     events.StepScheduled: _on_step_scheduled,
     TokenPassed: _on_token_passed,
     events.StepCancelled: _on_step_cancelled,

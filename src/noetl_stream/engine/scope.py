@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Payload, StepValue, place_of
-from noetl_stream.playbook.plan import AdmitRule, ArcPlan, LoopPlan, Plan, StepPlan
+from noetl_stream.playbook.plan import AdmitRule, ArcPlan, EmitPlan, LoopPlan, Plan, StepPlan
 from noetl_stream.template import ABSENT, ExpressionError, ResultView, Scope, Template
 from noetl_stream.template.runtime.scope import Carried, LazyResult, References, event_view
 
@@ -109,19 +109,21 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
     return names
 
 
-def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
-    """The scope of the arcs of an ended step run; ``event.result`` is its own, whatever ran since."""
+def arc_scope(plan: Plan, state: Execution, run: StepRun, emitted: Sequence[EmitPlan] = ()) -> Scope:
+    """The scope of the arcs of an ended step run, or of what is ``emitted`` when it begins or ends; ``event.result`` is
+    its own, whatever ran since.
+    """
     loop = run.loop
     counts = None if loop is None else _loop_counts(loop)
     event = event_view(
-        name=run.ended,
+        name=run.ended or "step.started",
         step=run.step,
         result=run.value.outcome.result if run.value is not None else None,
         error=run.error,
         loop=counts,
     )
     step = plan.steps[run.step]
-    seen = _state_namespaces(plan, state, _steps_read_by(step.arcs))
+    seen = _state_namespaces(plan, state, _steps_read_by(emitted or step.arcs))
     seen |= {"args": run.token.args, "vars": run.vars, "event": event}
     if step.admit is not None and step.admit.sets_token:
         seen["token"] = run.token_seen
@@ -166,7 +168,7 @@ def step_views(plan: Plan, values: Mapping[str, StepValue], read: Read = ALL) ->
     return views if whole else Carried(views, plan.steps)
 
 
-def _steps_read_by(readers: Sequence[ArcPlan | AdmitRule | Template]) -> Read:
+def _steps_read_by(readers: Sequence[ArcPlan | EmitPlan | AdmitRule | Template]) -> Read:
     return {step for reader in readers for step in reader.steps}
 
 

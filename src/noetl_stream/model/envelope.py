@@ -87,7 +87,7 @@ def envelope(
         source=cast(Source, source),
         name=name,
         entity=kind.entity,
-        entity_id=_entity_id(execution_id, fields, step_run_id),
+        entity_id=_entity_id(name, execution_id, fields, step_run_id),
         status=kind.status if isinstance(kind.status, str) else kind.status(fields),
         step_run_id=step_run_id or fields.get("step_run_id"),
         report_id=report_id,
@@ -143,10 +143,10 @@ def _tokens(name: str, fields: dict[str, Any]) -> tuple[list[str], list[str]]:
     return consumed, produced
 
 
-def _entity_id(execution_id: str, fields: dict[str, Any], step_run_id: str | None) -> str:
+def _entity_id(name: str, execution_id: str, fields: dict[str, Any], step_run_id: str | None) -> str:
     token = fields.get("token")
     if isinstance(token, dict):
         return str(token["token_id"])
     found = fields.get("token_id") or fields.get("step_run_id") or step_run_id
-    task = fields.get("task")
-    return f"{found}.{task}" if task and found else str(found or execution_id)
+    part = fields["event"] if name == "step.emitted" else fields.get("task")
+    return f"{found}.{part}" if part and found else str(found or execution_id)

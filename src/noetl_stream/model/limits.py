@@ -64,7 +64,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         max_issues: Issues of a command that its queue lost before a worker took it, before its step run fails.
         max_call_depth: Depth of playbooks calling each other.
         max_descendants: Executions that follow from one through triggers on ends, over all of them, so that triggers
-            that lead to one another end.
+            that lead to one another end. Half of what is left of them may follow from each event that a step emits.
         max_queued_signals: Queued signals, of all names together.
         inline_delay_s: A longer retry delay suspends the pipeline instead of holding a worker.
         cancel_grace_s: How long running work may take to stop after a cancel.

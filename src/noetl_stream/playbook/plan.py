@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from noetl_stream.model.events import ALL_SHARED, KeyScope, OnLimit, Quotas, Rate, SharedOperation
+from noetl_stream.model.events import ALL_SHARED, Boundary, KeyScope, OnLimit, Quotas, Rate, SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.model.placement import Placement
@@ -221,6 +221,26 @@ class ArcPlan(msgspec.Struct, frozen=True):
         return frozenset((*value.steps, *(self.guard.steps if self.guard is not None else ())))
 
 
+class EmitPlan(msgspec.Struct, frozen=True):
+    """An event that a step emits ``on`` these moments of a run if ``guard`` holds, with ``value`` as its data."""
+
+    event: str
+    on: frozenset[Boundary]
+    guard: Guard | None
+    value: Template
+    line: int
+
+    @property
+    def label(self) -> str:
+        """The ``data`` of the event, for messages."""
+        return f"data of the event {self.event}"
+
+    @property
+    def steps(self) -> frozenset[str | None]:
+        """The steps whose results it reads; ``None`` among them for all."""
+        return frozenset((*self.value.steps, *(self.guard.steps if self.guard is not None else ())))
+
+
 ReadBy = Literal["", "code", "template"]
 """What reads a namespace: nothing, Python code that names it, a template, which servers of version 0.3 refuse."""
 
@@ -267,12 +287,13 @@ class StepPlan(msgspec.Struct, frozen=True):
     has_limited_tasks: bool = False
     placement: Placement | None = None
     has_arc_specs: bool = False
+    emits: tuple[EmitPlan, ...] = ()
 
     @property
     def admits_at_once(self) -> bool:
         """Whether the step admits tokens without evaluation, and a worker then runs its tasks, without a loop."""
         asks = self.admit is not None or self.join is not None or self.deadline_s is not None
-        return bool(self.tasks) and self.loop is None and self.limit is None and not asks
+        return bool(self.tasks) and self.loop is None and self.limit is None and not asks and not self.emits
 
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""
@@ -383,6 +404,11 @@ class Plan(msgspec.Struct, frozen=True):
         return self.concurrency is not None or limited
 
     @property
+    def emits(self) -> bool:
+        """Whether a step of it emits events of its own."""
+        return any(step.emits for step in self.steps.values())
+
+    @property
     def closes(self) -> bool:
         """Whether something may have to be done before an execution ends."""
         return self.compensation is not None or self.finally_step is not None
@@ -401,6 +427,7 @@ class Plan(msgspec.Struct, frozen=True):
             or self.closes
             or self.quotas is not None
             or self.has_placement
+            or self.emits
             or self.reads_execution == "template"
         )
 

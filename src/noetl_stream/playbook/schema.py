@@ -21,6 +21,7 @@ from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model import (
     arc_spec,
     document,
+    emit,
     ending,
     flow_control,
     layering,
@@ -111,7 +112,7 @@ SECTIONS: Final[tuple[type[Section], ...]] = (
         layering.TaskTimeoutParts,
         document.PolicyFailure,
     ),
-    *(document.PolicyResults, policy.Allow, step.Emit, NamedSchema),
+    *(document.PolicyResults, policy.Allow, emit.Emit, emit.EmitEntry, NamedSchema),
 )
 """The sections in the order of their definitions."""
 

@@ -41,12 +41,12 @@ from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.playbook_measures import PlaybookMeasures
-from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.namespace_shares import NamespaceShares
 from noetl_stream.server.ticks.namespace_turns import NamespaceTurns
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.ticks.tick import PendingTick
+from noetl_stream.server.ticks.watching import WatchingTriggers
 from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile, GrantsSource
@@ -237,7 +237,7 @@ class ServerParts:
             ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, nudge=self.reader.nudge
         )
         self.timers = AggregateTimers(self._owns)
-        self.ends = EndTriggers(ports.store, ports.page_url)
+        self.triggers = WatchingTriggers(ports.store, ports.page_url)
         lookups = Lookups(ports.catalog, ports.rights, ports.clock)
         self.catching_up = CatchingUp(ports.store, ports.log, ports.clock)
         rates = NamespaceRates(ports.trigger_rates, self._share, self.namespace_of)
@@ -265,7 +265,7 @@ class ServerParts:
 
     def new_fold(self) -> Fold:
         """Returns an empty fold of the executions in memory."""
-        return Fold(self.executions, self.ports.capabilities, self.formats, self.ends, self.shares.of)
+        return Fold(self.executions, self.ports.capabilities, self.formats, self.triggers, self.shares.of)
 
     def note_failure(self, error: Unreachable) -> None:
         """Notes that a turn of the loop has failed, or that its partitions cannot be read again."""

@@ -72,15 +72,13 @@ class Formats:
         if self.know_aggregates:
             return replace(plan, format=AGGREGATES_FORMAT)
         what = plan.newer or ("has limits by key" if plan.has_limits else "reads `execution`")
-        what = (
-            "has compensation or finally"
-            if plan.closes
-            else "has quotas"
-            if plan.quotas is not None
-            else "has a placement"
-            if plan.has_placement
-            else what
-        )
+        newer = {
+            "has compensation or finally": plan.closes,
+            "has quotas": plan.quotas is not None,
+            "has a placement": plan.has_placement,
+            "emits events": plan.emits,
+        }
+        what = next((text for text, has_it in newer.items() if has_it), what)
         text = f"the playbook {what}, and a server of an older version still runs: stop it, and start again"
         return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 

@@ -26,6 +26,8 @@ from msgspec.inspect import (
 
 from noetl_stream.model.aggregates import (
     UNTIMED,
+    EmittedEvent,
+    EmittedEvents,
     EndedExecution,
     EndedExecutions,
     EndError,
@@ -70,6 +72,7 @@ EVENTS: Final[Mapping[EventSource, type[msgspec.Struct]]] = {
     "webhook": WebhookEvent,
     "nats": StreamEvent,
     "execution": EndedExecution,
+    "event": EmittedEvent,
 }
 """The model of ``event`` by the source of the trigger."""
 
@@ -106,7 +109,7 @@ class EventShape(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_source(
-        cls, source: EventSource, waits_for: Verification | StreamFilter | EndedExecutions | None
+        cls, source: EventSource, waits_for: Verification | StreamFilter | EndedExecutions | EmittedEvents | None
     ) -> EventShape:
         """The shape of events by what a trigger waits for; ``None`` if that could not be read."""
         match waits_for:
@@ -114,10 +117,10 @@ class EventShape(msgspec.Struct, frozen=True):
                 return cls(source, left_out=secret_headers(waits_for))
             case StreamFilter(format=form) if form != "json":
                 return cls(source, {("data",): StrType()})
+            case EmittedEvents(name=name, path=path):
+                return cls(source, {("name",): LiteralType((name,)), **_only(path)})
             case EndedExecutions(path=path, status=status, ctx=keys):
-                narrowed: dict[Path, Type | None] = {}
-                if path and not path.endswith("/*"):
-                    narrowed["path",] = LiteralType((path,))
+                narrowed: dict[Path, Type | None] = _only(path)
                 if status:
                     narrowed["status",] = LiteralType(status)
                     narrowed |= {} if {"failed", "cancelled"} & {*status} else {("error",): None}
@@ -169,6 +172,17 @@ class EventShape(msgspec.Struct, frozen=True):
         elif self.source == "nats":
             event = StreamEvent(subject="orders", stream="ORDERS", sequence=1, time=UNTIMED, data="", headers={})
             yield Sample("a message", event)
+        elif self.source == "event":
+            emitted = EmittedEvent(
+                id="execution-1.7",
+                name="".join(self.words(("event", "name"))),
+                execution_id="execution-1",
+                path="".join(self.words(("event", "path"))) or "folder/name",
+                step="start",
+            )
+            yield Sample("an event that has null as `version`, `url`, `due`", emitted)
+            full = msgspec.structs.replace(emitted, version="1", url="https://noetl.example.com", due=UNTIMED)
+            yield Sample("an event", full)
         else:
             for status in self.words(("event", "status")):
                 yield from _sample_ends(cast(EndStatus, status), "".join(self.words(("event", "path"))))
@@ -190,6 +204,11 @@ class EventShape(msgspec.Struct, frozen=True):
         if name in self.left_out:
             return UnknownPath(f"`event.headers` has no `{name}`: what shows who sent an event is left out of it", name)
         return None
+
+
+def _only(path: str) -> dict[Path, Type | None]:
+    """What is known of the path of executions by the one that a trigger names."""
+    return {("path",): LiteralType((path,))} if path and not path.endswith("/*") else {}
 
 
 def _sample_ends(status: EndStatus, path: str) -> Iterator[Sample]:

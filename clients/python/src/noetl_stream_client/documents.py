@@ -1873,7 +1873,7 @@ class TriggerState(Document, frozen=True, kw_only=True):
     """
 
     path: str
-    source: Literal["execution", "nats", "webhook"]
+    source: Literal["event", "execution", "nats", "webhook"]
     on: dict[str, Any]
     address: str | None
     playbook: str

@@ -27,7 +27,9 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.aggregates import (
     TRIGGER,
     AggregateFact,
+    EmittedEvents,
     EndedExecutions,
+    EventEmitted,
     EventReceived,
     ExecutionEnded,
     StartedBefore,
@@ -90,9 +92,9 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     unfoldable: str = ""
 
     @classmethod
-    def of_end(cls, fact: ExecutionEnded, execution_id: str) -> Arrival:
-        """The arrival of an execution's end."""
-        event = msgspec.to_builtins(fact.ended)
+    def of_told(cls, fact: ExecutionEnded | EventEmitted, execution_id: str) -> Arrival:
+        """The arrival of an execution's end, or of an event that it has emitted."""
+        event = msgspec.to_builtins(fact.ended if isinstance(fact, ExecutionEnded) else fact.emitted)
         return cls(event, execution_id, depth=fact.depth, root=fact.root, share=fact.share)
 
     @property
@@ -199,10 +201,12 @@ class TriggerKind(StarterKind[TriggerState]):
 
     def watched(self, state: TriggerState | None, fact: AggregateFact) -> Collection[Lookup]:
         match fact:
-            case TriggerRegistered(terms=TriggerTerms(execution=EndedExecutions(path=path)), principal=principal):
+            case TriggerRegistered(terms=TriggerTerms(watched=EndedExecutions(path=path)), principal=principal):
                 return [_watching(path, principal)]
-            case ExecutionEnded(ended=ended) if state is not None:
-                return [_watching(ended.path, state.by)]
+            case TriggerRegistered(terms=TriggerTerms(watched=EmittedEvents(path=path)), principal=principal):
+                return [_watching(path, principal)]
+            case ExecutionEnded(ended=told) | EventEmitted(emitted=told) if state is not None:
+                return [_watching(told.path, state.by)]
         return ()
 
     def forbidden(self, given: Given, fact: StarterRegistered) -> str:
@@ -236,21 +240,36 @@ class TriggerKind(StarterKind[TriggerState]):
                     event = {"time": iso(given.at_ms), **event}
                 return _arrived(state, given, Arrival(event, execution_id, resent=resent))
             case ExecutionEnded(ended=ended, ended_ms=ended_ms) as fact:
-                if given.found[_watching(ended.path, state.by)].forbidden:
-                    return Folded(state)  # those who may not see it do not learn of its end
-                state = _forgetting(state, given.at_ms)
-                execution_id = state.execution_of(given, ended_ms, "ended", ended.execution_id)
-                execution_id = state.known.get(_event_in(execution_id), execution_id)
-                return _arrived(state, given, Arrival.of_end(fact, execution_id))
+                return _told(state, given, fact, ended.path, (ended_ms, "ended", ended.execution_id))
+            case EventEmitted(emitted=emitted, emitted_ms=emitted_ms) as fact:
+                return _told(state, given, fact, emitted.path, (emitted_ms, "emitted", emitted.id))
             case TimerDue():
                 return _due(state, given)
-            case StartedBefore(execution_id=execution_id) if state.terms.execution is not None:
+            case StartedBefore(execution_id=execution_id) if state.terms.watched is not None:
                 last = list(_forgetting(state, given.at_ms).known.items())[-(MAX_KNOWN - 1) :]
                 known = {**dict(last), _event_in(execution_id): execution_id}
                 return Folded(replace(state, known=known, recalled_ms=given.at_ms))
             case StartedEnded() as fact:
                 return _ended(state, fact, given.at_ms)
         return Folded(state)
+
+
+def _told(
+    state: TriggerState,
+    given: Given,
+    fact: ExecutionEnded | EventEmitted,
+    path: str,
+    cause: tuple[int, str, str],
+) -> Folded[TriggerState]:
+    """Folds what an execution at ``path`` did, at the time of the ``cause``. Those who may not see it do not learn of
+    it.
+    """
+    if given.found[_watching(path, state.by)].forbidden:
+        return Folded(state)
+    state = _forgetting(state, given.at_ms)
+    execution_id = state.execution_of(given, *cause)
+    execution_id = state.known.get(_event_in(execution_id), execution_id)
+    return _arrived(state, given, Arrival.of_told(fact, execution_id))
 
 
 def _closed(stream: str) -> str:

@@ -19,9 +19,10 @@ from noetl_stream.engine.choices import (
     is_current,
 )
 from noetl_stream.engine.decide.closing import end, go_on
+from noetl_stream.engine.decide.emission import emissions_of, parts_of_choice
 from noetl_stream.engine.decide.executions import end_when_stopped, on_ctx, workload_of
 from noetl_stream.engine.decide.loops import move_loop
-from noetl_stream.engine.decide.routing import arcs_of, route
+from noetl_stream.engine.decide.routing import arcs_of, leave, route
 from noetl_stream.engine.decide.slots import grant_turns, release_slots, set_execution_timer
 from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
 from noetl_stream.engine.decide.tokens import (
@@ -166,7 +167,7 @@ def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
     begun = {assignment.step_run_id for assignment in state.commands}
     for run in state.runs.values():
         if run.ended and run.step_run_id not in state.resting:
-            return route(plan, state, run)
+            return leave(plan, state, run)
         is_new = not run.ended and run.loop is None and run.step_run_id not in begun
         if is_new and (facts := begin(plan, state, run)):
             return facts
@@ -202,5 +203,8 @@ def _choice_of(plan: Plan, state: Execution, choice_id: str) -> Choice | None:
     if (waiting := state.tokens.get(choice_id)) is not None:
         policy = plan.steps[waiting.token.step].admit
         return None if policy is None else admission_of(plan, state, waiting.token, policy)
-    run = state.runs.get(choice_id)
-    return None if run is None else arcs_of(plan, state, run)
+    step_run_id, boundary = parts_of_choice(choice_id)
+    run = state.runs.get(step_run_id)
+    if run is None:
+        return None
+    return arcs_of(plan, state, run) if boundary is None else emissions_of(plan, state, run, boundary)

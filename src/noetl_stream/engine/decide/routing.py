@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.choices import NO_SCOPE, Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.emission import emit
 from noetl_stream.engine.decide.executions import on_ctx
 from noetl_stream.engine.decide.slots import key_text
 from noetl_stream.engine.decide.tokens import size_error
@@ -102,6 +103,21 @@ def _route_by_specs(
     return _close(plan, run, guards, list(tokens), list(tokens.values()), keys)
 
 
+def leave(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
+    """Leaves an ended step run: what its step emits then, and its routing. Both are decided at once, so that nothing is
+    emitted twice.
+
+    Raises:
+        ReferenceNeeded, EvaluationNeeded: as for :func:`route`.
+    """
+    if not plan.steps[run.step].emits:
+        return route(plan, state, run)
+    emitted = emit(plan, state, run, "failed" if run.ended == "step.failed" else "completed")
+    if emitted and isinstance(emitted[-1], ExecutionFailing):
+        return (NextEvaluated(run.step_run_id, run.ended), *emitted)
+    return (*emitted, *route(plan, state, run))
+
+
 def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """The choice of the arcs of an ended step run that fire, and of their ``args``."""
     step = plan.steps[run.step]
@@ -176,7 +192,7 @@ def _on_step_ended(
     run = state.runs.get(fact.step_run_id)
     if run is None or not run.ended or state.ending:
         return ()
-    return (*on_ctx(state), *route(plan, state, run))
+    return (*on_ctx(state), *leave(plan, state, run))
 
 
 def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[Fact]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from noetl_stream.engine.choices import Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
+from noetl_stream.engine.decide.emission import emit
 from noetl_stream.engine.decide.loops import open_loop
 from noetl_stream.engine.decide.quotas import exceeded, failure_of, on_exceeded
 from noetl_stream.engine.decide.slots import ask_for_run, ask_for_turn
@@ -277,11 +278,14 @@ def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
         return turn
     if step.limit is not None and (asked := ask_for_run(plan, state, run, step.limit)) is not None:
         return asked
+    emitted = emit(plan, state, run, "started") if step.emits else ()
+    if emitted and isinstance(emitted[-1], events.ExecutionFailing):
+        return emitted
     if step.loop is not None:
-        return open_loop(plan, state, run, step.loop)
+        return (*emitted, *open_loop(plan, state, run, step.loop))
     if not step.tasks:
-        return (events.StepDone(run.step_run_id),)
-    return (events.StepScheduled(run.step_run_id, command_of(run.step_run_id)),)
+        return (*emitted, events.StepDone(run.step_run_id))
+    return (*emitted, events.StepScheduled(run.step_run_id, command_of(run.step_run_id)))
 
 
 def _on_enqueued(plan: Plan, state: Execution, fact: events.TokenEnqueued) -> Sequence[Fact]:

@@ -180,7 +180,8 @@ def _on_evaluation_finished(state: Execution, fact: events.EvaluationFinished) -
     asked = state.evaluation
     if asked is None or asked.position != fact.position:
         return state
-    chosen = {key: one for key, one in state.chosen.items() if key in state.tokens or key in state.runs}
+    # The choice of what a step run emits has the id of the run, a space and the moment.
+    chosen = {key: one for key, one in state.chosen.items() if key in state.tokens or key.split(" ")[0] in state.runs}
     chosen |= {key: Chosen(evaluated, asked.ctx, asked.steps) for key, evaluated in fact.chosen.items()}
     return replace(state, evaluation=None, chosen=chosen, awaited=fact.reference)
 

@@ -218,7 +218,12 @@ def bind(assignment: Assignment, recorded: RecordedFact) -> Assignment:
     return replace(assignment, run=run, next_number=next_number, taken=assignment.taken + 1)
 
 
+def _on_emitted(state: Execution, fact: events.StepEmitted) -> Execution:
+    return replace(state) if fact.step_run_id in state.runs else state
+
+
 RULES: Final[Rules] = {
+    events.StepEmitted: _on_emitted,
     events.StepScheduled: _on_scheduled,
     events.StepCancelled: _on_cancelled,
     events.StepDone: end_step,

@@ -11,10 +11,12 @@ from noetl_stream.model.aggregates.key_limits import SlotAsked, SlotHeld, SlotRe
 from noetl_stream.model.aggregates.schedules import *
 from noetl_stream.model.aggregates.schedules import ScheduleFact
 from noetl_stream.model.aggregates.triggers import *
-from noetl_stream.model.aggregates.triggers import EventReceived, ExecutionEnded, TriggerFact
+from noetl_stream.model.aggregates.triggers import EventEmitted, EventReceived, ExecutionEnded, TriggerFact
 
 RequestedFact = ScheduleFact | TriggerFact
 """The requests of clients to aggregates."""
 
-SentFact = StartedEnded | StartedBefore | ExecutionEnded | EventReceived | SlotAsked | SlotHeld | SlotReturned
+SentFact = (
+    StartedEnded | StartedBefore | ExecutionEnded | EventEmitted | EventReceived | SlotAsked | SlotHeld | SlotReturned
+)
 """Messages from executions and other aggregates to aggregates; also an event requeued from a dead letter."""

@@ -16,11 +16,12 @@ from noetl_stream.model.aggregates.fact_parts import (
     StarterResumed,
     StarterTerms,
 )
+from noetl_stream.model.events import Boundary
 from noetl_stream.model.status import EndStatus
 
 TRIGGER: Final = "Trigger"
 
-EventSource = Literal["webhook", "nats", "execution"]
+EventSource = Literal["webhook", "nats", "execution", "event"]
 StreamFormat = Literal["json", "text", "bytes"]
 SignatureForm = Literal["github", "stripe", "slack", "hmac", "token", "none"]
 SignatureAlgorithm = Literal["sha256", "sha512"]
@@ -64,6 +65,16 @@ class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     ctx: tuple[str, ...] = ()
 
 
+class EmittedEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The events of playbooks on which a trigger starts, by ``name``; ``path`` and ``labels`` are those of the
+    execution that emits them, as in :class:`EndedExecutions`.
+    """
+
+    name: str
+    path: str = ""
+    labels: Mapping[str, Any] = {}
+
+
 class StreamFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The messages of a NATS stream on which a trigger starts, and the format of their data.
 
@@ -100,8 +111,8 @@ STREAM_RATE: Final = StartRate(per_minute=60_000, burst=1_000)
 class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
     """What a trigger starts, and on which events.
 
-    Exactly one of ``webhook``, ``nats`` and ``execution`` is given. ``when``, ``workload``, ``labels`` and ``key`` are
-    as written: templates over ``event``.
+    Exactly one of ``webhook``, ``nats``, ``execution`` and ``event`` is given. ``when``, ``workload``, ``labels`` and
+    ``key`` are as written: templates over ``event``.
     """
 
     when: str | bool = True
@@ -112,6 +123,12 @@ class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
     execution: EndedExecutions | None = None
     nats: StreamFilter | None = None
     rate: StartRate | None = None
+    event: EmittedEvents | None = None
+
+    @property
+    def watched(self) -> EndedExecutions | EmittedEvents | None:
+        """What executions do on which it starts; ``None`` if it is on nothing of executions."""
+        return self.execution or self.event
 
     @property
     def pace(self) -> StartRate:
@@ -122,6 +139,8 @@ class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
     def source(self) -> EventSource:
         if self.nats is not None:
             return "nats"
+        if self.event is not None:
+            return "event"
         return "webhook" if self.webhook is not None else "execution"
 
 
@@ -162,6 +181,31 @@ class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     due: str | None = None
     started: str = UNTIMED
     finished: str = UNTIMED
+
+
+class EmittedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event that a step has emitted, as triggers see it: ``event`` of their templates. Values are as they are shown.
+
+    Attributes:
+        id: The id of the event in the journal.
+        on: The moment of the step run.
+        version: Null if the playbook has none.
+        url: The address of the execution's page; null if nobody has said where the page is.
+        due: The time of the occurrence that the execution is for; null if no schedule led to it.
+    """
+
+    id: str
+    name: str
+    execution_id: str
+    path: str
+    step: str
+    on: Boundary = "completed"
+    data: dict[str, Any] = {}
+    version: str | None = None
+    labels: dict[str, Any] = {}
+    url: str | None = None
+    due: str | None = None
+    time: str = UNTIMED
 
 
 class TriggerRegistered(StarterRegistered, frozen=True, tag="trigger.registered"):
@@ -211,6 +255,20 @@ class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
     ended: EndedExecution
     depth: int = 0
     ended_ms: int = 0
+    root: str = ""
+    share: int | None = None
+
+
+class EventEmitted(AggregateFact, frozen=True, tag="trigger.event_emitted"):
+    """A step has emitted an event that the trigger waits for. Members are as in :class:`ExecutionEnded`;
+    ``emitted_ms`` is when, by the journal.
+    """
+
+    of: ClassVar = TRIGGER
+
+    emitted: EmittedEvent
+    depth: int = 0
+    emitted_ms: int = 0
     root: str = ""
     share: int | None = None
 

@@ -14,6 +14,7 @@ from operator import or_
 from typing import Any, Final
 
 from noetl_stream.model.events.client import *
+from noetl_stream.model.events.emitted import *
 from noetl_stream.model.events.fact_parts import *
 from noetl_stream.model.events.fact_parts import Fact
 from noetl_stream.model.events.server import *

@@ -94,7 +94,7 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
 
         state: TriggerState = codec.decode_as(TriggerState, row.state)
         terms: TriggerTerms = state.terms
-        on = msgspec.to_builtins(terms.webhook or terms.execution) if terms.nats is None else _on(terms.nats)
+        on = msgspec.to_builtins(terms.webhook or terms.watched) if terms.nats is None else _on(terms.nats)
         return document_from(
             TriggerStateDocument,
             terms,

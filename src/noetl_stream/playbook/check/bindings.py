@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from noetl_stream.model.events import Boundary
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY, LoopDraft
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
@@ -91,6 +92,7 @@ class Visible(msgspec.Struct, frozen=True):
         keychain: The keychain entries.
         waits: Whether tokens or branches may wait at this admission or ``next`` for what its guards read.
         token: The keys of ``token`` that rules of the admission set.
+        emitted_on: The moments of a step run at which an event is emitted; empty in all other places.
     """
 
     namespaces: frozenset[str]
@@ -105,6 +107,7 @@ class Visible(msgspec.Struct, frozen=True):
     keychain: Collection[str] = ()
     waits: bool = False
     token: Collection[str] = ()
+    emitted_on: frozenset[Boundary] = frozenset()
     unambiguous: Bindings = msgspec.field(default_factory=dict)
 
 

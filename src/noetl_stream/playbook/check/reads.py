@@ -326,9 +326,15 @@ class Expressions:
     def _check_comparisons(self, guard: Guard, places: ReadLocations, visible: Visible) -> None:
         """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""
         end = "loop.done" if visible.iter.iterators else "step.done"
+        names: tuple[str, ...] = (end, "step.failed", *(["next.timed_out"] if visible.waits else []))
+        statuses: tuple[str, ...] = ("success", "error")
+        if visible.emitted_on:
+            of = {"started": "step.started", "completed": end, "failed": "step.failed"}
+            names = tuple(name for boundary, name in of.items() if boundary in visible.emitted_on)
+            statuses = tuple(dict.fromkeys("error" if name == "step.failed" else "success" for name in names))
         possible: dict[Path, tuple[str, ...]] = {
-            ("event", "name"): (end, "step.failed", *(["next.timed_out"] if visible.waits else [])),
-            ("event", "status"): ("success", "error"),
+            ("event", "name"): names,
+            ("event", "status"): statuses,
             ("outcome", "status"): ("ok", "error"),
             ("execution", "origin", "kind"): get_args(StartedByKind),
         }

@@ -35,6 +35,7 @@ from noetl_stream.playbook.plan import (
     AdmitRule,
     ArcPlan,
     ArcSpecPlan,
+    EmitPlan,
     LimitPlan,
     LoopPlan,
     Plan,
@@ -158,6 +159,7 @@ class Lowering(msgspec.Struct, frozen=True):
             loop=loop,
             tasks=tasks,
             arcs=tuple(self._arcs(step)),
+            emits=tuple(self._emits(step)),
             routing=step.router.routing,
             next_wait=step.router.wait,
             failure_mode=(None if step.loop else step.failure.mode) or self.document.failure_mode,
@@ -238,6 +240,19 @@ class Lowering(msgspec.Struct, frozen=True):
                 handles_failure=any(name == "event" and (key is None or key in FAILURE_KEYS) for name, key in reads),
                 line=arc.at.mark.line,
                 spec=None if arc.spec.is_empty else _arc_spec(arc.spec, args, keys),
+            )
+
+    def _emits(self, step: StepDraft) -> Iterator[EmitPlan]:
+        visible = self.declared.visible(bindings.ARC, step) if step.emits else None
+        for one in step.emits:
+            assert visible is not None
+            here = replace(visible, waits=False, emitted_on=one.on)
+            yield EmitPlan(
+                event=one.event,
+                on=one.on,
+                guard=self.expressions.guard(one.when, here),
+                value=NO_ARGS if one.data is None else self.expressions.value(one.data, here, on_server=True),
+                line=one.at.mark.line,
             )
 
 

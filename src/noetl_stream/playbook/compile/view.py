@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 from msgspec.structs import asdict
 
 from noetl_stream.model.aggregates.key_limits import shown_limit
+from noetl_stream.model.events import Boundary
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.plan import (
     AdmitPlan,
     ArcPlan,
     CompensationPlan,
+    EmitPlan,
     FailureMode,
     LimitPlan,
     LoopPlan,
@@ -121,6 +123,7 @@ def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
         routing=step.routing if step.arcs else None,
         wait=_wait(step.next_wait),
         arcs=[_arc(arc) for arc in step.arcs],
+        emits=[_emit(one) for one in step.emits],
     )
 
 
@@ -211,6 +214,11 @@ def _arc(arc: ArcPlan) -> dict[str, Any]:
     return _without_empty(step=arc.step, when=_source(arc.guard), args=arc.args.source, spec=spec, line=arc.line)
 
 
+def _emit(emit: EmitPlan) -> dict[str, Any]:
+    on = [boundary for boundary in get_args(Boundary) if boundary in emit.on]
+    return _without_empty(event=emit.event, on=on, when=_source(emit.guard), data=emit.value.source, line=emit.line)
+
+
 def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
     marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s", "failure_mode")}
     if step.get("routing") == "inclusive":
@@ -240,6 +248,10 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
         yield f"{_INDENT}arc {_condition(arc, 'always')}: {arc['step']}{args}  line {arc['line']}"
     if "wait" in step:
         yield f"{_INDENT}next {_waits(step['wait'])}"
+    for one in step.get("emits", []):
+        data = f"  data: {_brief(one['data'])}" if "data" in one else ""
+        when = f"{', '.join(one['on'])}, {_condition(one, 'always')}"
+        yield f"{_INDENT}emit on {when}: {one['event']}{data}  line {one['line']}"
 
 
 def _waits(wait: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK, WORKBOOK, Kinds
 from noetl_stream.playbook.model.arc_spec import ArcSpec, ArcSpecDraft, RouterPolicy, read_arc_spec
 from noetl_stream.playbook.model.document import check_pool
+from noetl_stream.playbook.model.emit import EmitDraft, read_emit
 from noetl_stream.playbook.model.ending import StepCompensation
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
 from noetl_stream.playbook.model.layering import (
@@ -122,7 +123,7 @@ class StepPolicy(Placeholders):
     failure: Part = described("What failed iterations do to the loop.", section("LoopFailure"))
     limit: Part = described("How many runs of this step, and how often, with the same key.", section("KeyLimit"))
     compensation: Part = described("What undoes a run of this step.", or_empty(ref("StepCompensation")))
-    emit: Part = described("What the step emits.", section("Emit"))
+    emit: Part = described("Events of its own that the step emits.", section("Emit"))
 
 
 class Lifecycle(Section):
@@ -133,12 +134,6 @@ class Lifecycle(Section):
         "Seconds from the first start of the step, everything in it included.", number_or_template(or_null(SECONDS))
     )
     deadline_s: Part = described("Seconds from the arrival of its token.", or_null(SECONDS))
-
-
-class Emit(Section):
-    title = "`emit`"
-
-    events: Annotated[Any, Reserved()] = None
 
 
 class Router(Section):
@@ -219,6 +214,7 @@ class StepDraft(msgspec.Struct, frozen=True):
     limit: LimitDraft | None = None
     compensation: StepDraft | None = None
     placement: Placement | None = None
+    emits: list[EmitDraft] = msgspec.field(default_factory=list)
 
     @property
     def pipelines(self) -> tuple[StepDraft, ...]:
@@ -294,7 +290,6 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     check_pool(spec.pool, step_spec, problems)
     policy = read_section(spec.policy, StepPolicy, problems)
     lifecycle = read_section(policy.lifecycle, Lifecycle, problems)
-    read_section(policy.emit, Emit, problems)
     loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
     if loop and "tool" not in node.keys:
         hint = "add the pipeline to run for each item"
@@ -328,6 +323,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         router=_read_router(step.next, problems) if "next" in node.keys else RouterDraft(),
         limit=_read_step_limit(policy.limit, node, problems),
         compensation=compensation,
+        emits=read_emit(policy.emit, problems),
     )
 
 

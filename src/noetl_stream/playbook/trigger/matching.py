@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from noetl_stream.errors import PayloadRefused, TooDeep, UsageError
 from noetl_stream.model.aggregates import (
     UNTIMED,
+    EmittedEvent,
+    EmittedEvents,
     EndedExecution,
     EndedExecutions,
     EndError,
@@ -154,12 +156,15 @@ def _shown_value(value: Any) -> Any:
     return ABSENT if value is msgspec.UNSET else value
 
 
-def concerns(wanted: EndedExecutions, path: str, labels: Mapping[str, Any], status: str) -> bool:
-    """Whether the trigger waits for this end of an execution, before its templates are evaluated."""
+def concerns(wanted: EndedExecutions | EmittedEvents, path: str, labels: Mapping[str, Any], word: str) -> bool:
+    """Whether the trigger waits for this end of an execution, or this event, before its templates are evaluated;
+    ``word`` is the status, or the name.
+    """
     below = wanted.path.removesuffix("*") if wanted.path.endswith("/*") else None
     is_there = not wanted.path or path == wanted.path or (below is not None and path.startswith(below))
     is_labelled = all(name in labels and labels[name] == value for name, value in wanted.labels.items())
-    return is_there and is_labelled and (not wanted.status or status in wanted.status)
+    words = (wanted.name,) if isinstance(wanted, EmittedEvents) else wanted.status
+    return is_there and is_labelled and (not words or word in words)
 
 
 def match(rules: Rules, event: Mapping[str, Any], limits: Limits = DEFAULT_LIMITS) -> Starts | Ignored:
@@ -257,6 +262,13 @@ class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
     error: _GivenError | None = None
 
 
+class _GivenEvent(EmittedEvent, frozen=True, forbid_unknown_fields=True):
+    id: str = ""
+    execution_id: str = ""
+    path: str = ""
+    step: str = ""
+
+
 def describe_delivery(delivery: WebhookDelivery) -> dict[str, Any]:
     """Describes a delivery as :func:`read_event` takes it: plain JSON values."""
     query = {"query": delivery.query} if delivery.query else {}
@@ -296,6 +308,8 @@ def read_event(source: EventSource, given: Any, form: StreamFormat = "json") -> 
     try:
         if source == "execution":
             return execution_event(msgspec.convert(given, _GivenEnd))
+        if source == "event":
+            return view_of(msgspec.convert(given, _GivenEvent))
         if source == "nats":
             return _message_event(msgspec.convert(given, _GivenMessage), form)
         found = msgspec.convert(given, _GivenDelivery)
@@ -311,6 +325,7 @@ _EXAMPLES: Final[Mapping[EventSource, str]] = {
     "webhook": "json: { … }",
     "nats": "{ subject: orders.paid, json: { … } }",
     "execution": "{ execution_id: …, path: …, status: failed, error: { kind: …, message: … } }",
+    "event": "{ name: order_shipped, path: …, data: { … } }",
 }
 
 

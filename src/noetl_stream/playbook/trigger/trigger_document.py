@@ -13,6 +13,7 @@ import msgspec
 
 from noetl_stream.model.aggregates import (
     DEFAULT_TOLERANCE_S,
+    EmittedEvents,
     EndedExecutions,
     EventSource,
     Exceeding,
@@ -64,6 +65,7 @@ from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.trigger.matching import visible_in
 from noetl_stream.playbook.trigger.notification import Notification, NotifySection, notify_path, read_notification
 from noetl_stream.playbook.trigger.samples import EventSamples
+from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.trigger.events import EventShape
@@ -126,7 +128,9 @@ MAX_CTX_KEYS: Final = 20
 MAX_HEADER_CHARS: Final = 128
 
 _WEBHOOK_HINT: Final = "write webhook: { verify: github, credential: … }"
-_SOURCE_HINT: Final = "write on: { webhook: { … } }, on: { nats: { … } } or on: { execution: { … } }"
+_SOURCE_HINT: Final = (
+    "write on: { webhook: { … } }, on: { nats: { … } }, on: { execution: { … } } or on: { event: { … } }"
+)
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_|~-]{1,128}")
 _CREDENTIAL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _HEADER_NAME: Final = or_null({"type": "string", "minLength": 1, "maxLength": MAX_HEADER_CHARS})
@@ -185,16 +189,30 @@ class EndSource(Section):
     )
 
 
+class EventSourceSection(Section):
+    title = "`event`"
+    example = "write event: { name: order_shipped, path: folder/name }"
+
+    name: Annotated[str, Required("event: { name: order_shipped }")] = described(
+        "The name of the event, as a step emits it.", NAME, default=""
+    )
+    path: str | None = described("The path of the playbook that emits it, or all below one: shop/*.", or_null(NAME))
+    labels: dict[str, Label] | None = described(
+        "Labels that the execution must have.", {**MAPPING, "maxProperties": MAX_LABELS}
+    )
+
+
 class TriggerSources(Section):
     title = "`on`"
     example = _SOURCE_HINT
-    schema_rules: ClassVar[Schema] = {"oneOf": [{"required": [name]} for name in ("webhook", "nats", "execution")]}
+    schema_rules: ClassVar[Schema] = {"oneOf": [{"required": [name]} for name in get_args(EventSource)]}
 
     webhook: Annotated[Part, Shaped(lambda: schema_of(WebhookSource))] = described(
         "Requests to the address of the trigger."
     )
     nats: Annotated[Part, Shaped(lambda: schema_of(StreamSource))] = described("Messages of a stream on NATS.")
     execution: Annotated[Part, Shaped(lambda: schema_of(EndSource))] = described("Ends of executions.")
+    event: Annotated[Part, Shaped(lambda: schema_of(EventSourceSection))] = described("Events that steps emit.")
 
 
 _RATE_HINT: Final = "write rate: { per_minute: 60, burst: 20, exceeding: wait }"
@@ -303,12 +321,13 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
     kind, part = _source(on, read_section(on, TriggerSources, problems), problems)
     webhook = _webhook(part, problems) if kind == "webhook" else None
     execution = _execution(part, problems) if kind == "execution" else None
+    event = _event(part, problems) if kind == "event" else None
     nats = read_stream(part, problems) if kind == "nats" else None
     rate = read_rate(spec.rate, problems)
     workload = read_workload(spec.workload, limits, problems)
     labels = read_labels(spec.labels, problems)
     if kind is not None:
-        shape = EventShape.from_source(kind, webhook or execution or nats)
+        shape = EventShape.from_source(kind, webhook or execution or event or nats)
         _check_templates(spec, shape, Templates(source.text, problems, limits), problems)
     if problems.has_errors:
         return None
@@ -321,7 +340,7 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
         version=metadata.version,
         labels=metadata.labels or {},
         call=call,
-        watched=_watched_call(execution, part),
+        watched=_watched_call(execution or event, part),
         notification=notification,
         allows_circle=bool(spec.allow_circle),
         terms=TriggerTerms(
@@ -333,16 +352,17 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
             key=None if is_null(spec.key) else spec.key.plain(),
             webhook=webhook,
             execution=execution,
+            event=event,
             nats=nats,
             rate=rate,
         ),
     )
 
 
-def _watched_call(execution: EndedExecutions | None, part: Node | None) -> PlaybookCall | None:
-    if execution is None or not execution.path or execution.path.endswith("/*") or not isinstance(part, Mapping):
+def _watched_call(watched: EndedExecutions | EmittedEvents | None, part: Node | None) -> PlaybookCall | None:
+    if watched is None or not watched.path or watched.path.endswith("/*") or not isinstance(part, Mapping):
         return None
-    return PlaybookCall(execution.path, None, part.values["path"])
+    return PlaybookCall(watched.path, None, part.values["path"])
 
 
 def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notification | None:
@@ -432,21 +452,38 @@ def _execution(node: Node | None, problems: Problems) -> EndedExecutions | None:
     read = read_section(node, EndSource, problems)
     if not isinstance(node, Mapping):
         return None
-    path = (read.path or "").removeprefix("/")
-    if read.path is not None and not _is_pattern(path):
-        hint = "write a path, shop/orders, or all below one: shop/*"
-        problems.error(
-            "invalid_value", f"`path`: `{read.path}` is not the path of a playbook", node.values["path"], hint
-        )
+    path = _watched_path(read.path, node, problems)
     if not any((path, read.labels, read.status)):
         hint = "write execution: { path: folder/name, status: [ failed ] }"
         problems.error("missing_key", "`execution` needs `path`, `labels` or `status`", node, hint)
-    if len(read.labels or ()) > MAX_LABELS:
-        problems.error("limit_exceeded", f"`labels` has more than {MAX_LABELS} entries", node.values["labels"])
+    _check_labels(read.labels, node, problems)
     if len(read.with_ or ()) > MAX_CTX_KEYS:
         problems.error("limit_exceeded", f"`with` has more than {MAX_CTX_KEYS} entries", node.values["with"])
     status, keys = tuple(dict.fromkeys(read.status or ())), tuple(dict.fromkeys(read.with_ or ()))
     return EndedExecutions(path=path, labels=read.labels or {}, status=status, ctx=keys)
+
+
+def _event(node: Node | None, problems: Problems) -> EmittedEvents | None:
+    node = recover_keys(node, EventSourceSection, problems)
+    read = read_section(node, EventSourceSection, problems)
+    if not isinstance(node, Mapping) or not read.name:
+        return None
+    check_identifier(read.name, "the name of an event", node.values["name"], problems)
+    _check_labels(read.labels, node, problems)
+    return EmittedEvents(name=read.name, path=_watched_path(read.path, node, problems), labels=read.labels or {})
+
+
+def _check_labels(labels: MappingOf[str, Any] | None, node: Mapping, problems: Problems) -> None:
+    if len(labels or ()) > MAX_LABELS:
+        problems.error("limit_exceeded", f"`labels` has more than {MAX_LABELS} entries", node.values["labels"])
+
+
+def _watched_path(written: str | None, node: Mapping, problems: Problems) -> str:
+    path = (written or "").removeprefix("/")
+    if written is not None and not _is_pattern(path):
+        hint = "write a path, shop/orders, or all below one: shop/*"
+        problems.error("invalid_value", f"`path`: `{written}` is not the path of a playbook", node.values["path"], hint)
+    return path
 
 
 def _is_pattern(path: str) -> bool:

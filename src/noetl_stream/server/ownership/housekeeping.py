@@ -255,9 +255,9 @@ class Housekeeping:
             await self._compare(now_s)
 
     async def _refresh_triggers(self, now_s: float) -> None:
-        ends, streams = self._parts.ends, self._parts.streams
-        if await ends.refresh(now_s) and streams is not None:
-            streams.refresh(ends.on_streams, sweeps=UPKEEP in self._parts.ownership.ids)
+        triggers, streams = self._parts.triggers, self._parts.streams
+        if await triggers.refresh(now_s) and streams is not None:
+            streams.refresh(triggers.on_streams, sweeps=UPKEEP in self._parts.ownership.ids)
 
     async def _balance(self, now_s: float) -> None:
         share = self._parts.ownership.fair_share(now_s)

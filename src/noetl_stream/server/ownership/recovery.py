@@ -16,6 +16,7 @@ from noetl_stream.engine.effects import (
     IssueCommand,
     SendMessage,
     StopWorkers,
+    TellOfEvent,
     WithdrawCommand,
     effects_of,
 )
@@ -177,7 +178,7 @@ class Recovery:
         messages = await read_partition(self._log, lease.id, lease.last_seq)
         recorded = RecordedPartition(messages, lease.tick)
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
-        await self._parts.ends.refresh(self._parts.ports.clock.monotonic_s(), every_s=0.0)
+        await self._parts.triggers.refresh(self._parts.ports.clock.monotonic_s(), every_s=0.0)
         restoring = _Restoring(self._parts, self._committer, lease, recorded.tick - lease.tick)
         for execution_id, execution in recorded.executions.items():
             self._leases.note_contact()
@@ -218,7 +219,7 @@ class _Restoring:
         self._executions = parts.executions
         self._plans = parts.plans
         self._store = parts.ports.store
-        self._ends = parts.ends
+        self._triggers = parts.triggers
         self._committer = committer
         self._partition = lease.id
         self._since_ms = lease.last_ms
@@ -294,10 +295,15 @@ class _Restoring:
             started = (fact for fact in decisions if isinstance(fact, ExecutionStarted) and fact.unique)
             self._keys += [(fact.path, fact.key, execution_id) for fact in started]
             if after.ended and (before is None or not before.ended):
-                told = self._ends.end_messages(
+                told = self._triggers.end_messages(
                     after, cached.labels, cached.started_ms, cached.at_ms, again_since_ms=self._since_ms
                 )
-                self._bytes += self._tick.tell_ends(told, after)
+                self._bytes += self._tick.tell_triggers(told, after.position, execution_id)
+            for effect in (effect for effect in effects if isinstance(effect, TellOfEvent)):
+                told = self._triggers.event_messages(
+                    after, effect, cached.labels, cached.at_ms, again_since_ms=self._since_ms
+                )
+                self._bytes += self._tick.tell_triggers(told, effect.position, execution_id)
             position = after.position - sum(fact.width for fact in decisions)
             self._answer(execution_id, given, position)
             self._recall_slot(execution_id, given.recorded.fact, position)

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import VALUE_FAULTS, PayloadRefused, TickRefused, fault_text
-from noetl_stream.model.aggregates import EndedExecution, ExecutionEnded
+from noetl_stream.model.aggregates import EventEmitted, ExecutionEnded
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Drop
@@ -126,8 +126,8 @@ class Committer:
         return advances
 
     async def _hide(self, tick: PendingTick) -> Sequence[TermRow]:
-        """Sends ends to triggers, with the values that whoever reads the executions sees, and returns the search terms
-        of a tick without the words that errors do not show: no search finds these.
+        """Tells triggers of ends and events, with the values that whoever reads the executions sees, and returns the
+        search terms of a tick without the words that errors do not show: no search finds these.
         """
         rows = tick.term_rows(found=True)
         outcomes = {id: tick.touched[id].state.outcome for id in tick.terms}
@@ -136,8 +136,8 @@ class Committer:
         if self._used is not None:
             if tick.inherited:
                 await self._used.inherit(tick.inherited)
-            redactors = await self._used.redactors({*errors, *(end.sender for end in tick.ends)})
-        await self._send_ends(tick, redactors)
+            redactors = await self._used.redactors({*errors, *(one.sender for one in tick.told)})
+        await self._tell(tick, redactors)
         hidden_terms: dict[str, set[str]] = {}
         for execution_id in errors.keys() & redactors.keys():
             error = errors[execution_id]
@@ -145,18 +145,18 @@ class Committer:
             hidden_terms[execution_id] = error_terms(asdict(error)) - error_terms(asdict(shown))
         return [row for row in rows if row.term not in hidden_terms.get(row.execution_id, ())]
 
-    async def _send_ends(self, tick: PendingTick, redactors: Mapping[str, Redactor]) -> None:
-        shown: dict[int, EndedExecution] = {}
-        for effect, sender, number in tick.ends:
+    async def _tell(self, tick: PendingTick, redactors: Mapping[str, Redactor]) -> None:
+        shown: dict[int, Any] = {}
+        for effect, sender, number in tick.told:
             fact = effect.message.fact
-            if sender in redactors and isinstance(fact, ExecutionEnded):
-                event = id(fact.ended)  # triggers share it
-                if event not in shown:
-                    shown[event] = await asyncio.to_thread(hidden, redactors[sender], fact.ended)
-                fact = replace(fact, ended=shown[event])
+            if sender in redactors and isinstance(fact, ExecutionEnded | EventEmitted):
+                event, member = (fact.ended, "ended") if isinstance(fact, ExecutionEnded) else (fact.emitted, "emitted")
+                if id(event) not in shown:  # triggers share it
+                    shown[id(event)] = await asyncio.to_thread(hidden, redactors[sender], event)
+                fact = replace(fact, **{member: shown[id(event)]})
                 effect = replace(effect, message=replace(effect.message, fact=fact))
             tick.send(effect, sender, number)
-        tick.ends.clear()
+        tick.told.clear()
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
-from noetl_stream.engine.effects import QUARANTINED, AnswerStart, build_command
+from noetl_stream.engine.effects import QUARANTINED, AnswerStart, TellOfEvent, build_command
 from noetl_stream.engine.evolve.worker_facts import form_fault
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NewerFormat, PayloadRefused
@@ -61,7 +61,6 @@ from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.formats import OLDER_SERVERS, Formats
 from noetl_stream.server.memory.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.playbook_measures import collect_ended_steps
-from noetl_stream.server.ticks.ends import EndTriggers
 from noetl_stream.server.ticks.tick import (
     Input,
     PendingTick,
@@ -71,6 +70,7 @@ from noetl_stream.server.ticks.tick import (
     refused_answer,
     unreadable_letter,
 )
+from noetl_stream.server.ticks.watching import WatchingTriggers
 
 log = logging.getLogger(__name__)
 
@@ -102,11 +102,11 @@ class Fold:
         executions: ExecutionCache,
         capabilities: Capabilities,
         formats: Formats,
-        ends: EndTriggers,
+        triggers: WatchingTriggers,
         share_of: Callable[[str], NamespaceShare],
     ) -> None:
         self._executions = executions
-        self._ends = ends
+        self._triggers = triggers
         self._capabilities = capabilities
         self._formats = formats
         self._share_of = share_of
@@ -465,11 +465,16 @@ class Fold:
             collect_ended_steps(self.tick.steps_ended, before, (recorded.fact, *advanced.journal), at_ms)
         self.tick.collect(execution_id, advanced.effects)
         if after.ended and (before is None or not before.ended):
-            told = self.tick.tell_ends(self._ends.end_messages(after, cached.labels, cached.started_ms, at_ms), after)
+            ends = self._triggers.end_messages(after, cached.labels, cached.started_ms, at_ms)
+            told = self.tick.tell_triggers(ends, after.position, execution_id)
             self._operations += told // BYTES_PER_OPERATION
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
                 self._answer_start(cached, after, effect)
+            elif isinstance(effect, TellOfEvent):
+                emitted = self._triggers.event_messages(after, effect, cached.labels, at_ms)
+                told = self.tick.tell_triggers(emitted, effect.position, execution_id)
+                self._operations += told // BYTES_PER_OPERATION
         if before is not None and before.quarantined and not after.quarantined:
             for command_id in after.assignments:  # the quarantine has withdrawn what was in the queue
                 self.issue_again(execution_id, command_id, "resumed")

@@ -20,6 +20,7 @@ from noetl_stream.engine.effects import (
     SendMessage,
     SetTimer,
     StopWorkers,
+    TellOfEvent,
     UseObject,
     WithdrawCommand,
 )
@@ -73,13 +74,13 @@ from noetl_stream.server.journal_records import Part, Stamp, messages_of, parts_
 from noetl_stream.server.memory.execution_cache import CachedExecution
 from noetl_stream.server.memory.snapshots import decoded_bytes
 from noetl_stream.server.playbook_measures import EndedStep
-from noetl_stream.server.ticks.ends import EndMessage
+from noetl_stream.server.ticks.watching import ToTrigger
 
 log = logging.getLogger(__name__)
 
 
-class SentEnd(NamedTuple):
-    """A message to a trigger about the end of the execution ``sender``; ``number`` tells it from others."""
+class SentEvent(NamedTuple):
+    """A message to a trigger about the execution ``sender``; ``number`` tells it from others at its position."""
 
     effect: SendMessage
     sender: str
@@ -225,7 +226,7 @@ class PendingTick:
     timers_gone: set[tuple[str, str]] = field(default_factory=set)
     inbox: list[InboxRow] = field(default_factory=list)
     inbox_folded: list[int] = field(default_factory=list)
-    ends: list[SentEnd] = field(default_factory=list)
+    told: list[SentEvent] = field(default_factory=list)
     object_uses: list[ObjectUseRow] = field(default_factory=list)
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
     stale_reports: list[StaleReportRow] = field(default_factory=list)
@@ -316,8 +317,8 @@ class PendingTick:
                     )
                 case InheritSecrets(giver):
                     self.inherited.add((giver, execution_id))
-                case AnswerStart():
-                    pass  # done by the fold, which knows the plan
+                case AnswerStart() | TellOfEvent():
+                    pass  # done by the fold, which knows the plan and the triggers
                 case _:
                     assert_never(effect)
 
@@ -346,13 +347,13 @@ class PendingTick:
         body = codec.encode(_in_format(effect.message, self.format))
         self.inbox.append(InboxRow(id=identity, partition=partition_of(receiver), execution_id=receiver, body=body))
 
-    def tell_ends(self, messages: Iterable[EndMessage], after: Execution) -> int:
-        """Collects the messages to triggers about an end; returns the bytes of their events. They are sent once secrets
-        are hidden in them.
+    def tell_triggers(self, messages: Iterable[ToTrigger], position: int, execution_id: str) -> int:
+        """Collects the messages to triggers about what an execution did at ``position``; returns the bytes of their
+        events. They are sent once secrets are hidden in them.
         """
         total = 0
         for number, (message, size) in enumerate(messages, start=1):
-            self.ends.append(SentEnd(SendMessage(after.position, message), after.execution_id, number))
+            self.told.append(SentEvent(SendMessage(position, message), execution_id, number))
             total += size
         return total
 

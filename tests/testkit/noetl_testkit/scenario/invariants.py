@@ -12,13 +12,13 @@ from noetl_stream.engine.advance import Advanced
 from noetl_stream.engine.decide.quiescence import at_quiescence
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
-from noetl_stream.model.events import ChildOrdered, Fact, TimerSet, TokenEnqueued, Wait
+from noetl_stream.model.events import ChildOrdered, Fact, StepEmitted, TimerSet, TokenEnqueued, Wait
 from noetl_stream.model.events.composite import expand
 from noetl_stream.model.ids import timer_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import Budget, ReferenceNeeded
 
-TRACELESS: Final = (TokenEnqueued, TimerSet, ChildOrdered)
+TRACELESS: Final = (TokenEnqueued, TimerSet, ChildOrdered, StepEmitted)
 """Decisions without a lasting trace in the state: only their position keeps them from being repeated."""
 
 

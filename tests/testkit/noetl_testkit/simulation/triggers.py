@@ -9,7 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.adapters.clock import START_MS
 from noetl_stream.engine.aggregates.triggers import MAX_DEPTH
-from noetl_stream.model.aggregates import TRIGGER, EndedExecutions, TriggerTerms, Verification, aggregate_id
+from noetl_stream.model.aggregates import (
+    TRIGGER,
+    EmittedEvents,
+    EndedExecutions,
+    TriggerTerms,
+    Verification,
+    aggregate_id,
+)
 from noetl_stream.model.events import ExecutionRequested, Origin
 from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.aggregates import HistoryRow
@@ -43,13 +50,24 @@ it is frozen for longer.
 HOOKED, TOLD, PING, PONG = (f"simulation/{name}" for name in ("hooked", "told", "ping", "pong"))
 AT_ONCE: Final = [{"step": "start", "next": then("start", when="{{ workload.again is defined }}")}]
 STARTED: Final[Mapping[str, str]] = {
-    HOOKED: playbook("hooked", [{"step": "only", "tool": work("{{ workload.n }}", 0.3)}], workload={"n": 0}),
+    HOOKED: playbook(
+        "hooked",
+        [
+            {
+                "step": "only",
+                "tool": work("{{ workload.n }}", 0.3),
+                "spec": {"policy": {"emit": {"events": [{"name": "worked", "data": {"n": "{{ event.result }}"}}]}}},
+            }
+        ],
+        workload={"n": 0},
+    ),
     **{path: playbook(path.rpartition("/")[2], AT_ONCE) for path in (TOLD, PING, PONG)},
 }
 """The playbooks that triggers start, by path."""
 
 PLAIN, KEYED, CHANGED, REVOKED, LINKED = (f"hooks/{name}" for name in ("plain", "keyed", "changed", "revoked", "link"))
 OF_HOOKED, OF_JOBS, OF_PING, OF_PONG = (f"ends/{name}" for name in ("hooked", "jobs", "ping", "pong"))
+OF_WORK: Final = "events/worked"
 
 HOOKS: Final[Mapping[str, TriggerTerms]] = {
     path: TriggerTerms(
@@ -69,6 +87,12 @@ ENDS: Final[Mapping[str, TriggerTerms]] = {
         (OF_JOBS, "simulation/chain", TOLD),
         (OF_PING, PING, PONG),
         (OF_PONG, PONG, PING),
+    )
+} | {
+    OF_WORK: TriggerTerms(
+        playbook=TOLD,
+        workload={"of": "{{ event.execution_id }}", "n": "{{ event.data.n }}"},
+        event=EmittedEvents(name="worked", path=HOOKED),
     )
 }
 
@@ -240,9 +264,9 @@ def _event_problems(
 def _end_problems(
     world: SimulatedWorld, path: str, entries: Sequence[_Entry], starts: Sequence[TriggerStart]
 ) -> Iterator[str]:
-    """Whether the trigger was told once of each end that it waits for, if it was known then."""
+    """Whether the trigger was told once of each end, or the event before it, if it was known then."""
     told = Counter(one.body["event"]["execution_id"] for one in entries)
-    watched = ENDS[path].execution
+    watched = ENDS[path].watched
     assert watched is not None
     yield from (f"was told {count} times that {id} has ended" for id, count in told.items() if count > 1)
     started = Counter(one.workload["of"] for one in starts)

@@ -1,4 +1,6 @@
-"""Notifies triggers on ends of executions, in the tick of an end. Triggers on streams are loaded with them."""
+"""Tells triggers what executions do that they wait for, in the tick in which it happens: ends, and events that steps
+emit. Triggers on streams are loaded with them.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,18 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from noetl_stream.engine.aggregates.triggers import TriggerState
+from noetl_stream.engine.effects import TellOfEvent
 from noetl_stream.engine.state import Execution
-from noetl_stream.model.aggregates import TRIGGER, EndedExecution, EndedExecutions, EndError, ExecutionEnded
+from noetl_stream.model.aggregates import (
+    TRIGGER,
+    EmittedEvent,
+    EmittedEvents,
+    EndedExecution,
+    EndedExecutions,
+    EndError,
+    EventEmitted,
+    ExecutionEnded,
+)
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateMessage
@@ -23,7 +35,7 @@ READ_EVERY_S: Final = 2.0
 
 PAGE: Final = 500
 MOST: Final = 1_000
-"""How many triggers on ends are loaded, by path: each end is matched against all of them."""
+"""How many triggers on what executions do are loaded, by path: each end, and each event, is matched against them."""
 
 
 MAX_EVENT_BYTES: Final = 256 * 1024
@@ -33,21 +45,21 @@ _OMITTED: Final[Mapping[str, Any]] = {"result": None, "ctx": {}, "workload": {}}
 """What an event may be without, the largest first, and what it has in its place."""
 
 
-class EndMessage(NamedTuple):
-    """A message to a trigger about an end, whose event has so many bytes."""
+class ToTrigger(NamedTuple):
+    """A message to a trigger, whose event has so many bytes."""
 
     message: AggregateMessage
     size: int
 
 
-class EndTrigger(NamedTuple):
+class WatchingTrigger(NamedTuple):
     aggregate_id: str
-    wanted: EndedExecutions
+    wanted: EndedExecutions | EmittedEvents
     created_ms: int
 
 
-class EndTriggers:
-    """The triggers on ends of executions, as last read.
+class WatchingTriggers:
+    """The triggers on what executions do, as last read.
 
     Args:
         page_url: Where the page is, for links to executions; empty: nobody has said.
@@ -59,7 +71,7 @@ class EndTriggers:
     def __init__(self, store: AggregateStore, page_url: str = "") -> None:
         self._store = store
         self._page_url = page_url
-        self._known: list[EndTrigger] = []
+        self._known: list[WatchingTrigger] = []
         self._read_s = float("-inf")
         self.on_streams: dict[str, TriggerState] = {}
 
@@ -72,13 +84,15 @@ class EndTriggers:
         if now_s - self._read_s < every_s:
             return False
         self._read_s = now_s
-        known: list[EndTrigger] = []
+        known: list[WatchingTrigger] = []
         on_streams: dict[str, TriggerState] = {}
         after: str | None = None
         while rows := await self._store.list_aggregates(TRIGGER, "", PAGE, after):
             states = [(row.id, codec.decode_as(TriggerState, row.state)) for row in rows]
             known += [
-                EndTrigger(id, state.terms.execution, state.created_ms) for id, state in states if state.terms.execution
+                WatchingTrigger(id, state.terms.watched, state.created_ms)
+                for id, state in states
+                if state.terms.watched
             ]
             on_streams |= {id: state for id, state in states if state.terms.nats}
             if len(rows) < PAGE:
@@ -95,7 +109,7 @@ class EndTriggers:
         at_ms: int,
         *,
         again_since_ms: int | None = None,
-    ) -> Iterator[EndMessage]:
+    ) -> Iterator[ToTrigger]:
         """Yields the messages to triggers about an execution that ran from a time to ``at_ms``. A called execution
         counts as a part of its caller, and no trigger is notified of executions that it started itself. Triggers that
         ask for the same keys of ``ctx`` share one event.
@@ -104,29 +118,72 @@ class EndTriggers:
             again_since_ms: Set if the end precedes a restoration of Postgres: the time, by EVENTS, it was restored to.
                 Triggers newer than both times are not told; the server that wrote ``at_ms`` may have had a wrong clock.
         """
-        concerned = list(self._concerned(after, labels))
+        status = next(one for one in ENDED if one == after.status)
+        concerned = list(self._concerned(EndedExecutions, after, labels, status))
         if not concerned:
             return
-        depth = 1 if after.origin is None else after.origin.depth + 1
         root, shares = _root_of(after), shares_of(left_to(after), len(concerned))
         events: dict[tuple[str, ...], tuple[EndedExecution, int]] = {}
         for one, share in zip(concerned, shares, strict=True):
+            assert isinstance(one.wanted, EndedExecutions)
             if again_since_ms is None or one.created_ms <= max(at_ms, again_since_ms):
                 keys = tuple(one.wanted.ctx)
                 if keys not in events:
-                    events[keys] = _ended_execution(after, labels, (started_ms, at_ms), keys, self._page_url)
+                    events[keys] = _ended_execution(after, labels, (started_ms, at_ms), keys, self._page_of(after))
                 ended, size = events[keys]
-                fact = ExecutionEnded(ended, depth, at_ms, root, share)
-                yield EndMessage(AggregateMessage(one.aggregate_id, fact, AGGREGATES_FORMAT), size)
+                fact = ExecutionEnded(ended, _depth_after(after), at_ms, root, share)
+                yield ToTrigger(AggregateMessage(one.aggregate_id, fact, AGGREGATES_FORMAT), size)
 
-    def _concerned(self, after: Execution, labels: Mapping[str, Any]) -> Iterator[EndTrigger]:
-        """Yields the triggers that wait for this end."""
+    def event_messages(
+        self,
+        after: Execution,
+        told: TellOfEvent,
+        labels: Mapping[str, Any],
+        at_ms: int,
+        *,
+        again_since_ms: int | None = None,
+    ) -> Iterator[ToTrigger]:
+        """Yields the messages to triggers about an event that a step of an execution has emitted. From each event may
+        follow half of what is left to the execution, so that events which lead to one another end. As for
+        :meth:`end_messages`.
+        """
+        fact = told.fact
+        concerned = list(self._concerned(EmittedEvents, after, labels, fact.event))
+        if not concerned:
+            return
+        emitted = EmittedEvent(
+            id=f"{after.execution_id}.{told.position}",
+            name=fact.event,
+            execution_id=after.execution_id,
+            path=after.path,
+            step=fact.step,
+            on=fact.on,
+            data=fact.data,
+            version=after.version,
+            labels=dict(labels),
+            url=self._page_of(after),
+            due=after.due or None,
+            time=iso(at_ms),
+        )
+        size, shares = len(codec.encode(emitted)), shares_of(left_to(after) // 2, len(concerned))
+        for one, share in zip(concerned, shares, strict=True):
+            if again_since_ms is None or one.created_ms <= max(at_ms, again_since_ms):
+                happened = EventEmitted(emitted, _depth_after(after), at_ms, _root_of(after), share)
+                yield ToTrigger(AggregateMessage(one.aggregate_id, happened, AGGREGATES_FORMAT), size)
+
+    def _page_of(self, execution: Execution) -> str | None:
+        return f"{self._page_url}/executions/{execution.execution_id}" if self._page_url else None
+
+    def _concerned(
+        self, kind: type[EndedExecutions | EmittedEvents], after: Execution, labels: Mapping[str, Any], word: str
+    ) -> Iterator[WatchingTrigger]:
+        """Yields the triggers that wait for this: ``word`` is the status of an end, or the name of an event."""
         if not self._known or after.parent is not None:
             return
-        status = next(one for one in ENDED if one == after.status)
         own_id = None if after.origin is None else after.origin.aggregate_id
         for one in self._known:
-            if one.aggregate_id != own_id and concerns(one.wanted, after.path, labels, status):
+            is_told = isinstance(one.wanted, kind) and one.aggregate_id != own_id
+            if is_told and concerns(one.wanted, after.path, labels, word):
                 yield one
 
 
@@ -145,13 +202,18 @@ def shares_of(left: int, count: int) -> list[int]:
     return [share + (place < more) for place in range(count)]
 
 
+def _depth_after(after: Execution) -> int:
+    """How many triggers will have led to what follows from the execution."""
+    return 1 if after.origin is None else after.origin.depth + 1
+
+
 def _root_of(after: Execution) -> str:
     """The execution with whose end a chain of triggers began, which is this one if none led to it."""
     return (after.origin.root if after.origin is not None else "") or after.execution_id
 
 
 def _ended_execution(
-    after: Execution, labels: Mapping[str, Any], ran: tuple[int, int], keys: Collection[str], page_url: str
+    after: Execution, labels: Mapping[str, Any], ran: tuple[int, int], keys: Collection[str], url: str | None
 ) -> tuple[EndedExecution, int]:
     """The event, and its bytes."""
     outcome = after.outcome or Outcome("ok")
@@ -170,7 +232,7 @@ def _ended_execution(
         workload=after.workload,
         ctx={key: after.ctx.get(key) for key in keys},
         omitted=omitted,
-        url=f"{page_url}/executions/{after.execution_id}" if page_url else None,
+        url=url,
         due=after.due or None,
         started=iso(ran[0]),
         finished=iso(ran[1]),

@@ -1,0 +1,114 @@
+"""Events of its own that a step emits, as read: ``step.spec.policy.emit`` (LANGUAGE §7 *Emitted events*)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, get_args
+
+import msgspec
+
+from noetl_stream.model.events import Boundary
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.sections import (
+    MAPPING,
+    Part,
+    Required,
+    Section,
+    described,
+    entries,
+    is_empty,
+    is_null,
+    list_of,
+    or_empty,
+    or_null,
+    read_section,
+    recover_keys,
+    ref,
+    report_wrong_type,
+)
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
+from noetl_stream.playbook.vocabulary.names import check_identifier
+from noetl_stream.playbook.yaml.nodes import Mapping, Node
+
+BOUNDARIES: Final[tuple[Boundary, ...]] = get_args(Boundary)
+MAX_EVENTS: Final = 20
+"""The most events that a step may emit."""
+
+_EXAMPLE: Final = 'write emit: { events: [ { name: order_shipped, data: { order: "{{ … }}" } } ] }'
+
+
+class Emit(Section):
+    title = "`emit`"
+    example = _EXAMPLE
+
+    events: Part = described(
+        "Events of its own that the step emits when a run of it begins or ends.",
+        or_empty({**list_of(ref("EmitEntry")), "maxItems": MAX_EVENTS}),
+    )
+
+
+class EmitEntry(Section):
+    title = "an event of `emit`"
+    example = _EXAMPLE
+
+    name: Annotated[str, Required("{ name: order_shipped, … }")] = described(
+        "The name of the event, by which others find it.", ref("identifier"), default=""
+    )
+    on: Part = described(
+        "When it is emitted: `started`, `completed`, `failed`. Default: [completed].",
+        or_null({"type": "array", "items": {"enum": list(BOUNDARIES)}, "minItems": 1}),
+    )
+    when: Part = described("The condition. Without one, always.", ref("guard"))
+    data: Part = described("What the event says: templates.", MAPPING)
+
+
+class EmitDraft(msgspec.Struct, frozen=True):
+    """An event of a step as read."""
+
+    event: str
+    on: frozenset[Boundary]
+    when: Node | None
+    data: Mapping | None
+    at: Node
+
+
+def read_emit(node: Node | None, problems: Problems) -> list[EmitDraft]:
+    """Reads ``step.spec.policy.emit``, if present."""
+    listed = read_section(node, Emit, problems).events
+    items = [] if is_empty(listed) else entries(listed, "`events`", problems, _EXAMPLE)
+    if len(items) > MAX_EVENTS:
+        message = f"`events` has {len(items)} entries; a step emits at most {MAX_EVENTS}"
+        problems.error("limit_exceeded", message, items[MAX_EVENTS], "leave some out, or emit them from other steps")
+    return [draft for item in items[:MAX_EVENTS] if (draft := _read_event(item, problems))]
+
+
+def _read_event(node: Node, problems: Problems) -> EmitDraft | None:
+    if not isinstance(node, Mapping):
+        report_wrong_type(node, EmitEntry.title, "a mapping", problems, _EXAMPLE)
+        return None
+    node = recover_keys(node, EmitEntry, problems)
+    read = read_section(node, EmitEntry, problems)
+    if read.name:
+        check_identifier(read.name, "the name of an event", node.values["name"], problems)
+    data: Any = None if is_null(read.data) else read.data
+    if data is not None and not isinstance(data, Mapping):
+        report_wrong_type(data, "`data`", "a mapping", problems, 'write data: { order: "{{ … }}" }')
+        data = None
+    return EmitDraft(read.name, _read_on(read.on, problems), None if is_null(read.when) else read.when, data, node)
+
+
+def _read_on(node: Node | None, problems: Problems) -> frozenset[Boundary]:
+    if node is None or is_null(node):
+        return frozenset(["completed"])
+    found: list[Boundary] = []
+    items = entries(node, "`on`", problems, "write on: [completed, failed]")
+    for item in items:
+        word = item.plain()
+        if word in BOUNDARIES:
+            found.append(word)
+        else:
+            hint = did_you_mean(word, BOUNDARIES) if isinstance(word, str) else None
+            known = f"moments: {list_names(BOUNDARIES)}"
+            problems.error("invalid_value", f"`on` has `{word}`, which is no such moment", item, hint or known)
+    if not items and not problems.has_errors:
+        problems.error("invalid_value", "`on` is empty", node, "write on: [completed]")
+    return frozenset(found)
