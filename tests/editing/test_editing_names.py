@@ -171,3 +171,16 @@ workflow:
     found = [(one.symbol.kind, one.symbol.name, one.declares) for one in names_of(text).occurrences]
     expected = [("step", "last", False), ("task", "refund", True), ("step", "charge", False)]
     assert [one for one in found if one in expected] == expected
+
+
+def test_what_the_events_of_a_step_read_is_known() -> None:
+    event = '{ name: shipped, when: "{{ ctx.total }}", data: { order: "{{ workload.order }}" } }'
+    text = f"""
+workload: {{ order: 7 }}
+workflow:
+  - step: ship
+    tool: {{ kind: noop }}
+    spec: {{ policy: {{ emit: {{ events: [ {event} ] }} }} }}
+"""
+    found = [(one.symbol.kind, one.symbol.name) for one in names_of(text).occurrences if not one.declares]
+    assert found == [("ctx", "total"), ("workload", "order")]

@@ -167,6 +167,7 @@ class TextNames:
         self._render(find(step, ("spec", "policy", "admit")), name, bindings.ADMISSION)
         self._render(find(step, ("spec", "policy", "limit", "key")), name, bindings.LOOP)
         self._render(find(step, ("spec", "policy", "lifecycle", "timeout_s")), name, bindings.STARTED)
+        self._render(find(step, ("spec", "policy", "emit", "events")), name, bindings.ARC)
         for tool in (step.get("tool"), find(step, ("spec", "policy", "compensation", "tool"))):
             if isinstance(tool, TextMapping):
                 self._task(tool, name)
