@@ -16,6 +16,7 @@ from noetl_stream.model.events import (
     StepScheduled,
 )
 from noetl_stream.model.json import codec
+from noetl_stream.model.messages import AGGREGATES_FORMAT
 from noetl_stream.playbook.plan import Plan
 from noetl_testkit.scenario.scenario import Scenario, rerun
 
@@ -180,9 +181,10 @@ def test_a_rerun_emits_for_what_it_does_anew_and_not_for_what_it_reuses() -> Non
     assert emitted(anew) == [("shipped", "completed", {})]
 
 
-def test_a_playbook_with_events_is_kept_from_servers_that_do_not_know_them() -> None:
-    plan = emitting("{name: shipped}").plan
-    assert isinstance(plan, Plan) and plan.emits and plan.is_newer
+def test_a_playbook_with_events_is_kept_from_servers_and_workers_that_do_not_know_them() -> None:
+    scenario = emitting("{name: shipped}")
+    assert isinstance(scenario.plan, Plan) and scenario.plan.is_newer
+    assert scenario.command(scenario.owed("ship")).format == AGGREGATES_FORMAT
 
 
 def test_it_is_found_by_its_step_run_and_its_name() -> None:

@@ -356,7 +356,7 @@ class Plan(msgspec.Struct, frozen=True):
     ``undoes`` are the steps whose runs can be undone, by a compensation of their own or else by undoing what they have
     called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``quotas`` bound an
     execution. ``pools`` are those of steps with a placement; empty until an execution is about to start.
-    ``reads_execution``: what reads ``execution``. ``newer`` says what else it has that servers of version 0.3 do not
+    ``reads_execution``: what reads ``execution``. ``emits``: whether a step emits events. ``newer`` says what else it has that servers of version 0.3 do not
     know.
     """
 
@@ -390,6 +390,7 @@ class Plan(msgspec.Struct, frozen=True):
     pools: Mapping[str, str] = msgspec.field(default_factory=dict)
     reads_execution: ReadBy = ""
     newer: str = ""
+    emits: bool = False
 
     @property
     def every_step(self) -> tuple[StepPlan, ...]:
@@ -402,11 +403,6 @@ class Plan(msgspec.Struct, frozen=True):
         """Whether the playbook is limited by a key, or one of its steps or tasks is."""
         limited = any(step.limit is not None or step.has_limited_tasks for step in self.every_step)
         return self.concurrency is not None or limited
-
-    @property
-    def emits(self) -> bool:
-        """Whether a step of it emits events of its own."""
-        return any(step.emits for step in self.steps.values())
 
     @property
     def closes(self) -> bool:

@@ -112,6 +112,7 @@ class Lowering(msgspec.Struct, frozen=True):
             compensation=(ending.compensation or DEFAULT_COMPENSATION) if undoes else None,
             finally_step=ending.finally_step,
             quotas=document.quotas,
+            emits=any(step.emits for step in steps),
         )
         self.expressions.warn_never_set()
         by_code = any(step.reads.execution for step in plan.every_step)
