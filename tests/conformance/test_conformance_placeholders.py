@@ -33,6 +33,7 @@ REAL = [
     *(("step", words) for words in ("compensation: {}", "emit: { events: [] }")),
     *((part, words) for part in ("executor", "step_spec") for words in ("placement: {}", "resources: {}")),
     *(("router", "policy: {}"), ("arc", "spec: {}")),
+    *((part, "tracing: {}") for part in POLICIES if part != "loop"),
 ]
 """Words that were reserved once: empty, they still say nothing."""
 

@@ -22,6 +22,7 @@ MISTAKES = 12
 FREE = {
     "labels",
     "annotations",
+    "attributes",
     "workload",
     "result",
     "headers",

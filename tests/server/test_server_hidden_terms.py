@@ -22,6 +22,7 @@ from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.ticks.watching import READ_EVERY_S
 from noetl_testkit.memory.access import MemoryAudit
+from noetl_testkit.memory.observation import MemoryTracing
 from noetl_testkit.simulation.work import CALLED, CALLED_PATH, playbook
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
@@ -96,6 +97,27 @@ def emitting(event: dict[str, Any]) -> str:
     """The playbook of one step, which emits this event."""
     step = {"step": "start", "tool": {"kind": "noop"}, "spec": {"policy": {"emit": {"events": [event]}}}}
     return playbook("one", [step])
+
+
+async def test_no_attribute_of_a_span_shows_what_is_hidden(stage: Stage) -> None:
+    credentials = MemoryCredentials(stage.clock)
+    await DirectCredentials(credentials, KEYS).put("pg", SECRET, "ann")
+    stage.secrets = SecretsResponder(credentials, MemoryAudit(), stage.clock, KEYS)
+    stage.tracing = tracing = MemoryTracing()
+    await stage.server()
+    policy = {"tracing": {"attributes": {"shop.key": "{{ workload.key }}"}}}
+    step = {"step": "start", "tool": {"kind": "noop"}, "spec": {"policy": policy}}
+    spec = {"spec": {"policy": policy}}
+    await failed(
+        stage,
+        credentials,
+        "a",
+        given=True,
+        text=playbook("one", [step], workload={"key": f"x{SECRET}x"}, executor=spec),
+    )
+    await stage.until(lambda: any(span.name.startswith("execution") for span in tracing.spans))
+    named = [str(span.attributes["shop.key"]) for span in tracing.spans if "shop.key" in span.attributes]
+    assert len(named) == 2 and all(value.startswith("x") and SECRET not in value for value in named)
 
 
 async def test_a_called_execution_and_its_caller_hide_what_either_was_given(stage: Stage) -> None:

@@ -86,6 +86,21 @@ async def test_a_task_that_is_retried_is_one_span_around_its_attempts(stage: Sta
     assert (task.started_ms, task.attributes["noetl.task.attempts"]) == (attempts[0].started_ms, 3)
 
 
+async def test_spans_have_the_attributes_that_the_playbook_names(stage: Stage) -> None:
+    tracing = traced(stage)
+    await stage.server()
+    stage.start_worker()
+    step = {"step": "only", "tool": {"name": "task", **work(1)}}
+    step["spec"] = {"policy": {"tracing": {"attributes": {"shop.n": "{{ workload.n + 1 }}"}}}}
+    policy = {"tracing": {"attributes": {"shop.order": "{{ workload.order }}"}}}
+    named_by = playbook("named", [step], workload={"n": 1}, executor={"spec": {"policy": policy}})
+    await runs(stage, named_by, workload={"order": "A-7"})
+    (whole,) = named(tracing.spans, "execution simulation/named")
+    (only,) = named(tracing.spans, "step only")
+    assert (whole.attributes["shop.order"], only.attributes["shop.n"]) == ("A-7", 2)
+    assert "shop.order" not in only.attributes and only.attributes["noetl.step"] == "only"
+
+
 async def test_a_failure_shows_its_kind_and_no_message(stage: Stage) -> None:
     tracing = traced(stage)
     await stage.server()

@@ -35,6 +35,30 @@ async def test_each_attempt_is_a_span_of_its_task(stage: Stage) -> None:
     assert call.traceparent == f"00-{TRACE_ID}-{span.span_id}-01"
 
 
+async def test_an_attempt_has_the_attributes_that_its_task_names(stage: Stage) -> None:
+    named = '{shop.order: "{{ workload.order }}", shop.try: "{{ _attempt }}", shop.bad: "{{ workload.no.such }}"}'
+    task = f"{{name: first, kind: puppet, spec: {{policy: {{tracing: {{attributes: {named}}}}}}}}}"
+    tracing = MemoryTracing()
+    await stage.start(tracing=tracing)
+    plan = stage.plan(f"- step: start\n  tool: {task}\n")
+    await stage.issue(stage.command(plan, trace_id=TRACE_ID, workload={"order": "A-7"}))
+    (span,) = tracing.spans
+    shown = {name: value for name, value in span.attributes.items() if "shop" in name or "missing" in name}
+    assert shown == {"shop.order": "A-7", "shop.try": 1, "noetl.tracing.missing": "shop.bad"}
+
+
+async def test_no_attribute_shows_a_secret_that_the_worker_has_read(stage: Stage) -> None:
+    named = '{shop.key: "{{ workload.key }}"}'
+    task = f"{{name: first, kind: puppet, spec: {{policy: {{tracing: {{attributes: {named}}}}}}}}}"
+    tracing = MemoryTracing()
+    worker = await stage.start(tracing=tracing)
+    worker.keychain.redactor.learn("hunter2-mango")
+    plan = stage.plan(f"- step: start\n  tool: {task}\n")
+    await stage.issue(stage.command(plan, trace_id=TRACE_ID, workload={"key": "my hunter2-mango"}))
+    (span,) = tracing.spans
+    assert str(span.attributes["shop.key"]).startswith("my ") and "hunter2" not in repr(tracing.spans)
+
+
 async def test_each_iteration_of_a_local_loop_has_a_span(stage: Stage) -> None:
     tracing = MemoryTracing()
     await stage.start(tracing=tracing)

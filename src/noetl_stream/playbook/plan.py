@@ -141,6 +141,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     origin: str = ""
     limit: LimitPlan | None = None
     timeout_template: Template | None = None
+    tracing: Mapping[str, Template] = msgspec.field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -288,12 +289,14 @@ class StepPlan(msgspec.Struct, frozen=True):
     placement: Placement | None = None
     has_arc_specs: bool = False
     emits: tuple[EmitPlan, ...] = ()
+    tracing: Mapping[str, Template] = msgspec.field(default_factory=dict)
 
     @property
     def admits_at_once(self) -> bool:
         """Whether the step admits tokens without evaluation, and a worker then runs its tasks, without a loop."""
         asks = self.admit is not None or self.join is not None or self.deadline_s is not None
-        return bool(self.tasks) and self.loop is None and self.limit is None and not asks and not self.emits
+        tells = self.emits or self.tracing
+        return bool(self.tasks) and self.loop is None and self.limit is None and not (asks or tells)
 
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""
@@ -356,8 +359,9 @@ class Plan(msgspec.Struct, frozen=True):
     ``undoes`` are the steps whose runs can be undone, by a compensation of their own or else by undoing what they have
     called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``quotas`` bound an
     execution. ``pools`` are those of steps with a placement; empty until an execution is about to start.
-    ``reads_execution``: what reads ``execution``. ``emits``: whether a step emits events. ``newer`` says what else it has that servers of version 0.3 do not
-    know.
+    ``reads_execution``: what reads ``execution``. ``emits``: whether a step emits events. ``tracing`` are attributes of
+    the spans of executions; ``traces``: whether anything in it names such attributes. ``newer`` says what it has that
+    servers of version 0.3 do not know.
     """
 
     digest: str
@@ -391,6 +395,8 @@ class Plan(msgspec.Struct, frozen=True):
     reads_execution: ReadBy = ""
     newer: str = ""
     emits: bool = False
+    tracing: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    traces: bool = False
 
     @property
     def every_step(self) -> tuple[StepPlan, ...]:
@@ -424,6 +430,7 @@ class Plan(msgspec.Struct, frozen=True):
             or self.quotas is not None
             or self.has_placement
             or self.emits
+            or self.traces
             or self.reads_execution == "template"
         )
 

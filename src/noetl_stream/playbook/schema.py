@@ -21,11 +21,11 @@ from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model import (
     arc_spec,
     document,
-    emit,
     ending,
     flow_control,
     layering,
     loop,
+    observability,
     placement,
     policy,
     step,
@@ -112,7 +112,14 @@ SECTIONS: Final[tuple[type[Section], ...]] = (
         layering.TaskTimeoutParts,
         document.PolicyFailure,
     ),
-    *(document.PolicyResults, policy.Allow, emit.Emit, emit.EmitEntry, NamedSchema),
+    *(
+        document.PolicyResults,
+        policy.Allow,
+        observability.Emit,
+        observability.EmitEntry,
+        observability.SpanAttributes,
+        NamedSchema,
+    ),
 )
 """The sections in the order of their definitions."""
 

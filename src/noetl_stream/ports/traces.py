@@ -17,7 +17,7 @@ SPANS: Final = Metric(
     ("result",),
 )
 
-Attributes: TypeAlias = Mapping[str, str | int | float]
+Attributes: TypeAlias = Mapping[str, str | int | float | bool]
 
 
 SpanKind: TypeAlias = Literal["internal", "client", "server"]
@@ -31,7 +31,8 @@ class SpanLink(NamedTuple):
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """A span that has ended. It holds no value of a playbook and no message of an error, which may have secrets.
+    """A span that has ended. It holds no message of an error, and no value of a playbook but those that it names as
+    attributes: they may have secrets, which are hidden.
 
     Attributes:
         parent_id: Empty for the root of a trace.

@@ -260,7 +260,8 @@ class ServerParts:
             self.streams = StreamReaders(
                 ports.trigger_streams, ports.open_streams, ports.clock, owns=self._owns, nudge=self.reader.nudge
             )
-        self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
+        used = None if ports.secrets is None else ports.secrets.used
+        self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store, used)
         self._failure, self._failed_s = "", 0.0
 
     def new_fold(self) -> Fold:

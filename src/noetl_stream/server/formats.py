@@ -77,6 +77,7 @@ class Formats:
             "has quotas": plan.quotas is not None,
             "has a placement": plan.has_placement,
             "emits events": plan.emits,
+            "names attributes of spans": plan.traces,
         }
         what = next((text for text, has_it in newer.items() if has_it), what)
         text = f"the playbook {what}, and a server of an older version still runs: stop it, and start again"

@@ -22,12 +22,14 @@ from noetl_stream.model.events import Path
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo, parse_shown_time
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import RunStatus
 from noetl_stream.model.traces import Trace, call_span, execution_span, step_span, task_span, trace_of
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.traces import Span, SpanLink, Tracing
 from noetl_stream.server.ticks.tick import JournalSegment, PendingTick
 from noetl_stream.storage.journal import fact_of, facts_of, pieces
+from noetl_stream.storage.used_secrets import UsedSecrets
 
 
 class TracedExecution(msgspec.Struct, frozen=True, gc=False):
@@ -66,6 +68,7 @@ class _StepRun(msgspec.Struct):
     pipelines: dict[Path, _Pipeline] = {}
     children: list[str] = []
     loop: dict[str, int] = {}
+    own: dict[str, Any] = {}
 
     def begin_task(self, path: Path, at_ms: int) -> _Pipeline:
         """Returns the pipeline of ``path``, and notes when its present task began, if that is not known."""
@@ -80,6 +83,9 @@ class JournalReading(JournalReader[_StepRun]):
 
     Args:
         links: The links of the execution's span, except that to its caller.
+
+    Attributes:
+        names_attributes: Whether the playbook has named attributes of these spans, which may be values of it.
     """
 
     def __init__(self, execution: TracedExecution, links: Sequence[SpanLink]) -> None:
@@ -87,6 +93,8 @@ class JournalReading(JournalReader[_StepRun]):
         self.execution = execution
         self._links = links
         self._ended: list[Span] = []
+        self._own: dict[str, Any] = {}
+        self.names_attributes = False
 
     def take(self, recorded: Iterable[Recorded]) -> list[Span]:
         """The spans that end with these facts."""
@@ -96,7 +104,12 @@ class JournalReading(JournalReader[_StepRun]):
         return self._ended
 
     def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> _StepRun:
-        return _StepRun(fact.step_run_id, step, at.at_ms)
+        self.names_attributes |= bool(fact.tracing)
+        return _StepRun(fact.step_run_id, step, at.at_ms, own=fact.tracing)
+
+    def execution_started(self, at: Recorded, fact: events.ExecutionStarted) -> None:
+        self._own = fact.tracing
+        self.names_attributes |= bool(fact.tracing)
 
     def run_started(self, at: Recorded, run: _StepRun, fact: events.StepStarted) -> None:
         run.worker = fact.worker
@@ -166,6 +179,7 @@ class JournalReading(JournalReader[_StepRun]):
     def _end(self, run: _StepRun, at_ms: int, status: RunStatus, error: ErrorInfo | None) -> None:
         """Ends the span of a step run, which began with its claim, so that the wait for a worker is seen."""
         attributes: dict[str, Any] = {
+            **run.own,
             "noetl.step": run.step,
             "noetl.step_run.id": run.step_run_id,
             "noetl.step.status": status,
@@ -189,7 +203,8 @@ class JournalReading(JournalReader[_StepRun]):
 
     def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
         about = self.execution
-        attributes: dict[str, Any] = {"noetl.playbook.path": about.path, "noetl.execution.status": fact.status}
+        attributes: dict[str, Any] = {**self._own, "noetl.playbook.path": about.path}
+        attributes["noetl.execution.status"] = fact.status
         if about.version is not None:
             attributes["noetl.playbook.version"] = about.version
         links = self._links
@@ -239,11 +254,13 @@ class ServerTraces:
 
     Args:
         store: The store with the journals of executions that another server has begun.
+        used: Hides secrets in attributes that playbooks name; ``None``: there are none.
     """
 
-    def __init__(self, tracing: Tracing, store: Store) -> None:
+    def __init__(self, tracing: Tracing, store: Store, used: UsedSecrets | None = None) -> None:
         self.tracing = tracing
         self._store = store
+        self._used = used
         self._waiting: deque[_Committed] = deque()
         self._waiting_bytes = 0
         self._is_wanted = asyncio.Event()
@@ -297,6 +314,10 @@ class ServerTraces:
             spans = reading.take(facts)
         else:
             spans = await asyncio.to_thread(reading.take, facts)
+        if reading.names_attributes and spans and self._used is not None:
+            redactor = (await self._used.redactors((execution.execution_id,))).get(execution.execution_id)
+            if redactor is not None:
+                spans = await asyncio.to_thread(_hidden_in, spans, redactor)
         for span in spans:
             self.tracing.record(span)
         if reading.has_ended:
@@ -325,6 +346,15 @@ class ServerTraces:
             return ()
         original = trace_of(row.execution_id, row.trace_id, "")
         return (SpanLink(original.trace_id, execution_span(row.execution_id)),)
+
+
+def _hidden_in(spans: Sequence[Span], redactor: Redactor) -> list[Span]:
+    """The spans without secrets in attributes that are not the engine's."""
+    shown = []
+    for span in spans:
+        own = {name: value for name, value in span.attributes.items() if not name.startswith("noetl.")}
+        shown.append(msgspec.structs.replace(span, attributes={**span.attributes, **redactor.value(own)}))
+    return shown
 
 
 def _traced_execution(state: Execution) -> TracedExecution:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import asdict, replace
 
+from noetl_stream.engine.attributes import attributes_of
 from noetl_stream.engine.choices import WORKLOAD, EvaluationNeeded, refusal_in
 from noetl_stream.engine.decide import Rules, closing
 from noetl_stream.engine.decide.closing import close, end, finished, will_undo
@@ -29,7 +30,7 @@ from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo, Outcome, Reference
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import EndStatus, Rejection
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.template import ExpressionError
+from noetl_stream.template import Budget, ExpressionError, Scope
 
 COMPARISONS_PER_OPERATION: Final = 250
 """Comparisons of a workload with its schema that cost as much as an operation of a template."""
@@ -254,6 +255,7 @@ def _start(
         undoes=dict(plan.undoes) if plan.undoes else {},
         quotas=plan.quotas,
         pools=dict(plan.pools) if plan.pools else {},
+        tracing=_attributes(plan, state, pinned.workload) if plan.tracing else {},
     )
     try:
         asked = ask_for_execution(plan, state, pinned.workload)
@@ -269,6 +271,12 @@ def _start(
         due = due_ms(state.at_ms, plan.timeout_s)
         facts.append(events.TimerSet(timer_of(state.execution_id, "execution"), "execution", due))
     return (*facts, *first)
+
+
+def _attributes(plan: Plan, state: Execution, workload: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of the execution's span."""
+    names = {"workload": workload, "execution_id": state.execution_id, "execution": state.execution}
+    return attributes_of(plan.tracing, Scope(names, {}, plan.limits, Budget(plan.limits.max_inline_operations)))
 
 
 def _refuse_failure(failure: ErrorInfo) -> Sequence[Fact]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from noetl_stream.engine.attributes import attributes_of
 from noetl_stream.engine.choices import Choice, choice_outcome, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.emission import emit
@@ -31,6 +32,7 @@ from noetl_stream.model.ids import command_of, derive, step_run_of, timer_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import AdmitPlan, AdmitRule, Plan
+from noetl_stream.template import Scope
 
 
 def arrive(plan: Plan, state: Execution, token: Token) -> Fact:
@@ -209,13 +211,26 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
         reached = ErrorInfo("limit_exceeded", f"limits.max_step_runs ({state.limits.max_step_runs}) reached")
         return (events.ExecutionFailing(reached, token.step, failed_token=token.token_id),)
     step_run_id = step_run_of(state.execution_id, token.token_id)
-    claimed = events.TokenClaimed(token.token_id, step_run_id, guards, None, metadata or None)
+    tracing = _attributes(plan, state, token) if plan.steps[token.step].tracing else {}
+    claimed = events.TokenClaimed(token.token_id, step_run_id, guards, None, metadata or None, tracing)
     quotas = exceeded(state, step_runs=1) if state.usage is not None else ()
     if not quotas:
         return (claimed,)
     if quotas[0].on_exceeded == "fail":
         return (events.ExecutionFailing(failure_of(quotas[0]), token.step, failed_token=token.token_id),)
     return (*on_exceeded(state, quotas), *([claimed] if quotas[0].on_exceeded == "warn" else ()))
+
+
+def _attributes(plan: Plan, state: Execution, token: Token) -> dict[str, Any]:
+    """The attributes of the span of the step run that consumes the token."""
+    names = {
+        "workload": state.workload,
+        "ctx": state.ctx,
+        "args": token.args,
+        "execution_id": state.execution_id,
+        "execution": state.execution,
+    }
+    return attributes_of(plan.steps[token.step].tracing, Scope(names, {}, state.limits, state.budget))
 
 
 def claim(state: Execution, token_id: str, refused: ErrorInfo) -> Fact:

@@ -73,6 +73,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     undoes: dict[str, bool] = {}
     quotas: Quotas | None = None
     pools: dict[str, str] = {}
+    tracing: dict[str, Any] = {}
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -118,7 +119,8 @@ class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
     """The token was admitted: a new step run consumes it and sees ``ctx`` as it is now.
 
     With ``refused`` the step run fails at once: its admission, deadline or join can no longer be satisfied.
-    ``metadata`` is what the rules of its admission have added to the token.
+    ``metadata`` is what the rules of its admission have added to the token, ``tracing`` are
+    attributes of its span.
     """
 
     kind: ClassVar = Kind("token", "success")
@@ -128,6 +130,7 @@ class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
     guards: list[EvaluatedGuard] = []
     refused: ErrorInfo | None = None
     metadata: dict[str, Any] | None = None
+    tracing: dict[str, Any] = {}
 
 
 class TokenDiscarded(Fact, frozen=True, tag="token.discarded"):

@@ -113,11 +113,14 @@ class Lowering(msgspec.Struct, frozen=True):
             finally_step=ending.finally_step,
             quotas=document.quotas,
             emits=any(step.emits for step in steps),
+            tracing=self._attributes(document.tracing, bindings.STARTING, None),
         )
+        by_tasks = any(task.tracing for step in plan.every_step for task in step.tasks)
+        traces = bool(plan.tracing or any(step.tracing for step in steps) or by_tasks)
         self.expressions.warn_never_set()
         by_code = any(step.reads.execution for step in plan.every_step)
         read_by: ReadBy = "template" if self.expressions.read_execution else "code" if by_code else ""
-        return replace(plan, reads_execution=read_by, newer=_newer(plan))
+        return replace(plan, reads_execution=read_by, traces=traces, newer=_newer(plan))
 
     def _steps(self, steps: list[StepDraft], compensations: Mapping[str, StepPlan]) -> Steps:
         compiled = {step.name: self._step(step) for step in steps}
@@ -161,6 +164,7 @@ class Lowering(msgspec.Struct, frozen=True):
             tasks=tasks,
             arcs=tuple(self._arcs(step)),
             emits=tuple(self._emits(step)),
+            tracing=self._attributes(step.tracing, bindings.STARTED, step),
             routing=step.router.routing,
             next_wait=step.router.wait,
             failure_mode=(None if step.loop else step.failure.mode) or self.document.failure_mode,
@@ -243,6 +247,14 @@ class Lowering(msgspec.Struct, frozen=True):
                 spec=None if arc.spec.is_empty else _arc_spec(arc.spec, args, keys),
             )
 
+    def _attributes(
+        self, nodes: Mapping[str, Node], names: frozenset[str], step: StepDraft | None
+    ) -> Mapping[str, Template]:
+        if not nodes:
+            return {}
+        visible = self.declared.visible(names, step, step.loop if step else None)
+        return {name: self.expressions.value(node, visible, on_server=True) for name, node in nodes.items()}
+
     def _emits(self, step: StepDraft) -> Iterator[EmitPlan]:
         visible = self.declared.visible(bindings.ARC, step) if step.emits else None
         for one in step.emits:
@@ -302,6 +314,7 @@ class PipelineLowering:
             origin=task.origin,
             limit=self._limit(task.limit),
             timeout_template=None if task.timeout_templates is None else self._bound(task.timeout_templates),
+            tracing={name: self._bound(node) for name, node in task.tracing.items()},
         )
 
     def _limit(self, draft: LimitDraft | None) -> LimitPlan | None:

@@ -55,6 +55,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         priority=plan.priority,
         limits=_lowered_limits(plan.limits),
         concurrency=_limit(plan.concurrency),
+        tracing=_sources(plan.tracing),
         labels=dict(plan.labels),
         result=_source(plan.result),
         workload=dict(plan.workload),
@@ -85,6 +86,7 @@ def compiled_text(plan: Plan) -> str:
         "finally_step",
         "compensation",
         "quotas",
+        "tracing",
     )
     marks = {name: view.get(name) for name in names}
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))
@@ -124,6 +126,7 @@ def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
         wait=_wait(step.next_wait),
         arcs=[_arc(arc) for arc in step.arcs],
         emits=[_emit(one) for one in step.emits],
+        tracing=_sources(step.tracing),
     )
 
 
@@ -175,6 +178,7 @@ def _task(task: TaskPlan) -> dict[str, Any]:
         timeout=_without_empty(**asdict(task.timeouts) | (_source(task.timeout_template) or {})),
         schema=None if task.schema is None else task.schema.address or task.schema.content,
         limit=_limit(task.limit),
+        tracing=_sources(task.tracing),
         policy=policy and {"on_unmatched": policy.on_unmatched, "rules": [_rule(rule) for rule in policy.rules]},
     )
 
@@ -220,7 +224,7 @@ def _emit(emit: EmitPlan) -> dict[str, Any]:
 
 
 def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
-    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s", "failure_mode")}
+    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s", "failure_mode", "tracing")}
     if step.get("routing") == "inclusive":
         marks["routing"] = "inclusive"
     first = "  (entry)" if step["step"] == entry else ""

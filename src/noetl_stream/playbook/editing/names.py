@@ -142,7 +142,8 @@ class TextNames:
             self._refer("step", last)
         self._render(find(root, ("metadata", "labels")), "", bindings.STARTING)
         self._render(child_of(spec, "result"), "", bindings.RESULT)
-        self._render(find(spec, ("policy", "concurrency", "key")), "", bindings.STARTING)
+        for path in (("concurrency", "key"), ("tracing", "attributes")):
+            self._render(find(spec, ("policy", *path)), "", bindings.STARTING)
         steps = [item for item in items_of(child_of(root, "workflow")) if isinstance(item, TextMapping)]
         self._workbook(child_of(root, "workbook"))
         for step in steps:
@@ -168,6 +169,7 @@ class TextNames:
         self._render(find(step, ("spec", "policy", "limit", "key")), name, bindings.LOOP)
         self._render(find(step, ("spec", "policy", "lifecycle", "timeout_s")), name, bindings.STARTED)
         self._render(find(step, ("spec", "policy", "emit", "events")), name, bindings.ARC)
+        self._render(find(step, ("spec", "policy", "tracing", "attributes")), name, bindings.STARTED)
         for tool in (step.get("tool"), find(step, ("spec", "policy", "compensation", "tool"))):
             if isinstance(tool, TextMapping):
                 self._task(tool, name)

@@ -24,6 +24,7 @@ from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_sec
 from noetl_stream.playbook.model.ending import EndingDraft, read_executor_compensation, read_finally
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency, read_quotas
 from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
+from noetl_stream.playbook.model.observability import read_tracing
 from noetl_stream.playbook.model.placement import read_placement
 from noetl_stream.playbook.model.sections import (
     MAPPING,
@@ -197,6 +198,7 @@ class ExecutorPolicy(Placeholders):
     quotas: Part = described("How much an execution may use.", or_empty(ref("ExecutionQuotas")))
     limits: Part = described("Limits of this playbook; it may only lower the operator's.", ref("limits"))
     concurrency: Part = described("How many executions with the same key run at once.", section("Concurrency"))
+    tracing: Part = described("Attributes of the spans of executions.", or_empty(ref("SpanAttributes")))
 
 
 class PolicyDefaults(Section):
@@ -262,6 +264,7 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
     quotas: Quotas | None = None
     placement: Placement | None = None
     names_pool: bool = False
+    tracing: MappingOf[str, Node] = {}
 
     @property
     def inputs(self) -> Iterable[str]:
@@ -333,6 +336,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         workflow=top.workflow,
         workbook=top.workbook,
         concurrency=read_concurrency(policy.concurrency, problems),
+        tracing=read_tracing(policy.tracing, problems),
         ending=EndingDraft(
             read_executor_compensation(policy.compensation, problems),
             policy.compensation,

@@ -24,12 +24,14 @@ from noetl_stream.playbook.model.sections import (
     correct_spelling,
     described,
     entries,
+    is_empty,
     is_null,
     keys_of,
     ladder,
     mapping_of,
     mapping_with,
     number_or_template,
+    or_empty,
     pairs,
     read_section,
     recover_keys,
@@ -126,7 +128,10 @@ class TaskPolicy(Placeholders):
     schema_rules: ClassVar[Schema] = {
         "anyOf": [
             {"required": ["rules"]},
-            {**mapping_with("limit", {"type": "object"}), "not": {"required": ["on_unmatched"]}},
+            *(
+                {**mapping_with(name, {"type": "object"}), "not": {"required": ["on_unmatched"]}}
+                for name in ("limit", "tracing")
+            ),
         ]
     }
 
@@ -136,6 +141,7 @@ class TaskPolicy(Placeholders):
     )
     rules: Part = described("What follows the task: the first rule whose `when` holds.", ladder("Rule", ref("Then")))
     limit: Part = described("How many attempts of this task, and how often, with the same key.", section("KeyLimit"))
+    tracing: Part = described("Attributes of the spans of its attempts.", or_empty(ref("SpanAttributes")))
 
 
 class Admit(Section):
@@ -314,13 +320,14 @@ def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> 
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
-    """Reads the rules of a task's policy; ``None`` if it is not a mapping, or only has a ``limit``."""
+    """Reads the rules of a task's policy; ``None`` if it is not a mapping, or only has a ``limit`` or ``tracing``."""
     if not isinstance(node, Mapping):
         message = f"a task's policy must be a mapping with `rules`, not {kind_of(node)}"
         problems.error("policy_shape", message, node, advice.POLICY_HINT)
         return None
     node = recover_keys(node, TaskPolicy, problems)
-    if is_null(node.get("rules")) and not is_null(node.get("limit")) and "on_unmatched" not in node.keys:
+    stands_alone = not is_null(node.get("limit")) or not is_empty(node.get("tracing"))
+    if is_null(node.get("rules")) and stands_alone and "on_unmatched" not in node.keys:
         read_section(node, TaskPolicy, problems)
         return None
     if is_null(node.get("rules")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Mapping as MappingOf
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -14,7 +15,6 @@ from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK, WORKBOOK, Kinds
 from noetl_stream.playbook.model.arc_spec import ArcSpec, ArcSpecDraft, RouterPolicy, read_arc_spec
 from noetl_stream.playbook.model.document import check_pool
-from noetl_stream.playbook.model.emit import EmitDraft, read_emit
 from noetl_stream.playbook.model.ending import StepCompensation
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
 from noetl_stream.playbook.model.layering import (
@@ -26,6 +26,7 @@ from noetl_stream.playbook.model.layering import (
     warn_unused,
 )
 from noetl_stream.playbook.model.loop import FailureDraft, LoopDraft, read_failure, read_loop
+from noetl_stream.playbook.model.observability import EmitDraft, read_emit, read_tracing
 from noetl_stream.playbook.model.placement import read_placement
 from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, NextWait, always_holds, read_admit, read_wait
 from noetl_stream.playbook.model.sections import (
@@ -124,6 +125,7 @@ class StepPolicy(Placeholders):
     limit: Part = described("How many runs of this step, and how often, with the same key.", section("KeyLimit"))
     compensation: Part = described("What undoes a run of this step.", or_empty(ref("StepCompensation")))
     emit: Part = described("Events of its own that the step emits.", section("Emit"))
+    tracing: Part = described("Attributes of the spans of its runs.", or_empty(ref("SpanAttributes")))
 
 
 class Lifecycle(Section):
@@ -215,6 +217,7 @@ class StepDraft(msgspec.Struct, frozen=True):
     compensation: StepDraft | None = None
     placement: Placement | None = None
     emits: list[EmitDraft] = msgspec.field(default_factory=list)
+    tracing: MappingOf[str, Node] = {}
 
     @property
     def pipelines(self) -> tuple[StepDraft, ...]:
@@ -324,6 +327,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         limit=_read_step_limit(policy.limit, node, problems),
         compensation=compensation,
         emits=read_emit(policy.emit, problems),
+        tracing=read_tracing(policy.tracing, problems),
     )
 
 

@@ -15,6 +15,7 @@ from noetl_stream.playbook.kinds.inputs import check_against, spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
 from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts, split_timeouts
+from noetl_stream.playbook.model.observability import read_tracing
 from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
 from noetl_stream.playbook.model.sections import (
     Part,
@@ -82,6 +83,7 @@ class TaskDraft(msgspec.Struct, frozen=True):
     schema_at: Node | None = None
     limit: LimitDraft | None = None
     knobs_at: MappingOf[str, Node] = {}
+    tracing: MappingOf[str, Node] = {}
 
 
 def read_task(
@@ -117,6 +119,7 @@ def read_task(
         timeout_templates=timeout_templates,
         policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
         limit=read_limit(policy.get("limit"), problems) if isinstance(policy, Mapping) else None,
+        tracing=read_tracing(policy.get("tracing"), problems) if isinstance(policy, Mapping) else {},
         schema=None if is_null(schema_at) else read_result_schema(schema_at, problems),
         schema_at=schema_at,
         knobs_at=knobs,

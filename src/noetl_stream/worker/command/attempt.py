@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from noetl_stream.engine.attributes import MAX_CHARS, MISSING, attributes_of
 from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.lanes import RunTask
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, RunScope
@@ -88,9 +89,11 @@ class Attempts:
             return self._with_meta(answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.readable_credentials(progress))
-        lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, str | int]()
+        lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, Any]()
         try:
             try:
+                if task.tracing and self._trace is not None and self._trace.is_sampled:
+                    attributes.update(await self._named_attributes(action))
                 if task.timeout_template is not None:
                     task = await self._with_timeouts(action, task.timeout_template)
                     action = msgspec.structs.replace(action, task=task)
@@ -147,7 +150,7 @@ class Attempts:
         began_ms: int,
         took_s: float,
         outcome: Outcome | None,
-        attributes: Mapping[str, str | int],
+        attributes: Mapping[str, Any],
     ) -> None:
         assert self._trace is not None
         about = {**attributes, "noetl.worker": self._dependencies.worker}
@@ -193,6 +196,22 @@ class Attempts:
         scope = self._scope.for_inputs(action.task, action.progress, action.iteration, secrets)
         return await rendered_when_loaded(action.task.inputs, scope, self._results)
 
+    async def _named_attributes(self, action: RunTask) -> dict[str, Any]:
+        """Returns the attributes of the attempt's span that the playbook names, without secrets."""
+        scope = self._scope.for_inputs(action.task, action.progress, action.iteration)
+        while True:
+            try:
+                found = attributes_of(action.task.tracing, scope)
+                return await asyncio.to_thread(self._dependencies.keychain.redactor.value, found)
+            except ValueNeeded as needed:
+                missing = needed.all
+            try:
+                for one in missing:
+                    if isinstance(one, ReferenceNeeded):
+                        await self._results.load(one.reference)
+            except ReferenceUnavailable:
+                return {MISSING: ", ".join(action.task.tracing)[:MAX_CHARS]}
+
     async def _with_timeouts(self, action: RunTask, timeouts: Template) -> TaskPlan:
         """Returns the task with the timeouts of this attempt.
 
@@ -220,7 +239,7 @@ class Attempts:
         inputs: dict[str, Any],
         secrets: TaskSecrets,
         write: Write,
-        attributes: dict[str, str | int],
+        attributes: dict[str, Any],
         current: asyncio.Task[Any],
     ) -> ToolResult:
         """Calls the tool; calls it again, with fresh tokens, if the old ones were rejected.
@@ -249,7 +268,7 @@ class Attempts:
         inputs: dict[str, Any],
         secrets: TaskSecrets,
         write: Write,
-        attributes: dict[str, str | int],
+        attributes: dict[str, Any],
     ) -> ToolCall:
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
         seen: dict[str, Any] = {}

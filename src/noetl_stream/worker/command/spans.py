@@ -36,16 +36,16 @@ class RunTrace:
         self._command = command
         self._run = run
         self._trace = trace_of(command.execution_id, command.trace_id, command.caller_span)
-        self._is_sampled = tracing is not None and tracing.is_sampled(self._trace)
+        self.is_sampled = tracing is not None and tracing.is_sampled(self._trace)
 
     def traceparent(self, action: RunTask) -> str:
         """Returns the ``traceparent`` that an attempt passes to its calls; empty if there is none."""
         if self._tracing is None:
             return self._trace.forwarded_traceparent
-        return traceparent(self._trace.trace_id, self._span_of(action), sampled=self._is_sampled)
+        return traceparent(self._trace.trace_id, self._span_of(action), sampled=self.is_sampled)
 
     def record_attempt(
-        self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None, about: Mapping[str, str | int]
+        self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None, about: Mapping[str, Any]
     ) -> Exemplar | None:
         """Records the span of an attempt, and returns its exemplar for a histogram; ``None`` if it is not sampled.
 
@@ -53,10 +53,11 @@ class RunTrace:
             outcome: ``None`` if the attempt was stopped.
             about: Attributes of this attempt: its worker, and what its tool has called.
         """
-        if self._tracing is None or not self._is_sampled:
+        if self._tracing is None or not self.is_sampled:
             return None
         task, progress, path, command = action.task, action.progress, action.iteration.path, self._command
         attributes: dict[str, Any] = {
+            **about,
             "noetl.execution.id": command.execution_id,
             "noetl.step": command.step,
             "noetl.step_run.id": command.step_run_id,
@@ -64,7 +65,6 @@ class RunTrace:
             "noetl.task.kind": task.kind,
             "noetl.task.attempt": progress.attempt,
             "noetl.pool": command.pool,
-            **about,
         }
         if path:
             attributes["noetl.iteration"] = path_key(path)

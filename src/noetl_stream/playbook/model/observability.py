@@ -1,7 +1,11 @@
-"""Events of its own that a step emits, as read: ``step.spec.policy.emit`` (LANGUAGE §7 *Emitted events*)."""
+"""What a playbook tells of itself, as read: events that steps emit (LANGUAGE §7 *Emitted events*), and attributes of
+spans (LANGUAGE §9 *Tracing*).
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping as MappingOf
 from typing import Annotated, Any, Final, get_args
 
 import msgspec
@@ -20,18 +24,25 @@ from noetl_stream.playbook.model.sections import (
     list_of,
     or_empty,
     or_null,
+    pairs,
     read_section,
     recover_keys,
     ref,
     report_wrong_type,
 )
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
-from noetl_stream.playbook.vocabulary.names import check_identifier
-from noetl_stream.playbook.yaml.nodes import Mapping, Node
+from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS, check_identifier
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar
 
 BOUNDARIES: Final[tuple[Boundary, ...]] = get_args(Boundary)
 MAX_EVENTS: Final = 20
 """The most events that a step may emit."""
+
+MAX_ATTRIBUTES: Final = 32
+"""The most attributes that one scope names."""
+
+OWN_PREFIX: Final = "noetl."
+ATTRIBUTE_NAME: Final = re.compile(r"^(?!noetl\.)[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$")
 
 _EXAMPLE: Final = 'write emit: { events: [ { name: order_shipped, data: { order: "{{ … }}" } } ] }'
 
@@ -61,6 +72,23 @@ class EmitEntry(Section):
     data: Part = described("What the event says: templates.", MAPPING)
 
 
+class SpanAttributes(Section):
+    title = "`tracing`"
+    example = 'write tracing: { attributes: { shop.order: "{{ … }}" } }'
+
+    attributes: Part = described(
+        "Attributes of its spans: texts, numbers, booleans, or templates of them.",
+        or_null(
+            {
+                "type": "object",
+                "maxProperties": MAX_ATTRIBUTES,
+                "propertyNames": {"pattern": ATTRIBUTE_NAME.pattern, "maxLength": MAX_NAME_CHARS},
+                "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
+            }
+        ),
+    )
+
+
 class EmitDraft(msgspec.Struct, frozen=True):
     """An event of a step as read."""
 
@@ -79,6 +107,30 @@ def read_emit(node: Node | None, problems: Problems) -> list[EmitDraft]:
         message = f"`events` has {len(items)} entries; a step emits at most {MAX_EVENTS}"
         problems.error("limit_exceeded", message, items[MAX_EVENTS], "leave some out, or emit them from other steps")
     return [draft for item in items[:MAX_EVENTS] if (draft := _read_event(item, problems))]
+
+
+def read_tracing(node: Node | None, problems: Problems) -> MappingOf[str, Node]:
+    """Reads the attributes of ``policy.tracing``, if present."""
+    if node is None or is_empty(node):
+        return {}
+    read = read_section(node, SpanAttributes, problems).attributes
+    written = [] if read is None or is_null(read) else pairs(read, "`attributes`", problems)
+    if len(written) > MAX_ATTRIBUTES:
+        message = f"`attributes` has {len(written)} entries; a scope has at most {MAX_ATTRIBUTES}"
+        problems.error("limit_exceeded", message, written[MAX_ATTRIBUTES][0], "leave some out")
+    found: dict[str, Node] = {}
+    for key, value in written[:MAX_ATTRIBUTES]:
+        if key.name.startswith(OWN_PREFIX):
+            message = f"attributes named `{OWN_PREFIX}…` are those of the engine"
+            problems.error("reserved_name", message, key, "use a name of your own: shop.order")
+        elif len(key.name) > MAX_NAME_CHARS or not ATTRIBUTE_NAME.match(key.name):
+            hint = f"use letters, digits, `_` and dots between: shop.order, up to {MAX_NAME_CHARS} characters"
+            problems.error("invalid_name", f"`{key.name}` is not the name of an attribute", key, hint)
+        elif not isinstance(value, Scalar):
+            report_wrong_type(value, f"the attribute `{key.name}`", "text, a number, a boolean or a template", problems)
+        else:
+            found[key.name] = value
+    return found
 
 
 def _read_event(node: Node, problems: Problems) -> EmitDraft | None:
