@@ -184,3 +184,17 @@ workflow:
 """
     found = [(one.symbol.kind, one.symbol.name) for one in names_of(text).occurrences if not one.declares]
     assert found == [("ctx", "total"), ("workload", "order")]
+
+
+def test_what_attributes_of_spans_read_is_known() -> None:
+    policy = "policy: { tracing: { attributes: { shop.order: '{{ workload.order }}' } } }"
+    text = f"""
+workload: {{ order: 7 }}
+executor: {{ spec: {{ {policy} }} }}
+workflow:
+  - step: ship
+    spec: {{ {policy} }}
+    tool: {{ kind: noop, spec: {{ {policy} }} }}
+"""
+    found = [(one.symbol.kind, one.symbol.name) for one in names_of(text).occurrences if not one.declares]
+    assert found == [("workload", "order")] * 3

@@ -246,7 +246,8 @@ class TextNames:
         if isinstance(schema, TextScalar):
             self._refer("schema", schema)
         self._render(find(spec, ("policy", "limit", "key")), step, bindings.SUGAR)
-        self._render(child_of(spec, "timeout"), step, bindings.BOUNDS)
+        for path in (("timeout",), ("policy", "tracing", "attributes")):
+            self._render(find(spec, path), step, bindings.BOUNDS)
         for rule in items_of(find(spec, ("policy", "rules"))):
             self._render(child_of(rule, "when"), step, bindings.POLICY)
             for then in (child_of(rule, "then"), find(rule, ("else", "then"))):
