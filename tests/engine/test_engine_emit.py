@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
 from engine_scenarios import started
+from journal_laws import check_journal, is_cut_short
+from random_playbooks import random_playbook
+from random_runs import WEATHERS
+from random_workers import RandomRun
 
+from effort import times
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
     EvaluationAwaited,
     ExecutionFailing,
+    NextEvaluated,
     ReferenceAwaited,
     StepEmitted,
     StepScheduled,
@@ -202,3 +211,24 @@ def test_it_is_found_by_its_step_run_and_its_name() -> None:
         data=codec.encode(fact),
     )
     assert (told.entity, told.status, told.entity_id) == ("step", "success", f"{fact.step_run_id}.shipped")
+
+
+@pytest.mark.parametrize("first", range(0, times(60), 20))
+def test_under_any_disturbance_each_step_run_emits_once_at_each_of_its_moments(first: int) -> None:
+    events = [{"name": "moment", "on": ["started", "completed", "failed"], "data": {"of": "{{ event.name }}"}}]
+    for seed in range(first, first + 20):
+        random = Random(seed)
+        document = json.loads(random_playbook(random))
+        for step in document["workflow"]:
+            step.setdefault("spec", {}).setdefault("policy", {})["emit"] = {"events": events}
+        scenario = Scenario(json.dumps(document))
+        RandomRun(scenario, random, random.choice(WEATHERS)).run()
+        check_journal(scenario)
+        told = Counter((fact.step_run_id, fact.on) for fact in scenario.facts(StepEmitted))
+        assert set(told.values()) <= {1}, f"seed {seed}"
+        assert all(fact.data["of"] for fact in scenario.facts(StepEmitted))
+        if not is_cut_short(scenario):
+            left = {fact.step_run_id: fact.event for fact in scenario.facts(NextEvaluated)}  # the last of a resting one
+            ends = {(run, "failed" if event == "step.failed" else "completed") for run, event in left.items()}
+            assert {one for one in told if one[1] != "started"} == ends, f"seed {seed}"
+            assert {run for run, on in told if on == "started"} == left.keys(), f"seed {seed}"
