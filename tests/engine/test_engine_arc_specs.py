@@ -326,4 +326,4 @@ def test_playbooks_without_any_are_not_kept_from_older_servers() -> None:
     plain = given(
         "- step: start\n  tool: {kind: noop}\n  next: {spec: {policy: {}}, arcs: [{step: start, spec: {}}]}\n"
     )
-    assert (plain.plan.is_newer, given(ROUND).plan.is_newer) == (False, True)
+    assert (plain.plan.newer, bool(given(ROUND).plan.newer)) == ("", True)

@@ -192,7 +192,7 @@ def test_a_rerun_emits_for_what_it_does_anew_and_not_for_what_it_reuses() -> Non
 
 def test_a_playbook_with_events_is_kept_from_servers_and_workers_that_do_not_know_them() -> None:
     scenario = emitting("{name: shipped}")
-    assert isinstance(scenario.plan, Plan) and scenario.plan.is_newer
+    assert isinstance(scenario.plan, Plan) and scenario.plan.newer
     assert scenario.command(scenario.owed("ship")).format == AGGREGATES_FORMAT
 
 

@@ -61,5 +61,5 @@ def test_texts_are_cut() -> None:
 
 def test_a_playbook_with_attributes_is_kept_from_servers_and_workers_that_do_not_know_them() -> None:
     scenario = started("- step: go\n  tool: {kind: noop, spec: {policy: {tracing: {attributes: {a: 1}}}}}\n")
-    assert scenario.plan.traces and scenario.plan.is_newer
+    assert scenario.plan.traces and scenario.plan.newer
     assert scenario.command(scenario.owed("go")).format == AGGREGATES_FORMAT

@@ -253,4 +253,4 @@ def test_a_guard_cannot_compare_the_origin_with_what_it_never_is() -> None:
 def test_only_what_names_execution_reads_it_and_only_templates_need_newer_servers(task: str, read: str) -> None:
     plan = plan_of(workflow(f"- {{ step: start, tool: {task} }}"))
     assert (plan.steps["start"].reads.execution, plan.reads_execution) == (read, read)
-    assert plan.is_newer == (read == "template")
+    assert bool(plan.newer) == (read == "template")

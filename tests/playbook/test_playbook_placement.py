@@ -47,7 +47,7 @@ def test_a_placement_is_shown_in_the_compiled_view_and_holds_for_what_undoes_the
     plan = checked(steps(f"placement: {{ required: {{ zone: eu }} }}, {undo}")).require_plan()
     assert compiled_view(plan)["steps"][0]["placement"] == {"required": {"zone": "eu"}}
     assert [step.placement for step in plan.every_step] == [Placement({"zone": "eu"})] * 2
-    assert plan.is_newer, "no server of version 0.3 may meet it"
+    assert plan.newer, "no server of version 0.3 may meet it"
 
 
 REFUSED = [

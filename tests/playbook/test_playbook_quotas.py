@@ -18,7 +18,7 @@ def test_quotas_are_read_and_shown_in_the_compiled_view() -> None:
     plan = checked(playbook("step_runs: 5, task_seconds: 1.5, on_exceeded: suspend")).require_plan()
     assert plan.quotas == Quotas(step_runs=5, task_seconds=1.5, on_exceeded="suspend")
     assert compiled_view(plan)["quotas"] == {"step_runs": 5, "task_seconds": 1.5, "on_exceeded": "suspend"}
-    assert plan.is_newer, "no server of version 0.3 may meet them"
+    assert plan.newer, "no server of version 0.3 may meet them"
 
 
 REFUSED = [

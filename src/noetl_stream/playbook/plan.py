@@ -421,20 +421,6 @@ class Plan(msgspec.Struct, frozen=True):
         return any(step.placement is not None for step in self.every_step)
 
     @property
-    def is_newer(self) -> bool:
-        """Whether it has what servers of version 0.3 do not know."""
-        return (
-            bool(self.newer)
-            or self.has_limits
-            or self.closes
-            or self.quotas is not None
-            or self.has_placement
-            or self.emits
-            or self.traces
-            or self.reads_execution == "template"
-        )
-
-    @property
     def named_schemas(self) -> frozenset[str]:
         """The addresses of the schemas in the catalog that the playbook names."""
         return frozenset(address for step in self.every_step for address in step.schemas)

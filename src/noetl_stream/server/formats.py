@@ -67,20 +67,11 @@ class Formats:
         """Returns ``plan`` with the format that its execution is written in; or why it cannot run while a server lives
         that does not read that format.
         """
-        if isinstance(plan, InvalidPlan) or not plan.is_newer:
+        if isinstance(plan, InvalidPlan) or not plan.newer:
             return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)
         if self.know_aggregates:
             return replace(plan, format=AGGREGATES_FORMAT)
-        what = plan.newer or ("has limits by key" if plan.has_limits else "reads `execution`")
-        newer = {
-            "has compensation or finally": plan.closes,
-            "has quotas": plan.quotas is not None,
-            "has a placement": plan.has_placement,
-            "emits events": plan.emits,
-            "names attributes of spans": plan.traces,
-        }
-        what = next((text for text, has_it in newer.items() if has_it), what)
-        text = f"the playbook {what}, and a server of an older version still runs: stop it, and start again"
+        text = f"the playbook {plan.newer}, and a server of an older version still runs: stop it, and start again"
         return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 
     def is_read_by_another(self, written: int) -> bool:

@@ -120,7 +120,8 @@ class Lowering(msgspec.Struct, frozen=True):
         self.expressions.warn_never_set()
         by_code = any(step.reads.execution for step in plan.every_step)
         read_by: ReadBy = "template" if self.expressions.read_execution else "code" if by_code else ""
-        return replace(plan, reads_execution=read_by, traces=traces, newer=_newer(plan))
+        plan = replace(plan, reads_execution=read_by, traces=traces)
+        return replace(plan, newer=_newer(plan))
 
     def _steps(self, steps: list[StepDraft], compensations: Mapping[str, StepPlan]) -> Steps:
         compiled = {step.name: self._step(step) for step in steps}
@@ -381,13 +382,22 @@ def _arc_spec(spec: ArcSpecDraft, args: Template, compiled: Mapping[int, Templat
 
 
 def _newer(plan: Plan) -> str:
-    """What the steps of a plan have that servers of version 0.3 do not know."""
-    for step in plan.steps.values():
-        if step.admit is not None and (step.admit.sets_token or step.admit.mode == "inclusive"):
-            return "has an admission that is inclusive or adds metadata"
-        if step.has_arc_specs:
-            return "has an arc with `spec`"
-    return ""
+    """What a plan has that servers of version 0.3 do not know; empty if nothing."""
+    admissions = [step.admit for step in plan.steps.values() if step.admit is not None]
+    has = {
+        "has compensation or finally": plan.closes,
+        "has quotas": plan.quotas is not None,
+        "has a placement": plan.has_placement,
+        "emits events": plan.emits,
+        "names attributes of spans": plan.traces,
+        "has an admission that is inclusive or adds metadata": any(
+            admit.sets_token or admit.mode == "inclusive" for admit in admissions
+        ),
+        "has an arc with `spec`": any(step.has_arc_specs for step in plan.steps.values()),
+        "has limits by key": plan.has_limits,
+        "reads `execution`": plan.reads_execution == "template",
+    }
+    return next((what for what, is_there in has.items() if is_there), "")
 
 
 def _namespaces_in_code(step: StepDraft) -> Iterator[str]:
