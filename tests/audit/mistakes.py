@@ -259,6 +259,39 @@ FIRST_DAY: Final = {
     ),
     "the target of an arc": Mistake(arc("{ step: b, ¶to: b }"), ("`to`", "step: <name>")),
     "the condition of an arc": Mistake(arc("{ step: b, ¶condition: x }"), ("`condition`", "when:")),
+    # keys that have their place elsewhere
+    "arcs of a step": Mistake(beside("¶arcs: [ { step: a } ]"), ("belongs under `next`", "write next: { arcs: … }")),
+    "compensation of a step": Mistake(
+        beside("¶compensation: { tool: { kind: noop } }"), ("belongs under `spec.policy`", "spec: { policy: {")
+    ),
+    "finally of a step": Mistake(beside("¶finally: { kind: noop }"), ("`finally` belongs to the executor",)),
+    "finally of the executor": Mistake(root("executor: { spec: { ¶finally: a } }"), ("belongs under `policy`",)),
+    # what would come to nothing
+    "a dollar before braces": Mistake(
+        value("${{ workload.url }}/x").replace("v: '", "v: ¶'"), ("`$` stays",), "warning"
+    ),
+    "a filter of another tool": Mistake(value("{{ execution.started | ¶strftime(0) }}"), ("`| date_format",)),
+    "a unit that is none": Mistake(value('{{ execution.started | ¶date_add(1, "dayz") }}'), ("takes a unit", "day")),
+    "how a result ended": Mistake(
+        steps("""
+            - step: a
+              tool: { kind: http, url: "{{ workload.url }}" }
+              next: { arcs: [ { step: b, when: "{{ ¶a.failed }}" } ] }
+            - { step: b, tool: { kind: noop } }
+        """),
+        ("has no `failed`", "event.name == 'step.failed'"),
+        "warning",
+    ),
+    "the result of a later step": Mistake(
+        steps("""
+            - step: ¶a
+              tool: { kind: noop, args: { n: "{{ b.n }}" } }
+              next: { arcs: [ { step: b } ] }
+            - { step: b, tool: { kind: noop, args: { n: 1 } } }
+        """),
+        ("`b`, which never runs before it", "from `b` to `a`"),
+        "warning",
+    ),
     # the document
     "env of a playbook": Mistake(root("¶env: { A: b }"), ("`env`", "workload", "keychain")),
     "inputs of a playbook": Mistake(root("¶inputs: { a: b }"), ("`inputs`", "under `workload`")),

@@ -48,7 +48,7 @@ def rendered(expression: str) -> object:
         ("'1.1.2026' | date_parse('%Y')", "error: `date_parse`: "),
         ("7 | date_trunc('day')", "error: `date_trunc` takes a time such as"),
         ("'2026-11-05' | date_add(1.5, 'day')", "error: `date_add` takes a whole number"),
-        ("'2026-11-05' | date_add(1, 'fortnight')", "error: `date_add` takes a unit, one of second"),
+        ("'2026-11-05' | date_add(1, 'fort' ~ 'night')", "error: `date_add` takes a unit, one of second"),
         ("'2026-11-05' | date_add(99999999999, 'day')", "error: `date_add`: the result is outside the years"),
         ("'9999-12-31' | date_add(1, 'month')", "error: `date_add`: the result is outside the years"),
         ("'2026-11-05' | date_trunc('day', 'Berlin')", "error: `zone`: there is no time zone 'Berlin'"),

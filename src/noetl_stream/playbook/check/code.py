@@ -11,6 +11,7 @@ from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import CodeCheck
 from noetl_stream.playbook.model.task import TaskDraft
+from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.playbook.yaml.nodes import InText, Mapping, Scalar, holds_template, texts_of
 
 MAX_PARSED_CHARS: Final = 65_536
@@ -40,7 +41,8 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
                 continue
             at = InText(source, text, problem.line, problem.column)
             report = problems.error if problem.severity == "error" else problems.warn
-            report("code_syntax", f"`{name}`: {problem.message}", at, problem.hint)
+            near = did_you_mean(problem.name, bound or ()) if problem.name else None
+            report("code_syntax", f"`{name}`: {problem.message}", at, near or problem.hint)
 
 
 def _names_bound_in(task: TaskDraft) -> set[str] | None:

@@ -65,7 +65,7 @@ def warn_of_compensations(document: ParsedPlaybook, plan: Plan, steps: list[Step
         arcs = arcs_of(steps)
         for other in sorted((plan.steps[compensation_of(step.name)].reads.steps or frozenset()) - {step.name}):
             around = {name: [target for target in targets if target != other] for name, targets in arcs.items()}
-            if entry != other and step.name in reach([entry], around) and not _minds_absence(step.compensation, other):
+            if entry != other and step.name in reach([entry], around) and not minds_absence(step.compensation, other):
                 message = f"the compensation of `{step.name}` reads the result of `{other}`, which may not be there"
                 hint = "a run of the step may end before it: write `default(…)`, or hand the value over in `args`"
                 problems.warn("absent_result", message, step.compensation.at, hint)
@@ -73,11 +73,9 @@ def warn_of_compensations(document: ParsedPlaybook, plan: Plan, steps: list[Step
             _warn_of_repetition(task, problems)
 
 
-def _minds_absence(compensation: StepDraft, other: str) -> bool:
-    """Whether every text that names the step says what holds without its result."""
-    texts = [
-        text for task in compensation.tasks for _, text in texts_of(task.inputs) if re.search(rf"\b{other}\b", text)
-    ]
+def minds_absence(pipeline: StepDraft, other: str) -> bool:
+    """Whether every text that names the other step says what holds without its result."""
+    texts = [text for task in pipeline.tasks for _, text in texts_of(task.inputs) if re.search(rf"\b{other}\b", text)]
     return bool(texts) and all(_MINDS_ABSENCE.search(text) for text in texts)
 
 

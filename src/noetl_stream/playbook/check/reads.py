@@ -33,6 +33,8 @@ from noetl_stream.template.runtime.attribute_access import kind_of
 from noetl_stream.template.runtime.scope import HELPER_FIELDS
 
 _ONE_PATH: Final = re.compile(r"\s*\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\s*\Z")
+_ENDS: Final = frozenset(["failed", "error", "success", "succeeded", "ok", "state", "outcome"])
+"""Keys by which people ask a result how its step has ended."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -310,6 +312,8 @@ class Expressions:
         if foreign is not None and foreign.task.kind is not None:
             kind = foreign.task.kind
             hint = f"it has {list_names(sorted(kind.result_keys))}"
+            if foreign.keys[0] in _ENDS and "event" in visible.namespaces:
+                hint = "how a step has ended, an arc reads: when: \"{{ event.name == 'step.failed' }}\""
             message = f"a result of kind `{kind.kind}` has no `{foreign.keys[0]}`"
             self._problems.warn("unknown_result_key", message, read.location, hint)
             return

@@ -100,6 +100,9 @@ class Templates:
                 at = InText(self._source, scalar, *place_of(text, found.start()))
                 message = f"`{found[0]}` is no template: it stays as written"
                 self._problems.warn("template_not_rendered", message, at, f"write `{{{{ {found[1]} }}}}`")
+            if text.lstrip().startswith("${{"):
+                message = "`${{ }}` is the form of another tool: the `$` stays in the text"
+                self._problems.warn("template_not_rendered", message, scalar, "write {{ }}")
         compiled = partial(compile_template, node.plain(), expressions_only=on_server)
         return self._compile(compiled, node, visible) or EMPTY
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
-from noetl_stream.playbook.check.ending import check_ending
+from noetl_stream.playbook.check.ending import check_ending, minds_absence
 from noetl_stream.playbook.check.step_graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems
@@ -91,6 +91,20 @@ def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) ->
         for arc, compiled in zip(step.arcs[after:], plan.steps[step.name].arcs[after:], strict=True):
             if not compiled.handles_failure:
                 problems.warn("no_effect", message, arc.at, hint)
+
+
+def warn_of_later_results(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
+    """Warns of steps that read the result of one that begins after them and never before."""
+    if problems.has_errors or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps):
+        return
+    arcs = arcs_of(steps)
+    for step in steps:
+        read = (plan.steps[step.name].reads.steps or frozenset()) & arcs.keys() - {step.name}
+        for other in sorted(read & reach(arcs[step.name], arcs) if read else ()):
+            if step.name not in reach(arcs[other], arcs) and not minds_absence(step, other):
+                message = f"`{step.name}` reads the result of `{other}`, which never runs before it"
+                hint = f"let an arc lead from `{other}` to `{step.name}`, or write `default(…)`"
+                problems.warn("absent_result", message, step.at, hint)
 
 
 def _check_entry(document: ParsedPlaybook, names: list[str], problems: Problems) -> None:

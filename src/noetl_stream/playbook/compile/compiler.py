@@ -18,7 +18,7 @@ from noetl_stream.playbook.check.ending import warn_of_compensations
 from noetl_stream.playbook.check.failures import warn_of_failures
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
-from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
+from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs, warn_of_later_results
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
@@ -249,6 +249,7 @@ def _compile(
     lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems, schemas))
     plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
+    warn_of_later_results(plan, steps, problems)
     warn_of_failures(plan, steps, problems)
     warn_of_compensations(document, plan, steps, problems)
     check_unused(workbook, templates, problems)

@@ -6,10 +6,12 @@ problems of a file are reported at once.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from collections.abc import Mapping as MappingOf
-from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, get_args
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec.structs import replace
@@ -76,6 +78,9 @@ def ladder(rule: str, then: Schema) -> Schema:
     only_else = {"properties": {"else": otherwise}, "additionalProperties": False}
     return list_of({"type": "object", "if": {"required": ["else"]}, "then": only_else, "else": rung}, 1)
 
+
+_DEPTH: Final = 4
+"""How deep a section is searched for the place of a key."""
 
 _SHOULD: Final = re.compile(r"^[A-Z]\w+ should")
 _TYPES: Final = {
@@ -218,8 +223,9 @@ def recover_keys(node: N, model: type[Section], problems: Problems, layered: Col
     node = _indent_lost(node, model, {*known, *layered}, problems)
     for name in _unknown_keys(node, known):
         advice = model.rejected.get(name)
-        word = None if advice or name in layered else correct_word(name, known)
-        place = advice.place if advice else (word,) if word else ()
+        deeper = () if advice or name in layered else _deeper(model).get(name, ())
+        word = None if advice or deeper or name in layered else correct_word(name, known)
+        place = advice.place if advice else deeper or ((word,) if word else ())
         if place and (moved := node.move(name, place)):
             refuse_key(node.keys[name], model, problems)
             node = moved
@@ -278,11 +284,43 @@ def keys_of(model: type[Section]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
+@cache
+def _deeper(model: type[Section]) -> MappingOf[str, tuple[str, ...]]:
+    """The places of the keys of the sections inside a section, by key; of equal depth, none."""
+    places: dict[str, tuple[str, ...]] = {}
+    level: list[tuple[tuple[str, ...], type[Section]]] = [((), model)]
+    while level:
+        found: dict[str, list[tuple[str, ...]]] = {}
+        inner: list[tuple[tuple[str, ...], type[Section]]] = []
+        for place, part in level:
+            for name, field in part.model_fields.items():
+                here = (*place, field.alias or name)
+                if not _marker(field, Reserved):
+                    found.setdefault(here[-1], []).append(here)
+                    inner += [(here, section) for section in _sections_of(field) if len(here) < _DEPTH]
+        places = {key: found[key][0] if len(found[key]) == 1 else () for key in found} | places
+        level = inner
+    return {key: place for key, place in places.items() if len(place) > 1}
+
+
+def _sections_of(field: FieldInfo) -> Iterator[type[Section]]:
+    """The sections that may be the value of a key."""
+    schema: Any = field.json_schema_extra or {}
+    refs = [option.get("$ref", "") for option in (schema, *schema.get("anyOf", ()))]
+    known = {one.__name__: one for parent in (Section, Placeholders) for one in parent.__subclasses__()}
+    return (known[name] for ref in refs if (name := ref.rpartition("/")[2]) in known)
+
+
 def refuse_key(key: MappingKey, model: type[Section], problems: Problems) -> None:
     """Reports a key that its mapping does not accept."""
     advice = model.rejected.get(key.name)
     if advice:
         advice.report(key, problems)
+        return
+    if place := _deeper(model).get(key.name):
+        *around, name = place
+        shown = "".join(f"{word}: {{ " for word in around) + f"{name}: …" + " }" * len(around)
+        problems.error("unknown_key", f"`{name}` belongs under `{'.'.join(around)}`", key, f"write {shown}")
         return
     known = keys_of(model)
     hint = did_you_mean(key.name, known) or f"known keys: {list_names(known)}"
@@ -373,6 +411,8 @@ def _value_hint(model: type[Section], name: str, value: object) -> str | None:
             near = "write inclusive, which takes each one whose guard holds"
         return near or f"write {'one of ' if len(choices) > 1 else ''}{list_names(choices)}"
     takes = {field.annotation, *get_args(field.annotation)}
+    if isinstance(value, str) and any(get_origin(one) is list for one in takes):
+        return f"write {name}: [ {json.dumps(value, ensure_ascii=False)} ]"
     if isinstance(value, str) and takes & {int, float, bool}:
         plainly = "write true or false" if bool in takes else "write a number without quotes"
         return "write a constant: templates are not allowed here" if "{{" in value else written_as(value) or plainly

@@ -153,7 +153,7 @@ def _read_inputs(
     for key, value in inputs.values.items():
         # A value rendered into SQL text is not quoted; a parameter is (LANGUAGE §12).
         if key in kind.statements and holds_template(value):
-            hint = "write `$name` instead and pass the value in `params`"
+            hint = "write `$name` instead, without quotes, and pass the value in `params`"
             problems.warn("template_in_sql", f"`{key}` has a template in its SQL", value, hint)
         if key in verbatim and isinstance(value.plain(), str) and (found := _SCOPE_IN_CODE.search(value.plain())):
             message = f"`{key}` is not rendered: `{found.group()}` stays as written"

@@ -65,6 +65,7 @@ from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.trigger.matching import visible_in
 from noetl_stream.playbook.trigger.notification import Notification, NotifySection, notify_path, read_notification
 from noetl_stream.playbook.trigger.samples import EventSamples
+from noetl_stream.playbook.vocabulary.advice import RejectedKey
 from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
@@ -205,6 +206,13 @@ class EventSourceSection(Section):
 class TriggerSources(Section):
     title = "`on`"
     example = _SOURCE_HINT
+    rejected: ClassVar = {
+        "schedule": RejectedKey(
+            "a time is no event of a trigger",
+            'write a document of kind: Schedule, with spec: { playbook: …, cron: [ "0 2 * * *" ] }',
+            "unknown_key",
+        )
+    }
     schema_rules: ClassVar[Schema] = {"oneOf": [{"required": [name]} for name in get_args(EventSource)]}
 
     webhook: Annotated[Part, Shaped(lambda: schema_of(WebhookSource))] = described(

@@ -205,6 +205,11 @@ STEP: Final = {
     "pool": _belongs("pool", "under `spec`", "spec: { pool: <pool> }", "spec"),
     "timeout": _belongs("timeout", "under `spec`", "spec: { timeout: 30 }", "spec"),
     "join": _JOIN,
+    "finally": RejectedKey(
+        "`finally` belongs to the executor",
+        "write a step for it, and name that: executor: { spec: { policy: { finally: <step> } } }",
+        "unknown_key",
+    ),
     **_policies("spec", "policy"),
 }
 
@@ -366,7 +371,8 @@ BARE_NAMES: Final = {
     **dict.fromkeys(("needs", "tasks", "task", "ti", "nodes"), "write `steps.<name>` for the result of a step"),
     **dict.fromkeys(
         ("ds", "ts", "execution_date", "logical_date", "schedule", "due"),
-        "write `execution.due`, the time that its schedule names; the workload of a schedule can read `schedule`",
+        "write `execution.due | date_format('%Y-%m-%d')`, the day that its schedule names; "
+        "the workload of a schedule can read `schedule`",
     ),
     "matrix": "write `iter.<iterator>`, with the loop's iterator name",
     "self": "write `_task`, or the name of the task",
@@ -384,7 +390,9 @@ _OTHER_LOOPS: Final = {
         *("parallel", "concurrency", "concurrent", "max_parallel", "max_concurrency", "workers", "batch_size", "async"),
     ),
     "write iterator: <name>": ("as", "var", "variable", "item", "index_var"),
-    'write in: "{{ workload.items }}"': ("items", "list", "over", "each", "range", "foreach", "values"),
+    'write in: "{{ workload.items }}"': (
+        *("items", "list", "over", "each", "range", "foreach", "for_each", "forEach", "values"),
+    ),
     "pages go by a rule of the task: then: { do: jump, to: <task> }": ("pagination", "paginate", "pages"),
     "a loop ends with its list; what goes on until a condition holds is `until` in the pipeline": ("while", "until"),
 }

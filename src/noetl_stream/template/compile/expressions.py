@@ -15,8 +15,9 @@ from typing import Any, Final
 from jinja2 import nodes
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.template.compile.parsing import OTHER_METHODS, Findings, Names
+from noetl_stream.template.compile.parsing import OTHER_FILTERS, OTHER_METHODS, Findings, Names
 from noetl_stream.template.failures import FindingCode, closest, shorten
+from noetl_stream.template.filters.times import unit_error
 from noetl_stream.template.filters.values import (
     FILTERS,
     MAYBE_UNDEFINED_FILTERS,
@@ -32,6 +33,8 @@ from noetl_stream.template.runtime.operators import METHODS
 LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SURROGATE_MESSAGE: Final = "the text contains a lone surrogate, which JSON cannot hold"
 _LOOKED_THROUGH: Final = ("default", "d", environment.REQUIRE)
+_UNIT_AT: Final = {"date_add": 1, "date_trunc": 0}
+"""The argument of a filter that is a unit of time."""
 _NAMES_A_TEST: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
 
 
@@ -250,6 +253,11 @@ class ExpressionBinder:
         first = node.args[0] if node.args else None
         if node.name == "map" and isinstance(first, nodes.Const) and first.value not in FILTERS:
             self._unknown("unknown_filter", first.value, FILTERS, first)
+        at = _UNIT_AT.get(node.name)
+        if at is not None and len(node.args) > at:
+            unit = node.args[at]
+            if isinstance(unit, nodes.Const) and (error := unit_error(node.name, unit.value)):
+                self._findings.add("template_syntax", error, node.lineno)
         place = _NAMES_A_TEST.get(node.name)
         if place is not None and len(node.args) > place:
             named = node.args[place]
@@ -267,7 +275,7 @@ class ExpressionBinder:
 
     def _unknown(self, code: FindingCode, name: Any, known: Mapping[str, Any], node: nodes.Node) -> None:
         close = None if self._findings.full else closest(str(name), known)
-        hint = f"did you mean `{close}`?" if close else None
+        hint = OTHER_FILTERS.get(str(name)) or (f"did you mean `{close}`?" if close else None)
         self._findings.add(code, f"{code.replace('_', ' ')} `{shorten(str(name))}`", node.lineno, hint)
 
     def _conditional(self, node: nodes.CondExpr, tolerant: bool) -> nodes.Expr:

@@ -231,6 +231,23 @@ _OTHER_FUNCTIONS: Final = {
     "print": "a value is written by its name alone",
 }
 """What to write for functions of other languages."""
+OTHER_FILTERS: Final = {
+    **dict.fromkeys(
+        ("strftime", "date", "dateformat", "format_date", "datetimeformat"), "write `| date_format('%Y-%m-%d')`"
+    ),
+    **dict.fromkeys(("strptime", "to_datetime", "parse_date", "as_datetime"), "write `| date_parse`"),
+    **dict.fromkeys(("to_json", "json", "dump", "json_encode"), "write `| tojson`"),
+    **dict.fromkeys(
+        ("from_json", "fromjson", "parse_json", "from_yaml"),
+        "a body of JSON is read as a value already; parse text in a python task",
+    ),
+    **dict.fromkeys(("to_int", "number"), "write `| int`, or `| float`"),
+    "split": "write `text.split(',')`",
+    "url_encode": "write `| urlencode`",
+    "size": "write `| length`",
+}
+"""Filters of other tools, and what to write instead."""
+
 OTHER_METHODS: Final = {
     "json": "the body of a response is parsed already: read `.data`",
     **dict.fromkeys(("append", "push", "extend"), "a list is not changed: write `x + [y]`"),

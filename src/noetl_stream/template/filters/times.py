@@ -145,11 +145,16 @@ def _pattern(name: str, pattern: Any) -> str:
     return text.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S")
 
 
+def unit_error(name: str, unit: Any) -> str:
+    """Why a filter of dates does not take a unit; empty if it does."""
+    known = isinstance(unit, str) and unit.removesuffix("s") in _UNITS
+    return "" if known else f"`{name}` takes a unit, one of {', '.join(_UNITS)}, not {unit!r:.40}"
+
+
 def _unit(name: str, unit: Any) -> str:
-    found = unit.removesuffix("s") if isinstance(unit, str) else ""
-    if found not in _UNITS:
-        raise EvaluationFailure(f"`{name}` takes a unit, one of {', '.join(_UNITS)}, not {unit!r:.40}")
-    return found
+    if error := unit_error(name, unit):
+        raise EvaluationFailure(error)
+    return str(unit).removesuffix("s")
 
 
 def _zone(name: str, zone: Any) -> tzinfo:
