@@ -42,6 +42,7 @@ _EVENT_STATUS: Final = re.compile(r"(event\.status\s*(?:==|!=)\s*)(['\"])(ok|don
 _IS_THERE: Final = re.compile(
     r"(?<![\w.])(response|error)\s*(?:is\s+(not\s+)?(?:defined|none|None)\b|(==|!=)\s*(?:None|none|null)\b)"
 )
+_OF_ERROR: Final = re.compile(r"\bevent\.status\s*==\s*['\"]error['\"]")
 _EVENT_NAMES: Final = ("step.done", "loop.done", "step.exit", "call.done", "step.failed", "call.error", "step.error")
 _FAILED: Final = ("step.failed", "call.error", "step.error")
 _OLDER: Final = frozenset(["response", "error", "result"])
@@ -183,7 +184,9 @@ def _event_names(text: str, end: str) -> str:
     if "event.name" not in text:
         return text
     for old in _EVENT_NAMES:
-        new = "step.failed" if old in _FAILED else end
+        # An exit was either end; the guard says which.
+        failed = old in _FAILED or (old == "step.exit" and _OF_ERROR.search(text) is not None)
+        new = "step.failed" if failed else end
         text = text.replace(f"'{old}'", f"'{new}'").replace(f'"{old}"', f'"{new}"')
     return text
 
