@@ -286,7 +286,9 @@ def keys_of(model: type[Section]) -> list[str]:
 
 @cache
 def _deeper(model: type[Section]) -> MappingOf[str, tuple[str, ...]]:
-    """The places of the keys of the sections inside a section, by key; of equal depth, none."""
+    """The places of the keys of the sections inside a section, by key; none of a key that is reserved there, or has two
+    places of one depth.
+    """
     places: dict[str, tuple[str, ...]] = {}
     level: list[tuple[tuple[str, ...], type[Section]]] = [((), model)]
     while level:
@@ -295,9 +297,8 @@ def _deeper(model: type[Section]) -> MappingOf[str, tuple[str, ...]]:
         for place, part in level:
             for name, field in part.model_fields.items():
                 here = (*place, field.alias or name)
-                if not _marker(field, Reserved):
-                    found.setdefault(here[-1], []).append(here)
-                    inner += [(here, section) for section in _sections_of(field) if len(here) < _DEPTH]
+                found.setdefault(here[-1], []).append(() if _marker(field, Reserved) else here)
+                inner += [(here, section) for section in _sections_of(field) if len(here) < _DEPTH]
         places = {key: found[key][0] if len(found[key]) == 1 else () for key in found} | places
         level = inner
     return {key: place for key, place in places.items() if len(place) > 1}
