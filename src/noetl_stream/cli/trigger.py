@@ -114,9 +114,9 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
             f"an end with status `{event['status']}` has {has}", hint="write error: { kind: …, message: … }"
         )
     if terms.event is not None and not concerns(terms.event, event["path"], event["labels"], event["name"]):
-        return TestedEvent(starts=False, reason="name, path or labels are others than those of `on.event`")
+        return TestedEvent(starts=False, reason="its name, path or labels do not match `on.event`")
     if wanted is not None and not concerns(wanted, event["path"], event["labels"], event["status"]):
-        return TestedEvent(starts=False, reason="path, labels or status are others than those of `on.execution`")
+        return TestedEvent(starts=False, reason="its path, labels or status do not match `on.execution`")
     if terms.nats is not None and not subject_matches(terms.nats.subject, event["subject"]):
         return TestedEvent(starts=False, reason="the subject is another than that of `on.nats`")
     found = match(Rules.from_terms(terms), event)

@@ -169,7 +169,7 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
 
 
 def _undoing_over(state: Execution) -> Sequence[Fact]:
-    """Stops what undoes, since the time for that is over."""
+    """Stops the compensations, whose time has run out."""
     facts: list[Fact] = [  # what undoes takes no other cancel
         events.ChildOrdered(child_id, "cancel", TOOK_TOO_LONG, now=True) for child_id in state.children
     ]

@@ -160,7 +160,7 @@ def _read_on(node: Node | None, problems: Problems) -> frozenset[Boundary]:
         else:
             hint = did_you_mean(word, BOUNDARIES) if isinstance(word, str) else None
             known = f"moments: {list_names(BOUNDARIES)}"
-            problems.error("invalid_value", f"`on` has `{word}`, which is no such moment", item, hint or known)
+            problems.error("invalid_value", f"`{word}` is not a moment of a step run", item, hint or known)
     if not items and not problems.has_errors:
         problems.error("invalid_value", "`on` is empty", node, "write on: [completed]")
     return frozenset(found)
