@@ -15,7 +15,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import ExecutionRequested, StepEmitted
 from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import ask_aggregate
-from noetl_stream.server.ticks.watching import READ_EVERY_S, WatchingTriggers
+from noetl_stream.server.ticks.watching import MAX_TOLD_BYTES, READ_EVERY_S, WatchingTriggers
 
 SHIPPING = """
 apiVersion: noetl.io/v2
@@ -143,3 +143,21 @@ async def test_half_of_what_is_left_to_an_execution_is_split_among_those_that_wa
     told = [one.message.fact for one in triggers.event_messages(after, TellOfEvent(fact, 9), {}, after.at_ms)]
     shares = [(one.share, one.depth, one.emitted.id) for one in told if isinstance(one, EventEmitted)]
     assert shares == [(250, 1, f"{running}.9")] * 2
+
+
+async def test_an_event_that_very_many_triggers_wait_for_is_told_without_large_data(stage: Stage) -> None:
+    await stage.server()
+    stage.start_worker()
+    for number in range(100):
+        await waits_for(stage, "order_shipped", trigger=f"ops/shipped{number}")
+    running = await stage.submit(SHIPPING)
+    await stage.ended(running)
+    after = await stage.state(running)
+    assert after is not None
+    triggers = WatchingTriggers(stage.store)
+    await triggers.refresh(0)
+    fact = StepEmitted("run", "ship", "order_shipped", "completed", {"text": "x" * 200_000})
+    told = list(triggers.event_messages(after, TellOfEvent(fact, 9), {}, after.at_ms))
+    events = [one.message.fact.emitted for one in told if isinstance(one.message.fact, EventEmitted)]
+    assert [(event.data, event.omitted) for event in events] == [({}, ["data"])] * 100
+    assert sum(one.size for one in told) < MAX_TOLD_BYTES

@@ -5,7 +5,7 @@ emit. Triggers on streams are loaded with them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -39,10 +39,16 @@ MOST: Final = 1_000
 
 
 MAX_EVENT_BYTES: Final = 256 * 1024
-"""The most bytes of JSON that an event of an end has. What does not fit is left out, and named."""
+"""The most bytes of JSON that an event has. What does not fit is left out, and named."""
 
-_OMITTED: Final[Mapping[str, Any]] = {"result": None, "ctx": {}, "workload": {}}
+MAX_TOLD_BYTES: Final = 16 * 1024 * 1024
+"""About the most bytes of JSON that the triggers on one event get together: beyond 64 of them, each gets a smaller event."""
+
+_OMITTED: Final[Mapping[str, Any]] = {"result": None, "ctx": {}, "workload": {}, "data": {}}
 """What an event may be without, the largest first, and what it has in its place."""
+
+
+_Event = TypeVar("_Event", EndedExecution, EmittedEvent)
 
 
 class ToTrigger(NamedTuple):
@@ -129,7 +135,8 @@ class WatchingTriggers:
             if again_since_ms is None or one.created_ms <= max(at_ms, again_since_ms):
                 keys = tuple(one.wanted.ctx)
                 if keys not in events:
-                    events[keys] = _ended_execution(after, labels, (started_ms, at_ms), keys, self._page_of(after))
+                    whole = _ended_execution(after, labels, (started_ms, at_ms), keys, self._page_of(after))
+                    events[keys] = _fit(whole, len(concerned))
                 ended, size = events[keys]
                 fact = ExecutionEnded(ended, _depth_after(after), at_ms, root, share)
                 yield ToTrigger(AggregateMessage(one.aggregate_id, fact, AGGREGATES_FORMAT), size)
@@ -151,7 +158,7 @@ class WatchingTriggers:
         concerned = list(self._concerned(EmittedEvents, after, labels, fact.event))
         if not concerned:
             return
-        emitted = EmittedEvent(
+        whole = EmittedEvent(
             id=f"{after.execution_id}.{told.position}",
             name=fact.event,
             execution_id=after.execution_id,
@@ -165,7 +172,7 @@ class WatchingTriggers:
             due=after.due or None,
             time=iso(at_ms),
         )
-        size, shares = len(codec.encode(emitted)), shares_of(left_to(after) // 2, len(concerned))
+        (emitted, size), shares = _fit(whole, len(concerned)), shares_of(left_to(after) // 2, len(concerned))
         for one, share in zip(concerned, shares, strict=True):
             if again_since_ms is None or one.created_ms <= max(at_ms, again_since_ms):
                 happened = EventEmitted(emitted, _depth_after(after), at_ms, _root_of(after), share)
@@ -214,12 +221,11 @@ def _root_of(after: Execution) -> str:
 
 def _ended_execution(
     after: Execution, labels: Mapping[str, Any], ran: tuple[int, int], keys: Collection[str], url: str | None
-) -> tuple[EndedExecution, int]:
-    """The event, and its bytes."""
+) -> EndedExecution:
     outcome = after.outcome or Outcome("ok")
     result, error = outcome.result, outcome.error
     omitted = ["result"] if result.reference is not None or len(result.value) > MAX_EVENT_BYTES else []
-    ended = EndedExecution(
+    return EndedExecution(
         execution_id=after.execution_id,
         path=after.path,
         status=next(one for one in ENDED if one == after.status),
@@ -237,10 +243,17 @@ def _ended_execution(
         started=iso(ran[0]),
         finished=iso(ran[1]),
     )
-    size = len(codec.encode(ended))
-    while size > MAX_EVENT_BYTES and len(ended.omitted) < len(_OMITTED):
-        name = max(_OMITTED.keys() - ended.omitted, key=lambda one: (len(codec.encode(getattr(ended, one))), one))
+
+
+def _fit(event: _Event, count: int) -> tuple[_Event, int]:
+    """The event without what is too large for ``count`` triggers, and its bytes."""
+    most = min(MAX_EVENT_BYTES, MAX_TOLD_BYTES // count)
+    size = len(codec.encode(event))
+    left = [name for name in _OMITTED if hasattr(event, name) and name not in event.omitted]
+    while size > most and left:
+        name = max(left, key=lambda one: (len(codec.encode(getattr(event, one))), one))
+        left.remove(name)
         empty: Any = _OMITTED[name]
-        ended = replace(ended, omitted=sorted({*ended.omitted, name}), **{name: empty})
-        size = len(codec.encode(ended))
-    return ended, size
+        event = replace(event, omitted=sorted([*event.omitted, name]), **{name: empty})
+        size = len(codec.encode(event))
+    return event, size
