@@ -20,6 +20,16 @@ async def delivered(connection: NatsConnection) -> int:
     return int(answer["delivered"]["stream_seq"])
 
 
+async def lose_the_end(own_nats: NatsServer, connection: NatsConnection, stream: Path) -> None:
+    """Takes the power while NATS has synced nothing of COMMANDS but what its consumer knows."""
+    own_nats.stop()
+    for block in (stream / "msgs").iterdir():
+        block.unlink()
+    (stream / "meta.sum").write_bytes(b"")  # NATS syncs neither it nor the state of a consumer
+    own_nats.start()
+    await ensure_streams(connection)
+
+
 async def test_commands_are_delivered_although_a_consumer_is_ahead_of_its_stream(
     own_nats: NatsServer, own_connection: NatsConnection, tmp_path: Path
 ) -> None:
@@ -30,18 +40,38 @@ async def test_commands_are_delivered_although_a_consumer_is_ahead_of_its_stream
     for one in await take(source, 5):
         one.ack()
     await expect_present(queue, set())
-    own_nats.stop()
-    for block in (stream / "msgs").iterdir():
-        block.unlink()
-    (stream / "meta.sum").write_bytes(b"")  # NATS syncs neither it nor the state of a consumer
-    own_nats.start()
-    await ensure_streams(own_connection)
+    await lose_the_end(own_nats, own_connection, stream)
     await queue.add_pool("default")
     assert await delivered(own_connection) == 5
 
     await issue(queue, command("later"))
+    await queue.mend()
     await expect_present(queue, set())  # it is purged, which servers see as a loss
     await issue(queue, command("again"))
     (found,) = await take(source, 1)
     assert found.subject.endswith(".again")
+    await source.close()
+
+
+async def test_commands_are_issued_again_that_a_consumer_has_passed_over_before_a_server_looked(
+    own_nats: NatsServer, own_connection: NatsConnection, tmp_path: Path
+) -> None:
+    stream = tmp_path / "nats-data" / "jetstream" / "$G" / "streams" / COMMANDS
+    queue = await NatsCommandQueue.open(own_connection)
+    source = await source_of(queue, "default")
+    await issue(queue, *(command(f"c{number}") for number in range(5)))
+    for one in await take(source, 5):
+        one.ack()
+    await expect_present(queue, set())
+    await lose_the_end(own_nats, own_connection, stream)
+    await queue.add_pool("default")
+
+    await issue(queue, *(command(f"d{number}") for number in range(7)))
+    found = await take(source, 2)
+    assert sorted(one.subject[-2:] for one in found) == ["d5", "d6"]
+    await queue.mend()
+    await expect_present(queue, {"d5", "d6"})  # the others are purged, which servers see as a loss
+    for one in found:
+        one.ack()
+    await expect_present(queue, set())
     await source.close()

@@ -119,6 +119,7 @@ class StreamMessage(msgspec.Struct):
 
     seq: int
     time: str
+    subject: str = ""
     data: bytes = b""
 
 

@@ -146,6 +146,11 @@ class CommandQueue(Protocol):
         execution's.
         """
 
+    async def mend(self) -> None:
+        """Removes commands that no worker would get any more, since the queue has lost its end, so that they are issued
+        again. A server may do this.
+        """
+
     async def pools(self) -> list[QueuedPool]:
         """All pools that have had a worker or have a command, by name."""
 

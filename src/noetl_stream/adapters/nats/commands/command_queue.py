@@ -51,6 +51,8 @@ from noetl_stream.retries import pauses
 log = logging.getLogger(__name__)
 
 PURGES_AT_ONCE = 64
+PASSED_OVER_AT_ONCE = 1_000
+"""How many commands that consumers have passed over are issued again at once."""
 LOOKUP_AGAIN_AFTER_S = 0.5
 
 _ALREADY_THERE = "maximum messages per subject exceeded"
@@ -161,7 +163,6 @@ class NatsCommandQueue(OutboxPort):
         """Lists the commands in the queue. Above 100,000 NATS answers in pages, between which the queue may change. A
         command missed that way is reissued, and its claim drops it.
         """
-        await self._mend_consumers()
         found: dict[str, str] = {}
         places: set[tuple[str, int]] = set()
         async for subject in self._subjects():
@@ -177,10 +178,15 @@ class NatsCommandQueue(OutboxPort):
                     log.warning("pool %s may have no queue for priority %d: %s", pool, priority, error)
         return found
 
-    async def _mend_consumers(self) -> None:
-        """Purges the stream up to what a consumer has delivered, if that is beyond its end: NATS has lost that end, and
-        gives its sequences again, which the consumer would pass over.
+    async def mend(self) -> None:
+        """Purges what consumers would pass over, or have passed over: after a loss of its newest messages, NATS gives
+        their sequences a second time.
         """
+        await self._purge_to_consumers()
+        await self._purge_passed_over()
+
+    async def _purge_to_consumers(self) -> None:
+        """Purges the stream up to what a consumer has delivered, if that is beyond its end."""
         delivered = max([one.delivered.stream_seq async for *_, one in self._consumers()], default=0)
         if delivered <= await self._last_sequence():
             return
@@ -193,6 +199,32 @@ class NatsCommandQueue(OutboxPort):
                 delivered,
             )
             await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"seq": delivered + 1})
+
+    async def _purge_passed_over(self) -> None:
+        """Purges the commands that their consumer has passed over."""
+        passed = await self._passed_over()
+        if not passed:
+            return
+        await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)  # one that was just acknowledged is still there for a moment
+        for subject in passed & await self._passed_over():
+            log.error("%s was passed over by its consumer: NATS had lost its place. It is issued again", subject)
+            await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"filter": subject})
+
+    async def _passed_over(self) -> set[str]:
+        """Returns commands, by subject, that are stored before the end of what their consumer has done with."""
+        found: set[str] = set()
+        async for _, _, one in self._consumers():
+            done = one.ack_floor.stream_seq if one.num_ack_pending else one.delivered.stream_seq
+            for pattern in one.subjects:
+                following = 1
+                while len(found) < PASSED_OVER_AT_ONCE:
+                    wanted = {"seq": following, "next_by_subj": pattern}
+                    stored = await stored_message(self._connection, COMMANDS, wanted)
+                    if stored is None or stored.seq > done:
+                        break
+                    found.add(stored.subject)
+                    following = stored.seq + 1
+        return found
 
     async def _last_sequence(self) -> int:
         return (await stream_info(self._connection, COMMANDS)).state.last_seq
