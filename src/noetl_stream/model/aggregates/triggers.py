@@ -192,7 +192,7 @@ class EmittedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         version: Null if the playbook has none.
         url: The address of the execution's page; null if nobody has said where the page is.
         due: The time of the occurrence that the execution is for; null if no schedule led to it.
-        omitted: ``data`` if that is empty here, since so many triggers wait for the event that it is too large for each.
+        omitted: ``data`` if that is empty here, since it is too large for the many triggers that wait for the event.
     """
 
     id: str

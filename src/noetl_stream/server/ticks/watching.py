@@ -42,7 +42,7 @@ MAX_EVENT_BYTES: Final = 256 * 1024
 """The most bytes of JSON that an event has. What does not fit is left out, and named."""
 
 MAX_TOLD_BYTES: Final = 16 * 1024 * 1024
-"""About the most bytes of JSON that the triggers on one event get together: beyond 64 of them, each gets a smaller event."""
+"""About the most bytes of JSON that all triggers on one event get: of more than 64, each gets a smaller event."""
 
 _OMITTED: Final[Mapping[str, Any]] = {"result": None, "ctx": {}, "workload": {}, "data": {}}
 """What an event may be without, the largest first, and what it has in its place."""
