@@ -442,3 +442,10 @@ def test_every_pipeline_ends_within_the_limit_of_task_runs(
         if fact.to is None:
             return
     raise AssertionError("the pipeline ran more tasks than it may")
+
+
+@pytest.mark.parametrize(("do", "kept"), [("retry", {"row": 3}), ("continue", None)])
+def test_details_of_a_heartbeat_stay_for_the_next_attempt_alone(do: Any, kept: Any) -> None:
+    before = Progress(details={"row": 3})
+    after = advance_progress(before, TaskProcessed("one", 1, FAILED, do, to="one" if do == "retry" else "two"))
+    assert after.details == kept

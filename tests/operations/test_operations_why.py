@@ -19,6 +19,7 @@ from noetl_stream.model.events import (
     CancelRequested,
     ExecutionQuarantined,
     PauseRequested,
+    TaskHeartbeat,
     TaskProcessed,
     TaskStarted,
     ToleratedFailures,
@@ -178,6 +179,21 @@ def test_a_running_task_names_its_worker_and_attempt() -> None:
     run.report(TaskStarted("act"))
     found = reasons(scenario)["running"]
     assert "task `act`, attempt 1" in found.sentence and found.task == "act"
+
+
+def test_a_running_task_shows_its_last_heartbeat() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    run = scenario.take("work")
+    run.begin()
+    for fact in (TaskStarted("act"), TaskHeartbeat("act", 1, {"row": 3}), TaskHeartbeat("act", 1, {"row": 70})):
+        run.report(fact)
+    scenario.wait(5)
+    found = reasons(scenario)["running"]
+    assert found.sentence.endswith(' Its last heartbeat came 5.0 s ago: {"row": 70}.')
+    assert found.details["heartbeat"] == {"row": 70}
+    run.report(TaskStarted("act", 2))
+    assert "heartbeat" not in reasons(scenario)["running"].sentence
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -47,6 +48,20 @@ def refuse(n: int) -> None:
 def place(n: int, context: Context) -> list[Any]:
     context.log.info("at attempt %d", context.attempt)
     return [n, context.execution_id, context.step, context.task, context.idempotency_key, context.deadline is None]
+
+
+def long(details: list[Any], context: Context) -> list[Any]:
+    for one in details:
+        context.heartbeat(one)
+    return [context.previous_details, context.secrets]
+
+
+async def asks(context: Context) -> None:
+    assert not context.is_cancelled
+    context.heartbeat("asked")
+    while not context.is_cancelled:  # noqa: ASYNC110  the worker says it
+        await asyncio.sleep(0.01)
+    print("ends", flush=True)
 
 
 class Reports:

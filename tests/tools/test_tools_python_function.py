@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.python.job import JobFailed, run_job
 from noetl_stream.tools.python.signatures import args_warning
 from noetl_stream.tools.python.tool import PythonTool
-from noetl_testkit.waiting import TIMEOUT_S
+from noetl_testkit.waiting import TIMEOUT_S, until
 
 in_child = pytest.mark.asyncio(loop_scope="module")
 
@@ -162,6 +164,80 @@ async def test_a_model_of_msgspec_is_one_although_something_loads_pydantic(tool:
     assert ran.result == 8
 
 
+# --- heartbeats and cancellation --------------------------------------------------------------------------------------
+
+
+def told(make_call: Any, *, is_shared: bool = False, **inputs: Any) -> tuple[Any, list[Any], list[bytes]]:
+    """A call, the details of its heartbeats, and its output."""
+    details: list[Any] = []
+    written: list[bytes] = []
+    call = make_call(inputs, knobs={"python_shared": True} if is_shared else None)
+    call = replace(call, beat=details.append, write=lambda _, data: written.append(data), previous_details={"row": 9})
+    return call, details, written
+
+
+@in_child
+async def test_a_function_sends_heartbeats_and_gets_the_details_of_the_attempt_before(
+    tool: PythonTool, make_call: Any
+) -> None:
+    call, details, _ = told(
+        make_call, function="function_samples:long", args={"details": [1, {"row": 2}]}, auth=["warehouse"]
+    )
+
+    async def credential(name: str) -> str:
+        return f"the secret of {name}"
+
+    ran = await tool.run(replace(call, credential=credential))
+    assert details == [1, {"row": 2}]
+    assert ran.result == [{"row": 9}, {"warehouse": "the secret of warehouse"}]
+
+
+@pytest.mark.parametrize(
+    ("details", "message"),
+    [("x" * 20_000, "a heartbeat has 20,016 bytes"), ("a\0b", "must not contain a NUL character")],
+)
+@in_child
+async def test_details_that_are_too_much_raise_in_the_function(
+    tool: PythonTool, make_call: Any, details: str, message: str
+) -> None:
+    with pytest.raises(ToolFailure, match=message):
+        await run(tool, make_call, function="function_samples:long", args={"details": [details]})
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@in_child
+async def test_a_function_that_asks_whether_it_is_cancelled_may_end_by_itself(
+    tool: PythonTool, make_call: Any, is_shared: bool
+) -> None:
+    call, details, written = told(make_call, function="function_samples:asks", args={}, is_shared=is_shared)
+    running = asyncio.create_task(tool.run(call))
+    await until(lambda: details == ["asked"])
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    if not is_shared:  # there asyncio cancels it
+        await until(lambda: b"".join(written) == b"ends\n")
+
+
+@in_child
+async def test_code_that_sends_what_is_no_heartbeat_is_killed(tool: PythonTool, make_call: Any) -> None:
+    code = """
+        import os, socket, stat
+        for number in range(3, 64):
+            try:
+                if stat.S_ISSOCK(os.fstat(number).st_mode):
+                    note = b'{"heartbeat":"a\\\\u0000"}'
+                    socket.socket(fileno=number).sendall(len(note).to_bytes(4, "big") + note)
+            except OSError:
+                pass
+        import time
+        time.sleep(600)
+    """
+    with pytest.raises(ToolFailure) as failed:
+        await run(tool, make_call, code=textwrap.dedent(code))
+    assert failed.value.error.kind == "crashed"
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -216,6 +292,7 @@ async def test_an_exception_says_whether_to_try_again_and_where_it_was_raised(to
         ({"code": "return 1", "function": "a:b"}, "exactly one of `code` and `function`"),
         ({"function": "a.b"}, "should match pattern"),
         ({"function": "a:b", "libs": {"np": "numpy"}}, "`libs` goes with `code`"),
+        ({"code": "return 1", "auth": "shop"}, "`auth` goes with `function`"),
         ({"function": "function_samples:count", "args": {"rows": []}, "shared": True}, "must be `async def`"),
     ],
 )

@@ -264,6 +264,7 @@ def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
         ctx={**progress.ctx, **fact.set_ctx} if fact.set_ctx else progress.ctx,
         results=results_after(progress, fact.task, fact.outcome),
         before=outcome_before(progress) if fact.do == "retry" else None,
+        details=progress.details if fact.do == "retry" else None,
     )
 
 

@@ -161,7 +161,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``task`` is the next task to run (``None``: the first); ``runs`` counts task runs so far (``max_task_runs``).
     ``delay_s`` is the delay before that task, owed when it was recorded. ``before`` is the outcome of the task that ran
-    before a task that is retried, ``None`` if none did; of a first attempt it is that of ``previous``.
+    before a task that is retried, ``None`` if none did; of a first attempt it is that of ``previous``. ``details`` are
+    those of the task's last heartbeat.
     """
 
     task: str | None = None
@@ -174,6 +175,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     ctx: dict[str, Any] = {}
     results: dict[str, Outcome] = {}
     before: Outcome | None = None
+    details: Any = None
 
 
 class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):

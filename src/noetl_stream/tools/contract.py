@@ -106,6 +106,10 @@ def ignore_output(stream: LogStream, data: bytes) -> None:
     """Ignores a task's output, for :attr:`ToolCall.write` without a log."""
 
 
+def ignore_heartbeat(details: Any) -> None:
+    """Ignores a heartbeat, for :attr:`ToolCall.beat` without a server."""
+
+
 async def no_operator_credential(name: str) -> bool:
     """Returns ``False``, for :attr:`ToolCall.is_operators` where the operator has no credentials."""
     return False
@@ -137,6 +141,9 @@ class ToolCall(msgspec.Struct, frozen=True):
             OpenTelemetry, and nothing that may be secret, such as the path or query of a URL.
         queued: A context that tells what the task waits for at its worker before it begins.
         write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
+        beat: Reports how far the attempt is, as JSON, from the event loop alone. Secrets are removed.
+        previous_details: What the last attempt of the task reported so, or this one before its command was delivered
+            again; ``None`` if nothing.
     """
 
     inputs: Mapping[str, Any]
@@ -153,6 +160,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = describe_name_only
     is_operators: Callable[[str], Awaitable[bool]] = no_operator_credential
     write: Write = ignore_output
+    beat: Callable[[Any], None] = ignore_heartbeat
+    previous_details: Any = None
     queued: Callable[[str], AbstractContextManager[None]] = no_waiting_notice
     traceparent: str = ""
     attributes: dict[str, str | int] = {}

@@ -210,6 +210,22 @@ def _on_paged_out(state: Execution, assignment: Assignment, fact: events.LoopPag
     return replace(with_run(state, run), assignments=without(state.assignments, assignment.command_id))
 
 
+MAX_DETAILS_BYTES: Final = 64 * 1024
+"""The most bytes of JSON that a state keeps of a heartbeat. Where a secret is hidden, details may get longer."""
+
+
+def _heartbeat_form(fact: events.TaskHeartbeat) -> str:
+    return _path_form(fact) or ("has too large details" if len(codec.encode(fact.details)) > MAX_DETAILS_BYTES else "")
+
+
+def _on_heartbeat(state: Execution, assignment: Assignment, fact: events.TaskHeartbeat) -> Execution:
+    """Keeps the details for the next attempt, also if another worker makes it."""
+    key = path_key(fact.path)
+    before = assignment.progress.get(key) or Progress(vars=state.runs[assignment.step_run_id].vars)
+    progress = replace(before, details=fact.details)
+    return with_assignment(state, replace(assignment, progress={**assignment.progress, key: progress}))
+
+
 def _on_task_processed(state: Execution, assignment: Assignment, fact: events.TaskProcessed) -> Execution:
     key = path_key(fact.path)
     if state.slots:
@@ -482,6 +498,7 @@ RULES: Final[dict[type[events.Fact], WorkerRule]] = {
     events.StepClaimed: WorkerRule(_on_claimed, _any_form, _fits_anywhere),
     events.StepStarted: WorkerRule(_on_worker_began, _any_form, _fits_anywhere),
     events.TaskStarted: WorkerRule(_on_progress, _path_form, _fits_task),
+    events.TaskHeartbeat: WorkerRule(_on_heartbeat, _heartbeat_form, _fits_task),
     events.LoopStarted: WorkerRule(_on_loop_started, _items_form, _fits_new_level),
     events.LoopPagedOut: WorkerRule(_on_paged_out, _items_form, _fits_paging),
     events.LoopIterationStarted: WorkerRule(_on_worker_began, _path_form, _fits_iteration),

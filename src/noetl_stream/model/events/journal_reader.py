@@ -165,6 +165,9 @@ class JournalReader(Generic[Run]):
     def attempt_began(self, at: Recorded, run: Run, fact: events.TaskStarted) -> None:
         """A worker has begun an attempt of a task."""
 
+    def attempt_reported(self, at: Recorded, run: Run, fact: events.TaskHeartbeat) -> None:
+        """A running attempt has said how far it is."""
+
     def attempt_ended(self, at: Recorded, run: Run, fact: events.TaskProcessed) -> None:
         """An attempt of a task has ended, and its policy has decided."""
 
@@ -267,6 +270,7 @@ _OF_RUN: Final[Mapping[type[Fact], Sequence[str]]] = {
     events.StepSuspended: ("run_suspended",),
     events.ChildRequested: ("child_requested",),
     events.TaskStarted: ("attempt_began",),
+    events.TaskHeartbeat: ("attempt_reported",),
     events.TaskProcessed: ("attempt_ended",),
     StepRan: ("run_passed",),
     StepDone: ("run_ended",),

@@ -35,6 +35,17 @@ class TaskStarted(Fact, frozen=True, tag="task.started"):
     path: Path = ()
 
 
+class TaskHeartbeat(Fact, frozen=True, tag="task.heartbeat"):
+    """A running attempt says how far it is. The next attempt is given the ``details``."""
+
+    kind: ClassVar = Kind("task")
+
+    task: str
+    attempt: int
+    details: Any = None
+    path: Path = ()
+
+
 class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     """A task ran, its policy decided, and its patches were applied: one fact, recorded together or not at all.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -28,7 +28,8 @@ LONG_EVENTS: Final = 2_000
 
 class Command(msgspec.Struct):
     """A command. Times are ms since the epoch; ``next_ms`` is that of its next attempt, 0 unless it waits for it.
-    ``returned`` is why its last worker gave it back; empty if that runs it.
+    ``returned`` is why its last worker gave it back; empty if that runs it. ``details`` are those of the last
+    heartbeat.
     """
 
     scheduled_ms: int
@@ -40,6 +41,8 @@ class Command(msgspec.Struct):
     task_ms: int = 0
     next_ms: int = 0
     returned: str = ""
+    heartbeat_ms: int = 0
+    details: Any = None
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -193,7 +196,11 @@ class JournalHistory(JournalReader[str]):
     def attempt_began(self, at: Recorded, step: str, fact: events.TaskStarted) -> None:
         command = self._command(at)
         command.task, command.attempt = fact.task, fact.attempt
-        command.task_ms, command.next_ms = at.at_ms, 0
+        command.task_ms, command.next_ms, command.heartbeat_ms = at.at_ms, 0, 0
+
+    def attempt_reported(self, at: Recorded, step: str, fact: events.TaskHeartbeat) -> None:
+        command = self._command(at)
+        command.heartbeat_ms, command.details = at.at_ms, fact.details
 
     def attempt_ended(self, at: Recorded, step: str, fact: events.TaskProcessed) -> None:
         place = at.step_run_id or "", fact.path, fact.task

@@ -41,6 +41,9 @@ from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
 if TYPE_CHECKING:
     from noetl_stream.ports.operations.cluster import WorkerDocument
 
+DETAILS_CHARS: Final = 200
+"""How much of the details of a heartbeat a sentence shows."""
+
 MENDED: Final = "a worker passes its self-test, which it repeats; or another worker of the pool starts"
 
 
@@ -466,6 +469,12 @@ def _running(
     what = f"task `{command.task}`, attempt {command.attempt}" if command.task else "its pipeline"
     lasting = f" for {seconds(around.now_ms - since)}" if since else ""
     text = f"{where} runs {what}, at worker {command.worker or '(not named yet)'}{lasting}."
+    if command.heartbeat_ms:
+        ago = seconds(around.now_ms - command.heartbeat_ms)
+        text += (
+            f" Its last heartbeat came {ago} ago: {json.dumps(command.details, ensure_ascii=False)[:DETAILS_CHARS]}."
+        )
+        details |= {"heartbeat": command.details}
     text += times if delivered > 1 else ""
     task = _task_of(plan, step, command)
     ends = ", or its timeout" if task is not None and _is_rendered(task) else _or_timeout(until)

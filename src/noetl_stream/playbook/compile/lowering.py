@@ -395,6 +395,9 @@ def _newer(plan: Plan) -> str:
         ),
         "has an arc with `spec`": any(step.has_arc_specs for step in plan.steps.values()),
         "has limits by key": plan.has_limits,
+        "calls functions, which may send heartbeats": any(
+            "function" in task.verbatim for step in plan.every_step for task in step.tasks
+        ),
         "reads `execution`": plan.reads_execution == "template",
     }
     return next((what for what, is_there in has.items() if is_there), "")

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from noetl_stream.tools.python.line import LINE
+
 CONTEXT: Final = "noetl_stream_client.tasks.Context"
 """The class of the parameter that gets the context of the run."""
 
@@ -73,8 +75,15 @@ def _is_context(hint: Any) -> bool:
 
 
 def _context(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
+    """Makes the context: an older class has some of the fields."""
     deadline = fields["deadline"]
-    return kind(**{**fields, "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC)})
+    shown = {
+        **fields,
+        "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC),
+        "line": LINE.get(),
+    }
+    known = inspect.signature(kind).parameters
+    return kind(**{name: value for name, value in shown.items() if name in known})
 
 
 def _convert(name: str, value: Any, hint: Any) -> Any:

@@ -8,8 +8,9 @@ come; or no code and a function, whose module those to come import before their 
 
 A frame on it is a big-endian length of four bytes, then JSON of that length. The request is a job with
 ``max_result_bytes`` (see :func:`~noetl_stream.tools.python.job.run_job`), and its ``traceparent`` if it belongs to a
-trace; the response is ``[result, null]`` or ``[null, {kind, message, exception_type, traceback}]``. After an empty
-frame, many jobs share the process (see :mod:`~noetl_stream.tools.python.event_loop`).
+trace; the response is ``[result, null]`` or ``[null, {kind, message, exception_type, traceback}]``, after any notes
+(:mod:`~noetl_stream.tools.python.line`). After an empty frame, many jobs share the process (see
+:mod:`~noetl_stream.tools.python.event_loop`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from noetl_stream.tools.children.view import folders_in_memory
 from noetl_stream.tools.python.ahead import import_ahead
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
+from noetl_stream.tools.python.line import LINE, JobFrames
 from noetl_stream.tools.python.output import error_answer, result_answer, text_output
 
 TRACE_VARIABLE: Final = "TRACEPARENT"
@@ -208,9 +210,11 @@ def _serve_one(connection: socket.socket, output: io.TextIOWrapper) -> None:
     received = bytearray()
     frame = _receive(connection, received)
     if frame:
+        frames = JobFrames(connection)
+        LINE.set(frames.line)
         answer = _answer(frame)
         output.flush()
-        connection.sendall(add_length(answer))
+        frames.send(answer)
     elif frame is not None:
         from noetl_stream.tools.python.event_loop import serve_shared  # asyncio is large
 

@@ -1,8 +1,9 @@
 """A process that runs many asynchronous jobs of one trust domain at once (``python_shared``, LANGUAGE §12 *python*).
 
 Frames hold MessagePack. The worker sends ``[number, job]``, the job as JSON, or ``[number, null]`` to cancel it. The
-process sends ``[number, output, null]`` when the job begins, without output, and whenever it writes something; at last
-``[number, "", answer]``, the answer as JSON. Frames of a cancelled job may be missing, except the last.
+process sends ``[number, output, null, null]`` when the job begins, without output, and whenever it writes something;
+``[number, "", note, null]`` for a note (:mod:`~noetl_stream.tools.python.line`); at last
+``[number, "", null, answer]``, the answer as JSON. Frames of a cancelled job may be missing, except the last.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 
 from noetl_stream.tools.children.messages import add_length, take_frames
 from noetl_stream.tools.python.job import JobFailed, run_shared_job
+from noetl_stream.tools.python.line import LINE, JobLine
 from noetl_stream.tools.python.output import error_answer, result_answer, text_output
 
 _READ_BYTES: Final = 64 * 1024
@@ -83,6 +85,7 @@ class _Jobs:
     async def _run(self, number: int, frame: bytes) -> bytes:
         output = text_output(partial(self._write, number))
         _output.set(output)
+        LINE.set(JobLine(partial(self._note, number), partial(self._is_cancelled, number)))
         self._send(number)
         job = msgspec.json.decode(frame)
         try:
@@ -97,12 +100,21 @@ class _Jobs:
         failed = task.cancelled() or task.exception() is not None
         self._send(number, answer=b"" if failed else task.result())
 
+    def _note(self, number: int, note: bytes) -> None:
+        self._send(number, note=note)
+
+    def _is_cancelled(self, number: int) -> bool:
+        task = self._tasks.get(number)
+        return task is None or task.cancelling() > 0
+
     def _write(self, number: int, data: memoryview) -> int:
         piece = bytes(data[:_PIECE_BYTES])
         self._send(number, piece)
         return len(piece)
 
-    def _send(self, number: int, output: bytes = b"", answer: bytes | None = None) -> None:
-        frame = add_length(msgspec.msgpack.encode((number, output, answer)))
+    def _send(
+        self, number: int, output: bytes = b"", *, note: bytes | None = None, answer: bytes | None = None
+    ) -> None:
+        frame = add_length(msgspec.msgpack.encode((number, output, note, answer)))
         with self._sending:
             self._connection.sendall(frame)

@@ -13,6 +13,7 @@ import msgspec
 from noetl_stream.tools.capacity import Capacity
 from noetl_stream.tools.children.messages import HEADER_BYTES, add_length
 from noetl_stream.tools.contract import WorkerUnfit
+from noetl_stream.tools.python.line import CANCEL_S
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 from noetl_stream.tools.python.template import (
     ANSWERS,
@@ -26,8 +27,6 @@ from noetl_stream.tools.python.template import (
 
 MAX_SHARED_JOBS: Final = 1_000
 """The most jobs that one process runs at once; the next one begins in another process."""
-CANCEL_S: Final = 5.0
-"""How long a cancelled job may take to end; its process is killed then, and with it the other jobs."""
 REST_S: Final = 10.0
 """How long a process lives without a job. It ends sooner if a task waits for its place."""
 RENEWAL_S: Final = 600.0
@@ -179,11 +178,13 @@ class SharedProcess:
         return await reader.readexactly(size)
 
     def _hear(self, frame: bytes) -> None:
-        number, output, answer = _reports.decode(frame)
+        number, output, note, answer = _reports.decode(frame)
         run = self._runs.get(number)
         if run is None:
             return
         run.hear(output)
+        if note is not None:
+            run.job.noted(note)
         if answer is not None:
             run.answer.set_result(ANSWERS.decode(answer))
             self._forget(number)
@@ -210,4 +211,4 @@ class SharedProcess:
             self.end()
 
 
-_reports: Final = msgspec.msgpack.Decoder(tuple[int, bytes, bytes | None])
+_reports: Final = msgspec.msgpack.Decoder(tuple[int, bytes, bytes | None, bytes | None])

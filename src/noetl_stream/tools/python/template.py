@@ -6,17 +6,21 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.json import codec
 from noetl_stream.tools.capacity import Queued
 from noetl_stream.tools.child_process import CapturedOutput, Heard, ignore_output
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.messages import HEADER_BYTES, add_length
-from noetl_stream.tools.contract import WorkerUnfit
+from noetl_stream.tools.contract import WorkerUnfit, ignore_heartbeat
 from noetl_stream.tools.python.child import MAX_REMEMBERED_BYTES
 from noetl_stream.tools.python.code_compiler import MAX_PROGRAMS
+from noetl_stream.tools.python.line import CANCEL_S, CANCELLED, MAX_NOTE_BYTES
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 
 MAX_JOB_BYTES: Final = 1024**3
@@ -24,6 +28,7 @@ MAX_ERROR_BYTES: Final = 256 * 1024
 """The most bytes of an answer in addition to the result: an error with its traceback, escaped."""
 ANSWERS: Final = msgspec.json.Decoder(tuple[Any, dict[str, Any] | None])
 _READ_BYTES: Final = 64 * 1024
+_notes: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class ChildDied(Exception):
@@ -70,6 +75,7 @@ class PythonJob(NamedTuple):
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
         heard: Called with the output as it comes.
         queued: A context entered while the job waits for a child.
+        beat: Called with the details of each heartbeat.
         shares: Whether it runs in the process that other such jobs of its domain share.
     """
 
@@ -79,7 +85,26 @@ class PythonJob(NamedTuple):
     domain: str | None
     heard: Heard
     queued: Queued = contextlib.nullcontext
+    beat: Callable[[Any], None] = ignore_heartbeat
     shares: bool = False
+
+    def noted(self, note: bytes) -> bool:
+        """Takes a note of the job; returns whether it looks for its cancellation.
+
+        Raises:
+            MsgspecError: It is no note, which :class:`~noetl_stream.tools.python.line.JobLine` would send.
+        """
+        found = _notes.decode(note)
+        try:
+            codec.check_text(note)
+            codec.check_depth(note)
+        except PayloadRefused as refused:
+            raise msgspec.ValidationError(str(refused)) from None
+        if len(note) > MAX_NOTE_BYTES:
+            raise msgspec.ValidationError("too large")
+        if "heartbeat" in found:
+            self.beat(found["heartbeat"])
+        return "asks" in found
 
 
 class PythonAnswer(NamedTuple):
@@ -88,6 +113,34 @@ class PythonAnswer(NamedTuple):
     result: Any
     error: dict[str, Any] | None
     output: str
+
+
+class _Heard:
+    """What has come from the process of a job: ``received`` is not read yet; ``asks``: the job looks for its
+    cancellation.
+    """
+
+    def __init__(self, max_result_bytes: int) -> None:
+        self._most = HEADER_BYTES + max_result_bytes + MAX_ERROR_BYTES
+        self.received = bytearray()
+        self.anything = self.asks = False
+
+    @property
+    def end(self) -> int:
+        """Where the first frame ends."""
+        return HEADER_BYTES + int.from_bytes(self.received[:HEADER_BYTES], "big")
+
+    @property
+    def lacks(self) -> bool:
+        """Whether more of the first frame should come."""
+        return len(self.received) < HEADER_BYTES or len(self.received) < self.end <= self._most
+
+    def take_note(self) -> bytes:
+        """Removes and returns the first frame."""
+        end = self.end
+        note = bytes(self.received[HEADER_BYTES:end])
+        del self.received[:end]
+        return note
 
 
 class Child:
@@ -204,26 +257,40 @@ class Child:
         Raises:
             NotBegun: The process ended before it had read the job: else its connection would close without an error.
         """
-        most = HEADER_BYTES + job.max_result_bytes + MAX_ERROR_BYTES
-        received = bytearray()
-        end = HEADER_BYTES
+        heard = _Heard(job.max_result_bytes)
         try:
             await self._loop.sock_sendall(connection, add_length(job.fields))
-            while len(received) < end and (data := await self._loop.sock_recv(connection, _READ_BYTES)):
-                received += data
-                if len(received) >= HEADER_BYTES:
-                    end = HEADER_BYTES + int.from_bytes(received[:HEADER_BYTES], "big")
-                    if end > most:
-                        break
+            while await self._hear(connection, heard):
+                heard.asks |= job.noted(heard.take_note())
+            return ANSWERS.decode(memoryview(heard.received)[HEADER_BYTES : heard.end])
+        except asyncio.CancelledError:
+            if heard.asks:
+                await self._let_end(connection, heard)
+            raise
         except OSError:
-            if not received:
+            if not heard.anything:
                 raise NotBegun from None
-        try:
-            return ANSWERS.decode(memoryview(received)[HEADER_BYTES:end])
         except msgspec.MsgspecError:
-            if received:
+            if heard.anything:
                 self.kill()
-            return None
+        return None
+
+    async def _hear(self, connection: socket.socket, heard: _Heard) -> bool:
+        """Receives the next frame, or what there is of it if the process has ended, or if it is too long. Returns
+        whether it is a note.
+        """
+        while heard.lacks and (data := await self._loop.sock_recv(connection, _READ_BYTES)):
+            heard.anything = True
+            heard.received += data
+        return heard.received.startswith(b"{", HEADER_BYTES) and not heard.lacks
+
+    async def _let_end(self, connection: socket.socket, heard: _Heard) -> None:
+        """Tells a job that looks for it that it is cancelled, and waits a while for its end."""
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CANCEL_S):
+                await self._loop.sock_sendall(connection, CANCELLED)
+                while await self._hear(connection, heard):
+                    heard.take_note()
 
     def _let_remember(self, program: tuple[str, str]) -> None:
         """Sends compiled code to the child, whose next process will have it compiled; of functions the last one."""

@@ -23,7 +23,7 @@ from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
+from noetl_stream.tools.inputs import AUTH_ALIASES, Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 from noetl_stream.tools.python import child
@@ -89,6 +89,11 @@ class PythonInputs(Inputs):
         description="Named inputs, each a variable of the code; all together are `args` and `input_data`. "
         "Of a function they are the parameters.",
     )
+    auth: str | list[str] | None = Field(
+        default=None,
+        validation_alias=AUTH_ALIASES,
+        description="Credentials that the function finds by name in `secrets` of its `Context`: a name, or a list.",
+    )
     libs: dict[str, LibraryOrName] | None = Field(
         default=None,
         description="Imports for the code: `{np: numpy}` or `{sqrt: {from: math, import: sqrt}}`.",
@@ -125,6 +130,8 @@ class PythonKnobs(Knobs):
 def _combination_error(given: Collection[str]) -> str | None:
     if len({"code", "function"} & set(given)) != 1:
         return "`python` needs exactly one of `code` and `function`"
+    if {"code", "auth"} <= set(given):
+        return '`auth` goes with `function`; pass a secret to code in: args: { key: "{{ keychain.<name> }}" }'
     return "`libs` goes with `code`; a function imports what it needs" if {"function", "libs"} <= set(given) else None
 
 
@@ -238,12 +245,13 @@ class PythonTool:
         if code and (reason := _sharing_error(knobs.python_shared, code)) is not None:
             raise invalid_input(reason)
         job = PythonJob(
-            _encode_job(inputs, knobs, call),
+            _encode_job(inputs, knobs, call, await _secrets_of(inputs, call)),
             program,
             knobs.max_result_bytes,
             self._domain(call),
             heard,
-            queued,
+            queued=queued,
+            beat=call.beat,
             shares=knobs.python_shared,
         )
         try:
@@ -281,7 +289,13 @@ def _place(call: ToolCall) -> str:
     return f"{call.step}.{call.task}"
 
 
-def _encode_job(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
+async def _secrets_of(inputs: PythonInputs, call: ToolCall) -> dict[str, Any]:
+    """Returns the credentials that a function may use, by name."""
+    names = [inputs.auth] if isinstance(inputs.auth, str) else inputs.auth or []
+    return {name: await call.credential(name) for name in names}
+
+
+def _encode_job(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall, secrets: dict[str, Any]) -> bytes:
     job: dict[str, Any] = {
         "code": inputs.code or "",
         "place": _place(call),
@@ -293,7 +307,7 @@ def _encode_job(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> byt
         "max_result_bytes": knobs.max_result_bytes,
     }
     if inputs.function is not None:
-        job |= {"function": inputs.function, "context": _context_of(call)}
+        job |= {"function": inputs.function, "context": {**_context_of(call), "secrets": secrets}}
     if call.traceparent:
         job["traceparent"] = call.traceparent
     try:
@@ -316,6 +330,7 @@ def _context_of(call: ToolCall) -> dict[str, Any]:
         "attempt": call.attempt,
         "idempotency_key": call.idempotency_key,
         "deadline": None if total_s is None else time.time() + total_s,
+        "previous_details": call.previous_details,
     }
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,7 @@ from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.lanes import RunTask
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, RunScope
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.model.events import ChildCall, Path, Wait
+from noetl_stream.model.events import ChildCall, Path, TaskHeartbeat, Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.values import TOO_DEEP
@@ -33,6 +33,7 @@ from noetl_stream.tools.inputs import validated
 from noetl_stream.tools.size_knobs import bounded_knobs
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
+from noetl_stream.worker.command.heartbeats import AttemptHeartbeats, Heartbeats
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.command.spans import RunTrace
 from noetl_stream.worker.command.stored_bytes import StorageExhausted
@@ -43,6 +44,9 @@ from noetl_stream.worker.task_logs.step_log import StepLog, TaskLog
 from noetl_stream.worker.worker_limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 
 log = logging.getLogger(__name__)
+
+_Told: TypeAlias = tuple[Write, AttemptHeartbeats, dict[str, Any]]
+"""What hears of an attempt while it runs: its log, its heartbeats, and the attributes of its span."""
 
 
 class Attempts:
@@ -57,6 +61,7 @@ class Attempts:
         asker: Asker,
         why_stopped: Callable[[], str],
         give_back: Callable[[str, WorkerUnfit], None],
+        report: Callable[[TaskHeartbeat], None],
         *,
         trace: RunTrace | None = None,
     ) -> None:
@@ -65,6 +70,7 @@ class Attempts:
         Args:
             why_stopped: Returns why the run is interrupted; empty if it is not.
             give_back: Interrupts the run, whose command goes back to the queue; or raises :class:`ToolFailure`.
+            report: Adds a fact to the report of the run.
             trace: The trace of the run; ``None`` without tracing.
         """
         self._dependencies = dependencies
@@ -76,6 +82,7 @@ class Attempts:
         self._give_back = give_back
         self._trace = trace
         self._waits: Counter[str] = Counter()
+        self._heartbeats = Heartbeats(report, dependencies.clock)
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
         self.log = StepLog(dependencies.log_publisher, command, self._secrets)
 
@@ -90,6 +97,7 @@ class Attempts:
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.readable_credentials(progress))
         lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, Any]()
+        beats = self._heartbeats.of(action)
         try:
             try:
                 if task.tracing and self._trace is not None and self._trace.is_sampled:
@@ -105,7 +113,7 @@ class Attempts:
                 if task.kind in SUSPENDING_KINDS:
                     secrets.check_unread(task.kind)
                     return await self._wait(task, inputs, action.iteration.path)
-                calling = self._call_tool(action, inputs, secrets, lines.write, attributes, current)
+                calling = self._call_tool(action, inputs, secrets, (lines.write, beats, attributes), current)
                 total_s = task.timeouts.total
                 result = await (calling if total_s is None else _with_timeout(total_s, task, calling))
             except (ExpressionError, ReferenceUnavailable) as error:
@@ -122,7 +130,10 @@ class Attempts:
             outcome = self._with_meta(outcome, progress, began_ms, took_s)
             if outcome.error is not None or lines.has_begun:
                 lines.ended(outcome)
+            if outcome.error is not None:
+                beats.end()
         except BaseException:
+            beats.end()
             if self._trace is not None:
                 self._record_span(action, began_ms, clock.monotonic_s() - began_s, None, attributes)
             lines.stopped(self._why_stopped() or "stopped: its loop goes no further")
@@ -238,8 +249,7 @@ class Attempts:
         action: RunTask,
         inputs: dict[str, Any],
         secrets: TaskSecrets,
-        write: Write,
-        attributes: dict[str, Any],
+        told: _Told,
         current: asyncio.Task[Any],
     ) -> ToolResult:
         """Calls the tool; calls it again, with fresh tokens, if the old ones were rejected.
@@ -250,12 +260,12 @@ class Attempts:
         tool = self._dependencies.tools[action.task.kind]
         try:
             try:
-                return await _run_tool(tool, self._tool_call(tool, action, inputs, secrets, write, attributes), current)
+                return await _run_tool(tool, self._tool_call(tool, action, inputs, secrets, told), current)
             except ToolFailure as failure:
                 if not secrets.renew_after(failure):
                     raise
             fresh = await self._inputs(action, secrets)
-            return await _run_tool(tool, self._tool_call(tool, action, fresh, secrets, write, attributes), current)
+            return await _run_tool(tool, self._tool_call(tool, action, fresh, secrets, told), current)
         except WorkerUnfit as unfit:
             self._give_back(action.task.kind, unfit)
             await asyncio.get_running_loop().create_future()  # until it is cancelled
@@ -267,9 +277,9 @@ class Attempts:
         action: RunTask,
         inputs: dict[str, Any],
         secrets: TaskSecrets,
-        write: Write,
-        attributes: dict[str, Any],
+        told: _Told,
     ) -> ToolCall:
+        write, beats, attributes = told
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
         seen: dict[str, Any] = {}
         if tool.spec.reads_scope:
@@ -297,9 +307,14 @@ class Attempts:
             is_operators=secrets.is_operators,
             queued=self._note_waiting,
             write=write,
+            beat=lambda details: beats.beat(self._without_secrets(details)),
+            previous_details=beats.previous_details,
             traceparent=self._trace.traceparent(action) if self._trace is not None else "",
             attributes=attributes,
         )
+
+    def _without_secrets(self, details: Any) -> Any:
+        return details if self._secrets.used is None else self._secrets.used.value(details)
 
     @contextmanager
     def _note_waiting(self, what: str) -> Iterator[None]:

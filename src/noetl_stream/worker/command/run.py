@@ -275,6 +275,7 @@ class CommandRun:
         trace = trace_of_run(dependencies.tracing, command, self.run)
         attempts = self._attempts = Attempts(
             *(dependencies, command, runner.scope, results, self._asker, self._why_stopped, self._give_back),
+            reporter.add,
             trace=trace,
         )
         assert self.task is not None

@@ -1,0 +1,64 @@
+"""Heartbeats of the attempts of one step run: reported now and then, and kept for the next attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from noetl_stream.engine.runner.lanes import RunTask
+from noetl_stream.model.events import TaskHeartbeat
+from noetl_stream.model.messages import path_key
+from noetl_stream.ports.clock import Clock
+
+REPORT_EVERY_S: Final = 10.0
+"""How often heartbeats of an attempt are reported at most: they are events of the journal."""
+
+
+class Heartbeats:
+    """The heartbeats of a step run.
+
+    Args:
+        report: Adds a fact to the report of the run.
+    """
+
+    def __init__(self, report: Callable[[TaskHeartbeat], None], clock: Clock) -> None:
+        self.report = report
+        self.clock = clock
+        self.last: dict[str, Any] = {}
+        """The last details of the current task, by the path of its iteration."""
+
+    def of(self, action: RunTask) -> AttemptHeartbeats:
+        """Returns the heartbeats of an attempt, with the details of the attempt before."""
+        return AttemptHeartbeats(self, action)
+
+
+class AttemptHeartbeats:
+    """The heartbeats of one attempt.
+
+    Attributes:
+        previous_details: The last details of the attempt before, if there were any.
+    """
+
+    def __init__(self, run: Heartbeats, action: RunTask) -> None:
+        self._run = run
+        self._action = action
+        self._key = path_key(action.iteration.path)
+        self._reported_s = float("-inf")
+        self._is_reported = True
+        if action.progress.attempt == 1:
+            run.last.pop(self._key, None)
+        self.previous_details: Any = run.last.get(self._key, action.progress.details)
+
+    def beat(self, details: Any) -> None:
+        """Takes the details of a heartbeat, whose secrets are hidden."""
+        self._run.last[self._key] = details
+        self._is_reported = False
+        if self._run.clock.monotonic_s() - self._reported_s >= REPORT_EVERY_S:
+            self.end()
+
+    def end(self) -> None:
+        """Reports the last heartbeat, if that was not done yet."""
+        if not self._is_reported:
+            self._is_reported, self._reported_s = True, self._run.clock.monotonic_s()
+            details, progress, path = self._run.last[self._key], self._action.progress, self._action.iteration.path
+            self._run.report(TaskHeartbeat(self._action.task.name, progress.attempt, details, path))
