@@ -95,26 +95,31 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "Next": Mistake(beside("¶Next: c"), ("`Next`", "next: { arcs:")),
     "End": Mistake(beside("¶End: true"), ("`End`", "remove it")),
     "Catch": Mistake(beside("¶Catch: []"), ("`Catch`", "step.failed")),
-    "if": Mistake(beside("¶if: '{{ workload.url }}'"), ("`if`", "admit:")),
+    "if": Mistake(beside("¶if: '{{ workload.url }}'"), ("`if`", '{ step: b, when: "{{ workload.url }}" }')),
     "run": Mistake(beside("¶run: echo hi"), ("`run`", "kind: shell")),
     "with_items": Mistake(beside("¶with_items: [1]"), ("`with_items`", "loop: { in:")),
     "matrix": Mistake(beside("¶strategy: { matrix: {} }"), ("`strategy`", "loop: { in:")),
     "retries": Mistake(beside("¶retries: 3"), ("`retries`", "do: ")),
-    "timeout-minutes": Mistake(beside("¶timeout-minutes: 5"), ("spec: { timeout: 30 }",)),
+    "timeout-minutes": Mistake(beside("¶timeout-minutes: 5"), ("in seconds: spec: { timeout: 300 }",)),
     "env": Mistake(beside("¶env: { A: b }"), ("`env`", "next to `kind`")),
-    "id": Mistake(steps("- ¶id: a\n  tool: { kind: noop }"), ("`id`", "- step: <name>")),
+    "id": Mistake(steps("- ¶id: a\n  tool: { kind: noop }"), ("`id`", "- step: a")),
     # keys of tasks
-    "timout": Mistake(tool("kind: http\nurl: http://a\n¶timout: 30"), ("`timeout`", "spec: {")),
+    "timout": Mistake(tool("kind: http\nurl: http://a\n¶timout: 30"), ("spec: { timeout: 30 }",)),
     "timeout_seconds": Mistake(tool("kind: http\nurl: http://a\n¶timeout_seconds: 3"), ("spec: {",)),
     "retries of a task": Mistake(tool("kind: http\nurl: http://a\n¶retries: 3"), ("do: retry",)),
     "if of a task": Mistake(tool("kind: http\nurl: http://a\n¶if: true"), ("choose:",)),
     # names in templates
     "a misspelt key of the workload": Mistake(value("{{ ¶workload.ulr }}"), ("no `ulr`", "`workload.url`"), "warning"),
-    "outputs": Mistake(value("{{ ¶outputs.a.body }}"), ("`outputs`", "steps.<name>")),
-    "inputs": Mistake(value("{{ ¶inputs.url }}"), ("`inputs`", "workload.<name>")),
-    "params": Mistake(value("{{ ¶params.url }}"), ("`params`", "workload.<name>")),
-    "secrets": Mistake(value("${{ ¶secrets.KEY }}"), ("`secrets`", "keychain.<entry>")),
-    "env in a template": Mistake(value("{{ ¶env.HOME }}"), ("no environment", "workload.<name>")),
+    "outputs": Mistake(value("{{ ¶outputs.a.body }}"), ("`outputs`", "`steps.a`")),
+    "inputs": Mistake(value("{{ ¶inputs.url }}"), ("`inputs`", "`workload.url`")),
+    "params": Mistake(value("{{ ¶params.url }}"), ("`params`", "`workload.url`")),
+    "secrets": Mistake(
+        value("${{ ¶secrets.KEY }}"),
+        ("`secrets`", "keychain: [ { name: KEY, kind: credential } ]", "credential set KEY"),
+    ),
+    "env in a template": Mistake(
+        value("{{ ¶env.HOME }}"), ("no environment", "`workload.HOME`", "kind: env, variable: HOME")
+    ),
     "ds": Mistake(value("{{ ¶ds }}"), ("`ds`", "schedule")),
     # another language in templates
     "a ternary": Mistake(value("{{ a ¶? b : c }}"), ("`value if condition else other`",)),
@@ -131,7 +136,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
     ),
     "item": Mistake(
         steps("- step: a\n  loop: { in: [1], iterator: x }\n  tool: { kind: noop, args: { v: '{{ ¶item }}' } }"),
-        ("iter.<iterator>",),
+        ("`iter.x`",),
     ),
     "a round that never ends": Mistake(tool(ENDLESS.format("while", "true")), ("no exit", "timeout_s"), "warning"),
     "an until that nothing changes": Mistake(
@@ -257,10 +262,12 @@ FIRST_DAY: Final = {
     "a parallel router": Mistake(
         second("v: 1").replace("next: {", "next: { spec: { mode: ¶parallel },"), ("write inclusive",)
     ),
-    "the target of an arc": Mistake(arc("{ step: b, ¶to: b }"), ("`to`", "step: <name>")),
+    "the target of an arc": Mistake(arc("{ step: b, ¶to: b }"), ("`to`", "step: b")),
     "the condition of an arc": Mistake(arc("{ step: b, ¶condition: x }"), ("`condition`", "when:")),
     # keys that have their place elsewhere
-    "arcs of a step": Mistake(beside("¶arcs: [ { step: a } ]"), ("belongs under `next`", "write next: { arcs: … }")),
+    "arcs of a step": Mistake(
+        beside("¶arcs: [ { step: a } ]"), ("belongs under `next`", "write next: { arcs: [ { step: a } ] }")
+    ),
     "compensation of a step": Mistake(
         beside("¶compensation: { tool: { kind: noop } }"), ("belongs under `spec.policy`", "spec: { policy: {")
     ),

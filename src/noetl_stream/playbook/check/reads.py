@@ -17,7 +17,7 @@ from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, I
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
 from noetl_stream.playbook.codes import Code
-from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.policy import TOKEN_KEYS
@@ -27,7 +27,7 @@ from noetl_stream.playbook.plan import Reads
 from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.playbook.results.validator import ITEM, Unknown, Walk
 from noetl_stream.playbook.suggestions import did_you_mean, list_names, nearest
-from noetl_stream.playbook.yaml.nodes import Node, Scalar
+from noetl_stream.playbook.yaml.nodes import Node, Scalar, texts_of
 from noetl_stream.template import Guard, Template
 from noetl_stream.template.runtime.attribute_access import kind_of
 from noetl_stream.template.runtime.scope import HELPER_FIELDS
@@ -35,6 +35,22 @@ from noetl_stream.template.runtime.scope import HELPER_FIELDS
 _ONE_PATH: Final = re.compile(r"\s*\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\s*\Z")
 _ENDS: Final = frozenset(["failed", "error", "success", "succeeded", "ok", "state", "outcome"])
 """Keys by which people ask a result how its step has ended."""
+_OF_RESULTS: Final = {
+    **dict.fromkeys(("body", "json", "text", "content", "response", "payload", "value", "output"), "data"),
+    **dict.fromkeys(("status_code", "statusCode", "code", "http_status"), "status"),
+    **dict.fromkeys(("records", "result", "results", "items", "values", "fetchall"), "rows"),
+    **dict.fromkeys(("rowcount", "rowCount", "count", "affected", "num_rows", "length"), "row_count"),
+    **dict.fromkeys(("exitcode", "exitCode", "returncode", "return_code", "rc"), "exit_code"),
+    **dict.fromkeys(("out", "logs", "log"), "stdout"),
+}
+"""Keys of results in other tools, by those that mean the same here."""
+_INDEXED: Final = re.compile(
+    r"(?<![\w.\]])([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\[\s*-?\d+\s*\]|\|\s*(?:first|last|length|count|map|selectattr)\b)"
+    r"|\bin\s+([A-Za-z_]\w*(?:\.\w+)*)\s*-?%\}"
+)
+"""A path whose items are read by number."""
+_LISTED: Final = ("rows", "data")
+"""The keys of a result that may be a list."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -72,6 +88,11 @@ class ResultReads:
             read = _without_data(read, walk)
         unknown = walk.unknown(read.keys) if read is not None else None
         return None if read is None or unknown is None else (read, unknown)
+
+    def whole(self, path: Path, visible: Visible) -> ReadResult | None:
+        """The read of a whole result; ``None`` if the path leads into it."""
+        read = self._read(path, visible)
+        return read if read is not None and not read.keys else None
 
     def foreign_key(self, path: Path, visible: Visible) -> ReadResult | None:
         """The read of a result at ``path`` whose first key no result of its kind has."""
@@ -171,7 +192,10 @@ BLOCK_FIELDS: Final = {
 }
 """All fields of the blocks of ``outcome``, ``event`` and ``execution``."""
 
-_DECLARE: Final = "declare it under `keychain`, or read it in an earlier `kind: secrets` task"
+_DECLARE: Final = (
+    "declare it: keychain: [ {{ name: {0}, kind: credential }} ], and store it once: noetl-stream credential set {0}; "
+    "or read it in an earlier `kind: secrets` task"
+)
 
 _WAIT: Final = (
     "to wait for a patch from outside, write wait: { timeout_s: 3600 } in the step's `admit`, or in the `next.spec` of "
@@ -216,6 +240,7 @@ class Expressions:
         template = self._templates.template(node, visible, on_server=on_server)
         places = self._templates.places(node)
         self._check(template.paths, places, visible, kind)
+        self._warn_of_items_of_results(node, places, visible)
         self._note_ctx(template.paths, places)
         return template
 
@@ -281,7 +306,9 @@ class Expressions:
                     self._problems.error("keychain_whole", message, read.location, "write keychain.<entry>")
                 case ("keychain", _, *_):
                     message = "the keychain has no entry `{}`"
-                    self._check_known(read, visible.keychain, "unknown_name", message, else_hint=_DECLARE)
+                    self._check_known(
+                        read, visible.keychain, "unknown_name", message, else_hint=_DECLARE.format(read.path[1])
+                    )
                 case ("workload", key, *_) if key not in self._declared.workload:
                     self._report_undeclared(read, key)
                 case ("vars", key, *_) if key not in visible.vars:
@@ -290,8 +317,25 @@ class Expressions:
                     pass
             self._check_result(read, visible)
 
-    def warn_of_items(self, items: Template, node: Node, workload: Mapping[str, Any]) -> None:
-        """Warns of a loop over a key of the workload whose default is no list."""
+    def _warn_of_items_of_results(self, node: Node, places: ReadLocations, visible: Visible) -> None:
+        """Warns of items of a whole result, which is a mapping."""
+        for found in (found for _, text in texts_of(node) if "{{" in text for found in _INDEXED.finditer(text)):
+            path = tuple((found[1] or found[2]).split("."))
+            self._warn_of_mapping(path, places.find(path), visible)
+
+    def _warn_of_mapping(self, path: Path, at: Location, visible: Visible) -> None:
+        bound = (*visible.bindings.get(path[0], path[:1]), *path[1:])
+        read = self._results.whole(bound, visible)
+        known = read.task.kind.result_keys if read is not None and read.task.kind is not None else frozenset()
+        word = next((word for word in _LISTED if word in known), None)
+        if read is not None and read.task.kind is not None and word is not None:
+            message = f"a result of kind `{read.task.kind.kind}` is a mapping, and no list"
+            self._problems.warn("unknown_result_key", message, at, f"write `{'.'.join(path)}.{word}`")
+
+    def warn_of_items(self, items: Template, node: Node, workload: Mapping[str, Any], visible: Visible) -> None:
+        """Warns of a loop over what is no list: a key of the workload by its default, or the whole result of a task."""
+        if items.path:
+            self._warn_of_mapping(tuple(str(part) for part in items.path), node, visible)
         match items.path:
             case ("workload", str() as key) if workload.get(key) is not None and not isinstance(workload[key], list):
                 message = f"a loop needs a list, and the default of `workload.{key}` is {kind_of(workload[key])}"
@@ -311,7 +355,11 @@ class Expressions:
         foreign = self._results.foreign_key(read.path, visible)
         if foreign is not None and foreign.task.kind is not None:
             kind = foreign.task.kind
-            hint = f"it has {list_names(sorted(kind.result_keys))}"
+            near = _OF_RESULTS.get(foreign.keys[0], foreign.keys[0])
+            word = near if near in kind.result_keys else nearest(near, sorted(kind.result_keys))
+            whose = ".".join(read.path[: len(read.path) - len(foreign.keys)])
+            has = f"it has {list_names(sorted(kind.result_keys))}"
+            hint = f"write `{whose.removeprefix('steps.')}.{word}`; {has}" if word else has
             if foreign.keys[0] in _ENDS and "event" in visible.namespaces:
                 hint = "how a step has ended, an arc reads: when: \"{{ event.name == 'step.failed' }}\""
             message = f"a result of kind `{kind.kind}` has no `{foreign.keys[0]}`"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from collections.abc import Mapping as MappingOf
 from functools import cached_property, partial
 from typing import Final, TypeVar
 
@@ -14,7 +15,17 @@ from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice
-from noetl_stream.playbook.yaml.nodes import InText, Mapping, Node, Scalar, descend, kind_of, texts_of, walk
+from noetl_stream.playbook.yaml.nodes import (
+    InText,
+    Mapping,
+    Node,
+    Scalar,
+    descend,
+    kind_of,
+    offset_of,
+    texts_of,
+    walk,
+)
 from noetl_stream.template import Guard, Template, TemplateFinding, TemplateProblem, compile_guard, compile_template
 from noetl_stream.template.compile.parsing import place_of
 from noetl_stream.template.runtime.scope import SHADOWABLE
@@ -30,6 +41,7 @@ _OTHER_BRACES: Final = re.compile(
 )
 """A path in the braces of another language: `${workload.url}`, `{workload.url}`."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
+NO_ALIASES: Final[MappingOf[str, str]] = {}
 
 _KEY: Final = r"\.\s*(\w+)|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
 _PATH: Final = re.compile(rf"\b([A-Za-z_]\w*)\b((?:\s*(?:{_KEY}))*)")
@@ -77,12 +89,18 @@ class TemplateRead(msgspec.Struct, frozen=True):
 class Templates:
     """Compiles the templates of one file within its limits.
 
+    Args:
+        known_as: What to write for names that keys of other tools would declare; empty where such a key stands for it.
+
     Attributes:
         unbound: The bare names found so far that are bound to nothing.
     """
 
-    def __init__(self, source: str, problems: Problems, limits: Limits) -> None:
+    def __init__(
+        self, source: str, problems: Problems, limits: Limits, known_as: MappingOf[str, str] = NO_ALIASES
+    ) -> None:
         self._source = source
+        self._known_as = known_as
         self._problems = problems
         self._limits = limits
         self._code_chars = 0
@@ -144,11 +162,18 @@ class Templates:
         return ReadLocations(self._source, node)
 
     def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
+        unknown: tuple[int, int] | None = None
         for problem in failure.problems:
-            hint = problem.hint
+            hint, read = problem.hint, _text_at(node, problem)
+            if unknown == (problem.line, problem.column) and problem.message.startswith("unknown method"):
+                continue  # a method of what is not defined
             if problem.name is not None:
+                unknown = (problem.line, problem.column + len(problem.name))
                 self.unbound.add(problem.name)
-                hint = _hint_for(problem.name, visible) or hint
+                known = self._known_as.get(problem.name)
+                if known == "":
+                    continue
+                hint = filled_with(known or _hint_for(problem.name, visible) or hint, read, visible)
             self._problems.error(problem.code, problem.message, self._place(node, problem), hint)
 
     def _warn_shadowed(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
@@ -174,6 +199,30 @@ NO_ARGS: Final = compile_template({}, namespaces=_NO_NAMES, bindings={})
 def constant(value: float | int) -> Template:
     """The template of a constant number."""
     return compile_template(value, namespaces=_NO_NAMES, bindings={})
+
+
+_CALLED: Final = re.compile(r"[\w.]*\s*\([^()]*?['\"]([\w.-]+)")
+
+
+def _text_at(node: Node, problem: TemplateFinding) -> str:
+    """The text of a template from a problem on."""
+    part = descend(node, problem.pointer)
+    text = part.value if isinstance(part, Scalar) and isinstance(part.value, str) else ""
+    return text[offset_of(text, problem.line, problem.column) :]
+
+
+def filled_with(hint: str | None, read: str, visible: Visible) -> str | None:
+    """A hint about a name, with the key that is read of it, and the iterator of the loop around."""
+    if hint is None or "<" not in hint:
+        return hint
+    called, path = _CALLED.match(read), _PATH.match(read)
+    keys = re.findall(_KEY, path[2]) if path else []
+    names = [name for parts in keys if (name := "".join(parts)) not in ("parameters", "outputs")]
+    key = called[1] if called else names[0] if names else ""
+    iterator = visible.iter.iterators[0] if visible.iter.iterators else ""
+    for token, word in (("<name>", key), ("<entry>", key), ("<iterator>", iterator)):
+        hint = hint.replace(token, word) if word else hint
+    return hint
 
 
 def _hint_for(name: str, visible: Visible) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Final, TypeVar
 
 from noetl_stream.playbook.check import bindings
@@ -32,6 +32,8 @@ GuardedT = TypeVar("GuardedT", ActionDraft, ArcDraft)
 KEEP_RESULTS_OF_ERRORS: Final = frozenset({"http", "shell"})
 """The kinds of tools whose failed tasks may have a result (LANGUAGE §2 *Results*)."""
 
+_FAILED: Final = re.compile(r"\b(?:failed|error|failure|success|succeeded)\b")
+_FOR_FAILURES: Final = "an arc for failures says so: when: \"{{ event.name == 'step.failed' }}\""
 _MINDS_ERRORS: Final = re.compile(r"outcome\.(?:status|error)|\bdefault\b")
 _ANY_ERROR: Final = re.compile(
     r"\{\{-?\s*(?:outcome\.status\s*(?:==\s*['\"]error['\"]|!=\s*['\"]ok['\"])|outcome\.error)\s*-?\}\}\Z"
@@ -90,7 +92,12 @@ def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) ->
         hint = "move it up, or write next: { spec: { mode: inclusive } }"
         for arc, compiled in zip(step.arcs[after:], plan.steps[step.name].arcs[after:], strict=True):
             if not compiled.handles_failure:
-                problems.warn("no_effect", message, arc.at, hint)
+                problems.warn("no_effect", message, arc.at, _FOR_FAILURES if _asks_for_failure(arc) else hint)
+
+
+def _asks_for_failure(arc: ArcDraft) -> bool:
+    condition = arc.when.plain() if arc.when is not None else None
+    return isinstance(condition, str) and _FAILED.search(condition) is not None
 
 
 def warn_of_later_results(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
@@ -236,8 +243,18 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
     if entry is None or entry not in names:
         return
     reached = reach([entry], arcs_of(steps)) | {document.ending.finally_step}
-    for step in steps:
-        if step.name and step.name not in reached:
+    arcs = arcs_of(steps)
+    led_to = {target for step in steps for target in arcs[step.name] if target != step.name}
+    for before, step in pairwise(steps):
+        if step.name and step.name not in reached and step.name not in led_to:
+            message = f"step `{step.name}` cannot be reached from the entry step `{entry}`: no arc leads to it"
+            hint = f"steps follow arcs, not their order: in step `{before.name}`, write "
+            more = f"add {{ step: {step.name} }} to its arcs" if before.arcs else ""
+            arc = f"next: {{ arcs: [ {{ step: {step.name} }} ] }}"
+            problems.warn(
+                "unreachable_step", message, step.at, hint.removesuffix("write ") + more if more else hint + arc
+            )
+        elif step.name and step.name not in reached:
             message = f"step `{step.name}` cannot be reached from the entry step `{entry}`"
             problems.warn("unreachable_step", message, step.at, "add an arc, or remove the step")
 

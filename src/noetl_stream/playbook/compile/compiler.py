@@ -38,6 +38,7 @@ from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.net.prove import prove
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 if TYPE_CHECKING:  # playbooks compile without it
@@ -245,7 +246,7 @@ def _compile(
     steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
     declared = Declarations(document, steps)
     check_workflow(document, steps, problems)
-    templates = Templates(source.text, problems, document.limits)
+    templates = Templates(source.text, problems, document.limits, advice.known_as(document.workflow))
     lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems, schemas))
     plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)

@@ -217,7 +217,7 @@ class Lowering(msgspec.Struct, frozen=True):
         items = EMPTY
         if loop.items is not None:
             items = self.expressions.value(loop.items, visible, on_server=True)
-            self.expressions.warn_of_items(items, loop.items, self.document.workload)
+            self.expressions.warn_of_items(items, loop.items, self.document.workload, visible)
         return LoopPlan(
             items=items,
             iterator=loop.iterator or "",

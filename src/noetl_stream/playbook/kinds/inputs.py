@@ -6,6 +6,7 @@ constants in any case.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from types import MappingProxyType
@@ -15,7 +16,8 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import explain, sentence, written_as
-from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
+from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names, nearest
+from noetl_stream.playbook.vocabulary.advice import filled
 from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
 _NO_HINTS: Final[MappingOf[str, Any]] = MappingProxyType({})
@@ -64,7 +66,8 @@ def check_against(
     known = spellings(model)
     is_free = model.model_config.get("extra") == "allow"
     constants: list[str] = []
-    filled: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    said: list[str] = []
     for name, key in node.keys.items():
         field = known.get(name)
         value = node.values[name]
@@ -72,32 +75,46 @@ def check_against(
             words = [*known, *also_known]
             keys = f"known keys: {list_names(words)}" if words else "remove it: no keys are allowed here"
             near = correct_word(name, hints)
-            meant = f"did you mean `{near}`? {hints[near]}" if near else keys
-            hint = hints.get(name) or did_you_mean(name, words) or meant
+            meant = hints[near] if near else keys
+            hint = filled(hints.get(name) or did_you_mean(name, words) or meant, name, node)
             problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)
+            said.append(hint)
             continue
-        if field in filled:
-            message = f"`{name}` and `{filled[field]}` are the same key"
+        if field in taken:
+            message = f"`{name}` and `{taken[field]}` are the same key"
             problems.error("conflicting_keys", message, key, "remove one")
             continue
         if field is not None:
-            filled[field] = name
+            taken[field] = name
         if name in verbatim or not holds_template(value):
             constants.append(name)
         elif not rendered:
             message = f"`{name}` is not rendered: {title} must be constants"
             problems.error("template_not_rendered", message, value, "move the template to an input")
     for name, info in model.model_fields.items():
-        if info.is_required() and name not in filled and require_all:
+        if info.is_required() and name not in taken and require_all:
             words = [spelling for spelling, field in known.items() if field == name]
+            if any(f"write {word}:" in hint for word in words for hint in said):
+                continue
             message = f"{title} need {' or '.join(f'`{word}`' for word in words)}"
             problems.error("missing_key", message, at, missing.get(name))
     _check_constants(node, model, constants, problems, at)
 
 
+def _form_of(model: type[BaseModel], field: str, value: Any) -> str | None:
+    """The hint for text that does not have the form of its field: with a colon for its last dot, or what it is."""
+    info = model.model_fields[field]
+    pattern = next((found for part in info.metadata if (found := getattr(part, "pattern", None))), None)
+    with_colon = ":".join(str(value).removesuffix(".py").replace("/", ".").rsplit(".", 1))
+    if pattern and re.fullmatch(pattern, with_colon):
+        return f"write {with_colon}"
+    return info.description
+
+
 def _check_constants(
     node: Mapping, model: type[BaseModel], constants: Collection[str], problems: Problems, at: Location
 ) -> None:
+    known = spellings(model)
     values = {name: node.values[name] for name in constants}
     others = {name: one for name, one in node.values.items() if name not in values and holds_template(one)}
     rendered = {name: one for name, one in others.items() if isinstance(one, Mapping)}
@@ -106,8 +123,16 @@ def _check_constants(
         model.model_validate(keys | {name: value.plain() for name, value in values.items()})
     except ValidationError as failure:
         for invalid in explain(failure, values):
-            hint = written_as(invalid.at.plain()) if invalid.is_type else None
-            problems.error("invalid_value", invalid.message, invalid.at, hint)
+            message, hint = invalid.message, None
+            if invalid.is_type:
+                hint = written_as(invalid.at.plain())
+            elif invalid.choices:
+                near = nearest(str(invalid.at.plain()), invalid.choices)
+                hint = f"write {near}" if near else None
+            elif invalid.pattern:
+                message = f"`{invalid.key}` does not have its form: `{invalid.at.plain()}`"
+                hint = _form_of(model, known.get(invalid.key, invalid.key), invalid.at.plain())
+            problems.error("invalid_value", message, invalid.at, hint)
         for error in failure.errors(include_url=False):
             name, key, what = (*map(str, error["loc"]), "", "", "")[:3]
             if name in rendered and what == "[key]":

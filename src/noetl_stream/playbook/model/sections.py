@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
-from noetl_stream.playbook.vocabulary.advice import RejectedKey
+from noetl_stream.playbook.vocabulary.advice import VALUE, RejectedKey, filled
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
 
 Schema: TypeAlias = dict[str, Any]
@@ -195,7 +195,7 @@ def read_section(
         field = fields.get(name)
         if field is None:
             if name not in layered:
-                refuse_key(key, model, problems)
+                refuse_key(node, name, model, problems)
         elif _marker(field, PartMark):
             parts[name] = value
         elif _marker(field, Required) and is_null(value):
@@ -227,7 +227,7 @@ def recover_keys(node: N, model: type[Section], problems: Problems, layered: Col
         word = None if advice or deeper or name in layered else correct_word(name, known)
         place = advice.place if advice else deeper or ((word,) if word else ())
         if place and (moved := node.move(name, place)):
-            refuse_key(node.keys[name], model, problems)
+            refuse_key(node, name, model, problems)
             node = moved
     return node
 
@@ -312,16 +312,18 @@ def _sections_of(field: FieldInfo) -> Iterator[type[Section]]:
     return (known[name] for ref in refs if (name := ref.rpartition("/")[2]) in known)
 
 
-def refuse_key(key: MappingKey, model: type[Section], problems: Problems) -> None:
+def refuse_key(node: Mapping, name: str, model: type[Section], problems: Problems) -> None:
     """Reports a key that its mapping does not accept."""
+    key = node.keys[name]
     advice = model.rejected.get(key.name)
     if advice:
-        advice.report(key, problems)
+        advice.report(key, node, problems)
         return
     if place := _deeper(model).get(key.name):
         *around, name = place
-        shown = "".join(f"{word}: {{ " for word in around) + f"{name}: …" + " }" * len(around)
-        problems.error("unknown_key", f"`{name}` belongs under `{'.'.join(around)}`", key, f"write {shown}")
+        shown = "".join(f"{word}: {{ " for word in around) + f"{name}: {VALUE}" + " }" * len(around)
+        hint = filled(f"write {shown}", name, node)
+        problems.error("unknown_key", f"`{name}` belongs under `{'.'.join(around)}`", key, hint)
         return
     known = keys_of(model)
     hint = did_you_mean(key.name, known) or f"known keys: {list_names(known)}"
@@ -433,6 +435,8 @@ class InvalidValue(msgspec.Struct, frozen=True):
     at: Node
     message: str
     is_type: bool
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
 
 
 _DURATION: Final = re.compile(
@@ -480,5 +484,7 @@ def _invalid(key: str, at: Node, errors: list[Any]) -> InvalidValue:
         return InvalidValue(key, at, f"`{key}` must be {' or '.join(wanted)}, not {kind_of(at)}", True)
     other = next(error for error in errors if error["type"] not in _TYPES)
     if other["type"] == "literal_error":
-        return InvalidValue(key, at, f"`{key}` must be {other['ctx']['expected']}", False)
-    return InvalidValue(key, at, f"`{key}`: {sentence(other)}", False)
+        words = tuple(re.findall(r"'([^']*)'", other["ctx"]["expected"]))
+        return InvalidValue(key, at, f"`{key}` must be {other['ctx']['expected']}", False, words)
+    pattern = other["ctx"]["pattern"] if other["type"] == "string_pattern_mismatch" else ""
+    return InvalidValue(key, at, f"`{key}`: {sentence(other)}", False, pattern=pattern)

@@ -42,6 +42,7 @@ from noetl_stream.playbook.model.sections import (
     entries,
     is_empty,
     is_null,
+    keys_of,
     list_of,
     mapping_with,
     number_or_template,
@@ -282,7 +283,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     at: Location = node.values["step"] if "step" in node.keys else node
     if isinstance(at, Scalar) and isinstance(at.value, str):
         check_name(at.value, "a step's name", at, problems)
-    if "tool" not in node.keys and "next" not in node.keys:
+    if "tool" not in node.keys and "next" not in node.keys and node.keys.keys() <= set(keys_of(Step)):
         message = (
             f"step `{step.step}` needs `tool`, `next` or both" if step.step else "a step needs `tool`, `next` or both"
         )
@@ -383,7 +384,7 @@ def _with_eval_in_tool(node: Mapping, problems: Problems) -> Mapping:
     moved = with_rules_of_eval(node).move("eval", ("tool", "spec", "policy", "rules"))
     if moved is None:
         return node
-    advice.STEP["eval"].report(node.keys["eval"], problems)
+    advice.STEP["eval"].report(node.keys["eval"], node, problems)
     return moved
 
 

@@ -205,7 +205,7 @@ def label_of_task(node: Mapping) -> MappingKey | None:
 def _with_kind(node: Mapping, problems: Problems) -> Mapping:
     """Moves the kind of a task to ``kind``, after reporting the key it has."""
     if "kind" not in node.keys and "type" in node.keys:
-        advice.TASK["type"].report(node.keys["type"], problems)
+        advice.TASK["type"].report(node.keys["type"], node, problems)
         return node.move("type", ("kind",)) or node
     return correct_spelling(node, ["kind"], advice.TASK, "a task", problems)
 
@@ -229,7 +229,7 @@ def move_spec_keys(node: Mapping, kind: KindSpec | None, problems: Problems) -> 
     for name in [name for name in node.keys if name in advice.TASK and name not in inputs]:
         place = advice.TASK[name].place
         if len(place) > 1 and node.values[name].plain() and (moved := node.move(name, place)):
-            advice.TASK[name].report(node.keys[name], problems)
+            advice.TASK[name].report(node.keys[name], node, problems)
             node = moved
     return node
 
@@ -314,5 +314,5 @@ def _without_misplaced(
 ) -> Mapping:
     misplaced = (node.keys.keys() & rejected.keys()) - spellings(model).keys()
     for name in misplaced:
-        rejected[name].report(node.keys[name], problems)
+        rejected[name].report(node.keys[name], node, problems)
     return node.drop_keys(misplaced)

@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.model.events import SharedOperation
 from noetl_stream.playbook.codes import Code
-from noetl_stream.playbook.diagnostics import Location, Problems
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Sequence, child, written
 
 
 class RejectedKey(msgspec.Struct, frozen=True):
@@ -25,8 +26,46 @@ class RejectedKey(msgspec.Struct, frozen=True):
     code: Code = "legacy_syntax"
     place: tuple[str, ...] = ()
 
-    def report(self, at: Location, problems: Problems) -> None:
-        problems.error(self.code, self.message, at, self.hint)
+    def report(self, key: MappingKey, node: Mapping, problems: Problems) -> None:
+        """Reports the key of a mapping."""
+        problems.error(self.code, self.message, key, filled(self.hint, key.name, node))
+
+
+VALUE: Final = "<value>"
+GUARD: Final = "<guard>"
+"""What stands in a hint for what the author wrote: the value of the key, as it is or as a condition."""
+_MOST_SHOWN: Final = 100
+
+
+def filled(hint: str, name: str, node: Mapping) -> str:
+    """A hint about a key of a mapping, with its value and the name of its step."""
+    value = node.values[name].plain()
+    condition = value.strip().removeprefix("$") if isinstance(value, str) else value
+    has_braces = isinstance(condition, str) and "{{" in condition
+    guard = condition if has_braces or not isinstance(value, str) else f"{{{{ {condition} }}}}"
+    step = node.get("step")
+    names = {
+        VALUE: _shown(value),
+        GUARD: _shown(guard),
+        "<list>": _shown(_first_list(value)),
+        "<minutes>": _shown(value * 60 if isinstance(value, int | float) else 600),
+        "<this step>": _shown(step.plain()) if step is not None else "<this step>",
+    }
+    for token, text in names.items():
+        hint = hint.replace(token, text)
+    return hint
+
+
+def _first_list(value: Any) -> Any:
+    """The list in a value, or the template of one."""
+    if isinstance(value, dict):
+        return next((found for part in value.values() if (found := _first_list(part)) is not None), None)
+    return value if isinstance(value, list) or (isinstance(value, str) and "{{" in value) else None
+
+
+def _shown(value: Any) -> str:
+    text = written(value)
+    return "…" if value is None or len(text) > _MOST_SHOWN or "\\n" in text else text
 
 
 def _belongs(word: str, where: str, shown: str, *scopes: str) -> RejectedKey:
@@ -66,29 +105,27 @@ _TASK_RULES: Final = RejectedKey(
 
 def _policies(*scopes: str) -> dict[str, RejectedKey]:
     """The rejected policies of a step beside the mapping that holds them, and the times of its ``lifecycle``."""
-    shown = {
-        "admit": "admit: { rules: [ { when: …, then: { allow: true } } ] }",
-        "lifecycle": "lifecycle: { timeout_s: 600 }",
-        "failure": _FAILURE,
-    }
     policies = {
-        word: _belongs(word, "under `spec.policy`", f"spec: {{ policy: {{ {example} }} }}", *scopes)
-        for word, example in shown.items()
+        word: _belongs(word, "under `spec.policy`", f"spec: {{ policy: {{ {word}: {VALUE} }} }}", *scopes)
+        for word in ("admit", "lifecycle", "failure")
     }
     return policies | _times(*scopes)
 
 
 def _times(*scopes: str) -> dict[str, RejectedKey]:
-    where, shown = "under `spec.policy.lifecycle`", "spec: {{ policy: {{ lifecycle: {{ {}: 600 }} }} }}"
+    where, shown = "under `spec.policy.lifecycle`", "spec: {{ policy: {{ lifecycle: {{ {}: <value> }} }} }}"
     return {
         word: _belongs(word, where, shown.format(word), *scopes, "lifecycle") for word in ("timeout_s", "deadline_s")
     }
 
 
-_JOIN: Final = _belongs("join", "under `spec`", "spec: { join: all }", "spec")
+_JOIN: Final = _belongs("join", "under `spec`", f"spec: {{ join: {VALUE} }}", "spec")
 
-_FOLLOWS: Final = "say it in the step before: next: { arcs: [ { step: <this step> } ] }"
-_EACH: Final = 'write loop: { in: "{{ workload.items }}", iterator: item } on the step'
+_FOLLOWS: Final = (
+    f"say it in the step before, {VALUE}: next: {{ arcs: [ {{ step: <this step> }} ] }}; "
+    "if several lead here, write spec: { join: all } in this one"
+)
+_EACH: Final = "write loop: { in: <list>, iterator: item } on the step, and read `item`"
 
 
 def _other_tools(hints: dict[str, tuple[str, ...]], what: str) -> dict[str, RejectedKey]:
@@ -100,6 +137,35 @@ def _other_tools(hints: dict[str, tuple[str, ...]], what: str) -> dict[str, Reje
     }
 
 
+def _renamed(names: dict[str, tuple[str, ...]], what: str) -> dict[str, RejectedKey]:
+    """Rejected words of other tools, by the key that means the same: its value is read under it."""
+    return {
+        word: RejectedKey(f"unknown key `{word}` in {what}", f"write {name}: {VALUE}", "unknown_key", (name,))
+        for name, words in names.items()
+        for word in words
+    }
+
+
+_NAMING: Final = ("register", "output", "outputs", "returns", "id", "save_as", "output_key", "xcom_key")
+_REPEATING: Final = (
+    *("with_items", "withItems", "withParam", "with_list", "for_each", "foreach", "forEach"),
+    *("strategy", "matrix", "items"),
+)
+
+
+def known_as(workflow: Node | None) -> dict[str, str]:
+    """What to write for names that keys of other tools would declare in the steps of a workflow."""
+    found: dict[str, str] = {}
+    for step in workflow.items if isinstance(workflow, Sequence) else ():
+        own = child(step, "step")
+        if isinstance(step, Mapping) and own is not None:
+            names = [node.plain() for key in _NAMING if (node := step.get(key)) is not None]
+            found |= {name: f"write `steps.{own.plain()}`" for name in names if isinstance(name, str)}
+            if any(key in step.keys for key in _REPEATING):
+                found |= {"item": "", "matrix": ""}
+    return found
+
+
 _OTHER_ROOTS: Final = {
     "write the steps under `workflow`: [ { step: start, tool: { kind: … }, next: … } ]": ("tasks", "jobs", "States"),
     "write the inputs with their defaults under `workload`: { url: https://… }": ("inputs", "params", "variables"),
@@ -108,7 +174,7 @@ _OTHER_ROOTS: Final = {
     ),
     "a step that may fail has an arc for it: when: \"{{ event.name == 'step.failed' }}\"": ("errors", "on_failure"),
     "no environment is visible: write values under `workload`, and secrets under `keychain`": ("env", "environment"),
-    "for the whole execution, write executor: { spec: { timeout_s: 600 } }": ("timeout", "timeout_s"),
+    f"for the whole execution, write executor: {{ spec: {{ timeout_s: {VALUE} }} }}": ("timeout", "timeout_s"),
 }
 _OTHER_STEPS: Final = {
     _FOLLOWS: (
@@ -120,23 +186,41 @@ _OTHER_STEPS: Final = {
     "write an arc for it: next: { arcs: [ { step: …, when: \"{{ event.name == 'step.failed' }}\" } ] }": (
         *("Catch", "catch", "on_error", "on_failure", "onError", "onFailure"),
     ),
-    f"write a condition where tokens come in: {_ADMIT}; or on the arc that leads here": ("if", "condition", "unless"),
-    "write tool: { kind: shell, command: … }": ("run", "script", "command", "bash_command", "cmd"),
+    f"write it on the arc that leads here: {{ step: <this step>, when: {GUARD} }}": ("if", "condition"),
+    f"write the opposite on the arc that leads here: {{ step: <this step>, when: {GUARD} }}": ("unless",),
+    f"write tool: {{ kind: shell, command: {VALUE} }}": (
+        "run",
+        "script",
+        "command",
+        "bash_command",
+        "cmd",
+        "shell",
+        "bash",
+    ),
     "write a tool: tool: { kind: http, … }, or a playbook: tool: { kind: playbook, path: … }": (
         *("uses", "template", "task", "operator", "plugin", "action", "Resource"),
     ),
-    _EACH: ("with_items", "withItems", "withParam", "for_each", "foreach", "forEach", "strategy", "matrix", "items"),
+    _EACH: _REPEATING,
     _STEP_RETRY.hint: ("retries", "Retry", "retryStrategy", "retry_policy", "max_retries"),
-    "write spec: { timeout: 30 }": ("timeout_seconds", "timeout_minutes", "timeout-minutes", "TimeoutSeconds"),
+    f"write spec: {{ timeout: {VALUE} }}": (
+        "timeout_seconds",
+        "TimeoutSeconds",
+        "activeDeadlineSeconds",
+        "execution_timeout",
+    ),
+    "write it in seconds: spec: { timeout: <minutes> }": ("timeout_minutes", "timeout-minutes"),
     "put inputs next to `kind` in the tool: tool: { kind: …, args: { … } }": ("inputs", "params", "parameters", "env"),
     "steps run at once after next: { spec: { mode: inclusive }, arcs: [ { step: … }, { step: … } ] }": (
         *("parallel", "branches", "steps", "fork", "async"),
     ),
-    "a result is read by the name of its step, as `steps.<name>`": ("output", "outputs", "register", "returns"),
+    "a result is read by the name of its step: `steps.<this step>`": (
+        *("output", "outputs", "register", "returns", "save_as", "output_key", "xcom_key"),
+    ),
 }
 _OTHER_TASKS: Final = {
     "write the condition as a branch: choose: [ { when: …, then: [ … ] } ]": ("if", "condition", "unless"),
-    "write spec: { timeout: 30 }": ("timeout_seconds", "timeout_s", "timeout_minutes", "timeout-minutes"),
+    f"write spec: {{ timeout: {VALUE} }}": ("timeout_seconds", "timeout_s", "TimeoutSeconds", "execution_timeout"),
+    "write it in seconds: spec: { timeout: <minutes> }": ("timeout_minutes", "timeout-minutes"),
     _RETRY: ("retries", "max_retries", "attempts_max", "retry_policy", "max_attempts"),
     f"handle it in the task's policy: {_RULES}": ("on_error", "catch", "on_failure", "ignore_errors"),
     "pages go by a rule of the task: then: { do: jump, to: <task> }": ("pagination", "paginate", "next_page"),
@@ -176,7 +260,7 @@ KEYS_OF_STEPS: Final = frozenset(["tool", "next", "loop"])
 
 STEP: Final = {
     **_other_tools(_OTHER_STEPS, "a step"),
-    "id": RejectedKey("unknown key `id` in a step", "write - step: <name>", "unknown_key", ("step",)),
+    "id": RejectedKey("unknown key `id` in a step", f"write - step: {VALUE}", "unknown_key", ("step",)),
     "when": _STEP_WHEN,
     "expr": RejectedKey("`expr` is not a keyword", f"use `when`; for a step, write {_ADMIT}"),
     "case": RejectedKey("a step has no `case`", f"after a task, write {_RULES}; between steps, write {_ARCS}"),
@@ -199,11 +283,11 @@ STEP: Final = {
     "next_mode": RejectedKey("a step has no `next_mode`", _EXCLUSIVE),
     "set_prev": _SET_PREV,
     "retry": _STEP_RETRY,
-    "name": RejectedKey("a step is named by `step`", "write - step: <name>", place=("step",)),
+    "name": RejectedKey("a step is named by `step`", f"write - step: {VALUE}", place=("step",)),
     "kind": RejectedKey("`kind` belongs under `tool`", "write tool: { kind: …, … }"),
     "policy": _belongs("policy", "under `spec`", "spec: { policy: { … } }", "spec"),
-    "pool": _belongs("pool", "under `spec`", "spec: { pool: <pool> }", "spec"),
-    "timeout": _belongs("timeout", "under `spec`", "spec: { timeout: 30 }", "spec"),
+    "pool": _belongs("pool", "under `spec`", f"spec: {{ pool: {VALUE} }}", "spec"),
+    "timeout": _belongs("timeout", "under `spec`", f"spec: {{ timeout: {VALUE} }}", "spec"),
     "join": _JOIN,
     "finally": RejectedKey(
         "`finally` belongs to the executor",
@@ -253,12 +337,14 @@ TASK: Final = {
     "policy": RejectedKey(
         "`policy` belongs under `spec`", "write spec: { policy: { rules: [ … ] } }", place=("spec", "policy")
     ),
-    "timeout": RejectedKey("`timeout` belongs under `spec`", "write spec: { timeout: 30 }", place=("spec", "timeout")),
+    "timeout": RejectedKey(
+        "`timeout` belongs under `spec`", f"write spec: {{ timeout: {VALUE} }}", place=("spec", "timeout")
+    ),
     "rules": _TASK_RULES,
     **{word: RejectedKey(f"`{word}` belongs in a policy rule", hint) for word, hint in _WRITES.items()},
     "set_prev": _SET_PREV,
     "set": RejectedKey("`set` is not a keyword", _WRITES["set_ctx"]),
-    "type": RejectedKey("`type` is the old name of `kind`", "write kind: …", place=("kind",)),
+    "type": RejectedKey("`type` is the old name of `kind`", f"write kind: {VALUE}", place=("kind",)),
     "case": RejectedKey("a task has no `case`", f"write {_RULES}"),
     "retry": RejectedKey("a task has no `retry`", _RETRY),
     "with": RejectedKey("a task has no `with`", "put inputs next to `kind`, named ones under `args`"),
@@ -328,6 +414,17 @@ THEN: Final = {
     "max_attempts": RejectedKey(
         "`max_attempts` is the old name of `attempts`", "write attempts: 3 for three runs in all", place=("attempts",)
     ),
+    **_renamed(
+        {
+            "do": ("action",),
+            "attempts": ("times", "tries", "max_tries", "retries", "max_retries", "count", "limit", "maximumAttempts"),
+            "delay": ("wait", "sleep", "interval", "delay_s", "delay_seconds", "retry_delay", "initialInterval"),
+            "max_delay": ("max_wait", "max_interval", "maximumInterval", "max_retry_delay"),
+            "backoff": ("strategy", "policy", "type"),
+            "to": ("target", "task", "goto"),
+        },
+        "`then`",
+    ),
     "initial_delay": RejectedKey("`initial_delay` is the old name of `delay`", "write delay: 1", place=("delay",)),
 }
 
@@ -357,15 +454,23 @@ BRANCH: Final = {
 }
 ROUND: Final = {"then": RejectedKey("a `while` or `until` has no `then`", f"write {ROUND_EXAMPLE}")}
 
-_ENVIRONMENT: Final = "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`"
+_ENVIRONMENT: Final = (
+    "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`, declared as "
+    "keychain: [ { name: <entry>, kind: env, variable: <entry> } ]"
+)
+DECLARE_SECRET: Final = (
+    "write `keychain.<entry>`, declare it as keychain: [ { name: <entry>, kind: credential } ], and store it once: "
+    "noetl-stream credential set <entry>"
+)
 
 BARE_NAMES: Final = {
     "outputs": "write the name of the task or step whose result it is: `steps.<name>`",
     "inputs": "write `workload.<name>`",
     "params": "write `workload.<name>`",
     "parameters": "write `workload.<name>`",
-    "secrets": "declare it under `keychain`, and write `keychain.<entry>`",
-    "secret": "declare it under `keychain`, and write `keychain.<entry>`",
+    "secrets": DECLARE_SECRET,
+    "secret": DECLARE_SECRET,
+    "vault": DECLARE_SECRET,
     **dict.fromkeys(("env", "environ"), _ENVIRONMENT),
     **dict.fromkeys(("github", "runner", "dag_run", "flow", "workflow"), "write `workload`, or `execution`"),
     **dict.fromkeys(("needs", "tasks", "task", "ti", "nodes"), "write `steps.<name>` for the result of a step"),
@@ -374,13 +479,13 @@ BARE_NAMES: Final = {
         "write `execution.due | date_format('%Y-%m-%d')`, the day that its schedule names; "
         "the workload of a schedule can read `schedule`",
     ),
-    "matrix": "write `iter.<iterator>`, with the loop's iterator name",
+    "matrix": "write `iter.<iterator>`, by the iterator of the step's `loop`",
     "self": "write `_task`, or the name of the task",
     "response": "write `outcome.result` in a task's policy, `event.result` in an arc",
     "result": "write `outcome.result` in a task's policy, `event.result` in an arc, else the name of the task or step",
     "error": "write `outcome.error` in a task's policy, `event.error` in an arc",
     "context": "write `ctx`",
-    "item": "write `iter.<iterator>`, with the loop's iterator name",
+    "item": "write `iter.<iterator>`, by the iterator of the step's `loop`",
     "loop": "write `iter.index` or `iter.count`; in an arc, `event.loop` sums up the loop",
 }
 """Template names of older dialects, and what to write instead."""
@@ -389,19 +494,22 @@ _OTHER_LOOPS: Final = {
     "write loop: { in: …, iterator: …, spec: { mode: parallel, max_in_flight: 5 } }": (
         *("parallel", "concurrency", "concurrent", "max_parallel", "max_concurrency", "workers", "batch_size", "async"),
     ),
-    "write iterator: <name>": ("as", "var", "variable", "item", "index_var"),
-    'write in: "{{ workload.items }}"': (
-        *("items", "list", "over", "each", "range", "foreach", "for_each", "forEach", "values"),
-    ),
     "pages go by a rule of the task: then: { do: jump, to: <task> }": ("pagination", "paginate", "pages"),
     "a loop ends with its list; what goes on until a condition holds is `until` in the pipeline": ("while", "until"),
 }
 LOOP: Final = {
     **_other_tools(_OTHER_LOOPS, "`loop`"),
+    **_renamed(
+        {
+            "iterator": ("as", "var", "variable", "item", "index_var", "loop_var", "iter"),
+            "in": ("items", "list", "over", "each", "range", "foreach", "for_each", "forEach", "values", "with_items"),
+        },
+        "`loop`",
+    ),
     "collection": RejectedKey("`collection` is the old name of `in`", 'write in: "{{ … }}"', place=("in",)),
     "element": RejectedKey("`element` is the old name of `iterator`", "write iterator: <name>", place=("iterator",)),
     **{
-        word: _belongs(word, "under `spec`", f"loop: {{ in: …, iterator: …, spec: {{ {word}: … }} }}", "spec")
+        word: _belongs(word, "under `spec`", f"loop: {{ in: …, iterator: …, spec: {{ {word}: {VALUE} }} }}", "spec")
         for word in ("mode", "max_in_flight", "exec", "policy")
     },
 }
@@ -415,12 +523,18 @@ LOOP_SPEC: Final = {
 }
 
 _OTHER_ARCS: Final = {
-    "write step: <name>": ("to", "target", "name", "id", "next", "goto"),
-    'write when: "{{ … }}"': ("if", "condition", "unless", "on", "guard"),
-    "write args: { … }": ("inputs", "params", "parameters", "data", "vars", "input"),
+    f"write when: {GUARD}": ("if", "condition", "on", "guard"),
+    f"write when: with the opposite of {GUARD}": ("unless",),
 }
 ARC: Final = {
     **_other_tools(_OTHER_ARCS, "an arc"),
+    **_renamed(
+        {
+            "step": ("to", "target", "name", "id", "next", "goto"),
+            "args": ("inputs", "params", "parameters", "data", "vars", "input"),
+        },
+        "an arc",
+    ),
     "then": RejectedKey("an arc has no `then`", f"write {_ARCS}"),
     "else": RejectedKey(
         "an arc has no `else`", "write a last arc without `when`: exclusive mode takes it if no other matches"
@@ -433,7 +547,7 @@ ARC: Final = {
     "do": RejectedKey("an arc has no `do`", f"write {_ARCS}", "control_outside_policy"),
     "with": RejectedKey("an arc has no `with`", f"pass values as args: {_ARCS}"),
     **{
-        word: _belongs(word, "under `spec`", f"{{ step: …, spec: {{ {word}: … }} }}", "spec")
+        word: _belongs(word, "under `spec`", f"{{ step: …, spec: {{ {word}: {VALUE} }} }}", "spec")
         for word in ("dedupe", "priority", "partition")
     },
 }
@@ -449,18 +563,18 @@ PLUGINS: Final = {"quantum": "noetl-stream-quantum"}
 """Tool kinds that a known plugin provides."""
 
 EXECUTOR: Final = {
-    word: _belongs(word, "under `spec`", f"executor: {{ spec: {{ {word}: … }} }}", "spec")
+    word: _belongs(word, "under `spec`", f"executor: {{ spec: {{ {word}: {VALUE} }} }}", "spec")
     for word in ("pool", "priority", "entry_step", "result", "timeout", "timeout_s", "policy")
 }
 EXECUTOR_SPEC: Final = {
     "retry": _STEP_RETRY,
     **{
-        word: _belongs(word, "under `policy`", f"executor: {{ spec: {{ policy: {{ {word}: … }} }} }}", "policy")
+        word: _belongs(word, "under `policy`", f"executor: {{ spec: {{ policy: {{ {word}: {VALUE} }} }} }}", "policy")
         for word in ("failure", "results", "limits", "defaults")
     },
 }
 EXECUTOR_POLICY: Final = {
-    "timeout_s": _belongs("timeout_s", "under `spec`", "executor: { spec: { timeout_s: 600 } }"),
+    "timeout_s": _belongs("timeout_s", "under `spec`", f"executor: {{ spec: {{ timeout_s: {VALUE} }} }}"),
     "lifecycle": RejectedKey(
         "`lifecycle` belongs to a step", "for the whole execution, write executor: { spec: { timeout_s: 600 } }"
     ),
@@ -475,7 +589,7 @@ EXECUTOR_FAILURE: Final = {
 _CREDENTIAL: Final = "name a credential: auth: <name>; `auth: local_postgres` is the database of the embedded stack"
 _PARAMS: Final = "write params: { id: 1 }, and `$id` in the statement"
 _OF_SQL: Final = {
-    "write command: SELECT …": ("sql", "statement", "statements", "script"),
+    f"write command: {VALUE}": ("sql", "statement", "statements", "script"),
     _PARAMS: ("args", "parameters", "values", "bind", "arguments"),
 }
 _BY_KIND: Final = {
@@ -488,23 +602,36 @@ _BY_KIND: Final = {
     },
     "shell": {
         "write the command as a list: command: [ls, -l]": ("args", "arguments", "argv"),
-        "write command: …, with `set -e` where a line may fail": ("script", "cmd", "cmds", "run", "bash_command"),
-        "write cwd: /folder": ("workdir", "working_dir", "working_directory", "dir"),
+        f"write command: {VALUE}, with `set -e` where a line may fail": (
+            "script",
+            "cmd",
+            "cmds",
+            "run",
+            "bash_command",
+        ),
+        f"write cwd: {VALUE}": ("workdir", "working_dir", "working_directory", "dir"),
     },
     "wait": {
         "write seconds: for_s: 300": ("seconds", "duration", "minutes", "delay", "sleep", "for", "time"),
-        "write signal: <name>, which `execution signal` sends": ("event", "approval", "on"),
+        f"write signal: {VALUE}, which `execution signal` sends": ("event", "approval", "on"),
     },
     "playbook": {
-        "write args: { … }, which are laid over its workload": (
+        f"write args: {VALUE}, which are laid over its workload": (
             *("inputs", "input", "params", "parameters", "with", "variables", "workload", "data", "vars"),
         ),
-        "write path: <path of the registered playbook>": ("playbook", "workflow", "file", "ref", "uses", "id"),
-        "write return_step: <step>": ("return", "output", "outputs"),
+        f"write path: {VALUE}, the path of a registered playbook": (
+            "playbook",
+            "workflow",
+            "file",
+            "ref",
+            "uses",
+            "id",
+        ),
+        f"write return_step: {VALUE}": ("return", "output", "outputs"),
     },
     "http": {
-        "write params: { q: x }": ("query", "query_params", "qs", "querystring"),
-        "write url: https://…": ("uri", "address", "host"),
+        f"write params: {VALUE}": ("query", "query_params", "qs", "querystring"),
+        f"write url: {VALUE}": ("uri", "address", "host", "endpoint", "href", "link"),
         "write auth: <credential>, or headers: { Authorization: … }": ("token", "bearer", "bearer_token", "api_key"),
         "write spec: { verify_tls: false }": ("verify", "ssl_verify", "insecure"),
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
@@ -120,6 +121,23 @@ def holds_template(node: Node) -> bool:
     return any(opening in text for _, text in texts_of(node) for opening in ("{{", "{%", "{#"))
 
 
+_PLAIN_TEXT: Final = re.compile(r"[A-Za-z_/][\w./-]*\Z")
+_WORDS_OF_YAML: Final = frozenset(["true", "false", "null", "yes", "no", "on", "off"])
+
+
+def written(value: Any) -> str:
+    """A plain value as YAML on one line."""
+    if isinstance(value, dict):
+        return (
+            f"{{ {', '.join(f'{written(key)}: {written(part)}' for key, part in value.items())} }}" if value else "{}"
+        )
+    if isinstance(value, list):
+        return f"[ {', '.join(map(written, value))} ]" if value else "[]"
+    if isinstance(value, str) and _PLAIN_TEXT.match(value) and value.lower() not in _WORDS_OF_YAML:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
 def child(node: Node | None, step: str | int) -> Node | None:
     """The part of ``node`` under a key or index; ``None`` if it has none."""
     if isinstance(node, Mapping):
@@ -177,7 +195,7 @@ class InText(msgspec.Struct, frozen=True):
         value = self.scalar.value
         if not isinstance(value, str):
             return self.scalar.mark
-        offset = _walk(self.source, self.scalar, value, _offset_of(value, self.line, self.column))
+        offset = _walk(self.source, self.scalar, value, offset_of(value, self.line, self.column))
         return self.scalar.mark if offset is None else mark_of(self.source, offset)
 
     @property
@@ -193,7 +211,8 @@ def mark_of(source: str, offset: int) -> Position:
     return Position(line, offset - start + 1)
 
 
-def _offset_of(value: str, line: int, column: int) -> int:
+def offset_of(value: str, line: int, column: int) -> int:
+    """The offset of a line and column, from 1, in a text."""
     start = 0
     for _ in range(line - 1):
         following = value.find("\n", start) + 1

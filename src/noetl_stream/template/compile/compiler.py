@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from jinja2 import TemplateSyntaxError, nodes
@@ -37,7 +38,9 @@ from noetl_stream.template.runtime.scope import JSON
 _EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}
 MAX_SHOWN_CHARS: Final = 100
 """The longest condition without braces that a hint repeats."""
-_GUARD_HINT: Final = "write the whole condition as one expression, such as `{{ outcome.status == 'ok' }}`"
+_GUARD_HINT: Final = "write the whole condition as one expression: {{ … }}"
+_BRACES: Final = re.compile(r"""(?:'(?=\{\{[^{}]*\}\}'))?(?:"(?=\{\{[^{}]*\}\}"))?\$?\{\{-?([^{}]*?)-?\}\}['"]?""")
+"""The braces around part of a condition, and the quotes around them."""
 
 
 def compile_template(
@@ -192,8 +195,9 @@ class _Compiler:
             native = is_one_expression(text, tree)
             if is_guard and not native:
                 message = "a guard must be true, false or a single `{{ expression }}`"
-                has_mark = TEMPLATE_MARK.search(text) or "\n" in text or len(text) > MAX_SHOWN_CHARS
-                hint = _GUARD_HINT if has_mark else f'write when: "{{{{ {text.strip()} }}}}"'
+                has_more = "{%" in text or "\n" in text or len(text) > MAX_SHOWN_CHARS
+                whole = " ".join(_BRACES.sub(r" \1 ", text).split())
+                hint = _GUARD_HINT if has_more or not whole else f'write when: "{{{{ {whole} }}}}"'
                 findings.add("guard_not_expression", message, 0, hint)
             else:
                 expression = self._bind(text, tree, findings, native=native)

@@ -216,11 +216,17 @@ _OTHER_FUNCTIONS: Final = {
     "bool": "compare instead: `x == true`, or `x | string == 'true'` of text",
     **dict.fromkeys(
         ("now", "utcnow", "today", "datetime", "timestamp", "date"),
-        "a template has no clock, since it is evaluated again: take the time from a schedule, or from a python task",
+        "a template has no clock, since it is evaluated again: write `execution.started`, or `execution.due` of what a "
+        "schedule starts, with `| date_format('%Y-%m-%d')` for the day",
     ),
     **dict.fromkeys(
-        ("env", "lookup", "var", "secret", "secrets", "vault"),
-        "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`",
+        ("env", "lookup", "var", "env_var", "getenv"),
+        "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`, declared as "
+        "keychain: [ { name: <entry>, kind: env, variable: <entry> } ]",
+    ),
+    **dict.fromkeys(
+        ("secret", "secrets", "vault"),
+        "write `keychain.<entry>`, and declare it as keychain: [ { name: <entry>, kind: credential } ]",
     ),
     **dict.fromkeys(("uuid", "uuid4", "random", "rand"), "a template has no random source: use `execution_id`"),
     **dict.fromkeys(("ref", "output", "outputs", "result", "fromJSON", "xcom_pull"), "write `steps.<name>`"),
