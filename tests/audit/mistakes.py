@@ -299,6 +299,92 @@ FIRST_DAY: Final = {
         ("`b`, which never runs before it", "from `b` to `a`"),
         "warning",
     ),
+    # what would come out otherwise than it was meant
+    "branches that are not joined": Mistake(
+        steps("""
+            - step: a
+              next: { spec: { mode: inclusive }, arcs: [ { step: b }, { step: c } ] }
+            - { step: b, tool: { kind: noop }, next: { arcs: [ { step: d } ] } }
+            - { step: c, tool: { kind: noop }, next: { arcs: [ { step: d } ] } }
+            - { step: ¶d, tool: { kind: noop } }
+        """),
+        ("once for each branch of `a`", "spec: { join: all }"),
+        "warning",
+    ),
+    "a row of a whole result": Mistake(
+        after("{ kind: duckdb, command: select 1 as n }", "v: '{{ ¶a[0].n }}'"), ("a mapping", "`a.rows`"), "warning"
+    ),
+    "a key of a loop's list": Mistake(
+        second("v: '{{ ¶a.n }}'").replace("- step: a\n", "- step: a\n    loop: { in: [1], iterator: x }\n"),
+        ("the list of its iterations' results", "a | map(attribute='n') | list"),
+        "warning",
+    ),
+    "a loop over a whole result": Mistake(
+        after("{ kind: duckdb, command: select 1 as n }", "v: 1").replace(
+            "- step: b\n", "- step: b\n    loop: { in: ¶'{{ a }}', iterator: x }\n"
+        ),
+        ("a mapping", "a.rows"),
+        "warning",
+    ),
+    "off as a switch": Mistake(
+        arc("{ step: b, when: '{{ ¶workload.dry }}' }").replace("names: [a]", "dry: off"),
+        ("is the text `off`", "write dry: false"),
+        "warning",
+    ),
+    "the workload as an object": Mistake(
+        tool("kind: python\ncode: return ¶workload.url"), ("is a dict", "workload['url']"), "warning"
+    ),
+    "a path of a state machine": Mistake(
+        value("$.url").replace("v: '", "v: ¶'"), ("is text", "{{ workload.url }}"), "warning"
+    ),
+    "an expression of n8n": Mistake(
+        value("={{ workload.url }}").replace("v: '", "v: ¶'"), ("the `=` stays",), "warning"
+    ),
+    "steps in their order": Mistake(
+        steps("- { step: a, tool: { kind: noop } }\n- { step: ¶b, tool: { kind: noop } }"),
+        ("no arc leads to it", "in step `a`, write next: { arcs: [ { step: b } ] }"),
+        "warning",
+    ),
+    # words of other tools, with what the author wrote
+    "register": Mistake(
+        second("v: '{{ ¶answer.n }}'").replace("next:", "register: answer\n    next:"), ("write `steps.a`",)
+    ),
+    "retryPolicy": Mistake(tool("kind: http\nurl: http://a\n¶retryPolicy: 3"), ("do: retry, attempts: 3",)),
+    "trigger_rule": Mistake(beside("¶trigger_rule: all_done"), ("spec: { join: all }",)),
+    "continue-on-error": Mistake(beside("¶continue-on-error: true"), ("event.name == 'step.failed'",)),
+    "a pool beside the kind": Mistake(tool("kind: noop\n¶pool: gpu"), ("on the step", "spec: { pool: gpu }")),
+    "times": Mistake(
+        rule("{ rules: [ { when: \"{{ outcome.status == 'error' }}\", then: { do: retry, ¶times: 4 } } ] }"),
+        ("write attempts: 4",),
+    ),
+    "a kind as a key": Mistake(steps("- step: a\n  tool: ¶{ http: { url: http://a } }"), ("{ kind: http, url:",)),
+    "a task without a kind": Mistake(steps("- step: a\n  tool: ¶{ url: http://a }"), ("write kind: http",)),
+    "a rule that is no list": Mistake(rule("{ rules: ¶{ else: { then: { do: fail } } } }"), ("write a list: [ {",)),
+    "a delay with its unit": Mistake(
+        rule('{ rules: [ { when: "{{ outcome.error }}", then: { do: retry, attempts: 2, delay: ¶5s } } ] }'),
+        ("in seconds, as a number: 5",),
+    ),
+    "half a condition in braces": Mistake(
+        arc('{ step: b, when: ¶"{{ a.n }} == 1" }'), ('write when: "{{ a.n == 1 }}"',)
+    ),
+    "the name of an event": Mistake(
+        arc("{ step: b, when: \"{{ ¶event.name == 'failed' }}\" }"), ("write `step.failed`",)
+    ),
+    "a secret that is not declared": Mistake(
+        value("{{ ¶keychain.api }}"), ("keychain: [ { name: api, kind: credential } ]", "credential set api")
+    ),
+    "a function with a dot": Mistake(tool("kind: python\nfunction: ¶shop.bill"), ("write shop:bill",)),
+    "a method that is misspelt": Mistake(tool("kind: http\nurl: http://a\nmethod: ¶PSOT"), ("write POST",)),
+    "a module that is not imported": Mistake(
+        tool("kind: python\ncode: return ¶requests.get('x')"), ("write `import requests`",), "warning"
+    ),
+    "a regular expression": Mistake(value('{{ workload.url | ¶regex_replace("a", "b") }}'), ("python task",)),
+    "steps as a mapping": Mistake(
+        f"{HEAD}workflow:\n  ¶first: {{ tool: {{ kind: noop }} }}\n", ("[ { step: first, … } ]",)
+    ),
+    "a colon in braces": Mistake(
+        steps("- step: a\n  tool: { kind: shell, command: echo a¶: b }"), ("quote text that contains",)
+    ),
     # the document
     "env of a playbook": Mistake(root("¶env: { A: b }"), ("`env`", "workload", "keychain")),
     "inputs of a playbook": Mistake(root("¶inputs: { a: b }"), ("`inputs`", "under `workload`")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mistakes import MISTAKES
+from mistakes import MISTAKES, rule, steps, tool, value
 
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.tools.registry import kinds_of, load_tools
@@ -20,3 +20,21 @@ def test_a_mistake_is_answered_at_its_place_with_what_to_write(name: str) -> Non
     answers = [one for one in found if (one.line, one.column, one.severity) == place]
     said = "\n".join(one.render() for one in answers)
     assert [word for word in mistake.words if word not in said] == [], "\n".join(one.render() for one in found)
+
+
+ALONE = {
+    "run of a shell": tool("kind: shell\nrun: ls"),
+    "for_each": steps(
+        "- step: a\n  loop: { for_each: [1], iterator: x }\n  tool: { kind: noop, args: { v: '{{ x }}' } }"
+    ),
+    "a template without quotes": steps("- step: a\n  tool:\n    kind: http\n    url: {{ workload.url }}/x"),
+    "the runs of a retry": rule('{ rules: [ { when: "{{ outcome.error }}", then: { do: retry, times: 4 } } ] }'),
+    "with_items": steps("- step: a\n  with_items: [1]\n  tool: { kind: noop, args: { v: '{{ item }}' } }"),
+    "xcom_pull": value('{{ ti.xcom_pull("a") }}'),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_what_comes_of_a_mistake_is_not_said_as_well(name: str) -> None:
+    errors = [one.render() for one in check(ALONE[name], KINDS).diagnostics if one.severity == "error"]
+    assert len(errors) == 1, "\n".join(errors)

@@ -71,6 +71,7 @@ Code = Literal[
     "admission_never_opens",
     "endless_cycle",
     "join_never_fires",
+    "not_joined",
     "tokens_pile_up",
     "not_explored",
     "unmatched_error",

@@ -167,6 +167,10 @@ class Problems:
     ) -> None:
         self._add("warning", code, message, at, hint, tuple(path))
 
+    def has_error_on(self, line: int) -> bool:
+        """Whether an error was reported on a line."""
+        return any(one.severity == "error" and one.line == line for one in self._found.values())
+
     def mark_unreadable(self, pointer: str) -> None:
         """Marks the value at a pointer as unreadable and drops later problems at it: they would be consequences."""
         self._unreadable.add(pointer)

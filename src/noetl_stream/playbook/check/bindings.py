@@ -121,6 +121,7 @@ class Declarations:
         steps: The steps by name.
         ctx: The keys of ``ctx`` that rules set.
         workload: The declared keys of ``workload``.
+        defaults: Their values.
         is_closed: Whether an execution can have no other key of ``workload``.
     """
 
@@ -136,6 +137,7 @@ class Declarations:
         }
         self.ctx: Final = self._common["ctx"].keys()
         self.workload: Final = self._common["workload"].keys()
+        self.defaults: Final = document.workload
         schema = document.workload_schema
         self.is_closed: Final = schema is not None and schema.is_closed
         self._args: dict[str, dict[str, Path]] = {}

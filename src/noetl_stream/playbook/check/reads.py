@@ -49,6 +49,7 @@ _INDEXED: Final = re.compile(
     r"|\bin\s+([A-Za-z_]\w*(?:\.\w+)*)\s*-?%\}"
 )
 """A path whose items are read by number."""
+_NO: Final = frozenset(["off", "no", "false", "n", "0"])
 _LISTED: Final = ("rows", "data")
 """The keys of a result that may be a list."""
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -88,6 +89,14 @@ class ResultReads:
             read = _without_data(read, walk)
         unknown = walk.unknown(read.keys) if read is not None else None
         return None if read is None or unknown is None else (read, unknown)
+
+    def key_of_list(self, path: Path) -> tuple[str, str] | None:
+        """The step with a loop and the key that is read of its result, which is a list."""
+        match path:
+            case ("steps", name, key, *more) if name in self._steps and self._steps[name].levels:
+                is_task = key == "results" and bool(more)
+                return None if key in ("outcome", ITEM) or is_task else (name, key)
+        return None
 
     def whole(self, path: Path, visible: Visible) -> ReadResult | None:
         """The read of a whole result; ``None`` if the path leads into it."""
@@ -251,6 +260,7 @@ class Expressions:
             places = self._templates.places(node)
             self._check(guard.paths, places, visible, kind)
             self._check_comparisons(guard, places, visible)
+            self._warn_of_truth(guard, places)
             decides = visible.namespaces in (ADMISSION, ARC, ARC | {"token"})
             self._note_ctx(guard.paths, places, decides=decides, waits=visible.waits)
         return guard
@@ -365,6 +375,14 @@ class Expressions:
             message = f"a result of kind `{kind.kind}` has no `{foreign.keys[0]}`"
             self._problems.warn("unknown_result_key", message, read.location, hint)
             return
+        if (listed := self._results.key_of_list(read.path)) is not None:
+            name, key = listed
+            message = f"the result of `{name}` is the list of its iterations' results, and has no `{key}`"
+            hint = (
+                f"write `{name}`" if key in ("results", "data") else f"write `{name} | map(attribute='{key}') | list`"
+            )
+            self._problems.warn("unknown_result_key", message, read.location, f"{hint}, or `{name}[0]` for the first")
+            return
         found = self._results.unknown(read.path, visible)
         if found is None:
             return
@@ -374,6 +392,18 @@ class Expressions:
         known = f"it has {list_names(declared)}" if declared else "it is not a mapping"
         hint = did_you_mean(result.keys[depth], declared) or known
         self._problems.warn("unknown_result_key", message, read.location, hint)
+
+    def _warn_of_truth(self, guard: Guard, places: ReadLocations) -> None:
+        """Warns of a guard that asks whether text of the workload is true which says that it is not."""
+        for path, literal in guard.tested:
+            match path:
+                case ("workload", str() as key) if (
+                    literal is True and str(self._declared.defaults.get(key)).lower() in _NO
+                ):
+                    word = self._declared.defaults[key]
+                    if isinstance(word, str):
+                        message = f"`workload.{key}` is the text `{word}`, and text that is not empty is true"
+                        self._problems.warn("invalid_value", message, places.find(path), f"write {key}: false")
 
     def _check_comparisons(self, guard: Guard, places: ReadLocations, visible: Visible) -> None:
         """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""
@@ -393,7 +423,8 @@ class Expressions:
         for path, literal in guard.comparisons:
             words = possible.get(path)
             if words and literal not in words:
-                hint = f"write one of {list_names(words)}"
+                near = next((word for word in words if literal.lower() in word), None)
+                hint = f"write `{near}`" if near else f"write one of {list_names(words)}"
                 message = f"`{'.'.join(path)}` is never `{literal}` here"
                 self._problems.error("impossible_comparison", message, places.find(path), hint)
 

@@ -40,6 +40,8 @@ _OTHER_BRACES: Final = re.compile(
     r"(?<![{\w])\$?\{\s*((?:workload|ctx|steps|args|iter|keychain)\.[A-Za-z_][\w.]*)\s*\}(?!\})"
 )
 """A path in the braces of another language: `${workload.url}`, `{workload.url}`."""
+_JSON_PATH: Final = re.compile(r"\$\.([A-Za-z_][\w.]*)\Z")
+"""A path as Step Functions have it."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 NO_ALIASES: Final[MappingOf[str, str]] = {}
 
@@ -118,9 +120,13 @@ class Templates:
                 at = InText(self._source, scalar, *place_of(text, found.start()))
                 message = f"`{found[0]}` is no template: it stays as written"
                 self._problems.warn("template_not_rendered", message, at, f"write `{{{{ {found[1]} }}}}`")
-            if text.lstrip().startswith("${{"):
-                message = "`${{ }}` is the form of another tool: the `$` stays in the text"
+            if (other := text.lstrip()[:1]) in ("$", "=") and text.lstrip()[1:3] == "{{":
+                message = f"`{other}{{{{ }}}}` is the form of another tool: the `{other}` stays in the text"
                 self._problems.warn("template_not_rendered", message, scalar, "write {{ }}")
+            if (found := _JSON_PATH.match(text)) is not None and visible.step:
+                message = f"`{text}` is text: no path of JSON is read here"
+                hint = f'write "{{{{ workload.{found[1]} }}}}", or the result of a step: "{{{{ <step>.{found[1]} }}}}"'
+                self._problems.warn("template_not_rendered", message, scalar, hint)
         compiled = partial(compile_template, node.plain(), expressions_only=on_server)
         return self._compile(compiled, node, visible) or EMPTY
 

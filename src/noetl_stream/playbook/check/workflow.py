@@ -65,6 +65,7 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
             _warn_null_on_error(task, problems)
     if not problems.has_errors:
         _warn_unreachable(document, steps, problems)
+        _warn_not_joined(steps, problems)
     _check_writes(pipelines, problems)
     _check_joins(steps, problems)
     if document.workload_node is not None:
@@ -257,6 +258,22 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
         elif step.name and step.name not in reached:
             message = f"step `{step.name}` cannot be reached from the entry step `{entry}`"
             problems.warn("unreachable_step", message, step.at, "add an arc, or remove the step")
+
+
+def _warn_not_joined(steps: list[StepDraft], problems: Problems) -> None:
+    """Warns of steps that run once for each of two branches which always begin together."""
+    arcs = arcs_of(steps)
+    for step in (one for one in steps if one.router.routing == "inclusive"):
+        sure = list(dict.fromkeys(arc.step for arc in step.arcs if always_holds(arc.when) and arc.step in arcs))
+        reached = {branch: reach([branch], arcs) for branch in sure} if len(sure) > 1 else {}
+        for other in (one for one in steps if reached and not one.join and one.name not in sure):
+            before = [name for name, targets in arcs.items() if other.name in targets and name != step.name]
+            sides = [[branch for branch in sure if name in reached[branch]] for name in before]
+            alone = list(dict.fromkeys(side[0] for side in sides if len(side) == 1))
+            if len(alone) > 1:
+                message = f"`{other.name}` runs once for each branch of `{step.name}`: {list_names(alone)} lead to it"
+                hint = "to run it once, after all of them, write spec: { join: all } in it"
+                problems.warn("not_joined", message, other.at, hint)
 
 
 def _check_writes(steps: list[StepDraft], problems: Problems) -> None:

@@ -185,7 +185,7 @@ def wait_combination_error(given: Collection[str]) -> str | None:
     if len({"for_s", "until", "signal"} & set(given)) != 1:
         return "`wait` needs exactly one of `for_s`, `until` and `signal`"
     if "signal" in given and "timeout_s" not in given:
-        return "`signal` needs `timeout_s`: a wait must end"
+        return "`signal` needs `timeout_s`, such as timeout_s: 3600 beside it: a wait must end"
     if "signal" not in given and "timeout_s" in given:
         return "`timeout_s` goes with `signal` only"
     return None

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
-from noetl_stream.playbook.vocabulary.advice import VALUE, RejectedKey, filled
+from noetl_stream.playbook.vocabulary.advice import CRON_NAMES, VALUE, RejectedKey, filled, shown_value
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
 
 Schema: TypeAlias = dict[str, Any]
@@ -332,6 +332,11 @@ def refuse_key(node: Mapping, name: str, model: type[Section], problems: Problem
 
 def report_wrong_type(node: Node, what: str, wanted: str, problems: Problems, hint: str | None = None) -> None:
     """Reports a value that is not ``wanted``, such as ``a list``."""
+    if wanted == "a list" and not is_null(node) and (shown := shown_value(node.plain())) != "…":
+        of_names = isinstance(node, Mapping) and hint is not None and all(part.plain() for part in node.values.values())
+        hint = hint if of_names else f"write a list: [ {shown} ]"
+    elif hint is None and "number" in wanted and isinstance(node, Scalar):
+        hint = written_as(node.value) or f"write a number without quotes, or a template: {wanted}"
     problems.error("wrong_type", f"{what} must be {wanted}, not {kind_of(node)}", node, hint)
 
 
@@ -412,9 +417,12 @@ def _value_hint(model: type[Section], name: str, value: object) -> str | None:
         near = did_you_mean(str(value), choices)
         if "inclusive" in choices and str(value).lower() in ("parallel", "all", "fanout", "fan_out", "concurrent"):
             near = "write inclusive, which takes each one whose guard holds"
+        if "parallel" in choices and str(value).lower() in ("async", "concurrent", "all", "map", "distributed"):
+            near = "write parallel"
         return near or f"write {'one of ' if len(choices) > 1 else ''}{list_names(choices)}"
     takes = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, str) and any(get_origin(one) is list for one in takes):
+        value = CRON_NAMES.get(value.strip(), value)
         return f"write {name}: [ {json.dumps(value, ensure_ascii=False)} ]"
     if isinstance(value, str) and takes & {int, float, bool}:
         plainly = "write true or false" if bool in takes else "write a number without quotes"

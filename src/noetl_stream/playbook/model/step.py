@@ -260,7 +260,9 @@ def read_steps(
     if isinstance(node, Sequence) and not node.items:
         problems.error("invalid_value", "`workflow` has no steps", node, "workflow: [ { step: start, … } ]")
     is_one = isinstance(node, Mapping) and "step" in node.keys
-    hint = "put `- ` before `step`: a workflow is a list" if is_one else "workflow: [ { step: start, … } ]"
+    named = ", ".join(f"{{ step: {name}, … }}" for name in list(node.keys)[:3]) if isinstance(node, Mapping) else ""
+    listed = f"workflow: [ {named or '{ step: start, … }'} ]"
+    hint = "put `- ` before `step`: a workflow is a list" if is_one else f"write the names as `step`: {listed}"
     items = [] if is_null(node) else entries(node, "`workflow`", problems, hint)
     drafts = [draft for item in items if (draft := _read_step(item, kinds, workbook, layer, problems))]
     pipelines = [pipeline for draft in drafts for pipeline in draft.pipelines]

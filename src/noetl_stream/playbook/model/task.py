@@ -259,7 +259,7 @@ def _with_then(rule: Mapping) -> Mapping:
 def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:
     value = node.get("kind")
     if value is None:
-        problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for example")
+        problems.error("missing_key", "a task needs `kind`", node, _kind_hint(node, kinds))
         return None
     kind = text_of(value, "`kind`", problems)
     if kind is None:
@@ -275,6 +275,25 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
     hint = (f"use {use}" if use else near) or f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
     return None
+
+
+_KINDS_BY_KEY: Final = {
+    **dict.fromkeys(("url", "method", "headers"), "http"),
+    "code": "python",
+    "path": "playbook",
+    **dict.fromkeys(("for_s", "until", "signal"), "wait"),
+}
+"""The kinds that have a key which no other kind has."""
+
+
+def _kind_hint(node: Mapping, kinds: Kinds) -> str:
+    """The hint for a task without ``kind``: the kind that its label or keys name."""
+    labels = [name for name in node.keys if name in kinds]
+    if labels and isinstance(node.values[labels[0]], Mapping):
+        inner = {"kind": labels[0], **node.values[labels[0]].plain()}
+        return f"write the kind as a value: {advice.shown_value(inner)}"
+    kind = next((kind for key, kind in _KINDS_BY_KEY.items() if key in node.keys), None)
+    return f"write kind: {kind}, beside its inputs" if kind else "write { kind: noop }, for example"
 
 
 def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:

@@ -49,6 +49,7 @@ from noetl_stream.playbook.model.sections import (
 )
 from noetl_stream.playbook.schedule.schedule_workload import NAMESPACE, Unrenderable, render_key, render_workload
 from noetl_stream.playbook.suggestions import correct_word, list_names
+from noetl_stream.playbook.vocabulary.advice import CRON_NAMES
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template, texts_of
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view
@@ -146,6 +147,7 @@ _DAY: Final[Schema] = {"type": "string", "pattern": DAY}
 _TIME: Final[Schema] = {"type": "string", "pattern": TIME}
 _BOUND: Final[Schema] = {"anyOf": [_DAY, _TIME, NULL]}
 _WAYS: Final = ("cron", "every", "at")
+_LONG_DURATION: Final = re.compile(r"\s*(\d+)\s*(s|m|h|d)(?:ec|ecs|econds?|in|ins|inutes?|rs?|ours?|ays?)?\s*\Z")
 _DURATION_HINT: Final = "write a number of seconds, minutes, hours or days: 30s, 15m, 6h, 2d"
 _DAY_HINT: Final = "write a day from 1970 to 2199: 2026-12-25"
 _TIME_HINT: Final = "write a time from 1970 to 2199: 2026-11-05T09:00, or with an offset: 2026-11-05T09:00:00+01:00"
@@ -406,7 +408,9 @@ class _Reading:
             return None
         found, at = read_duration(text), self._node.values[name]
         if found is None:
-            self._problems.error("invalid_value", f"`{name}`: `{text}` is not a duration", at, _DURATION_HINT)
+            plain = _LONG_DURATION.match(text)
+            hint = f"write {name}: {plain[1]}{plain[2]}" if plain else _DURATION_HINT
+            self._problems.error("invalid_value", f"`{name}`: `{text}` is not a duration", at, hint)
         elif found > most_s:
             self._problems.error("invalid_value", f"`{name}` must be at most {most_s // DAY_S}d", at)
         return found
@@ -440,7 +444,8 @@ class _Reading:
                 found.append(text)
             except InvalidCron as error:
                 message = f"not a cron expression: {error}"
-                self._problems.error("invalid_cron", message, at, error.hint or _CRON_HINT)
+                hint = f'write "{CRON_NAMES[text.strip()]}"' if text.strip() in CRON_NAMES else error.hint or _CRON_HINT
+                self._problems.error("invalid_cron", message, at, hint)
                 continue
             for step in (step for step in cron_steps(text) if step.is_uneven):
                 name, *_, whole = CRON_FIELDS[step.field]

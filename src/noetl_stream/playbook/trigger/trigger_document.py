@@ -523,7 +523,8 @@ def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates,
         for path in sorted(compiled.paths if compiled is not None else ()):
             if (found := shape.unknown(path)) is not None:
                 known = f"known: {list_names(found.known)}" if found.known else None
-                way = did_you_mean(found.key, found.known) or known
+                body = f"write `{'.'.join(('event', 'json', *path[2:]))}`" if path[:2] == ("event", "body") else None
+                way = body or did_you_mean(found.key, found.known) or known
                 problems.error("unknown_name", found.message, TemplateRead(path, places).location, way)
         for path, literal in guard.comparisons if guard is not None else ():
             if (words := shape.words(path)) and literal not in words:

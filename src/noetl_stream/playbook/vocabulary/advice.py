@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, get_args
 
 import msgspec
@@ -37,19 +38,25 @@ GUARD: Final = "<guard>"
 _MOST_SHOWN: Final = 100
 
 
+_SECONDS: Final = re.compile(r"\s*(\d+)\s*(s|m|h)(?:ec|ecs|econds?|in|ins|inutes?|rs?|ours?)?\s*\Z")
+
+
 def filled(hint: str, name: str, node: Mapping) -> str:
     """A hint about a key of a mapping, with its value and the name of its step."""
     value = node.values[name].plain()
+    found = _SECONDS.match(value) if isinstance(value, str) and "time" in hint else None
+    value = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else value
     condition = value.strip().removeprefix("$") if isinstance(value, str) else value
     has_braces = isinstance(condition, str) and "{{" in condition
     guard = condition if has_braces or not isinstance(value, str) else f"{{{{ {condition} }}}}"
     step = node.get("step")
     names = {
-        VALUE: _shown(value),
-        GUARD: _shown(guard),
-        "<list>": _shown(_first_list(value)),
-        "<minutes>": _shown(value * 60 if isinstance(value, int | float) else 600),
-        "<this step>": _shown(step.plain()) if step is not None else "<this step>",
+        VALUE: shown_value(value),
+        GUARD: shown_value(guard),
+        "<thousandth>": f"{value / 1000:g}" if isinstance(value, int | float) else "30",
+        "<list>": shown_value(_first_list(value)),
+        "<minutes>": shown_value(value * 60 if isinstance(value, int | float) else 600),
+        "<this step>": shown_value(step.plain()) if step is not None else "<this step>",
     }
     for token, text in names.items():
         hint = hint.replace(token, text)
@@ -63,7 +70,8 @@ def _first_list(value: Any) -> Any:
     return value if isinstance(value, list) or (isinstance(value, str) and "{{" in value) else None
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
+    """A value as a hint shows it; ``…`` if it is long."""
     text = written(value)
     return "…" if value is None or len(text) > _MOST_SHOWN or "\\n" in text else text
 
@@ -161,7 +169,10 @@ def known_as(workflow: Node | None) -> dict[str, str]:
         if isinstance(step, Mapping) and own is not None:
             names = [node.plain() for key in _NAMING if (node := step.get(key)) is not None]
             found |= {name: f"write `steps.{own.plain()}`" for name in names if isinstance(name, str)}
-            if any(key in step.keys for key in _REPEATING):
+            outputs = [node for key in _NAMING if isinstance(node := step.get(key), Mapping)]
+            found |= {key: f"write `steps.{own.plain()}`, its result" for node in outputs for key in node.keys}
+            tool = child(step, "tool")
+            if any(key in step.keys for key in _REPEATING) or any(child(tool, key) for key in (*_REPEATING, "loop")):
                 found |= {"item": "", "matrix": ""}
     return found
 
@@ -177,6 +188,17 @@ _OTHER_ROOTS: Final = {
     f"for the whole execution, write executor: {{ spec: {{ timeout_s: {VALUE} }} }}": ("timeout", "timeout_s"),
 }
 _OTHER_STEPS: Final = {
+    "a step with several before it says so: spec: { join: all }, or any; after a failure, an arc leads to it": (
+        *("trigger_rule", "triggerRule", "wait_for_all"),
+    ),
+    "write an arc that goes on after a failure: next: { arcs: [ { step: … }, "
+    "{ step: …, when: \"{{ event.name == 'step.failed' }}\" } ] }": (
+        *("continue-on-error", "continue_on_error", "ignore_errors", "continueOn", "allow_failure", "failed_when"),
+    ),
+    'write what comes after, each with its condition: next: { arcs: [ { step: …, when: "{{ … }}" }, { step: … } ] }': (
+        *("Choices", "choices", "switch", "cases", "branch", "Default"),
+    ),
+    "write tool: { kind: … }": ("Type",),
     _FOLLOWS: (
         *("needs", "depends", "depends_on", "dependsOn", "dependencies", "upstream", "after", "run_after"),
         *("wait_for", "runAfter", "waitFor"),
@@ -219,13 +241,24 @@ _OTHER_STEPS: Final = {
 }
 _OTHER_TASKS: Final = {
     "write the condition as a branch: choose: [ { when: …, then: [ … ] } ]": ("if", "condition", "unless"),
-    f"write spec: {{ timeout: {VALUE} }}": ("timeout_seconds", "timeout_s", "TimeoutSeconds", "execution_timeout"),
+    f"write spec: {{ timeout: {VALUE} }}": (
+        *("timeout_seconds", "timeout_s", "TimeoutSeconds", "execution_timeout", "startToCloseTimeout"),
+        *("start_to_close_timeout", "timeoutSeconds"),
+    ),
     "write it in seconds: spec: { timeout: <minutes> }": ("timeout_minutes", "timeout-minutes"),
     _RETRY: ("retries", "max_retries", "attempts_max", "retry_policy", "max_attempts"),
     f"handle it in the task's policy: {_RULES}": ("on_error", "catch", "on_failure", "ignore_errors"),
     "pages go by a rule of the task: then: { do: jump, to: <task> }": ("pagination", "paginate", "next_page"),
+    f"write it on the step, beside `tool`: spec: {{ pool: {VALUE} }}": ("pool", "queue", "worker_pool", "task_queue"),
+    f"write it on the step, beside `tool`: spec: {{ join: {VALUE} }}": ("join",),
+    f"write it on the step, beside `tool`: spec: {{ policy: {{ compensation: {VALUE} }} }}": ("compensation",),
+    f"write it on the step, beside `tool`: spec: {{ policy: {{ limit: {VALUE} }} }}": ("limit",),
+    "the delay stands in the rule that retries: then: { do: retry, attempts: 3, delay: 5 }": (
+        *("retry_delay", "retryDelay", "backoff", "retry_interval", "delay_between_retries"),
+    ),
+    "write it in seconds: spec: { timeout: <thousandth> }": ("timeout_ms", "timeoutMs"),
     "tasks of a pipeline run in their order; a step says what follows in `next`": ("needs", "depends_on", "dependsOn"),
-    _EACH: ("with_items", "for_each", "foreach", "forEach"),
+    _EACH: ("with_items", "withItems", "withParam", "for_each", "foreach", "forEach", "matrix"),
 }
 
 OTHER_TOOLS: Final = {
@@ -352,7 +385,10 @@ TASK: Final = {
     "save": RejectedKey("a task has no `save`", _STORE),
     "collect": RejectedKey("a task has no `collect`", _COLLECT),
     "pipe": RejectedKey("a task has no `pipe`", _PIPE),
-    "loop": RejectedKey("a task has no `loop`", "put `loop` on the step, next to `tool`"),
+    "loop": RejectedKey(
+        "a task has no `loop`",
+        "put it on the step, beside `tool`: loop: { in: <list>, iterator: item }, and read `item`",
+    ),
     "next": RejectedKey("a task has no `next`", "put `next` on the step; inside the pipeline, write do: jump"),
     "tool": RejectedKey("a task has no `tool`", "write `name`, `kind` and the inputs on one level"),
 }
@@ -479,6 +515,10 @@ BARE_NAMES: Final = {
         "write `execution.due | date_format('%Y-%m-%d')`, the day that its schedule names; "
         "the workload of a schedule can read `schedule`",
     ),
+    **dict.fromkeys(
+        ("macros", "dag", "task_instance", "var", "conn", "omit", "hostvars", "ansible_facts"),
+        "there is nothing of that name here: pass a value in as `workload.<name>`; without a value, `default(none)`",
+    ),
     "matrix": "write `iter.<iterator>`, by the iterator of the step's `loop`",
     "self": "write `_task`, or the name of the task",
     "response": "write `outcome.result` in a task's policy, `event.result` in an arc",
@@ -537,7 +577,9 @@ ARC: Final = {
     ),
     "then": RejectedKey("an arc has no `then`", f"write {_ARCS}"),
     "else": RejectedKey(
-        "an arc has no `else`", "write a last arc without `when`: exclusive mode takes it if no other matches"
+        "an arc has no `else`",
+        f"write {{ step: {VALUE} }} as the last arc: without `when`, exclusive mode takes it if no other matches",
+        place=("step",),
     ),
     "expr": RejectedKey("`expr` is not a keyword", "use `when`", place=("when",)),
     **{
@@ -645,7 +687,12 @@ KIND_HINTS: Final = {
     kind: {word: hint for hint, words in hints.items() for word in words} for kind, hints in _BY_KIND.items()
 }
 """The hints for keys that a kind of task does not have."""
-MISSING_HINTS: Final = {"postgres": {"auth": _CREDENTIAL}, "http": {"url": "write url: https://…"}}
+MISSING_HINTS: Final = {
+    "postgres": {"auth": _CREDENTIAL},
+    "http": {"url": "write url: https://…"},
+    "playbook": {"path": "write path: team/flow, the `metadata.path` of a registered playbook"},
+    "shell": {"command": "write command: echo hello"},
+}
 """The hints for inputs that a task lacks, by kind and input."""
 
 MISSING_KINDS: Final = {
@@ -683,3 +730,12 @@ NEXT_HINT: Final = f"write {_ARCS}"
 POLICY_HINT: Final = f"write {_RULES}"
 LOOP_HINT: Final = 'loop: { in: "{{ workload.items }}", iterator: item }'
 ELSE_HINT: Final = "write - else: { then: { … } }"
+
+CRON_NAMES: Final = {
+    "@hourly": "0 * * * *",
+    **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    **dict.fromkeys(("@yearly", "@annually"), "0 0 1 1 *"),
+}
+"""Names of cron expressions in other tools."""

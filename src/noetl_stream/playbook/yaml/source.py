@@ -55,6 +55,8 @@ _NOT_FINITE: Final = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
 _SYNTAX_HINTS: Final = {
     "mapping values": "quote text that contains `: `",
     "expected <block end>": "indent the keys of a mapping alike: those of a list's item as its first, behind `- `",
+    "expected ',' or '}', but got ':'": 'quote text that contains `: `, as in command: "echo a: b"',
+    "that cannot start any token": "quote the text: it begins with a character that means something in YAML",
     "could not find expected ':'": "write `key: value`; indent the text of a block (`|`, `>`) below its key",
 }
 _LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9]+\Z")
@@ -206,6 +208,8 @@ class _Reader:
     def _syntax(self, error: MarkedYAMLError) -> None:
         mark = error.problem_mark or error.context_mark
         spot = BareLocation(_mark_of(mark) if mark else self._last)
+        if self._problems.has_error_on(spot.mark.line):
+            raise _Stop  # it comes of what was reported there
         problem = str(error.problem or error.context or "invalid YAML")
         if "'\\t'" in problem:
             self._stop("yaml_tab", "YAML cannot be indented with tabs", spot, "indent with spaces")

@@ -229,11 +229,15 @@ _OTHER_FUNCTIONS: Final = {
         "write `keychain.<entry>`, and declare it as keychain: [ { name: <entry>, kind: credential } ]",
     ),
     **dict.fromkeys(("uuid", "uuid4", "random", "rand"), "a template has no random source: use `execution_id`"),
-    **dict.fromkeys(("ref", "output", "outputs", "result", "fromJSON", "xcom_pull"), "write `steps.<name>`"),
+    "ref": "write the name of the table itself, or `steps.<name>` for the result of a step",
+    **dict.fromkeys(("output", "outputs", "result", "fromJSON", "xcom_pull"), "write `steps.<name>`"),
     **dict.fromkeys(
-        ("success", "failure", "always", "failed"), "write it of the step before: event.status == 'success'"
+        ("success", "failure", "always", "failed"),
+        "a guard of an arc reads how its step ended: `event.name == 'step.done'`, `event.name == 'step.failed'`; "
+        "an arc that always leads on has no `when`",
     ),
     "toJSON": "write it as a filter: `x | tojson`",
+    **dict.fromkeys(("config", "source", "this", "macro"), "this is no dbt model: write the name of the table itself"),
     "print": "a value is written by its name alone",
 }
 """What to write for functions of other languages."""
@@ -248,6 +252,14 @@ OTHER_FILTERS: Final = {
         "a body of JSON is read as a value already; parse text in a python task",
     ),
     **dict.fromkeys(("to_int", "number"), "write `| int`, or `| float`"),
+    **dict.fromkeys(
+        ("regex_replace", "regex_search", "regex_findall", "match", "search"),
+        "templates have no regular expressions: use a python task, or `replace('a', 'b')` for plain text",
+    ),
+    **dict.fromkeys(("to_nice_json", "to_yaml", "to_nice_yaml", "pprint"), "write `| tojson`"),
+    **dict.fromkeys(("bool", "to_bool"), "compare instead: `x == true`, or `x | string == 'true'` of text"),
+    **dict.fromkeys(("combine", "merge"), "write `dict(a, **b)`, or a python task"),
+    **dict.fromkeys(("ds", "ts", "ds_nodash"), "write `| date_format('%Y-%m-%d')`"),
     "split": "write `text.split(',')`",
     "url_encode": "write `| urlencode`",
     "size": "write `| length`",

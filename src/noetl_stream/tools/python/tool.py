@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import signal
+import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -55,6 +57,8 @@ _ERROR_FIELDS: Final = ("kind", "message", "code", "retryable", "retry_after_s")
 _SCOPE: Final = ("workload", "ctx", "iter", "execution")
 _RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"}) - SHADOWABLE
 _GIVEN: Final = _RESERVED | SHADOWABLE | {"input_data", "idempotency_key"}
+_MODULES: Final = frozenset(["requests", "httpx", "numpy", "pandas", "yaml", "boto3", "psycopg", "polars"])
+"""Modules that code often needs and forgets to import."""
 _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
 
 
@@ -142,6 +146,7 @@ def _problems_of(code: str) -> list[CodeProblem]:
     if _REFLECTION.search(code):
         return []
     unbound = [_unbound(name, place) for name, place in unbound_names(code).items() if name not in _GIVEN]
+    unbound += _attributes_of_workload(code)
     needed = [_needed(name, place) for name, place in params_of_main(code).items() if name not in _GIVEN]
     return unbound + needed
 
@@ -153,7 +158,31 @@ def _sharing_error(is_shared: Any, code: str) -> str | None:
 def _unbound(name: str, place: tuple[int, int]) -> CodeProblem:
     written = f'args: {{ {name}: "{{{{ workload.{name} }}}}" }}'
     hint = f"pass it in: {written}, or read it here as workload[{name!r}]"
+    if name in sys.stdlib_module_names or name in _MODULES:
+        hint = f"write `import {name}` at the top of the code"
+    elif name == "keychain":
+        hint = 'pass the secret in: args: { secret: "{{ keychain.<entry> }}" }'
     return CodeProblem(f"`{name}` is not defined", *place, severity="warning", hint=hint, name=name)
+
+
+def _attributes_of_workload(code: str) -> list[CodeProblem]:
+    """Reads of a key of the workload as an attribute."""
+    found = [
+        (node.value, node.attr)
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and isinstance(node.ctx, ast.Load)
+    ]
+    return [
+        CodeProblem(
+            f"`workload` is a dict: it has no attribute `{key}`",
+            *(name.lineno, name.col_offset + 1),
+            severity="warning",
+            hint=f"write workload[{key!r}]",
+            name="workload",
+        )
+        for name, key in found
+        if name.id == "workload" and not hasattr(dict, key)
+    ]
 
 
 def _needed(name: str, place: tuple[int, int]) -> CodeProblem:
