@@ -219,7 +219,9 @@ FIRST_DAY: Final = {
     "http without an address": Mistake(tool("kind: ¶http\nmethod: GET"), ("need `url`", "https://")),
     "the code in a file": Mistake(tool("kind: python\ncode: return 1\n¶file: main.py"), ("`file`", "under `code`")),
     "a template in code": Mistake(
-        tool("kind: python\ncode: ¶return '{{ workload.url }}'"), ("not rendered", "`args`"), "warning"
+        tool("kind: python\ncode: ¶return '{{ workload.url }}'"),
+        ("not rendered", 'args: { url: "{{ workload.url }}" }'),
+        "warning",
     ),
     "a param that nobody passes": Mistake(
         tool("kind: python\ncode: |\n  def main(¶url):\n      return url"), ("`main` needs `url`", "args:"), "warning"
@@ -365,7 +367,7 @@ FIRST_DAY: Final = {
         ("in seconds, as a number: 5",),
     ),
     "half a condition in braces": Mistake(
-        arc('{ step: b, when: ¶"{{ a.n }} == 1" }'), ('write when: "{{ a.n == 1 }}"',)
+        arc('{ step: b, when: "¶{{ a.n }} == 1" }'), ('write when: "{{ a.n == 1 }}"',)
     ),
     "the name of an event": Mistake(
         arc("{ step: b, when: \"{{ ¶event.name == 'failed' }}\" }"), ("write `step.failed`",)

@@ -36,7 +36,7 @@ _ONE_PATH: Final = re.compile(r"\s*\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\s*\Z")
 _ENDS: Final = frozenset(["failed", "error", "success", "succeeded", "ok", "state", "outcome"])
 """Keys by which people ask a result how its step has ended."""
 _OF_RESULTS: Final = {
-    **dict.fromkeys(("body", "json", "text", "content", "response", "payload", "value", "output"), "data"),
+    **dict.fromkeys(("body", "json", "text", "content", "response", "payload", "value", "output", "outputs"), "data"),
     **dict.fromkeys(("status_code", "statusCode", "code", "http_status"), "status"),
     **dict.fromkeys(("records", "result", "results", "items", "values", "fetchall"), "rows"),
     **dict.fromkeys(("rowcount", "rowCount", "count", "affected", "num_rows", "length"), "row_count"),

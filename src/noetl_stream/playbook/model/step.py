@@ -348,6 +348,11 @@ def _read_compensation(node: Node | None, step: Step, pool: str | None, tool: _T
     if node is None or is_empty(node):
         return None
     problems = tool.problems
+    if isinstance(node, Mapping) and "kind" in node.keys and "tool" not in node.keys:
+        hint = f"write compensation: {{ tool: {advice.shown_value(node.plain())} }}"
+        problems.error("misplaced_key", "`kind` belongs under `tool`", node.keys["kind"], hint)
+        key = MappingKey("tool", node.mark, node.pointer)
+        node = Mapping(node.mark, node.pointer, {"tool": key}, {"tool": node})
     section = read_section(node, StepCompensation, problems)
     if step.tool is None:
         message = "`compensation` has no effect: a step without `tool` does nothing that could be undone"

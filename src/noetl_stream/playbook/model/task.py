@@ -36,7 +36,16 @@ from noetl_stream.playbook.results.result_schema import KEYWORDS, ResultSchema, 
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, extend_pointer, holds_template
+from noetl_stream.playbook.yaml.nodes import (
+    Mapping,
+    MappingKey,
+    Node,
+    Scalar,
+    Sequence,
+    extend_pointer,
+    holds_template,
+    texts_of,
+)
 
 LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
 _SPEC_KEYS: Final = frozenset(["policy", "timeout", "result"])
@@ -153,12 +162,26 @@ def _read_inputs(
     for key, value in inputs.values.items():
         # A value rendered into SQL text is not quoted; a parameter is (LANGUAGE §12).
         if key in kind.statements and holds_template(value):
-            hint = "write `$name` instead, without quotes, and pass the value in `params`"
+            name, shown = _first_read(value)
+            hint = f"write `${name}` in its place, without quotes, and params: {{ {name}: {shown} }}"
             problems.warn("template_in_sql", f"`{key}` has a template in its SQL", value, hint)
         if key in verbatim and isinstance(value.plain(), str) and (found := _SCOPE_IN_CODE.search(value.plain())):
             message = f"`{key}` is not rendered: `{found.group()}` stays as written"
-            problems.warn("template_not_rendered", message, value, "pass the value in `args`")
+            name, shown = _first_read(value)
+            hint = f"pass the value in args: {{ {name}: {shown} }}, and read it as `{name}`"
+            problems.warn("template_not_rendered", message, value, hint)
     return inputs.drop_keys(verbatim), inputs.select_keys(verbatim).values
+
+
+_READ: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+
+
+def _first_read(node: Node) -> tuple[str, str]:
+    """The first expression in a text, as YAML, and a name for it."""
+    found = next((found for _, text in texts_of(node) if (found := _READ.search(text))), None)
+    words = re.findall(r"[A-Za-z_]\w*", found[1].partition("|")[0]) if found else []
+    expression = f"{{{{ {found[1]} }}}}" if found and len(found[1]) <= 100 else "{{ … }}"
+    return (words or ["name"])[-1], f'"{expression}"'
 
 
 def unlabel(node: Mapping, problems: Problems) -> Mapping:

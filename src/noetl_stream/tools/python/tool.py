@@ -57,6 +57,8 @@ _ERROR_FIELDS: Final = ("kind", "message", "code", "retryable", "retry_after_s")
 _SCOPE: Final = ("workload", "ctx", "iter", "execution")
 _RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"}) - SHADOWABLE
 _GIVEN: Final = _RESERVED | SHADOWABLE | {"input_data", "idempotency_key"}
+_ON_LINE: Final = re.compile(r" on line \d+")
+"""A line of the code, which is another one in the file."""
 _MODULES: Final = frozenset(["requests", "httpx", "numpy", "pandas", "yaml", "boto3", "psycopg", "polars"])
 """Modules that code often needs and forgets to import."""
 _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins__|sys|inspect)\b")
@@ -142,7 +144,9 @@ def _combination_error(given: Collection[str]) -> str | None:
 def _problems_of(code: str) -> list[CodeProblem]:
     error = syntax_error(code)
     if error is not None:
-        return [CodeProblem(f"not Python: {error.msg}", error.lineno or 1, error.offset or 1)]
+        message = f"not Python: {_ON_LINE.sub('', error.msg)}"
+        hint = "indent what belongs to the line above by four spaces" if "indent" in message else None
+        return [CodeProblem(message, error.lineno or 1, error.offset or 1, hint=hint)]
     if _REFLECTION.search(code):
         return []
     unbound = [_unbound(name, place) for name, place in unbound_names(code).items() if name not in _GIVEN]
