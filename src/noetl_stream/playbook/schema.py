@@ -45,7 +45,7 @@ from noetl_stream.playbook.model.sections import (
     section,
 )
 from noetl_stream.playbook.results.result_schema import DIALECT, NamedSchema
-from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary import advice, hints
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
 from noetl_stream.playbook.workload import MAX_CHOICES
 from noetl_stream.template.runtime.scope import NAMESPACES
@@ -228,7 +228,7 @@ def _value(model: type[Section], name: str) -> Schema:
     return TypeAdapter(annotation).json_schema()
 
 
-def _rejected_keys(words: Mapping[str, advice.RejectedKey], known: Collection[str] = ()) -> dict[str, Schema]:
+def _rejected_keys(words: Mapping[str, hints.RejectedKey], known: Collection[str] = ()) -> dict[str, Schema]:
     """The schemas of keys of older or misplaced forms, except ``known`` ones.
 
     Editors that support ``errorMessage`` show what to write instead.

@@ -207,7 +207,7 @@ def constant(value: float | int) -> Template:
     return compile_template(value, namespaces=_NO_NAMES, bindings={})
 
 
-_CALLED: Final = re.compile(r"[\w.]*\s*\([^()]*?['\"]([\w.-]+)")
+_CALLED: Final = re.compile(r"[\w.]*\s*\([^()'\"]*['\"]([\w.-]+)")
 
 
 def _text_at(node: Node, problem: TemplateFinding) -> str:

@@ -17,7 +17,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import explain, sentence, written_as
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names, nearest
-from noetl_stream.playbook.vocabulary.advice import filled
+from noetl_stream.playbook.vocabulary.hints import filled
 from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
 _NO_HINTS: Final[MappingOf[str, Any]] = MappingProxyType({})

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
-from noetl_stream.playbook.vocabulary.advice import CRON_NAMES, VALUE, RejectedKey, filled, shown_value
+from noetl_stream.playbook.vocabulary.hints import CRON_NAMES, VALUE, RejectedKey, filled, shown_value
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
 
 Schema: TypeAlias = dict[str, Any]

@@ -67,7 +67,7 @@ from noetl_stream.playbook.model.task import (
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Join, Routing, WaitPlan
 from noetl_stream.playbook.suggestions import did_you_mean
-from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary import advice, hints
 from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, child, kind_of
 
@@ -349,7 +349,7 @@ def _read_compensation(node: Node | None, step: Step, pool: str | None, tool: _T
         return None
     problems = tool.problems
     if isinstance(node, Mapping) and "kind" in node.keys and "tool" not in node.keys:
-        hint = f"write compensation: {{ tool: {advice.shown_value(node.plain())} }}"
+        hint = f"write compensation: {{ tool: {hints.shown_value(node.plain())} }}"
         problems.error("misplaced_key", "`kind` belongs under `tool`", node.keys["kind"], hint)
         key = MappingKey("tool", node.mark, node.pointer)
         node = Mapping(node.mark, node.pointer, {"tool": key}, {"tool": node})

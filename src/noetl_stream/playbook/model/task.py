@@ -34,7 +34,7 @@ from noetl_stream.playbook.model.sections import (
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.results.result_schema import KEYWORDS, ResultSchema, read_result_schema
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
-from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary import advice, hints, kind_advice
 from noetl_stream.playbook.vocabulary.names import check_name
 from noetl_stream.playbook.yaml.nodes import (
     Mapping,
@@ -151,8 +151,8 @@ def _read_inputs(
         rendered=True,
         verbatim=verbatim,
         also_known=sorted(LANGUAGE_KEYS),
-        hints={**advice.TASK_HINTS, **advice.KIND_HINTS.get(kind.kind, {})},
-        missing=advice.MISSING_HINTS.get(kind.kind, {}),
+        hints={**advice.TASK_HINTS, **kind_advice.KIND_HINTS.get(kind.kind, {})},
+        missing=kind_advice.MISSING_HINTS.get(kind.kind, {}),
         require_all=require_all,
     )
     if kind.combination_error and require_all:
@@ -173,14 +173,14 @@ def _read_inputs(
     return inputs.drop_keys(verbatim), inputs.select_keys(verbatim).values
 
 
-_READ: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_READ: Final = re.compile(r"\{\{([^{}]*)\}\}")
 
 
 def _first_read(node: Node) -> tuple[str, str]:
     """The first expression in a text, as YAML, and a name for it."""
     found = next((found for _, text in texts_of(node) if (found := _READ.search(text))), None)
     words = re.findall(r"[A-Za-z_]\w*", found[1].partition("|")[0]) if found else []
-    expression = f"{{{{ {found[1]} }}}}" if found and len(found[1]) <= 100 else "{{ … }}"
+    expression = f"{{{{ {found[1].strip()} }}}}" if found and len(found[1]) <= 100 else "{{ … }}"
     return (words or ["name"])[-1], f'"{expression}"'
 
 
@@ -294,7 +294,7 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
         return kinds[kind]
     plugin = advice.PLUGINS.get(kind)
     near = f"install the plugin `{plugin}`" if plugin else did_you_mean(kind, kinds)
-    use = advice.MISSING_KINDS.get(kind)
+    use = kind_advice.MISSING_KINDS.get(kind)
     hint = (f"use {use}" if use else near) or f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
     return None
@@ -314,7 +314,7 @@ def _kind_hint(node: Mapping, kinds: Kinds) -> str:
     labels = [name for name in node.keys if name in kinds]
     if labels and isinstance(node.values[labels[0]], Mapping):
         inner = {"kind": labels[0], **node.values[labels[0]].plain()}
-        return f"write the kind as a value: {advice.shown_value(inner)}"
+        return f"write the kind as a value: {hints.shown_value(inner)}"
     kind = next((kind for key, kind in _KINDS_BY_KEY.items() if key in node.keys), None)
     return f"write kind: {kind}, beside its inputs" if kind else "write { kind: noop }, for example"
 
@@ -352,7 +352,7 @@ def _read_knobs(spec: Mapping, kind: KindSpec, layer: Layer, at: Location, probl
 
 
 def _without_misplaced(
-    node: Mapping, rejected: MappingOf[str, advice.RejectedKey], model: type[BaseModel], problems: Problems
+    node: Mapping, rejected: MappingOf[str, hints.RejectedKey], model: type[BaseModel], problems: Problems
 ) -> Mapping:
     misplaced = (node.keys.keys() & rejected.keys()) - spellings(model).keys()
     for name in misplaced:

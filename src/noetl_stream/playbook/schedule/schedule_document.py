@@ -49,7 +49,7 @@ from noetl_stream.playbook.model.sections import (
 )
 from noetl_stream.playbook.schedule.schedule_workload import NAMESPACE, Unrenderable, render_key, render_workload
 from noetl_stream.playbook.suggestions import correct_word, list_names
-from noetl_stream.playbook.vocabulary.advice import CRON_NAMES
+from noetl_stream.playbook.vocabulary.hints import CRON_NAMES
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template, texts_of
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view

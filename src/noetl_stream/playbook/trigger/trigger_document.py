@@ -65,7 +65,7 @@ from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.trigger.matching import visible_in
 from noetl_stream.playbook.trigger.notification import Notification, NotifySection, notify_path, read_notification
 from noetl_stream.playbook.trigger.samples import EventSamples
-from noetl_stream.playbook.vocabulary.advice import RejectedKey
+from noetl_stream.playbook.vocabulary.hints import RejectedKey
 from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource

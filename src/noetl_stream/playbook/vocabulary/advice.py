@@ -4,76 +4,13 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
-import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.model.events import SharedOperation
-from noetl_stream.playbook.codes import Code
-from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Sequence, child, written
-
-
-class RejectedKey(msgspec.Struct, frozen=True):
-    """A key that is an error; ``hint`` says what to write instead (LANGUAGE §3 *Rejected*).
-
-    ``place`` is the path from its mapping to where its value is checked all the same; empty if nothing there fits.
-    """
-
-    message: str
-    hint: str
-    code: Code = "legacy_syntax"
-    place: tuple[str, ...] = ()
-
-    def report(self, key: MappingKey, node: Mapping, problems: Problems) -> None:
-        """Reports the key of a mapping."""
-        problems.error(self.code, self.message, key, filled(self.hint, key.name, node))
-
-
-VALUE: Final = "<value>"
-GUARD: Final = "<guard>"
-"""What stands in a hint for what the author wrote: the value of the key, as it is or as a condition."""
-_MOST_SHOWN: Final = 100
-
-
-_SECONDS: Final = re.compile(r"\s*(\d+)\s*(s|m|h)(?:ec|ecs|econds?|in|ins|inutes?|rs?|ours?)?\s*\Z")
-
-
-def filled(hint: str, name: str, node: Mapping) -> str:
-    """A hint about a key of a mapping, with its value and the name of its step."""
-    value = node.values[name].plain()
-    found = _SECONDS.match(value) if isinstance(value, str) and "time" in hint else None
-    value = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else value
-    condition = value.strip().removeprefix("$") if isinstance(value, str) else value
-    has_braces = isinstance(condition, str) and "{{" in condition
-    guard = condition if has_braces or not isinstance(value, str) else f"{{{{ {condition} }}}}"
-    step = node.get("step")
-    names = {
-        VALUE: shown_value(value),
-        GUARD: shown_value(guard),
-        "<thousandth>": f"{value / 1000:g}" if isinstance(value, int | float) else "30",
-        "<list>": shown_value(_first_list(value)),
-        "<minutes>": shown_value(value * 60 if isinstance(value, int | float) else 600),
-        "<this step>": shown_value(step.plain()) if step is not None else "<this step>",
-    }
-    for token, text in names.items():
-        hint = hint.replace(token, text)
-    return hint
-
-
-def _first_list(value: Any) -> Any:
-    """The list in a value, or the template of one."""
-    if isinstance(value, dict):
-        return next((found for part in value.values() if (found := _first_list(part)) is not None), None)
-    return value if isinstance(value, list) or (isinstance(value, str) and "{{" in value) else None
-
-
-def shown_value(value: Any) -> str:
-    """A value as a hint shows it; ``…`` if it is long."""
-    text = written(value)
-    return "…" if value is None or len(text) > _MOST_SHOWN or "\\n" in text else text
+from noetl_stream.playbook.vocabulary.hints import GUARD, VALUE, RejectedKey
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Sequence, child
 
 
 def _belongs(word: str, where: str, shown: str, *scopes: str) -> RejectedKey:
@@ -628,114 +565,7 @@ EXECUTOR_FAILURE: Final = {
     )
 }
 
-_CREDENTIAL: Final = "name a credential: auth: <name>; `auth: local_postgres` is the database of the embedded stack"
-_PARAMS: Final = "write params: { id: 1 }, and `$id` in the statement"
-_OF_SQL: Final = {
-    f"write command: {VALUE}": ("sql", "statement", "statements", "script"),
-    _PARAMS: ("args", "parameters", "values", "bind", "arguments"),
-}
-_BY_KIND: Final = {
-    "python": {
-        "put the code itself under `code`": ("file", "path", "module", "script", "source", "function", "entrypoint"),
-        "write args: { name: value }; the code reads each by its name": (
-            *("inputs", "input", "params", "kwargs", "parameters", "vars", "env", "environment"),
-        ),
-        "install packages where the workers run, and import them in the code": ("requirements", "packages", "pip"),
-    },
-    "shell": {
-        "write the command as a list: command: [ls, -l]": ("args", "arguments", "argv"),
-        f"write command: {VALUE}, with `set -e` where a line may fail": (
-            "script",
-            "cmd",
-            "cmds",
-            "run",
-            "bash_command",
-        ),
-        f"write cwd: {VALUE}": ("workdir", "working_dir", "working_directory", "dir"),
-    },
-    "wait": {
-        "write seconds: for_s: 300": ("seconds", "duration", "minutes", "delay", "sleep", "for", "time"),
-        f"write signal: {VALUE}, which `execution signal` sends": ("event", "approval", "on"),
-    },
-    "playbook": {
-        f"write args: {VALUE}, which are laid over its workload": (
-            *("inputs", "input", "params", "parameters", "with", "variables", "workload", "data", "vars"),
-        ),
-        f"write path: {VALUE}, the path of a registered playbook": (
-            "playbook",
-            "workflow",
-            "file",
-            "ref",
-            "uses",
-            "id",
-        ),
-        f"write return_step: {VALUE}": ("return", "output", "outputs"),
-    },
-    "http": {
-        f"write params: {VALUE}": ("query", "query_params", "qs", "querystring"),
-        f"write url: {VALUE}": ("uri", "address", "host", "endpoint", "href", "link"),
-        "write auth: <credential>, or headers: { Authorization: … }": ("token", "bearer", "bearer_token", "api_key"),
-        "write spec: { verify_tls: false }": ("verify", "ssl_verify", "insecure"),
-    },
-    "duckdb": _OF_SQL,
-    "postgres": {
-        **_OF_SQL,
-        _CREDENTIAL: ("dsn", "connection", "connection_string", "host", "database", "password", "url", "conn_id"),
-    },
-}
-KIND_HINTS: Final = {
-    kind: {word: hint for hint, words in hints.items() for word in words} for kind, hints in _BY_KIND.items()
-}
-"""The hints for keys that a kind of task does not have."""
-MISSING_HINTS: Final = {
-    "postgres": {"auth": _CREDENTIAL},
-    "http": {"url": "write url: https://…"},
-    "playbook": {"path": "write path: team/flow, the `metadata.path` of a registered playbook"},
-    "shell": {"command": "write command: echo hello"},
-}
-"""The hints for inputs that a task lacks, by kind and input."""
-
-MISSING_KINDS: Final = {
-    **dict.fromkeys(("snowflake", "bigquery"), "`http`, with the SQL API of the service"),
-    **dict.fromkeys(("gcs", "s3", "azure_blob", "storage"), "`http`, with a signed URL or a token"),
-    **dict.fromkeys(
-        ("mysql", "mssql", "oracle", "mongodb", "redis", "clickhouse"), "`python`, with the client of the database"
-    ),
-    **dict.fromkeys(("sql", "postgresql", "pg"), "`postgres`"),
-    **dict.fromkeys(("sqlite", "ducklake", "parquet", "csv"), "`duckdb`"),
-    **dict.fromkeys(("bash", "sh", "command", "exec", "ssh", "container", "docker"), "`shell`"),
-    **dict.fromkeys(("kubernetes", "k8s", "job"), "`http`, with the API of the cluster, or `shell` with kubectl"),
-    **dict.fromkeys(("script", "rhai", "py", "function", "lambda"), "`python`, with the code under `code`"),
-    **dict.fromkeys(
-        ("webhook", "rest", "api", "request", "graphql", "slack", "email", "gateway", "agent", "mcp", "llm"), "`http`"
-    ),
-    **dict.fromkeys(("sleep", "delay", "timer", "approval", "human", "event", "pause"), "`wait`"),
-    **dict.fromkeys(("subflow", "workflow", "flow", "playbooks", "child"), "`playbook`, with `path`"),
-    **dict.fromkeys(("transfer", "copy", "sync"), "a pipeline of `postgres`, `duckdb` or `http` tasks"),
-    **dict.fromkeys(("iterator", "foreach", "for_each", "map"), "`loop` on the step, around the task's own kind"),
-    **dict.fromkeys(("router", "route", "start", "end", "none", "empty", "dummy", "pass"), "`noop`"),
-    **dict.fromkeys(
-        ("switch", "condition", "choice", "if"), "guards on the arcs in `next`, or `choose` in the pipeline"
-    ),
-    "parallel": "`next` with spec: { mode: inclusive } and several arcs",
-    "task_sequence": "a list of tasks under `tool`",
-    "artifact": "nothing: a result is read as `steps.<name>`, large or small",
-    "kafka": "`nats`, or `python` with a client",
-    "secret": "`secrets`",
-    "log": "`noop`, with the values as args",
-}
-"""Kinds of older dialects and other tools that are not there, and what to use instead."""
-
 NEXT_HINT: Final = f"write {_ARCS}"
 POLICY_HINT: Final = f"write {_RULES}"
 LOOP_HINT: Final = 'loop: { in: "{{ workload.items }}", iterator: item }'
 ELSE_HINT: Final = "write - else: { then: { … } }"
-
-CRON_NAMES: Final = {
-    "@hourly": "0 * * * *",
-    **dict.fromkeys(("@daily", "@midnight"), "0 0 * * *"),
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    **dict.fromkeys(("@yearly", "@annually"), "0 0 1 1 *"),
-}
-"""Names of cron expressions in other tools."""

@@ -39,7 +39,7 @@ _EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}
 MAX_SHOWN_CHARS: Final = 100
 """The longest condition without braces that a hint repeats."""
 _GUARD_HINT: Final = "write the whole condition as one expression: {{ … }}"
-_BRACES: Final = re.compile(r"""(?:'(?=\{\{[^{}]*\}\}'))?(?:"(?=\{\{[^{}]*\}\}"))?\$?\{\{-?([^{}]*?)-?\}\}['"]?""")
+_BRACES: Final = re.compile(r"""(?:'(?=\{\{[^{}]*\}\}'))?(?:"(?=\{\{[^{}]*\}\}"))?\$?\{\{([^{}]*)\}\}['"]?""")
 """The braces around part of a condition, and the quotes around them."""
 
 

@@ -220,7 +220,7 @@ _OTHER_FUNCTIONS: Final = {
         "schedule starts, with `| date_format('%Y-%m-%d')` for the day",
     ),
     **dict.fromkeys(
-        ("env", "lookup", "var", "env_var", "getenv"),
+        ("env", "lookup", "var", "env_var"),
         "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`, declared as "
         "keychain: [ { name: <entry>, kind: env, variable: <entry> } ]",
     ),

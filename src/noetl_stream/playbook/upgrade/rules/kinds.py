@@ -25,7 +25,7 @@ from noetl_stream.playbook.upgrade.expressions import expression_in, paths_in, t
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, rules_of
 from noetl_stream.playbook.upgrade.rules.steps import all_of
 from noetl_stream.playbook.upgrade.rules.values import ARGS_KINDS, inline_values
-from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary import kind_advice
 
 _NOTHING: Final = frozenset(["start", "end", "router", "route", "none"])
 _ITERATOR: Final = ("collection", "element", "mode", "in", "iterator", "spec")
@@ -167,9 +167,9 @@ def missing_kinds(draft: Draft) -> None:
     """Leaves tasks of kinds that are not there to a person, with what to use instead."""
     for task, _ in list(draft.tasks()):
         kind = kind_of(task)
-        is_older = draft.was_older or kind in advice.MISSING_KINDS
+        is_older = draft.was_older or kind in kind_advice.MISSING_KINDS
         if kind and is_older and kind not in draft.kinds and kind not in LANGUAGE_KINDS:
-            hint = advice.MISSING_KINDS.get(kind, f"another kind, or a plugin for `{kind}`")
+            hint = kind_advice.MISSING_KINDS.get(kind, f"another kind, or a plugin for `{kind}`")
             draft.decide(task, "kind", f"there is no kind `{kind}`: use {hint}")
 
 
