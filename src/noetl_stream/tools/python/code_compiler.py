@@ -69,12 +69,10 @@ def syntax_error(source: str) -> SyntaxError | None:
 @lru_cache(maxsize=MAX_PROGRAMS)
 def lacks_async_main(source: str) -> bool:
     """Returns whether ``source`` parses and defines no ``async def main`` at its top level."""
-    with warnings.catch_warnings(action="ignore"):
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-    return not any(isinstance(node, ast.AsyncFunctionDef) and node.name == "main" for node in _own_nodes(tree))
+    tree = _parsed(source)
+    return tree is not None and not any(
+        isinstance(node, ast.AsyncFunctionDef) and node.name == "main" for node in _own_nodes(tree)
+    )
 
 
 def _explain(error: SyntaxError) -> SyntaxError:
@@ -112,15 +110,36 @@ def unbound_names(source: str) -> dict[str, tuple[int, int]]:
     return first
 
 
+def attributes_of(source: str, name: str) -> dict[str, tuple[int, int]]:
+    """The attributes that code reads of the variable ``name``, each with its first line and column; none if the code
+    does not parse.
+    """
+    tree = _parsed(source)
+    found: dict[str, tuple[int, int]] = {}
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            variable = node.value
+            if isinstance(variable, ast.Name) and variable.id == name:
+                found.setdefault(node.attr, (variable.lineno, variable.col_offset + 1))
+    return found
+
+
+def _parsed(source: str) -> ast.Module | None:
+    """Parses code; ``None`` if it is not Python, or nests too deeply."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
 def params_of_main(source: str) -> dict[str, tuple[int, int]]:
     """The params without a default of the ``main`` that code is run by, each with its line and column; none if the
     code does not parse, or gives its result in another way.
     """
-    with warnings.catch_warnings(action="ignore"):
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return {}
+    tree = _parsed(source)
+    if tree is None:
+        return {}
     names = {node.id for node in _own_nodes(tree) if isinstance(node, ast.Name)}
     main = next((node for node in tree.body if getattr(node, "name", "") == "main"), None)
     returns = any(isinstance(node, ast.Return) for node in _own_nodes(tree))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import signal
 import sys
@@ -31,6 +30,7 @@ from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 from noetl_stream.tools.python import child
 from noetl_stream.tools.python.code_compiler import (
     NOT_ASYNC,
+    attributes_of,
     file_of,
     lacks_async_main,
     params_of_main,
@@ -171,21 +171,16 @@ def _unbound(name: str, place: tuple[int, int]) -> CodeProblem:
 
 def _attributes_of_workload(code: str) -> list[CodeProblem]:
     """Reads of a key of the workload as an attribute."""
-    found = [
-        (node.value, node.attr)
-        for node in ast.walk(ast.parse(code))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and isinstance(node.ctx, ast.Load)
-    ]
     return [
         CodeProblem(
             f"`workload` is a dict: it has no attribute `{key}`",
-            *(name.lineno, name.col_offset + 1),
+            *place,
             severity="warning",
             hint=f"write workload[{key!r}]",
             name="workload",
         )
-        for name, key in found
-        if name.id == "workload" and not hasattr(dict, key)
+        for key, place in attributes_of(code, "workload").items()
+        if not hasattr(dict, key)
     ]
 
 
