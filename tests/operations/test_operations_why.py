@@ -603,6 +603,15 @@ def test_a_server_that_is_behind_says_by_how_much() -> None:
     assert "12 messages behind" in found.sentence
 
 
+def test_a_server_whose_messages_are_refused_says_why_and_names_nobody_elses_execution() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    refused = "NATS refused noetl.commands.default.5.other.1: maximum bytes exceeded (error 10077) (the stream is full)"
+    found = why(scenario, partition=SERVED, unstored=[refused]).reasons[0]
+    assert found.kind == "server_cannot_store"
+    assert "cannot store what it decides: NATS refused a message: maximum bytes exceeded" in found.sentence
+
+
 def test_a_failed_task_says_which_rule_decided_and_which_arcs_did_not_fire() -> None:
     scenario = Scenario(
         HEAD

@@ -19,7 +19,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
 
-NOBODY: Final = frozenset({"no_worker", "no_server", "queue_unreadable", "unreported"})
+NOBODY: Final = frozenset({"no_worker", "no_server", "server_cannot_store", "queue_unreadable", "unreported"})
 """Kinds of reasons to wait that last until somebody acts."""
 
 

@@ -397,7 +397,9 @@ class DirectExecutions:
         around = Environment(await self._store.now_ms())
         async with self._histories.read(row) as history:
             if row.finished_ms is None:
-                around = await observe(self._cluster(), self._store, row, history, around.now_ms, paths)
+                around = await observe(
+                    self._cluster(), self._ports.bus, self._store, row, history, now_ms=around.now_ms, paths=paths
+                )
             causes = await causes_of(self._store, row, history, self._plan, paths)
             if plan is None:  # there are no guards to evaluate
                 answer = explain(execution_id, history, None, around)

@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound, StoreMissing
 from noetl_stream.model.envelope import iso
+from noetl_stream.operations.presence import server_uses
 from noetl_stream.operations.why.ended import why_ended
 from noetl_stream.operations.why.journal import JournalHistory
 from noetl_stream.operations.why.reason import Environment, reason
 from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
 from noetl_stream.ports.operations.waits import WaitingOnDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store
+from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.template import Budget
 
 if TYPE_CHECKING:
@@ -91,9 +93,15 @@ def _summary(state: Execution, reasons: Sequence[ReasonDocument]) -> str:
 
 
 async def observe(
-    cluster: Cluster, store: Store, row: ExecutionRow, history: JournalHistory, now_ms: int, paths: Sequence[str]
+    cluster: Cluster,
+    bus: Bus,
+    store: Store,
+    row: ExecutionRow,
+    history: JournalHistory,
+    now_ms: int,
+    paths: Sequence[str],
 ) -> Environment:
-    """The environment of an execution: workers, queues, its partition, and the executions that it called.
+    """The environment of an execution: workers, queues, its partition with its server, and the executions it called.
 
     Args:
         paths: Those of the playbooks whose executions are named; empty: all.
@@ -101,22 +109,26 @@ async def observe(
     from noetl_stream.operations.limits import awaited_slots  # what has ended waits for none
 
     try:
-        workers, pools, partitions, children, awaited = await asyncio.gather(
+        workers, pools, partitions, servers, children, awaited = await asyncio.gather(
             awaited_workers(cluster, history.workers),
             cluster.pools(),
             cluster.partitions(),
+            server_uses(bus),
             store.listed_executions(history.called),
             awaited_slots(store, row.execution_id, paths),
         )
     except StoreMissing as error:
         return Environment(now_ms, missing=error)
+    partition = next((one for one in partitions if one.partition == row.partition), None)
+    owner = partition.owner if partition is not None and partition.live else None
     return Environment(
         now_ms,
         workers,
         {pool.pool: pool for pool in pools},
-        next((one for one in partitions if one.partition == row.partition), None),
+        partition,
         {execution_id: child.status for execution_id, child in children.items()},
         slots=awaited,
+        unstored=[why for server in servers if server.process == owner for why in server.unstored],
     )
 
 

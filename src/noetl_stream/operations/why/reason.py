@@ -35,6 +35,7 @@ class Environment(msgspec.Struct, frozen=True):
         children: Status of the executions it waits for, except those that have not begun.
         missing: A stream that does not exist. Workers, pools and partition are unknown then.
         slots: Those of limits by key that it waits for, by step run; ``""`` for the execution as a whole.
+        unstored: Why the server of its partition cannot store what it decides, a line a store.
     """
 
     now_ms: int
@@ -44,6 +45,7 @@ class Environment(msgspec.Struct, frozen=True):
     children: Mapping[str, str] = {}
     missing: StoreMissing | None = None
     slots: Mapping[str, AwaitedSlotDocument] = {}
+    unstored: Sequence[str] = ()
 
     def workers_of(self, pool: str) -> list[WorkerDocument]:
         return [worker for worker in self.workers if worker.pool == pool]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 DETAILS_CHARS: Final = 200
 """How much of the details of a heartbeat a sentence shows."""
+_REFUSED: Final = re.compile(r"(NATS refused) \S+(?=: )")
+"""What stands before the reason of a refusal, with the subject of the message."""
 
 MENDED: Final = "a worker passes its self-test, which it repeats; or another worker of the pool starts"
 
@@ -182,6 +185,11 @@ def _server(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
         text = f"The server of its partition ({name}) is {counted(partition.behind, 'message')} behind."
         moves = "the server catches up; start more if it falls behind"
         yield reason("server_behind", text, moves, details=details, waiting_on=waiting_on)
+    for why in around.unstored:  # what is refused may be of another execution, which is not named
+        said = _REFUSED.sub(r"\1 a message", why)
+        text = f"The server of its partition ({name}) cannot store what it decides: {said}."
+        moves = "there is room, of which `noetl-stream doctor` says more; the server tries again every few seconds"
+        yield reason("server_cannot_store", text, moves, details=details, waiting_on=waiting_on)
 
 
 def _on_commands(state: Execution) -> WaitingOnDocument:
