@@ -40,6 +40,12 @@ class PatientClient(Client):
         """Whether the server that answered last verifies its clients."""
         return bool(self._server_info.get("tls_verify"))
 
+    @property
+    def is_ungreeted(self) -> bool:
+        """Whether something accepted the last connection without the greeting that NATS begins with."""
+        accepted = self._transport is not None and getattr(self._transport, "_io_reader", None) is not None
+        return accepted and not self._server_info
+
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """Takes the greeting of a server before anything is sent to it.
 

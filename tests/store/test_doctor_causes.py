@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -150,6 +151,15 @@ async def test_where_nobody_listens_the_servers_are_to_be_started(dsn: str) -> N
     says = ("no nats-server listens there", "no Postgres listens there")
     for check, cause in zip(("nats", "postgres"), says, strict=True):
         assert found[check].says.startswith(f"{cause}: ") and found[check].mend == MEND[cause]
+
+
+async def test_what_greets_as_no_nats_is_named(dsn: str) -> None:
+    """As where the address of NATS has the port of its monitoring, or of Postgres."""
+    async with await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1") as silent:
+        found = await examined(f"nats://127.0.0.1:{silent.sockets[0].getsockname()[1]}", dsn)
+    says = "what listens there is no NATS, or one with handshake_first"
+    assert found["nats"].says.startswith(f"{says}: ") and found["nats"].mend == MEND[says], found["nats"]
+    assert is_root(found, "nats")
 
 
 async def change(dsn: str, *statements: str) -> None:

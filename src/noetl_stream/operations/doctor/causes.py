@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.operations.doctor.findings import Finding, wrong
+from noetl_stream.settings.servers import GATEWAY_POSTGRES_VARIABLE
 
 
 class Cause(NamedTuple):
@@ -37,7 +38,7 @@ _AGAIN: Final = "noetl-stream doctor"
 _SEED: Final = f"NOETL_NATS_NKEY_FILE=nats-seeds/gateway.nk {_AGAIN}"
 _START: Final = "nats-server -c nats.conf"
 _RELOAD: Final = "nats-server --signal reload"
-_DSN: Final = f"NOETL_POSTGRES_DSN=postgresql://USER:PASSWORD@HOST/DATABASE {_AGAIN}"
+_DSN: Final = f"{GATEWAY_POSTGRES_VARIABLE}=postgresql://USER:PASSWORD@HOST/DATABASE {_AGAIN}"
 _MIGRATE: Final = "noetl-stream database migrate"
 
 CAUSES: Final = (
@@ -71,6 +72,11 @@ CAUSES: Final = (
     Cause(
         "NATS .*(not known|name resolution)",
         "the host of NATS is not known",
+        f"NOETL_NATS_URL=nats://HOST:4222 {_AGAIN}",
+    ),
+    Cause(
+        "NATS .*does not greet",
+        "what listens there is no NATS, or one with handshake_first",
         f"NOETL_NATS_URL=nats://HOST:4222 {_AGAIN}",
     ),
     Cause(

@@ -442,6 +442,8 @@ class NatsConnection:
         error = self._error
         if self._certificate is None and self.client.verifies_clients:
             return "it verifies its clients: name a certificate by NOETL_NATS_CERTIFICATE"
+        if self.client.is_ungreeted:
+            return "what accepts the connection does not greet as NATS does"
         if error is None:
             return "no answer"
         if isinstance(error, ConnectionRefusedError):
