@@ -100,6 +100,16 @@ def test_three_commands_lead_to_a_result_on_own_servers(
     assert (checks["permissions"], checks["schema"], checks["streams"]) == ("ok", "ok", "ok")
 
 
+def test_streams_are_made_as_the_environment_says_and_stay_so(
+    nats: NatsServer, postgres: Postgres, database: str, home: Path
+) -> None:
+    given = words(nats.url, dsn(postgres, database), "--home", home)
+    assert noetl(*given, NOETL_LOGS_MAX_BYTES="2MiB").returncode == 0
+    stored = only_json(noetl("storage", "--home", home, "-o", "json"))
+    assert [one["max_bytes"] for one in stored if one["name"] == "LOGS"] == [2 << 20]
+    assert written(home)["NOETL_LOGS_MAX_BYTES"] == "2MiB"
+
+
 def test_a_second_setup_keeps_keys_and_users_and_every_line_of_the_file(
     nats: NatsServer, postgres: Postgres, database: str, home: Path
 ) -> None:

@@ -19,10 +19,13 @@ from noetl_stream.settings.key_variables import (
 )
 from noetl_stream.settings.monitoring import HEADERS_VARIABLES
 from noetl_stream.settings.places import read_endpoints
+from noetl_stream.settings.retention_periods import LOGS_MAX_AGE_VARIABLE, LOGS_MAX_BYTES_VARIABLE
 from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
+    PLACEMENT_VARIABLE,
     POSTGRES_VARIABLE,
     READ_VARIABLE,
+    REPLICAS_VARIABLE,
     SERVER_POSTGRES_VARIABLE,
 )
 from noetl_stream.settings.sources.environment import (
@@ -97,9 +100,14 @@ _OF_SERVERS: Final = frozenset(
 )
 """The variables that name the servers to use, and the identity to use them by."""
 
+_OF_STREAMS: Final = frozenset(
+    {REPLICAS_VARIABLE, PLACEMENT_VARIABLE, LOGS_MAX_BYTES_VARIABLE, LOGS_MAX_AGE_VARIABLE, PARTITIONS_VARIABLE}
+)
+"""The variables that say how streams are made."""
+
 
 def settings_to_set_up() -> dict[str, str]:
-    """The settings of this environment for servers to set up: their addresses, the keys, and how many partitions.
+    """The settings of this environment for servers to set up: their addresses, the keys, and how streams are made.
 
     Raises:
         UsageError: it names this process's identity alone, or a file of it cannot be read.
@@ -109,8 +117,8 @@ def settings_to_set_up() -> dict[str, str]:
         hint = "unset it, and name with --seeds the folder of `noetl-stream nats accounts`, which has one for each"
         raise UsageError(f"{NKEY_VARIABLE} is the seed of one identity: a setup needs all", hint=hint)
     taken = (_OF_SERVERS - {SETTINGS_VARIABLE}) | {SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, *KEY_VARIABLES}
-    taken |= set(SECRET_VARIABLES)
-    return {name: value for name, value in found.items() if name in (*taken, PARTITIONS_VARIABLE)}
+    taken |= _OF_STREAMS | set(SECRET_VARIABLES)
+    return {name: value for name, value in found.items() if name in taken}
 
 
 def home_to_set_up(home: Path | None) -> Path:
