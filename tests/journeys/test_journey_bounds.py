@@ -61,6 +61,8 @@ def test_placement_and_quotas_do_what_the_language_says(command: Command) -> Non
     assert "hint: default: zone=eu cpu=4; gpu: accelerator=gpu; the operator gives pools labels by" in refused.stderr
     labels = {one["pool"]: one["labels"] for one in json.loads(command("pool", "list", "-o", "json").stdout)}
     assert labels == {"default": {"zone": "eu", "cpu": "4"}, "gpu": {"accelerator": "gpu"}}
+    (worker,) = json.loads(command("worker", "list", "-o", "json").stdout)
+    assert worker["labels"] == {"zone": "eu", "cpu": "4"}
 
     execution_id = command("execution", "start", "bounded.yaml", playbook=QUOTA).stdout.strip()
     asyncio.run(until(lambda: '"paused"' in command("execution", "get", execution_id, "-o", "json").stdout))

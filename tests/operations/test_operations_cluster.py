@@ -68,6 +68,7 @@ async def test_a_worker_is_seen_with_what_it_runs(stage: OperationsStage) -> Non
         "kinds": ["noop", "work"],
         "draining": False,
         "children": {},
+        "labels": {},
     }
 
 

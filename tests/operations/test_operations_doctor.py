@@ -189,6 +189,28 @@ def test_what_mends_a_cause_can_be_typed(cause: Cause) -> None:
             assert command is not None, cause.command
 
 
+GPU: Mapping[str, Any] = {"pool_labels": {"gpu": {"accelerator": "gpu"}}}
+
+
+@pytest.mark.parametrize(
+    ("uses", "verdict", "says"),
+    [
+        (({}, {}), "ok", "no pool has labels"),
+        ((GPU, GPU), "ok", "1 pool with labels, alike at all servers; without a worker now: gpu"),
+        (
+            (GPU, {}),
+            "wrong",
+            "servers differ in the labels of 1 pool: gpu; gpu has `accelerator=gpu` at 1 server, `none` at 1 server",
+        ),
+    ],
+)
+async def test_servers_with_other_labels_of_pools_than_the_rest_are_wrong(
+    stage: OperationsStage, uses: tuple[Mapping[str, Any], ...], verdict: str, says: str
+) -> None:
+    found = await said_of(stage, "placement", *uses)
+    assert (found.verdict, found.says) == (verdict, says)
+
+
 async def test_results_that_wait_are_wrong_with_what_makes_room(stage: OperationsStage) -> None:
     full = "NATS refused an object: insufficient resources (error 10023)"
     found = await said_of(stage, "results", {"unstored": [full]})

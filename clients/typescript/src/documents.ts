@@ -1604,6 +1604,7 @@ export interface Worker {
   confinement?: string
   network?: string
   unfit?: string
+  labels?: Record<string, string>
 }
 
 export interface Workers {

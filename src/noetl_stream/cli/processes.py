@@ -182,6 +182,7 @@ WORKER_COLUMNS: Final = columns_of(
     *("name", "pool", "slots", "busy", "since", "version", "draining", "confinement", "network", "unfit"),
     children=_children,
     kinds=lambda one: " ".join(one.kinds),
+    labels=lambda one: " ".join(f"{name}={value}" for name, value in one.labels.items()),
 )
 
 
@@ -198,7 +199,7 @@ def list_workers() -> None:
     worker can have more slots than Python processes (NOETL_PYTHON_CHILDREN).
 
     UNFIT says why a worker could not begin a task, as without memory, descriptors or disk space: it takes no commands
-    until a self-test passes.
+    until a self-test passes. LABELS are those that the operator has given its pool, by which steps are placed.
     """
 
 

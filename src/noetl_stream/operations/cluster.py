@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Collection, Sequence
-from types import MappingProxyType
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,10 +16,9 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WorkerPresence
-from noetl_stream.model.placement import PoolLabels
 from noetl_stream.operations.limits import limit_page, limit_with_slots
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
-from noetl_stream.operations.presence import workers_of
+from noetl_stream.operations.presence import pool_labels, workers_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import (
     ChildUseDocument,
@@ -56,7 +54,6 @@ class ClusterPorts(msgspec.Struct, frozen=True):
     store: Store
     dead_letters: DeadLetters
     clock: Clock
-    pool_labels: PoolLabels = MappingProxyType({})
 
 
 class DirectCluster:
@@ -71,14 +68,16 @@ class DirectCluster:
         self._secrets = secrets
 
     async def workers(self) -> list[WorkerDocument]:
-        return [_worker_document(worker) for worker in await self._workers_of(await self._ports.queue.pools())]
+        queued, labels = await asyncio.gather(self._ports.queue.pools(), pool_labels(self._ports.bus))
+        return [_worker_document(one, labels.get(one.pool, {})) for one in await self._workers_of(queued)]
 
     async def pools(self) -> list[PoolDocument]:
         queued = await self._ports.queue.pools()
-        workers, oldest = await asyncio.gather(self._workers_of(queued), self._oldest_ms(queued))
+        workers, oldest, labels = await asyncio.gather(
+            self._workers_of(queued), self._oldest_ms(queued), pool_labels(self._ports.bus)
+        )
         counts = {pool.pool: pool for pool in queued}
         documents: list[PoolDocument] = []
-        labels = self._ports.pool_labels
         for name in sorted({*counts, *labels, *(worker.pool for worker in workers)}):
             here = [worker for worker in workers if worker.pool == name]
             pool = counts.get(name, QueuedPool(name, 0, 0, 0))
@@ -177,10 +176,10 @@ class DirectCluster:
         return letter
 
 
-def _worker_document(worker: WorkerPresence) -> WorkerDocument:
+def _worker_document(worker: WorkerPresence, labels: Mapping[str, str]) -> WorkerDocument:
     running = [document_from(RunningCommandDocument, one) for one in worker.running]
     children = {kind: document_from(ChildUseDocument, use) for kind, use in worker.children.items()}
-    return document_from(WorkerDocument, worker, running=running, children=children)
+    return document_from(WorkerDocument, worker, running=running, children=children, labels=dict(labels))
 
 
 def _check_requeue(letter: DeadLetter) -> None:

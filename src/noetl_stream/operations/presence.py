@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 from noetl_stream.concurrency import SharedLoads
@@ -31,6 +31,12 @@ _Answer = TypeVar("_Answer")
 async def server_uses(bus: Bus) -> list[MemoryUse]:
     """What each server says it holds in memory."""
     return await _answers(bus, subjects.ASK_MEMORY, codec.decode_memory_use)
+
+
+async def pool_labels(bus: Bus) -> Mapping[str, Mapping[str, str]]:
+    """The labels of pools as servers have them; where they differ, those of the last by name."""
+    said = sorted(await server_uses(bus), key=lambda server: server.process)
+    return {pool: labels for server in said for pool, labels in server.pool_labels.items()}
 
 
 async def workers_of(bus: Bus, pools: Collection[str]) -> list[WorkerPresence]:

@@ -297,6 +297,7 @@ class ServerParts:
             stored=self.shares.nearly_full(),
             max_stored_bytes=self.shares.max_stored_bytes or 0,
             unstored=self.unstored(),
+            pool_labels={pool: dict(labels) for pool, labels in (self.ports.pool_labels or {}).items()},
         )
 
     def _grants_use(self) -> GrantsUse:

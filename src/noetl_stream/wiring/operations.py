@@ -169,7 +169,6 @@ class DirectOperations:
             store=store,
             dead_letters=store.dead_letters,
             clock=given.clock,
-            pool_labels=self._endpoint.pool_labels,
         )
         return DirectCluster(ports, self._secrets)
 

@@ -2029,7 +2029,7 @@ class Why(Document, frozen=True, kw_only=True):
 class Worker(Document, frozen=True, kw_only=True):
     """A worker that is alive. `running` has those of its commands that it has held longest; `children` are the child
     processes by kind, of kinds that have a bound of their own. `unfit` is why it could not begin a task; it takes
-    no commands until a self-test passes.
+    no commands until a self-test passes. `labels` are those that the operator has given its pool.
     """
 
     name: str
@@ -2045,6 +2045,7 @@ class Worker(Document, frozen=True, kw_only=True):
     confinement: str = ""
     network: str = ""
     unfit: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 class Workers(Document, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.causes import remedy_of
 from noetl_stream.operations.doctor.findings import Finding
+from noetl_stream.operations.doctor.placement import placement
 from noetl_stream.operations.doctor.power_loss import power_loss
 from noetl_stream.operations.doctor.readings import STREAMS, TOO_LONG, DoctorPorts, Readings, begin, reading
 from noetl_stream.ports.operations.cluster import CheckDocument, StoredDocument
@@ -89,6 +90,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "confinement": checks.confinement(read),
         "results": checks.results(read),
         "pools": _unless_on_demand(read, on_demand, checks.pools(read)),
+        "placement": _unless_on_demand(read, on_demand, placement(read)),
         "stuck": checks.stuck(read),
         "quarantined": checks.quarantined(read),
         "dead-letters": checks.dead_letters(read),

@@ -41,7 +41,7 @@ class ChildUseDocument(Document, frozen=True):
 class WorkerDocument(Document, frozen=True):
     """A worker that is alive. ``running`` has those of its commands that it has held longest; ``children`` are the
     child processes by kind, of kinds that have a bound of their own. ``unfit`` is why it could not begin a task; it
-    takes no commands until a self-test passes.
+    takes no commands until a self-test passes. ``labels`` are those that the operator has given its pool.
     """
 
     name: str
@@ -57,6 +57,7 @@ class WorkerDocument(Document, frozen=True):
     confinement: str = ""
     network: str = ""
     unfit: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class PoolDocument(Document, frozen=True):
