@@ -70,6 +70,7 @@ IN_EVERY_POD: dict[str, Callable[[Rendered], bool]] = {
         pod["spec"]["securityContext"]
         == {"runAsNonRoot": True, "supplementalGroups": [1000650000], "seccompProfile": {"type": "RuntimeDefault"}}
     ),
+    "podSpec": lambda pod: OF_PODS["podSpec"].items() <= pod["spec"].items() and not pod["spec"]["enableServiceLinks"],
     "commonLabels": lambda pod: pod["metadata"]["labels"]["team"] == "data",
 }
 
@@ -189,9 +190,35 @@ def test_a_deployment_rolls_out_as_told(found: tuple[Rendered, ...]) -> None:
         assert spec["strategy"] == ({"type": "Recreate"} if one["metadata"]["name"] == "flows-gateway" else rolling)
 
 
-def test_a_disruption_budget_is_a_percentage_or_not_made(found: tuple[Rendered, ...]) -> None:
-    budgets = {one["metadata"]["name"]: one["spec"]["maxUnavailable"] for one in of_kind(found, "PodDisruptionBudget")}
-    assert budgets == dict.fromkeys(("flows-server", "flows-worker-default", "flows-worker-night"), "25%")
+def test_a_disruption_budget_is_a_percentage_a_least_number_or_not_made(found: tuple[Rendered, ...]) -> None:
+    bounds = ("maxUnavailable", "minAvailable")
+    budgets = {
+        one["metadata"]["name"]: {bound: one["spec"][bound] for bound in bounds if bound in one["spec"]}
+        for one in of_kind(found, "PodDisruptionBudget")
+    }
+    percentage = {"maxUnavailable": "25%"}
+    assert budgets == {
+        "flows-server": {"minAvailable": 1},
+        "flows-worker-default": percentage,
+        "flows-worker-night": percentage,
+    }
+
+
+def test_hooks_of_containers_stand_in_the_place_of_those_of_the_chart(found: tuple[Rendered, ...]) -> None:
+    for pod in roles(found):
+        assert pod.spec["containers"][0]["lifecycle"] == OF_PODS["lifecycle"], pod.owner
+    for program in programs(templates(found)["flows-migration"]):
+        assert "lifecycle" not in program
+
+
+def test_servers_know_labels_of_pools_and_streams_of_triggers(found: tuple[Rendered, ...]) -> None:
+    (server,) = programs(templates(found)["flows-server"])
+    shown = {one["name"]: one.get("value") for one in server["env"]}
+    assert WANTED["server"]["settings"].items() <= shown.items()
+
+
+def test_objects_of_ones_own_are_templates(found: tuple[Rendered, ...]) -> None:
+    assert named(found, "ConfigMap", "flows-own")["metadata"]["labels"] == {"team": "data"}
 
 
 def test_resources_are_those_of_the_role(found: tuple[Rendered, ...]) -> None:
@@ -205,6 +232,8 @@ def test_resources_are_those_of_the_role(found: tuple[Rendered, ...]) -> None:
 def test_servers_scale_by_lag_pools_to_zero_and_gateways_by_cpu(found: tuple[Rendered, ...]) -> None:
     (scaler,) = of_kind(found, "HorizontalPodAutoscaler")
     assert scaler["metadata"]["name"] == "flows-gateway"
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 300}, "scaleUp": {"stabilizationWindowSeconds": 15}}
+    assert scaler["spec"]["behavior"] == behavior
     servers, night = (named(found, "ScaledObject", f"flows-{name}")["spec"] for name in ("server", "worker-night"))
     (lag,) = servers["triggers"]
     assert lag["metadata"]["query"] == 'sum(max by (partition) (noetl_partition_lag{namespace="noetl"}))'
@@ -259,7 +288,11 @@ def test_a_monitor_is_found_by_its_prometheus_and_relabels(found: tuple[Rendered
     (monitor,) = of_kind(found, "ServiceMonitor")
     wanted = WANTED["monitoring"]["serviceMonitor"]
     assert wanted["labels"].items() <= monitor["metadata"]["labels"].items()
+    assert (monitor["metadata"]["namespace"], monitor["spec"]["jobLabel"]) == (wanted["namespace"], wanted["jobLabel"])
+    rules, dashboards = named(found, "PrometheusRule", "flows"), named(found, "ConfigMap", "flows-dashboards")
+    assert {one["metadata"]["namespace"] for one in (rules, dashboards)} == {"monitoring"}
     (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["honorLabels"] is True
     assert (endpoint["interval"], endpoint["scrapeTimeout"]) == ("15s", "10s")
     assert endpoint["relabelings"][1:] == wanted["relabelings"]
     assert endpoint["metricRelabelings"] == wanted["metricRelabelings"]

@@ -39,7 +39,7 @@ app.kubernetes.io/component: {{ .component }}
 {{/* The metadata of an object. Takes it, where it may also have `labels` and `annotations`. */}}
 {{- define "noetl.metadata" -}}
 name: {{ .name }}
-namespace: {{ .root.Release.Namespace }}
+namespace: {{ .namespace | default .root.Release.Namespace }}
 labels:
   {{- include "noetl.labels" (list . .labels) | nindent 2 }}
 {{- with merge dict (.annotations | default dict) .root.Values.commonAnnotations }}

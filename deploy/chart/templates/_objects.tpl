@@ -51,7 +51,11 @@ kind: PodDisruptionBudget
 metadata:
   {{- include "noetl.metadata" $ | nindent 2 }}
 spec:
+  {{- if kindIs "invalid" .minAvailable }}
   maxUnavailable: {{ .maxUnavailable }}
+  {{- else }}
+  minAvailable: {{ .minAvailable }}
+  {{- end }}
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
@@ -79,7 +83,7 @@ spec:
         name: cpu
         target: {type: Utilization, averageUtilization: {{ $scaling.cpuPercent }}}
   behavior:
-    scaleDown: {stabilizationWindowSeconds: {{ $scaling.cooldownSeconds }}}
+    {{- include "noetl.behavior" $scaling | nindent 4 }}
 {{- else if eq .scaledBy "keda" }}
 ---
 apiVersion: keda.sh/v1alpha1
@@ -99,10 +103,16 @@ spec:
   advanced:
     horizontalPodAutoscalerConfig:
       behavior:
-        scaleDown: {stabilizationWindowSeconds: {{ $scaling.cooldownSeconds }}}
+        {{- include "noetl.behavior" $scaling | nindent 8 }}
   triggers:
     {{- toYaml .triggers | nindent 4 }}
 {{- end }}
+{{- end }}
+
+{{/* How fast a HorizontalPodAutoscaler scales. Takes `autoscaling` of a role. */}}
+{{- define "noetl.behavior" -}}
+{{- $behavior := dict "scaleDown" (dict "stabilizationWindowSeconds" .cooldownSeconds) -}}
+{{- mergeOverwrite $behavior (.behavior | default dict | deepCopy) | toYaml }}
 {{- end }}
 
 {{/*

@@ -23,12 +23,11 @@ metadata:
     {{- merge $annotations $values.podAnnotations $root.Values.commonAnnotations | toYaml | nindent 4 }}
 spec:
   serviceAccountName: {{ include "noetl.accountName" . }}
-  automountServiceAccountToken: false
-  enableServiceLinks: false
+  {{- merge (deepCopy ($values.podSpec | default dict)) (dict "automountServiceAccountToken" false "enableServiceLinks" false) | toYaml | nindent 2 }}
   {{- with $values.image.pullSecrets | default $root.Values.image.pullSecrets }}
   imagePullSecrets:
     {{- range . }}
-    - name: {{ . }}
+    - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
     {{- end }}
   {{- end }}
   securityContext:
@@ -83,10 +82,12 @@ spec:
   ports:
     {{- toYaml . | nindent 4 }}
   {{- include "noetl.probes" $values | nindent 2 }}
-  {{- end }}
-  {{- with $own.lifecycle }}
+  {{- $lifecycle := $own.lifecycle | default dict }}
+  {{- range $hook, $handler := $values.lifecycle }}{{ $_ := set $lifecycle $hook $handler }}{{ end }}
+  {{- with $lifecycle }}
   lifecycle:
     {{- toYaml . | nindent 4 }}
+  {{- end }}
   {{- end }}
   securityContext:
     {{- mergeOverwrite (deepCopy $values.securityContext) ($own.securityContext | default dict) | toYaml | nindent 4 }}
