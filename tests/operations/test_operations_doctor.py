@@ -452,6 +452,12 @@ async def test_postgres_is_judged_by_what_it_says(
         (Said(told(version="2.12.3", cluster="main")), "power-loss", "ok", "NATS would lose nothing"),
         (Said(used=NatsStorage(85, 100)), "storage", "warning", "all streams 85%"),
         (Said(used=NatsStorage(1, None, [StoreUse("nats-server n1", 96, 100)])), "storage", "wrong", "n1 96%"),
+        (
+            Said(used=NatsStorage(1, 9, failures=["nats-server n1 says: write error"])),
+            "storage",
+            "wrong",
+            "write error",
+        ),
         (Said(one=StreamFacts("", True, (), 99, 100)), "storage", "wrong", "EVENTS 99%"),
     ],
 )

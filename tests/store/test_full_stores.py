@@ -23,7 +23,7 @@ from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsCo
 from noetl_stream.adapters.nats.outbox import Outbox, publish_once
 from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams, stream_info
 from noetl_stream.adapters.postgres.schema.migrate import migrate
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, OutcomeUnknown
 from noetl_stream.hosting.maintenance import diagnose
 from noetl_stream.ports.operations.cluster import CheckDocument
 from noetl_stream.protocol.subjects import RESULTS
@@ -132,8 +132,8 @@ async def test_a_full_disk_of_postgres_is_named_and_what_waited_goes_on_once_the
 
 
 @contextmanager
-def small_postgres() -> Iterator[tuple[str, Path]]:
-    """A Postgres on a file system of its own: an empty database, and a file that may fill the disk."""
+def small_place() -> Iterator[Path]:
+    """A file system of its own."""
     folder = Path(tempfile.mkdtemp(prefix="noetl-small-"))
     place = folder / "one" / "disk"
     folder.chmod(0o755)
@@ -141,11 +141,17 @@ def small_postgres() -> Iterator[tuple[str, Path]]:
         pytest.skip("no file system may be mounted here")
     place.chmod(0o755)
     try:
-        with get_server(place / "data", cleanup_mode="stop") as running:
-            yield f"postgresql://postgres@/postgres?host={running.get_postmaster_info().socket_dir}", place / "filler"
+        yield place
     finally:
         subprocess.run(["umount", place], check=True)
         shutil.rmtree(folder)
+
+
+@contextmanager
+def small_postgres() -> Iterator[tuple[str, Path]]:
+    """A Postgres on a file system of its own: an empty database, and a file that may fill the disk."""
+    with small_place() as place, get_server(place / "data", cleanup_mode="stop") as running:
+        yield f"postgresql://postgres@/postgres?host={running.get_postmaster_info().socket_dir}", place / "filler"
 
 
 @pytest.mark.verify
@@ -164,3 +170,28 @@ async def test_a_small_disk_of_postgres_is_filled_up_and_what_waited_goes_on_onc
             filler.unlink()
             for one in submitting:
                 await stack.ended(connected, await one)
+
+
+@pytest.mark.verify
+async def test_a_small_disk_of_nats_is_named_and_all_goes_on_once_there_is_room_and_nats_has_begun_anew(
+    postgres_server: object, dsn: str
+) -> None:
+    """nats-server answers no publish into a stream that it could not write, also when there is room again."""
+    with small_place() as place:
+        nats, monitor = NatsServer(place), free_port()
+        nats.start("-m", str(monitor))
+        stack = RealStack(nats, postgres_server, dsn)
+        stack.endpoint = replace(stack.endpoint, nats_sync=NatsSync(monitors=(f"http://127.0.0.1:{monitor}",)))
+        await stack.admin(lambda connection: ensure_streams(connection, logs=LogsBounds(max_bytes=1 << 20)))
+        async with stack.running() as connected:
+            await stack.ended(connected, await stack.submit(connected))
+            fill_disk(place / "filler")
+            with pytest.raises(OutcomeUnknown):
+                await stack.admin(fill)
+            found = await until_wrong(stack, "storage", "no space left on device")
+            assert found.mend.startswith("make room on it, and end nats-server, which does not write again by itself")
+            (place / "filler").unlink()
+            nats.stop()
+            nats.start("-m", str(monitor))
+            await stack.ended(connected, await stack.submit(connected, LARGE, "tests/large"))
+        nats.end()

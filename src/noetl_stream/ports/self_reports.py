@@ -135,12 +135,14 @@ class StoreUses(Protocol):
 
 class NatsStorage(msgspec.Struct, frozen=True):
     """The files of all streams of the account; ``max_bytes`` is ``None`` if the account has no bound. ``servers`` are
-    the nats-servers whose monitoring address is known, with their ``max_file_store``.
+    the nats-servers whose monitoring address is known, with their ``max_file_store``; ``failures`` why one of them is
+    not healthy, such as a stream that it cannot write.
     """
 
     size_bytes: int
     max_bytes: int | None
     servers: Sequence[StoreUse] = ()
+    failures: Sequence[str] = ()
 
 
 class NatsDiagnosis(Protocol):

@@ -105,7 +105,8 @@ class NatsOwnDiagnosis:
         account = msgspec.json.decode(await self._connection.api("INFO"), type=_Account)
         bound = account.limits.max_storage
         told = await self._disks()
-        return NatsStorage(account.storage, bound if bound >= 0 else None, () if told is None else told.stores)
+        servers, failures = ((), ()) if told is None else (told.stores, told.failures)
+        return NatsStorage(account.storage, bound if bound >= 0 else None, servers, failures)
 
     async def stored_since(self, stream: str, from_ms: int) -> int:
         last = (await stream_info(self._connection, stream)).state.last_seq

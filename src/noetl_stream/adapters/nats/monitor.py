@@ -27,11 +27,17 @@ class NatsDisks(msgspec.Struct, frozen=True):
         sync_s: The longest ``sync_interval`` of them, in seconds; 0 if all sync every message.
         keeps_copies_apart: Whether all place copies of a stream on servers with different tags.
         stores: What each stores, and may store (``max_file_store``).
+        failures: Why one is not healthy, such as a stream that cannot be written, each with the server's address.
     """
 
     sync_s: float
     keeps_copies_apart: bool
     stores: Sequence[StoreUse]
+    failures: Sequence[str] = ()
+
+
+class _Health(msgspec.Struct):
+    error: str = ""
 
 
 class _JetStreamConfig(msgspec.Struct):
@@ -63,6 +69,7 @@ async def read_disks(monitors: Sequence[str]) -> NatsDisks:
     timeout = aiohttp.ClientTimeout(ANSWER_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         found = await asyncio.gather(*(_read(session, monitor) for monitor in monitors))
+        failures = await asyncio.gather(*(_failure(session, monitor) for monitor in monitors))
     return NatsDisks(
         sync_s=max(0.0 if one.sync_always else one.sync_interval / NANOSECONDS for one, _ in found),
         keeps_copies_apart=all(one.unique_tag for one, _ in found),
@@ -70,6 +77,7 @@ async def read_disks(monitors: Sequence[str]) -> NatsDisks:
             StoreUse(f"nats-server {monitor.partition('://')[2]}", stats.storage, config.max_storage or None)
             for monitor, (config, stats) in zip(monitors, found, strict=True)
         ],
+        failures=[one for one in failures if one],
     )
 
 
@@ -82,6 +90,15 @@ async def _read(session: aiohttp.ClientSession, monitor: str) -> tuple[_JetStrea
     if found.config is None:
         raise _unreachable(monitor, "it tells nothing of JetStream")
     return found.config, found.stats
+
+
+async def _failure(session: aiohttp.ClientSession, monitor: str) -> str:
+    try:
+        async with session.get(f"{monitor}/healthz", allow_redirects=False) as answer:
+            error = msgspec.json.decode(await _bounded(answer), type=_Health).error
+    except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError):
+        return ""
+    return f"nats-server {monitor.partition('://')[2]} says: {error}" if error else ""
 
 
 async def _bounded(answer: aiohttp.ClientResponse) -> bytes:

@@ -80,6 +80,18 @@ CAUSES: Final = (
         f"NOETL_NATS_URL=nats://HOST:4222 {_AGAIN}",
     ),
     Cause(
+        "write error: .*no space left",
+        "the disk of NATS is full",
+        _START,
+        "make room on it, and end nats-server, which does not write again by itself",
+    ),
+    Cause(
+        "storing .* took longer than",
+        "NATS does not say that it has stored anything: its disk is full, or too slow",
+        _START,
+        "look at its log and its disk; if that was full, make room, and end nats-server",
+    ),
+    Cause(
         "cannot reach NATS",
         "NATS does not answer",
         _START,

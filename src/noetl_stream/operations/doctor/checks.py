@@ -121,6 +121,8 @@ async def durability(read: Readings) -> Finding:
 async def storage(read: Readings, watched: Sequence[StoreUse]) -> Finding:
     """There is room in the streams, the account and the nats-servers, and there will be in the next hours."""
     account = await read.storage
+    if account.failures:
+        return wrong("; ".join(account.failures), remedy_of(account.failures[0]))
     uses = nats_uses((one.value for one in await read.streams), account)
     if scarce := _scarce(uses, watched):
         return scarce
