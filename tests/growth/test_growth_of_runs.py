@@ -225,11 +225,28 @@ def iterations(**keys: Any) -> Door:
     return running
 
 
+def turns(**arc: str) -> Door:
+    """Tokens along arcs with a partition, which come to a step at once."""
+
+    def running(count: int) -> Act:
+        arcs = [{"step": "end", "args": {"n": n}, "spec": {"partition": f"{n}"} | arc} for n in range(count)]
+        scenario = Scenario(document(workflow=[step("start", *arcs, mode="inclusive"), step("end")]))
+        scenario.start()
+        while scenario.status == "running":
+            for name, index in scenario.working:
+                scenario.done(name, index=index)
+        return taken_again(scenario)
+
+    return running
+
+
 ONE_KEY: Final = {"policy": {"limit": {"key": "k", "concurrency": 9}}}
 AT_ONCE: Final[dict[str, Door]] = {
     "slots of branches": branches(spec=ONE_KEY),
     "slots of tasks": branches(tool={"kind": "noop", "spec": ONE_KEY}),
     "slots of iterations": iterations(tool={"kind": "noop", "spec": ONE_KEY}),
+    "turns in one partition": turns(partition="all"),
+    "turns in many partitions": turns(),
     "calls of iterations": iterations(tool={"kind": "playbook", "path": "a/b"}),
 }
 

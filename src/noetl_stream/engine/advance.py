@@ -224,9 +224,10 @@ def _settle(
         after = evolve_decision(state, fact)
         if after is state:
             continue
+        ends_halt = fact.kind.ends_halt and state.halted
         state = after
         journal.append(fact)
-        if fact.kind.ends_halt:
+        if ends_halt:
             catching_up, tried, settled = True, None, UNSETTLED
         if not fact.kind.bounded:
             steps += 1

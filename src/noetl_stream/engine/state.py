@@ -233,6 +233,11 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     metadata: dict[str, Any] | None = None
 
     @property
+    def place(self) -> str:
+        """The place of its turn: the names of steps have no spaces."""
+        return f"{self.step} {self.token.partition}"
+
+    @property
     def token_seen(self) -> dict[str, Any]:
         """What templates read as ``token``."""
         return {"cause": self.token.cause, "from_step": self.token.from_step, **(self.metadata or {})}
@@ -329,6 +334,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     granted, nothing is decided. ``keys`` says whose its keys are. A caller holds ``caller_keys`` in its namespace, and
     ``shared_keys`` that namespaces share; it shares its slots.
 
+    ``turns`` are the step runs that have not ended, in the order of their turns, by the place where these are: a step
+    and a key of arcs into it.
+
     ``usage`` counts against its quotas, if it has any. ``pools`` are those of steps with a placement.
 
     ``due`` is the time of the occurrence of a schedule that it is for; ``execution`` is what templates read by that
@@ -414,6 +422,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     usage: Usage | None = None
     pools: dict[str, str] = {}
     sent: dict[str, tuple[str, ...]] = {}
+    turns: dict[str, tuple[str, ...]] = {}
 
     @property
     def closing(self) -> Closing | None:

@@ -74,7 +74,7 @@ def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
             return moved
         if facts := watch(plan, state, run):
             return facts
-    if state.slots and (granted := grant_turns(state)):
+    if state.slots and (granted := grant_turns(state, settled)):
         return granted
     return cancel_unawaited(state, settled) or _settle_tokens(plan, state)
 

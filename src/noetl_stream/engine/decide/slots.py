@@ -6,7 +6,6 @@ A worker computes the key of a task when it reaches it; all others are computed 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from msgspec.structs import replace
@@ -64,25 +63,29 @@ def ask_for_turn(state: Execution, run: StepRun) -> Sequence[Fact] | None:
     slot_id = turn_of(run.step_run_id)
     if (slot := state.slots.get(slot_id)) is not None:
         return None if slot.granted else ()
-    before = takewhile(lambda other: other is not run, state.runs.values())
-    place = run.step, run.token.partition
-    if not any((one.step, one.token.partition) == place for one in before if not one.ended):
+    if state.turns[run.place][0] == run.step_run_id:
         return None
     return (events.SlotRequested(run.token.partition, run.step_run_id, 1, slot_id=slot_id, partition=True),)
 
 
-def grant_turns(state: Execution) -> Sequence[Fact]:
-    """Grants the turns of step runs that wait for none before them any more, in order of their claims."""
-    waiting = {slot.step_run_id for slot in state.slots.values() if slot.partition and not slot.granted}
-    taken: set[tuple[str, str]] = set()
-    granted: list[Fact] = []
-    for run in state.runs.values() if waiting else ():
-        key, run_id = run.token.partition, run.step_run_id
-        if key and not run.ended:
-            if run_id in waiting and (run.step, key) not in taken:
-                granted.append(events.SlotGranted(key, run_id, slot_id=turn_of(run_id)))
-            taken.add((run.step, key))
-    return granted
+def grant_turns(state: Execution, settled: Execution) -> Sequence[Fact]:
+    """Grants the turns of step runs that wait for none before them any more, in order of their claims.
+
+    Only places are looked at where since the ``settled`` state, which granted all it could, a step run has changed or
+    begun to wait.
+    """
+    asked = (
+        state.runs[slot.step_run_id]
+        for _, slot in changed_entries(settled.slots, state.slots)
+        if slot.partition and not slot.granted
+    )
+    changed = [*(run for _, run in changed_entries(state.runs, settled.runs) if run.token.partition), *asked]
+    firsts = (state.runs[state.turns[place][0]] for place in {run.place for run in changed} if place in state.turns)
+    return [
+        events.SlotGranted(run.token.partition, run.step_run_id, slot_id=turn_of(run.step_run_id))
+        for run in sorted(firsts, key=lambda run: run.claimed_at)
+        if (slot := state.slots.get(turn_of(run.step_run_id))) is not None and not slot.granted
+    ]
 
 
 def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait) -> Fact:

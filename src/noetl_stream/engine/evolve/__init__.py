@@ -31,6 +31,19 @@ def with_run(state: Execution, run: StepRun) -> Execution:
     return replace(state, runs={**state.runs, run.step_run_id: run})
 
 
+def with_turn(state: Execution, run: StepRun) -> Execution:
+    """The state in which a step run with a key is the last of its place."""
+    return replace(state, turns={**state.turns, run.place: (*state.turns.get(run.place, ()), run.step_run_id)})
+
+
+def without_turn(state: Execution, run: StepRun) -> Execution:
+    """The state in which a step run with a key has no turn any more: the next of its place is the first."""
+    line = state.turns[run.place]
+    at = line.index(run.step_run_id)
+    left = line[:at] + line[at + 1 :]
+    return replace(state, turns={**state.turns, run.place: left} if left else without(state.turns, run.place))
+
+
 def with_assignment(state: Execution, assignment: Assignment) -> Execution:
     """``state`` with ``assignment`` added or replaced."""
     return replace(state, assignments={**state.assignments, assignment.command_id: assignment})

@@ -127,6 +127,7 @@ def _on_closing(state: Execution, fact: events.ExecutionClosing) -> Execution:
         broken=None,
         tokens={},
         runs={},
+        turns={},
         resting={},
         assignments={},
         suspensions={},

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, tokens, with_run, with_undoing, with_warning, without
+from noetl_stream.engine.evolve import Rules, tokens, with_run, with_undoing, with_warning, without, without_turn
 from noetl_stream.engine.evolve.ctx import patch_ctx, reduce_all, with_ctx
 from noetl_stream.engine.evolve.step_runs import tolerate
 from noetl_stream.engine.evolve.suspensions import on_retry_now_requested, on_signal_received
@@ -199,6 +199,7 @@ def _on_finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
         outcome=fact.outcome,
         tokens={},
         runs={},
+        turns={},
         resting={},
         assignments={},
         suspensions={},
@@ -323,6 +324,8 @@ def _reuse_step(state: Execution, fact: events.StepReused) -> Execution:
         reason = "" if rerun.undoes else f"it ran in execution {rerun.of}"
         noted = Compensable(run.step, run.token.args, value, fact.vars, tuple(fact.called), reason=reason)
         state = with_undoing(state, compensable={**state.compensable, fact.step_run_id: noted})
+    if run.token.partition and not run.ended:
+        state = without_turn(state, run)
     state = with_run(state, replace(run, ended=fact.ended, value=value, error=fact.error, vars=fact.vars, loop=loop))
     steps = without(state.steps, run.step) if value is None else {**state.steps, run.step: value}
     return replace(state, steps=steps)

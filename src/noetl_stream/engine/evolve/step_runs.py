@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, with_assignment, with_run, without
+from noetl_stream.engine.evolve import Rules, with_assignment, with_run, without, without_turn
 from noetl_stream.engine.evolve.closing import note_end
 from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, named_items, start_level, with_loop
@@ -67,6 +67,8 @@ def end_step(
         for assignment in state.commands:
             if assignment.step_run_id == run.step_run_id:
                 state = drop_assignment(state, assignment)
+    if run.token.partition:
+        state = without_turn(state, run)
     if state.timers:
         timer_ids = timer_of(run.step_run_id, "step"), timer_of(run.token.token_id, "deadline")
         state = replace(state, timers=without(state.timers, *timer_ids))

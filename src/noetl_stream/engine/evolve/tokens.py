@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, with_run, without
+from noetl_stream.engine.evolve import Rules, with_run, with_turn, without
 from noetl_stream.engine.evolve.closing import note_begin, seen_by_compensation
 from noetl_stream.engine.state import Assignment, Execution, RestingBranch, StepRun, WaitingToken
 from noetl_stream.model import events
@@ -55,6 +55,8 @@ def on_claimed(state: Execution, fact: events.TokenClaimed) -> Execution:
         run = replace(run, metadata=fact.metadata)
     if token.cause == "compensation":
         run = seen_by_compensation(state, run)
+    if token.partition:
+        state = with_turn(state, run)
     return replace(
         _consume(state, fact.token_id, keep_deadline=True),
         runs={**state.runs, fact.step_run_id: run},
