@@ -220,7 +220,9 @@ def test_only_signals_and_attempts_are_taken_meanwhile_and_a_cancel_now() -> Non
     scenario = ordered()
     scenario.cancel()
     for ask in (scenario.pause, scenario.resume, scenario.cancel, lambda: scenario.patch(a=1)):
-        with pytest.raises(AskRefused, match="undoes what it has done") as refused:
+        with pytest.raises(
+            AskRefused, match="was cancelled, and undoes what it has done: only `cancel --now`"
+        ) as refused:
             ask()
         assert refused.value.code == "ending"
     scenario.signal("anything")

@@ -49,9 +49,9 @@ def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest
     if state.closing is not None and not isinstance(fact, events.SignalReceived | events.RetryNowRequested):
         if not (isinstance(fact, events.CancelRequested) and fact.now):
             doing = "undoes what it has done" if state.is_compensating else "runs its `finally`"
-            return Rejection(
-                "ending", f"{execution} has {state.closing.status}, and {doing}: only a cancel now ends that"
-            )
+            was = "was" if state.closing.status == "cancelled" else "has"
+            end = f"{execution} {was} {state.closing.status}"
+            return Rejection("ending", f"{end}, and {doing}: only `cancel --now` ends that")
         return None
     if state.cancelling and not isinstance(fact, events.CancelRequested):
         return Rejection("ending", f"{execution} is being cancelled")
