@@ -258,13 +258,30 @@ async def test_a_trigger_that_closes_a_circle_is_not_registered_unless_it_says_s
     await playbooks.register(BUILD.replace("shop/build", "shop/other").encode(), "other.yaml", "ann")
     await playbooks.register((CIRCLE % ("one", "shop/one", "shop/other", "shop/build")).encode(), "one.yaml", "ann")
     closing = CIRCLE % ("two", "shop/two", "shop/build", "shop/other")
-    with pytest.raises(PlaybookRefused, match=r"two\.yaml:6: the end of `shop/other` may start it again") as refused:
+    with pytest.raises(
+        PlaybookRefused, match=r"two\.yaml:6: what follows from `shop/other` may start it again"
+    ) as refused:
         await playbooks.register(closing.encode(), "two.yaml", "ann")
     assert refused.value.hint is not None and "allow_circle: true" in refused.value.hint
     assert [one.path for one in (await stage.operations.triggers.page("", 10, None)).items] == ["shop/one"]
     meant = (closing + "  allow_circle: true\n").encode()
     await playbooks.register(meant, "two.yaml", "ann")
     assert (await playbooks.check(meant, "two.yaml")).diagnostics == []
+
+
+async def test_a_circle_leads_over_events_that_a_registered_playbook_emits(stage: GatewayStage) -> None:
+    playbooks = stage.operations.playbooks
+    emits = "    spec: { policy: { emit: { events: [ { name: %s } ] } } }\n"
+    for name, event in (("shop/build", "built"), ("shop/other", "tested")):
+        text = BUILD.replace("shop/build", name).rstrip() + "\n" + emits % event
+        await playbooks.register(text.encode(), "build.yaml", "ann")
+    on_event = CIRCLE.replace("execution: { path: %s }", "event: { name: %s, path: shop/* }")
+    await playbooks.register((on_event % ("one", "shop/one", "tested", "shop/build")).encode(), "one.yaml", "ann")
+    assert (
+        await playbooks.check((on_event % ("two", "shop/two", "never", "shop/other")).encode(), "")
+    ).diagnostics == []
+    with pytest.raises(PlaybookRefused, match="what follows from `shop/other` may start it again through another"):
+        await playbooks.register((on_event % ("two", "shop/two", "built", "shop/other")).encode(), "two.yaml", "ann")
 
 
 async def test_a_circle_names_no_triggers_that_whoever_closes_it_may_not_see(stage: GatewayStage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.model.aggregates import EndedExecutions, TriggerTerms, Verification
+from noetl_stream.model.aggregates import EmittedEvents, EndedExecutions, TriggerTerms, Verification
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.trigger.matching import circle_of, warning_of
 
@@ -32,6 +32,27 @@ A_TO_B, B_TO_C, C_TO_A = on_end("p/a", "p/b"), on_end("p/b", "p/c"), on_end("p/c
 )
 def test_a_circle_is_found_wherever_it_goes_through(triggers: dict[str, TriggerTerms], circle: list[str]) -> None:
     assert circle_of("t1", triggers) == circle
+
+
+def on_event(name: str, starts: str, path: str = "") -> TriggerTerms:
+    return TriggerTerms(playbook=starts, event=EmittedEvents(name=name, path=path, labels={"a": 1}))
+
+
+@pytest.mark.parametrize(
+    ("triggers", "circle"),
+    [
+        ({"t1": on_event("shipped", "p/b"), "t2": on_event("billed", "p/a")}, ["t1", "t2"]),
+        ({"t1": on_event("shipped", "p/b"), "t2": on_event("billed", "p/a", "q/*")}, []),
+        ({"t1": on_event("shipped", "p/b"), "t2": on_event("stuck", "p/a")}, []),
+        ({"t1": on_event("shipped", "p/b"), "t2": on_end("p/b", "p/a")}, ["t1", "t2"]),
+        ({"t1": on_event("shipped", "p/a")}, []),
+    ],
+)
+def test_a_circle_leads_over_the_events_that_a_playbook_emits(
+    triggers: dict[str, TriggerTerms], circle: list[str]
+) -> None:
+    emitted = {path: ["shipped"] if terms.playbook == "p/a" else ["billed"] for path, terms in triggers.items()}
+    assert circle_of("t1", triggers, emitted) == circle
 
 
 def test_the_warning_stands_at_the_playbook_that_closes_the_circle() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
-from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
+from noetl_stream.model.aggregates import SCHEDULE, TRIGGER, TriggerTerms
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import covers
@@ -260,18 +260,37 @@ class DirectPlaybooks:
         Args:
             paths: Those that the caller may see, all if empty; ``None``: not known, so other triggers are not named.
         """
-        if trigger is None or trigger.terms.execution is None or trigger.allows_circle:
+        if trigger is None or trigger.terms.watched is None or trigger.allows_circle:
             return []
         from noetl_stream.engine.aggregates.triggers import TriggerState  # most checks are of playbooks
         from noetl_stream.playbook.trigger.matching import circle_of, warning_of
 
         rows = await self._store.list_aggregates(TRIGGER, "", MAX_TRIGGERS_LOOKED_AT, None)
         states = [codec.decode_as(TriggerState, row.state) for row in rows]
-        circle = circle_of(trigger.path, {one.path: one.terms for one in states} | {trigger.path: trigger.terms})
+        triggers = {one.path: one.terms for one in states} | {trigger.path: trigger.terms}
+        circle = circle_of(trigger.path, triggers, await self._emitted(triggers))
         if not circle or trigger.call is None:
             return []
         seen = [trigger.path] if paths is None else paths
         return [warning_of(circle, trigger.call, file, seen)]
+
+    async def _emitted(self, triggers: Mapping[str, TriggerTerms]) -> dict[str, frozenset[str]]:
+        """The names for which some trigger waits of the events that what a trigger starts can emit, by its path."""
+        names = {terms.event.name for terms in triggers.values() if terms.event is not None}
+        known: dict[tuple[str, str | None], frozenset[str]] = {}
+        for terms in triggers.values() if names else ():
+            address = (terms.playbook, terms.version)
+            if address not in known:
+                known[address] = await self._emitted_by(*address, names)
+        return {path: known[terms.playbook, terms.version] for path, terms in triggers.items() if known}
+
+    async def _emitted_by(self, path: str, version: str | None, names: Collection[str]) -> frozenset[str]:
+        with suppress(NotFound, UsageError):
+            source = await self._source(await find_entry(self._catalog, _address(path, version), PLAYBOOK))
+            if any(name in source for name in names):  # most playbooks need not be compiled
+                plan = await self._checking.plan(source, path)
+                return frozenset(one.event for step in plan.steps.values() for one in step.emits).intersection(names)
+        return frozenset()
 
     async def _is_registered(self, path: str, version: str | None) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Events as templates of triggers read them, the decision of a trigger about one, and circles of triggers on ends of
+"""Events as templates of triggers read them, the decision of a trigger about one, and circles of triggers on
 executions (LANGUAGE §15 *Trigger*). Pure.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import codecs
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl
@@ -371,18 +371,23 @@ CIRCLE: Final[Code] = "trigger_circle"
 """The code of the warning about a circle of triggers."""
 
 
-def circle_of(path: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
+def circle_of(
+    path: str, triggers: Mapping[str, TriggerTerms], emitted: Mapping[str, Collection[str]] = {}
+) -> list[str]:
     """The shortest circle of triggers, by path, from ``path`` on: each waits for the end of what the one before starts,
-    and the first for what the last starts. Empty if there is none. A trigger never sees the end of an execution it has
-    started itself.
+    or an event that this emits, and the first for what the last starts. Empty if there is none. A trigger never sees
+    what an execution does that it has started itself.
 
     Labels, status and ``when`` are not looked at: they may break the circle.
+
+    Args:
+        emitted: The names of the events that what a trigger starts can emit, by its path.
     """
     ways = [[path]]
     seen = {path}
     while ways:
         way = ways.pop(0)
-        for found in _triggers_on_end(triggers[way[-1]].playbook, triggers):
+        for found in _triggers_after(triggers[way[-1]].playbook, triggers, emitted.get(way[-1], ())):
             if found == path and len(way) > 1:
                 return way
             if found not in seen:
@@ -400,17 +405,26 @@ def warning_of(circle: Sequence[str], call: PlaybookCall, file: str, paths: Sequ
     shown = [path for path in circle[1:] if covers(paths, path)]
     hidden = len(circle) - 1 - len(shown)
     more = [f"{hidden} other triggers" if hidden > 1 else "another trigger"] if hidden else []
-    message = f"the end of `{call.path}` may start it again through {', '.join([*shown, *more])}, without end"
+    message = f"what follows from `{call.path}` may start it again through {', '.join([*shown, *more])}, without end"
     hint = (
-        "let it wait for other ends or start another playbook (`playbook check` names the triggers that you may see); "
-        "where `labels`, `status` or `when` break the circle, or it is meant, write allow_circle: true under `spec`, "
+        "let it wait for something else or start another playbook (`playbook check` names the triggers that you may "
+        "see); where `labels`, `status` or `when` break the circle, or it is meant, write allow_circle: true under `spec`, "
         "without which it is not registered"
     )
     return Diagnostic.warning(CIRCLE, message, hint, file, call.at)
 
 
-def _triggers_on_end(playbook: str, triggers: Mapping[str, TriggerTerms]) -> list[str]:
-    """The triggers that may wait for the end of an execution of this playbook."""
-    waiting = {path: terms.execution for path, terms in triggers.items() if terms.execution is not None}
-    anyhow = {path: replace(wanted, labels={}, status=()) for path, wanted in waiting.items()}
-    return [path for path, wanted in anyhow.items() if concerns(wanted, playbook, {}, "")]
+def _triggers_after(playbook: str, triggers: Mapping[str, TriggerTerms], emitted: Collection[str]) -> list[str]:
+    """The triggers that may wait for the end of an execution of this playbook, or one of the events that it emits."""
+    found: list[str] = []
+    for path, terms in triggers.items():
+        if terms.execution is not None:
+            is_next = concerns(replace(terms.execution, labels={}, status=()), playbook, {}, "")
+        else:
+            wanted = terms.event
+            is_next = wanted is not None and any(
+                concerns(replace(wanted, labels={}), playbook, {}, name) for name in emitted
+            )
+        if is_next:
+            found.append(path)
+    return found
