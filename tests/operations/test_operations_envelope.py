@@ -212,6 +212,14 @@ async def test_every_token_is_produced_by_one_event_and_consumed_by_one(stage: O
         assert (other.tokens_consumed, other.tokens_produced) == (None, None)
 
 
+async def test_a_token_has_the_priority_and_the_partition_of_its_arc(stage: OperationsStage) -> None:
+    arc = {"step": "end", "spec": {"priority": 8, "partition": "a"}}
+    steps = [{"step": "start", "tool": work(1), "next": {"arcs": [arc]}}, {"step": "end", "tool": work(2)}]
+    execution = await stage.run(playbook("keyed", steps))
+    start, end = (run.token for run in await stage.executions.steps(execution.execution_id))
+    assert (start.priority, start.partition, end.priority, end.partition) == (None, None, 8, "a")
+
+
 async def test_tokens_have_their_trace_and_their_lineage(stage: OperationsStage) -> None:
     original = await stage.run(VARIED)
     again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)

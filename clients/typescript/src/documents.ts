@@ -1429,6 +1429,8 @@ export interface Token {
   from_step_run_id: string | null
   trace_id: string
   lineage: Record<string, number>
+  priority?: number | null
+  partition?: string | null
 }
 
 export interface TokenRequest {

@@ -1808,7 +1808,9 @@ class Timetable(Document, frozen=True, kw_only=True):
 
 
 class Token(Document, frozen=True, kw_only=True):
-    """The token that made a step run. `lineage`: by join step, the last firing that it descends from."""
+    """The token that made a step run. `lineage`: by join step, the last firing that it descends from. `priority` and
+    `partition` are those that its arc gave it.
+    """
 
     token_id: str
     cause: Literal["arc", "compensation", "finally", "injected", "join", "rerun", "start"]
@@ -1817,6 +1819,8 @@ class Token(Document, frozen=True, kw_only=True):
     from_step_run_id: str | None
     trace_id: str
     lineage: dict[str, int]
+    priority: int | None = None
+    partition: str | None = None
 
 
 class TriggerEvent(Document, frozen=True, kw_only=True):

@@ -408,8 +408,8 @@ def warning_of(circle: Sequence[str], call: PlaybookCall, file: str, paths: Sequ
     message = f"what follows from `{call.path}` may start it again through {', '.join([*shown, *more])}, without end"
     hint = (
         "let it wait for something else or start another playbook (`playbook check` names the triggers that you may "
-        "see); where `labels`, `status` or `when` break the circle, or it is meant, write allow_circle: true under `spec`, "
-        "without which it is not registered"
+        "see); where `labels`, `status` or `when` break the circle, or it is meant, write allow_circle: true under "
+        "`spec`, without which it is not registered"
     )
     return Diagnostic.warning(CIRCLE, message, hint, file, call.at)
 

@@ -214,7 +214,9 @@ class StepRunResultDocument(Document, frozen=True):
 
 
 class TokenDocument(Document, frozen=True):
-    """The token that made a step run. ``lineage``: by join step, the last firing that it descends from."""
+    """The token that made a step run. ``lineage``: by join step, the last firing that it descends from.
+    ``priority`` and ``partition`` are those that its arc gave it.
+    """
 
     token_id: str
     cause: Literal["start", "arc", "join", "injected", "rerun", "compensation", "finally"]
@@ -223,6 +225,8 @@ class TokenDocument(Document, frozen=True):
     from_step_run_id: str | None
     trace_id: str
     lineage: dict[str, int]
+    priority: int | None = None
+    partition: str | None = None
 
 
 class LoopCountsDocument(Document, frozen=True):

@@ -85,7 +85,9 @@ class _RunHistory(msgspec.Struct):
             StepRunDocument,
             self,
             status=self.shown_status(statuses),
-            token=document_from(TokenDocument, token, trace_id=trace_id, lineage=token.waves),
+            token=document_from(
+                TokenDocument, token, trace_id=trace_id, lineage=token.waves, partition=token.partition or None
+            ),
             finished=iso_or_none(self.finished),
             duration_s=None if self.duration_s is None else round(self.duration_s, 3),
             result=None if self.last is None or self.loop is not None else shown_result(self.last.result),
