@@ -55,6 +55,16 @@ def test_a_rule_whose_condition_an_earlier_one_has_is_warned_about(rules: str, w
 
 
 @pytest.mark.parametrize(("mode", "warns"), [("exclusive", True), ("inclusive", False)])
+def test_a_rule_of_an_exclusive_admission_whose_condition_an_earlier_one_has_is_warned_about(
+    mode: str, warns: bool
+) -> None:
+    rules = '[ { when: "{{ execution_id }}", then: %s }, { when: "{{ execution_id }}", then: { allow: true } } ]'
+    admit = f"admit: {{ mode: {mode}, rules: {rules % '{ allow: true }'} }}"
+    text = workflow(f"- {{ step: start, tool: {{ kind: noop }}, spec: {{ policy: {{ {admit} }} }} }}")
+    assert ("no_effect" in codes(text)) is warns
+
+
+@pytest.mark.parametrize(("mode", "warns"), [("exclusive", True), ("inclusive", False)])
 def test_an_exclusive_arc_whose_condition_an_earlier_one_has_is_warned_about(mode: str, warns: bool) -> None:
     arcs = '[ { step: left, when: "{{ ctx.n == 1 }}" }, { step: right, when: "{{ ctx.n == 1 }}" } ]'
     steps = f"""

@@ -17,7 +17,7 @@ from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY
-from noetl_stream.playbook.model.policy import SHARED_EXAMPLE, ActionDraft, PolicyDraft, always_holds
+from noetl_stream.playbook.model.policy import SHARED_EXAMPLE, ActionDraft, AdmitRuleDraft, PolicyDraft, always_holds
 from noetl_stream.playbook.model.sections import is_null
 from noetl_stream.playbook.model.step import MERGED_ARGS, ArcDraft, StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
@@ -27,7 +27,7 @@ from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary.names import name_in_file
 from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, child, holds_template, texts_of
 
-GuardedT = TypeVar("GuardedT", ActionDraft, ArcDraft)
+GuardedT = TypeVar("GuardedT", ActionDraft, AdmitRuleDraft, ArcDraft)
 
 KEEP_RESULTS_OF_ERRORS: Final = frozenset({"http", "shell"})
 """The kinds of tools whose failed tasks may have a result (LANGUAGE §2 *Results*)."""
@@ -54,6 +54,7 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
                 hint = did_you_mean(arc.step, names) or f"steps: {list_names(names)}"
                 problems.error("unknown_step", f"unknown step `{arc.step}`", arc.target, hint)
         _warn_no_effect(step, problems)
+        _warn_repeated_admission(step, problems)
         for arc in step.arcs:
             _warn_of_spec(arc, runs_nothing, problems)
         _check_in_flight(step, document, problems)
@@ -145,6 +146,16 @@ def _warn_repeated(task: TaskDraft, problems: Problems) -> None:
         if first.do != "retry" and not problems.has_errors:
             message = f"this rule never matches: the one on line {first.at.mark.line} has the same condition"
             problems.warn("no_effect", message, rule.at, "remove it, or correct its condition")
+
+
+def _warn_repeated_admission(step: StepDraft, problems: Problems) -> None:
+    """Warns of rules of an admission whose condition an earlier one has: in exclusive mode that one decides."""
+    admit = step.admit
+    for rule, first in _repeated(admit.rules if admit is not None and admit.mode == "exclusive" else ()):
+        assert rule.when is not None and first.when is not None
+        if not problems.has_errors:
+            message = f"this rule is never taken: the one on line {first.when.mark.line} has the same condition"
+            problems.warn("no_effect", message, rule.when, "remove it, or correct its condition")
 
 
 def _repeated(guarded: Iterable[GuardedT]) -> Iterator[tuple[GuardedT, GuardedT]]:
