@@ -70,6 +70,7 @@ GET /api/v1/playbooks/{path}/versions
 GET /api/v1/playbooks/{path}/diff
 POST /api/v1/playbooks/{path}/diff
 GET /api/v1/playbooks/{path}/statistics
+GET /api/v1/playbooks/{path}/bundle
 GET /api/v1/schema
 GET /api/v1/schedules
 GET /api/v1/schedules/{path}
@@ -120,6 +121,7 @@ AUTHOR = """
 DELETE /api/v1/triggers/{path}
 POST /api/v1/playbooks
 DELETE /api/v1/playbooks/{path}
+POST /api/v1/playbooks/{path}/bundle
 DELETE /api/v1/schedules/{path}
 GET /api/v1/credentials
 GET /api/v1/credentials/{name}

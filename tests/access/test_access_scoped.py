@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.scoped import Scopes
+from noetl_stream.model.bundles import named_bundle, zip_of
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import uuid7
@@ -244,6 +246,15 @@ async def test_a_refused_start_says_why(scoped: Operations, wanted: Start, error
 # Playbooks
 
 
+BUNDLE = zip_of({"packages/shop.py": b""})
+
+
+async def stored_and_read(operations: Operations, path: str) -> object:
+    with suppress(Forbidden):
+        await operations.playbooks.put_bundle(path, BUNDLE, "token:ci")
+    return await operations.playbooks.get_bundle(path, named_bundle(path, BUNDLE).digest)
+
+
 BY_PATH: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "register": lambda operations, path: operations.playbooks.register(playbook(path).encode(), "text", "token:ci"),
     "get": lambda operations, path: operations.playbooks.get(path, None),
@@ -252,6 +263,8 @@ BY_PATH: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "graph": lambda operations, path: operations.playbooks.graph(path, None),
     "diff": lambda operations, path: operations.playbooks.diff(path, None, None),
     "diff_text": lambda operations, path: operations.playbooks.diff_text(path, None, b"text", "text"),
+    "put_bundle": lambda operations, path: operations.playbooks.put_bundle(path, BUNDLE, "token:ci"),
+    "get_bundle": lambda operations, path: stored_and_read(operations, path),
     "statistics": lambda operations, path: operations.playbooks.statistics(path, 0),
     "delete": lambda operations, path: operations.playbooks.delete(path, None, "token:ci"),
     "page": lambda operations, path: operations.executions.page(ExecutionFilter(path=path), 10, None),

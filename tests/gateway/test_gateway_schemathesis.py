@@ -30,6 +30,12 @@ from noetl_stream.gateway.gateway import RESOURCES
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_testkit.waiting import TIMEOUT_S
 
+
+@schemathesis.serializer("application/zip")
+def zip_file(_context: Any, value: Any) -> Any:
+    return value if isinstance(value, bytes) else str(value).encode(errors="replace")
+
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

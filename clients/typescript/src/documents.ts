@@ -215,6 +215,12 @@ export interface BulkRetryRequest {
   priority?: number | null
 }
 
+export interface Bundle {
+  name: string
+  files: number
+  bytes: number
+}
+
 export interface Call {
   execution_id: string
   path: string
@@ -1376,6 +1382,13 @@ export interface Stored {
   bytes: number
   max_bytes: number | null
   items: number | null
+}
+
+export interface StoredBundle {
+  name: string
+  files: number
+  bytes: number
+  content: string
 }
 
 export interface StripCounts {

@@ -7,6 +7,7 @@ import type {
   AuditPage,
   Backfilled,
   Bulk,
+  Bundle,
   CallPage,
   Caller,
   Checked,
@@ -54,6 +55,7 @@ import type {
   StepRunResult,
   StepRuns,
   Storage,
+  StoredBundle,
   Timeline,
   TriggerEvent,
   TriggerEventPage,
@@ -195,6 +197,12 @@ export interface Verbs {
 
   /** Get its text alone. */
   getSource(given: Asked & { path: string; version?: string | null }): Promise<string>
+
+  /** Store the Python packages of a project. `path` is that of the project. Stored again, the same bytes change nothing. */
+  putBundle(given: Changing & { path: string; source: string }): Promise<Bundle>
+
+  /** Get the Python packages of a project. */
+  getBundle(given: Asked & { path: string; digest: string }): Promise<StoredBundle>
 
   /** Get the plan it compiles to. */
   getPlan(given: Asked & { path: string; version?: string | null }): Promise<Record<string, unknown>>
@@ -398,6 +406,8 @@ export const ROUTES: { readonly [Name in keyof Verbs]: Route } = {
   getPlaybook: { method: "GET", path: "/playbooks/{path}", query: ["version"] },
   deletePlaybook: { method: "DELETE", path: "/playbooks/{path}", query: ["version"] },
   getSource: { method: "GET", path: "/playbooks/{path}/source", query: ["version"] },
+  putBundle: { method: "POST", path: "/playbooks/{path}/bundle", whole: "source", media: "application/zip", takes_key: true },
+  getBundle: { method: "GET", path: "/playbooks/{path}/bundle", query: ["digest"] },
   getPlan: { method: "GET", path: "/playbooks/{path}/plan", query: ["version"] },
   getGraph: { method: "GET", path: "/playbooks/{path}/graph", query: ["version", "digest"] },
   listVersions: { method: "GET", path: "/playbooks/{path}/versions" },

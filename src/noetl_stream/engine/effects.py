@@ -398,7 +398,15 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     reads, is_limited = step.reads, step.has_limited_tasks
     closes = plan.compensation is not None or plan.finally_step is not None
     token = run.token_seen if step.admit is not None and step.admit.sets_token else None
-    has_own = closes or plan.emits or plan.traces or plan.quotas is not None or state.pools or token is not None
+    has_own = (
+        closes
+        or plan.emits
+        or plan.traces
+        or plan.quotas is not None
+        or state.pools
+        or token is not None
+        or plan.bundle
+    )
     is_newer = has_own or is_limited or reads.execution == "template"
     if assignment.paging:
         level = level_at(step, len(assignment.path))
@@ -430,6 +438,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         stored_bytes=state.stored_bytes,
         held_keys=held_keys(state, run.step_run_id) if is_limited else [],
         token=token,
+        bundle=plan.bundle if any(task.kind == "python" for task in step.tasks) else "",
         format=AGGREGATES_FORMAT if is_newer else FORMAT,
     )
     return command if run.loop is None else _place_in_loop(command, run.loop, assignment)

@@ -253,7 +253,8 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     ``stored_bytes`` are those of the objects that the execution's workers have stored so far; ``share`` is what its
     namespace may take, from a server that knows namespaces.
     ``priority`` is the execution's. ``held_keys`` are those whose slots its tasks share, if any of them has a limit.
-    ``token`` is what its templates read by that name, if its admission adds metadata.
+    ``token`` is what its templates read by that name, if its admission adds metadata. ``bundle`` names the packages
+    that its Python tasks can import.
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
     empty until it is issued.
@@ -295,6 +296,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     token: dict[str, Any] | None = None
     stored_bytes: int = 0
     share: NamespaceShare = NamespaceShare()
+    bundle: str = ""
     format: int = OLDEST_FORMAT
 
 

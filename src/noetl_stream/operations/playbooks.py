@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
+from noetl_stream.errors import BlobMissing, Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER, TriggerTerms
+from noetl_stream.model.bundles import files_of, is_bundle, named_bundle
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import covers
@@ -21,6 +23,7 @@ from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.playbooks import (
+    BundleDocument,
     CatalogKind,
     CheckedDocument,
     LastExecutionDocument,
@@ -31,6 +34,7 @@ from noetl_stream.ports.operations.playbooks import (
     PlaybookStatisticsDocument,
     PlaybookWithSourceDocument,
     RegisteredDocument,
+    StoredBundleDocument,
 )
 from noetl_stream.ports.operations.reading.graphs import GraphDocument
 from noetl_stream.ports.stores.catalog import (
@@ -51,6 +55,8 @@ from noetl_stream.ports.stores.catalog import (
 )
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.stores.tallies import RecentExecution
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.protocol.subjects import bundle_key
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.check.calls import PlaybookCall
@@ -71,6 +77,7 @@ class PlaybookPorts(NamedTuple):
     store: Store
     catalog: Catalog
     clock: Clock
+    blobs: Blobs
 
 
 class DirectPlaybooks:
@@ -90,6 +97,7 @@ class DirectPlaybooks:
         self._store = ports.store
         self._catalog = ports.catalog
         self._clock = ports.clock
+        self._blobs = ports.blobs
         self._checking = checking
         self._statistics = PlaybookStatistics(ports.store)
 
@@ -131,6 +139,9 @@ class DirectPlaybooks:
         circle = [replace(one, severity="error") for one in await self._circle(checked.trigger, name)]
         if checked.document is None or circle:
             raise refusal_of(replace(checked, diagnostics=(*circle, *checked.diagnostics)), name)
+        bundle = checked.plan.bundle if checked.plan is not None else ""
+        if bundle and await self._bundle(bundle) is None:
+            raise UsageError(f"the bundle {bundle} is not stored", hint="`noetl-stream deploy` stores it")
         text = source.decode()
         now_ms = self._clock.now_ms()
         wanted = await asyncio.to_thread(  # which reads the text again
@@ -149,6 +160,28 @@ class DirectPlaybooks:
                 await self._catalog.delete(entry.path, entry.revision)
             raise
         return document_from(RegisteredDocument, entry_document(entry), created=is_new)
+
+    async def put_bundle(self, path: str, source: bytes, by: str) -> BundleDocument:
+        files = await asyncio.to_thread(files_of, source)
+        name = str(named_bundle(_address(path, None).path, source))
+        if await self._bundle(name) is None:
+            await self._blobs.put(bundle_key(name), source)
+            if await self._bundle(name) is None:  # what is there is never overwritten
+                hint = "change a file of the packages: the new bundle is stored beside it"
+                raise Conflict(f"the bundle {name} is damaged in the object store", hint=hint)
+        return BundleDocument(name, len(files), len(source))
+
+    async def get_bundle(self, path: str, digest: str) -> StoredBundleDocument:
+        name = f"{_address(path, None).path}@{digest}"
+        if (data := await self._bundle(name)) is None:
+            raise NotFound(f"no bundle {name} is stored, or it is damaged", hint="`noetl-stream deploy` stores it")
+        return StoredBundleDocument(name, len(files_of(data)), len(data), b64encode(data).decode())
+
+    async def _bundle(self, name: str) -> bytes | None:
+        with suppress(BlobMissing):
+            data = await self._blobs.get(bundle_key(name))
+            return data if is_bundle(name, data) else None
+        return None
 
     async def page(
         self,

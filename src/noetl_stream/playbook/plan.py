@@ -360,8 +360,8 @@ class Plan(msgspec.Struct, frozen=True):
     called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``quotas`` bound an
     execution. ``pools`` are those of steps with a placement; empty until an execution is about to start.
     ``reads_execution``: what reads ``execution``. ``emits``: whether a step emits events. ``tracing`` are attributes of
-    the spans of executions; ``traces``: whether anything in it names such attributes. ``newer`` says what it has that
-    servers of version 0.3 do not know.
+    the spans of executions; ``traces``: whether anything in it names such attributes. ``bundle`` names the packages
+    that its Python tasks can import. ``newer`` says what it has that servers of version 0.3 do not know.
     """
 
     digest: str
@@ -397,6 +397,7 @@ class Plan(msgspec.Struct, frozen=True):
     emits: bool = False
     tracing: Mapping[str, Template] = msgspec.field(default_factory=dict)
     traces: bool = False
+    bundle: str = ""
 
     @property
     def every_step(self) -> tuple[StepPlan, ...]:

@@ -190,6 +190,16 @@ def playbook_key(digest: str) -> str:
     return f"playbook/{digest}"
 
 
+def bundle_owner(bundle: str) -> str:
+    """Whose key a bundle of this name is sealed with. No execution has this id."""
+    return f"bundle.{derive(bundle)}"
+
+
+def bundle_key(bundle: str) -> str:
+    """The object store key of a bundle, from which nobody reads its digest."""
+    return f"{bundle_owner(bundle)}/zip"
+
+
 def partition_patterns(partition: int | str) -> tuple[str, str, str]:
     """The patterns of all messages of a partition, of its journal records, and of its checkpoint records."""
     of_partition = f"noetl.events.{partition}"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.bundles import MAX_BUNDLE_BYTES
 from noetl_stream.model.rights import ROLES, Role, has_valid_segments
 from noetl_stream.settings.sources.variables import words_of
 
@@ -29,7 +30,7 @@ AgentAccess = Literal["off", "read", "changes"]
 AGENT_ACCESS: Final[tuple[AgentAccess, ...]] = get_args(AgentAccess)
 
 
-BodySize = Literal["json", "playbook", "webhook"]
+BodySize = Literal["json", "playbook", "webhook", "bundle"]
 """Kinds of bodies, each with a limit of its own."""
 
 
@@ -50,6 +51,7 @@ class GatewayLimits(msgspec.Struct, frozen=True, gc=False):
     max_body_bytes: int = 4 * 1024 * 1024
     max_playbook_bytes: int = 1024 * 1024
     max_webhook_bytes: int = 256 * 1024
+    max_bundle_bytes: int = MAX_BUNDLE_BYTES
     audit_days: int = 90
     drain_s: int = 10
     stop_delay_s: int = 5

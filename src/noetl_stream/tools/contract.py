@@ -115,6 +115,11 @@ async def no_operator_credential(name: str) -> bool:
     return False
 
 
+async def no_bundle() -> bytes:
+    """Fails, for :attr:`ToolCall.read_bundle` without a store."""
+    raise ToolFailure.of("bundle_lost", "there is no store of packages here")
+
+
 def no_waiting_notice(_what: str) -> AbstractContextManager[None]:
     return nullcontext()
 
@@ -140,6 +145,8 @@ class ToolCall(msgspec.Struct, frozen=True):
         attributes: Filled by the tool, for the span of the attempt: what it calls, by the semantic conventions of
             OpenTelemetry, and nothing that may be secret, such as the path or query of a URL.
         queued: A context that tells what the task waits for at its worker before it begins.
+        bundle: The name of the packages that the task's Python code can import; empty: none.
+        read_bundle: Returns the bytes of that bundle. Raises :class:`ToolFailure` with kind ``bundle_lost``.
         write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
         beat: Reports how far the attempt is, as JSON, from the event loop alone. Secrets are removed.
         previous_details: What the last attempt of the task reported so, or this one before its command was delivered
@@ -165,6 +172,8 @@ class ToolCall(msgspec.Struct, frozen=True):
     queued: Callable[[str], AbstractContextManager[None]] = no_waiting_notice
     traceparent: str = ""
     attributes: dict[str, str | int] = {}
+    bundle: str = ""
+    read_bundle: Callable[[], Awaitable[bytes]] = no_bundle
 
 
 class Tool(Protocol):

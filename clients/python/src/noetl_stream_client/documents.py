@@ -229,6 +229,14 @@ class BulkItem(Document, frozen=True, kw_only=True):
     hint: str | None = None
 
 
+class Bundle(Document, frozen=True, kw_only=True):
+    """A stored bundle: the Python packages of a project. `name` is what playbooks have as `bundle`."""
+
+    name: str
+    files: int
+    bytes: int
+
+
 class Call(Document, frozen=True, kw_only=True):
     """An execution that a step run has called, in one of its iterations. `status` is null until it has begun, and
     once it is deleted.
@@ -1745,6 +1753,15 @@ class Stored(Document, frozen=True, kw_only=True):
     bytes: int
     max_bytes: int | None
     items: int | None
+
+
+class StoredBundle(Document, frozen=True, kw_only=True):
+    """A bundle with its bytes: a zip file, in base64."""
+
+    name: str
+    files: int
+    bytes: int
+    content: str
 
 
 class StripCounts(Document, frozen=True, kw_only=True):

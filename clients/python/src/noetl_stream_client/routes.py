@@ -311,6 +311,8 @@ ROUTES: Final = {
     "get_playbook": Route("GET", "/playbooks/{path}", query=("version",)),
     "delete_playbook": Route("DELETE", "/playbooks/{path}", query=("version",)),
     "get_source": Route("GET", "/playbooks/{path}/source", query=("version",)),
+    "put_bundle": Route("POST", "/playbooks/{path}/bundle", whole="source", media="application/zip", takes_key=True),
+    "get_bundle": Route("GET", "/playbooks/{path}/bundle", query=("digest",)),
     "get_plan": Route("GET", "/playbooks/{path}/plan", query=("version",)),
     "get_graph": Route("GET", "/playbooks/{path}/graph", query=("version", "digest")),
     "list_versions": Route("GET", "/playbooks/{path}/versions"),

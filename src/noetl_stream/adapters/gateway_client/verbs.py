@@ -15,8 +15,6 @@ from noetl_stream.ports.operations.verbs import API, Verb, VerbParameter, Verbs,
 
 Item = TypeVar("Item")
 
-YAML: Final = "application/yaml"
-
 OWN: Final[Mapping[str, str]] = {
     "access": "own_verbs:GatewayAccess",
     "executions": "executions:GatewayExecutions",
@@ -54,7 +52,7 @@ class GatewayVerbs(Verbs):
         parts = tuple(str(given[part[1:-1]]) if part.startswith("{") else part for part in template)
         values, ids = list(values_of(asked, given)), given.get("ids")
         sent = {one.name: iso(value) if one.kind == "moment" else value for one, value in values if one.place == "body"}
-        body, media = (given["source"], YAML) if "source" in given else (sent or None, JSON)
+        body, media = (given["source"], f"application/{verb.sends}") if "source" in given else (sent or None, JSON)
         key = None
         if verb.method in ("POST", "PATCH"):
             key = self._connection.new_key() if ids is None else ids.request_id

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
+from noetl_stream.model.bundles import bundle_name
 from noetl_stream.model.rights import covers
-from noetl_stream.playbook.check.calls import paths_missing
+from noetl_stream.playbook.check.calls import constant_at, paths_missing
 from noetl_stream.ports.operations import PORTS, Operations, port_of
 from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
 from noetl_stream.ports.operations.credentials import CredentialDocument, CredentialStore
@@ -164,8 +165,12 @@ class ScopedPlaybooks(Scoped):
         return replace(checked, diagnostics=[one for one in checked.diagnostics if one not in hidden])
 
     async def require_text(self, source: bytes, name: str) -> None:
-        """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside; a text with errors is refused later."""
+        """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside, also of the project whose packages it
+        names; a text with errors is refused later.
+        """
         self._scope.require((await self._verbs.check(source, name)).path)
+        if bundle := bundle_name(constant_at(source, "/bundle") or ""):
+            self._scope.require(bundle.project)
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         await self.require_text(source, name)

@@ -28,6 +28,7 @@ MISMATCH: Final = "The body does not match the schema"
 UNKNOWN_KEY: Final = "Extra inputs are not permitted"
 
 YAML: Final = "application/yaml"
+ZIP: Final = "application/zip"
 ANY_MEDIA: Final = "*/*"
 YAML_MEDIA: Final = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
 
@@ -101,6 +102,11 @@ def yaml_body() -> Body[bytes]:
     """The text of a playbook, or of what else is written in YAML, as bytes."""
     schema = {"type": "string", "minLength": 1, "description": "A document in YAML."}
     return Body({YAML: schema}, lambda data, media: data, "playbook", YAML_MEDIA)
+
+
+def zip_body() -> Body[bytes]:
+    schema = {"type": "string", "format": "binary", "description": "A zip file."}
+    return Body({ZIP: schema}, lambda data, media: data, "bundle")
 
 
 def raw_body() -> Body[bytes]:

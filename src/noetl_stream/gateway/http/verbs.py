@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Union, cast, get_args, get_origin, get
 import msgspec
 from pydantic import Field, create_model
 
-from noetl_stream.gateway.http.bodies import NOTHING, Body, RequestModel, json_body, yaml_body
+from noetl_stream.gateway.http.bodies import NOTHING, Body, RequestModel, json_body, yaml_body, zip_body
 from noetl_stream.gateway.http.parameters import (
     Duration,
     Explained,
@@ -69,7 +69,7 @@ def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
         handler=_handler(noun, verb, parameters_of(asked)),
         answers=_answers(verb, returned),
         parameters=_parameters(verb, parameters_of(asked)),
-        body=yaml_body() if "source" in verb.parameters else _body(verb, parameters_of(asked)),
+        body=_body(verb, parameters_of(asked)),
         refuses=verb.refuses,
         adds_work=verb.adds_work,
         reads=verb.reads,
@@ -95,6 +95,8 @@ def _parameters(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Paramet
 
 
 def _body(verb: Verb, parameters: Sequence[VerbParameter]) -> Body[Any]:
+    if "source" in verb.parameters:
+        return zip_body() if verb.sends == "zip" else yaml_body()
     fields: dict[str, Any] = {one.name: field_of(one) for one in parameters if one.place == "body"}
     if not fields:
         return NOTHING

@@ -114,6 +114,7 @@ class Lowering(msgspec.Struct, frozen=True):
             quotas=document.quotas,
             emits=any(step.emits for step in steps),
             tracing=self._attributes(document.tracing, bindings.STARTING, None),
+            bundle=document.bundle,
         )
         by_tasks = any(task.tracing for step in plan.every_step for task in step.tasks)
         traces = bool(plan.tracing or any(step.tracing for step in steps) or by_tasks)
@@ -398,6 +399,7 @@ def _newer(plan: Plan) -> str:
         "calls functions, which may send heartbeats": any(
             "function" in task.verbatim for step in plan.every_step for task in step.tasks
         ),
+        "has a bundle": bool(plan.bundle),
         "reads `execution`": plan.reads_execution == "template",
     }
     return next((what for what, is_there in has.items() if is_there), "")

@@ -11,6 +11,7 @@ import msgspec
 from pydantic import AfterValidator, Field
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.bundles import BUNDLE_PATTERN, bundle_name
 from noetl_stream.model.events import Quotas
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.labels import label_fault
@@ -116,6 +117,10 @@ class Root(Section):
     workbook: Part = described(
         "Tasks that steps use by name, with `kind: workbook`.",
         {"anyOf": [ref("WorkbookTasks"), list_of(ref("ListedEntry")), NULL]},
+    )
+    bundle: str | None = described(
+        "The Python packages of the project, by digest. `noetl-stream deploy` writes it.",
+        {"type": ["string", "null"], "pattern": f"^{BUNDLE_PATTERN}$"},
     )
 
 
@@ -265,6 +270,7 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
     placement: Placement | None = None
     names_pool: bool = False
     tracing: MappingOf[str, Node] = {}
+    bundle: str = ""
 
     @property
     def inputs(self) -> Iterable[str]:
@@ -310,6 +316,9 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
     limits = _limits(policy.limits, operator, problems)
     check_pool(spec.pool, executor_spec, problems)
+    if top.bundle and bundle_name(top.bundle) is None:
+        message, hint = f"{top.bundle!r:.80} names no bundle", "leave it out: `noetl-stream deploy` writes it"
+        problems.error("invalid_value", message, child(root, "bundle") or root, hint)
     check_priority(spec.priority, executor_spec, problems)
     _check_result(spec.result, problems)
     workload = read_workload(top.workload, limits, problems)
@@ -346,6 +355,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         quotas=read_quotas(policy.quotas, problems),
         placement=read_placement(spec.placement, spec.resources, problems),
         names_pool=not is_null(child(executor_spec, "pool")),
+        bundle=top.bundle or "",
     )
 
 

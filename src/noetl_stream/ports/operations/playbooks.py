@@ -198,11 +198,26 @@ class PlanDocument(OpenDocument, frozen=True):
     """What a playbook compiles to: for people; its form may change with a release."""
 
 
+class BundleDocument(Document, frozen=True):
+    """A stored bundle: the Python packages of a project. ``name`` is what playbooks have as ``bundle``."""
+
+    name: str
+    files: int
+    bytes: int
+
+
+class StoredBundleDocument(BundleDocument, frozen=True):
+    """A bundle with its bytes: a zip file, in base64."""
+
+    content: str
+
+
 WORDS: Final = "What is in the path, name, description, tags or labels: each word anywhere, at most eight."
 COUNTED: Final = (
     "Of at most 10,000 executions, the newest. For steps, journals of at most 200 of those that have ended are read, "
     "the newest, up to 20,000 events."
 )
+BUNDLED: Final = "`path` is that of the project. Stored again, the same bytes change nothing."
 KEPT: Final = "Executions keep their text."
 
 CatalogKind = Literal["Playbook", "Schedule", "Trigger", "Schema"]
@@ -238,6 +253,26 @@ class Playbooks(Protocol):
             PlaybookRefused: it has errors.
             Conflict: the version is registered with another text; or ``by`` may not start what a schedule starts.
             UsageError: the playbook that a schedule starts is not registered.
+        """
+
+    @verb("POST", "/playbooks/{path}/bundle", "putBundle", "author", description=BUNDLED, sends="zip")
+    async def put_bundle(self, path: PlaybookPath, source: bytes, by: str) -> BundleDocument:
+        """Store the Python packages of a project.
+
+        Raises:
+            UsageError: the zip file is not as a bundle is.
+        """
+
+    @verb("GET", "/playbooks/{path}/bundle", "getBundle", heavy=True)
+    async def get_bundle(
+        self,
+        path: PlaybookPath,
+        digest: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="What its name has after the `@`.")],
+    ) -> StoredBundleDocument:
+        """Get the Python packages of a project.
+
+        Raises:
+            NotFound: the project has stored no such bundle, or it is damaged.
         """
 
     @verb("GET", "/playbooks", "listPlaybooks", scope="items", listed_first=("limit", "cursor"))

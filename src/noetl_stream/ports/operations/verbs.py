@@ -55,6 +55,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
         next: The parameter that ``next`` of its answer is for, unless that is ``cursor``.
         description: What the OpenAPI document says beside the first line of the docstring.
         listed_first: Parameters that the OpenAPI document has before the others.
+        sends: What ``source`` is, if it takes one.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
     next: str = "cursor"
     description: str = ""
     listed_first: tuple[str, ...] = ()
+    sends: Literal["yaml", "zip"] = "yaml"
 
     @property
     def takes_object(self) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from noetl_stream.model.events import ChildCall
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import NamespaceShare, Report, ShownCommand, StepCommand, references_of
+from noetl_stream.protocol.subjects import bundle_owner
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.sealing.signing import SEPARATOR, Signer
@@ -40,6 +41,9 @@ class Capabilities:
         keys = {command.execution_id: self._objects.ring(command.execution_id).all}
         for reference in references_of(command):
             keys[reference.execution_id] = self._objects.ring(reference.execution_id).all
+        if command.bundle:
+            owner = bundle_owner(command.bundle)
+            keys[owner] = self._objects.ring(owner).all
         return codec.encode(msgspec.structs.replace(command, capability=capability, object_keys=keys, share=share))
 
     def pool_of(self, shown: Report | ShownCommand) -> str | None:

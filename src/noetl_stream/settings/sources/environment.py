@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.bundles import MAX_BUNDLE_BYTES
 from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
 from noetl_stream.model.rights import GRANTS_DEFAULTS, GrantsDefault
 from noetl_stream.sealing.file_keys import FileKeys
@@ -455,6 +456,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
     gateway_max_webhook_bytes: int = _gateway_limit("max_webhook_bytes")
+    gateway_max_bundle_bytes: int = _gateway_limit("max_bundle_bytes", 1, MAX_BUNDLE_BYTES)
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_drain_s: int = _gateway_limit("drain_s", 1, MAX_DRAIN_S)
     gateway_stop_delay_s: int = _gateway_limit("stop_delay_s", 0, MAX_DRAIN_S)

@@ -144,8 +144,14 @@ def fork_child(settings: ChildSettings, apart: Apart | None) -> int:
     return fork_into(PROCESSES | MOUNTS | IPC | (0 if settings.network == "host" else NETWORK))
 
 
-def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None) -> bool:
-    """Confines this process, which has one thread, for good. With ``apart``, :func:`fork_child` has made it.
+def packages_of(home: ChildHome, packages: str, apart: Apart | None) -> str:
+    """Returns where a child finds a folder of packages: of all that there are, it sees its own alone."""
+    return packages if apart is None else os.path.join(os.path.dirname(home.path), "packages")  # noqa: PTH118, PTH120
+
+
+def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None, packages: str = "") -> bool:
+    """Confines this process, which has one thread, for good. With ``apart``, :func:`fork_child` has made it. It can
+    read the folder ``packages``.
 
     Returns whether it sees no processes but its own.
 
@@ -155,7 +161,7 @@ def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_DATA, settings.memory_bytes)
     _limit(resource.RLIMIT_NOFILE, settings.files)
-    sees_own_processes = apart is not None and _leave_system(settings, home, apart)
+    sees_own_processes = apart is not None and _leave_system(settings, home, apart, packages)
     has_process_limit = home.user is not None or apart is not None
     if has_process_limit:
         _limit(resource.RLIMIT_NPROC, settings.processes)
@@ -165,7 +171,8 @@ def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None
     refuse_new_privileges()
     version = landlock_version()
     if version:
-        restrict_self(_grants(settings, home, apart), version)
+        given = [Grant(packages_of(home, packages, apart), READ)] if packages else []
+        restrict_self((*_grants(settings, home, apart), *given), version)
     if filters_calls():
         refuse_calls(uncounted_memory(settings.memory_bytes // _most_mappings()) if apart is not None else ())
     drop_capabilities()
@@ -173,13 +180,15 @@ def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None
     return sees_own_processes
 
 
-def _leave_system(settings: ChildSettings, home: ChildHome, apart: Apart) -> bool:
+def _leave_system(settings: ChildSettings, home: ChildHome, apart: Apart, packages: str) -> bool:
     """Leaves the files and the user of the system. Returns whether the child sees no other processes."""
     processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if settings.network != "host":
             start_loopback()
-        sees_own_processes = step_onto(apart.stage, settings.memory_bytes, home.path)
+        sees_own_processes = step_onto(
+            apart.stage, settings.memory_bytes, home.path, (packages, packages_of(home, packages, apart))
+        )
         os.chdir(home.path)
         if home.user is None:
             enter_user_namespace(home.number, processes)

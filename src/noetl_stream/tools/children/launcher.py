@@ -145,8 +145,10 @@ class Launcher:
         except LimitsLowered as lowered:
             raise WorkerUnfit(f"somebody has lowered the limits of this worker: {lowered}", for_good=True) from None
 
-    async def start(self, descriptors: Sequence[int], program: ExternalProgram | None = None) -> ChildProcess:
-        """Starts a confined child in its own session and folder. See :class:`StartChild` for the descriptors.
+    async def start(
+        self, descriptors: Sequence[int], program: ExternalProgram | None = None, *, packages: str = ""
+    ) -> ChildProcess:
+        """Starts a confined child in its own session and folder. See :class:`StartChild` for the arguments.
 
         Raises:
             WorkerUnfit: The child could not be started.
@@ -154,16 +156,19 @@ class Launcher:
         self.check()
         for _ in range(_TRIES):
             try:
-                return await self._start_child(descriptors, program)
+                return await self._start_child(descriptors, program, packages)
             except ZygoteEnded as ended:
                 log.warning("%s; another one is started", ended)
             except OSError as error:
                 raise WorkerUnfit(f"cannot start a child process: {error}") from None
         raise WorkerUnfit(f"the process that starts children ended or stopped answering {_TRIES} times")
 
-    async def _start_child(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
+    async def _start_child(
+        self, descriptors: Sequence[int], program: ExternalProgram | None, packages: str
+    ) -> ChildProcess:
         zygote = self._living_zygote()
-        child = zygote.start(descriptors, program, self._proxy.open() if self._proxy is not None else None)
+        proxy = self._proxy.open() if self._proxy is not None else None
+        child = zygote.start(descriptors, program, proxy, packages)
         try:
             await asyncio.shield(child.started)
         except asyncio.CancelledError:
@@ -296,7 +301,7 @@ class _Zygote:
         threading.Thread(target=_beat, args=beat, name="pulse", daemon=True).start()
 
     def start(
-        self, descriptors: Sequence[int], program: ExternalProgram | None, proxy: ChildProxy | None
+        self, descriptors: Sequence[int], program: ExternalProgram | None, proxy: ChildProxy | None, packages: str
     ) -> ChildProcess:
         """Orders the zygote to start a child. The descriptors may be closed afterwards."""
         try:
@@ -313,7 +318,7 @@ class _Zygote:
         home, group = os.path.join(self._homes, str(number)), self._cgroups.of_child(self._process.pid, number)  # noqa: PTH118
         child = ChildProcess(self, number, slot, home, group, proxy)
         self._children[number] = child
-        self.expect_answer(StartChild(number, slot, child.home, program), passed)
+        self.expect_answer(StartChild(number, slot, child.home, program, packages), passed)
         return child
 
     def expect_answer(self, order: StartChild | Ping, descriptors: Sequence[int] = ()) -> None:

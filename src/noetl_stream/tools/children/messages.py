@@ -58,13 +58,15 @@ class StartChild(msgspec.Struct, frozen=True, tag=True):
 
     With a program, the descriptors sent along are its input, output and errors, and a pipe for the number of the system
     error if it cannot be executed. Without one, they are the channel that the child serves, and its output. If children
-    have a proxy, the last one more is the socket by which the child sends the one that listens for it.
+    have a proxy, the last one more is the socket by which the child sends the one that listens for it. ``packages`` is
+    a folder that it can read and import from; empty: none.
     """
 
     number: int
     slot: int
     home: str
     program: ExternalProgram | None = None
+    packages: str = ""
 
 
 class ReleaseChild(msgspec.Struct, frozen=True, tag=True):

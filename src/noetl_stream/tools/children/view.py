@@ -106,8 +106,11 @@ def _show(place: StagePlace, folder: str) -> None:
         bind(place.path, folder + place.path, read_only=not place.writable, devices=_is_device(place.path))
 
 
-def step_onto(stage: Stage, memory_bytes: int = _STAGE_BYTES, home: str | None = None) -> bool:
+def step_onto(
+    stage: Stage, memory_bytes: int = _STAGE_BYTES, home: str | None = None, packages: tuple[str, str] = ("", "")
+) -> bool:
     """Makes the stage the root of this process, whose mount namespace is its own, with its memory and its folder.
+    ``packages`` are a folder to read, and where it is seen, beside that folder.
 
     Returns whether its ``/proc`` shows its own processes only: the kernel may refuse that.
 
@@ -121,6 +124,10 @@ def step_onto(stage: Stage, memory_bytes: int = _STAGE_BYTES, home: str | None =
         mount_memory(stage.path + os.path.dirname(home), _STAGE_BYTES, 0o755)  # noqa: PTH120
     for place in (*stage.later, *homes):
         _show(place, stage.path)
+    source, target = packages
+    if source:
+        os.mkdir(stage.path + target)  # noqa: PTH102
+        bind(source, stage.path + target, read_only=True)
     for path in _REPLACED_OFTEN:
         _refresh(path, stage.path)
     sees_own_processes = _show_processes(stage.path + _PROCESSES)

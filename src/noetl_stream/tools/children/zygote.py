@@ -35,6 +35,7 @@ from noetl_stream.tools.children.confinement import (
     home_of,
     limit_cpu_time,
     make_home,
+    packages_of,
     stage_of,
     user_of,
 )
@@ -199,14 +200,12 @@ class Zygote:
             group.remove()
             return Started(order.number, error=error.errno or 0)
         if process_id == 0:
-            self._become_child(order.program, home, group, descriptors)
+            self._become_child(order, home, group, descriptors)
         self._process_ids[order.number] = process_id
         self._groups[order.number] = group
         return Started(order.number, process_id)
 
-    def _become_child(
-        self, program: ExternalProgram | None, home: ChildHome, group: Cgroup, descriptors: Sequence[int]
-    ) -> NoReturn:
+    def _become_child(self, order: StartChild, home: ChildHome, group: Cgroup, descriptors: Sequence[int]) -> NoReturn:
         try:
             group.join()
             signal.set_wakeup_fd(-1)
@@ -216,11 +215,13 @@ class Zygote:
             if self._settings.network == "proxy":
                 *descriptors, listener = descriptors
                 send_listener(listener)
-            if program is not None:
-                self._execute(program, home, descriptors)
+            if order.program is not None:
+                self._execute(order.program, home, descriptors)
             channel, output = descriptors
             _keep_only(channel, standard=(0, output, output))
-            self._enter(home)
+            self._enter(home, order.packages)
+            if order.packages:
+                sys.path.append(packages_of(home, order.packages, self._apart))
             assert self._serve is not None
             self._serve(channel, self._settings.cpu_s)
         except BaseException:
@@ -245,12 +246,12 @@ class Zygote:
         finally:
             os._exit(_CONFINEMENT_FAILED)
 
-    def _enter(self, home: ChildHome) -> None:
+    def _enter(self, home: ChildHome, packages: str = "") -> None:
         """Makes the folder of this child, changes into it and confines the process."""
         make_home(home)
         os.environ |= {"HOME": home.path, "TMPDIR": home.path}
         os.chdir(home.path)
-        confine(self._settings, home, self._apart)
+        confine(self._settings, home, self._apart, packages)
 
     def _report_ended(self) -> None:
         for number, process_id in self._process_ids.items():

@@ -43,6 +43,11 @@ class ChildPool:
         """Returns how many children live."""
         return len(self._idle) + len(self._busy)
 
+    @property
+    def packages(self) -> set[str]:
+        """The folders that living children import from."""
+        return {child.packages for child in (*self._idle, *self._busy)}
+
     async def run(self, job: PythonJob) -> PythonAnswer:
         """Runs one job in a child. Cancelling it kills its process and everything it started.
 
@@ -53,7 +58,7 @@ class ChildPool:
         if job.shares and job.domain is not None:
             return await self._run_shared(job, job.domain)
         for _ in range(_TRIES):
-            async with self._child(job.domain, job.queued) as child:
+            async with self._child(job.domain, job.packages, job.queued) as child:
                 try:
                     return await child.run(job)
                 except NotBegun:
@@ -95,13 +100,13 @@ class ChildPool:
             fitting = (
                 shared for shared, its_domain in self._shared.items() if its_domain == domain and shared.takes_jobs
             )
-            shared = next(fitting, None) or self._share(domain)
+            shared = next(fitting, None) or self._share(domain, job.packages)
             with contextlib.suppress(NotBegun):
                 return await shared.run(job)
         raise WorkerUnfit(f"the process that runs share died {_TRIES} times before this one had begun")
 
-    def _share(self, domain: str) -> SharedProcess:
-        shared = SharedProcess(self._child(domain), self.capacity)
+    def _share(self, domain: str, packages: str) -> SharedProcess:
+        shared = SharedProcess(self._child(domain, packages), self.capacity)
         self._shared[shared] = domain
         shared.life.add_done_callback(lambda _: self._forget(shared))
         return shared
@@ -111,22 +116,24 @@ class ChildPool:
         self.killed += shared.has_failed
 
     @contextlib.asynccontextmanager
-    async def _child(self, domain: str | None, queued: Queued = contextlib.nullcontext) -> AsyncIterator[Child]:
+    async def _child(
+        self, domain: str | None, packages: str, queued: Queued = contextlib.nullcontext
+    ) -> AsyncIterator[Child]:
         """Yields a child that is ready, and holds a place."""
         if self.capacity.is_full and (resting := next((one for one in self._shared if one.rests), None)):
             resting.end()
         async with self.capacity.place(queued):
-            child = await self._ready_child(domain)
+            child = await self._ready_child(domain, packages)
             try:
                 yield child
             finally:
                 self._leave(child)
 
-    async def _ready_child(self, domain: str | None) -> Child:
+    async def _ready_child(self, domain: str | None, packages: str) -> Child:
         self._launcher.check()
         why = ""
         for _ in range(_TRIES):
-            child = self._idle_child(domain) or await self._start(domain)
+            child = self._idle_child(domain) or await self._start(domain, packages)
             self._busy.add(child)
             is_ready = False
             try:
@@ -159,10 +166,10 @@ class ChildPool:
             self._idle.remove(found)
         return found
 
-    async def _start(self, domain: str | None) -> Child:
+    async def _start(self, domain: str | None, packages: str) -> Child:
         if len(self) >= self._max_children:
             self._end(self._idle.pop(0))  # the one that was unused for longest
-        child = await Child.start(self._launcher, domain, self._answer_s)
+        child = await Child.start(self._launcher, domain, self._answer_s, packages)
         self.started += 1
         return child
 

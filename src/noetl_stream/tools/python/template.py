@@ -77,6 +77,7 @@ class PythonJob(NamedTuple):
         queued: A context entered while the job waits for a child.
         beat: Called with the details of each heartbeat.
         shares: Whether it runs in the process that other such jobs of its domain share.
+        packages: A folder that it can import from, the same for all jobs of its domain; empty: none.
     """
 
     fields: bytes
@@ -87,6 +88,7 @@ class PythonJob(NamedTuple):
     queued: Queued = contextlib.nullcontext
     beat: Callable[[Any], None] = ignore_heartbeat
     shares: bool = False
+    packages: str = ""
 
     def noted(self, note: bytes) -> bool:
         """Takes a note of the job; returns whether it looks for its cancellation.
@@ -149,10 +151,11 @@ class Child:
     Attributes:
         is_running: Whether a job has begun and not ended.
         has_ended: Whether it takes no more jobs.
+        packages: The folder that its jobs can import from; empty: none.
     """
 
     @classmethod
-    async def start(cls, launcher: Launcher, domain: str | None, answer_s: float) -> Child:
+    async def start(cls, launcher: Launcher, domain: str | None, answer_s: float, packages: str = "") -> Child:
         """Starts a child. It is killed if it does not fork a process within ``answer_s`` when it should.
 
         Raises:
@@ -169,15 +172,18 @@ class Child:
             with contextlib.ExitStack() as failing:
                 failing.callback(ours.close)
                 failing.callback(os.close, reading)
-                process = await launcher.start([theirs.fileno(), writing])
+                process = await launcher.start([theirs.fileno(), writing], packages=packages)
                 failing.pop_all()
-        return cls(process, ours, CapturedOutput(reading, MAX_OUTPUT_BYTES), domain, answer_s)
+        child = cls(process, ours, CapturedOutput(reading, MAX_OUTPUT_BYTES), domain, answer_s)
+        child.packages = packages
+        return child
 
     def __init__(
         self, process: ChildProcess, channel: socket.socket, output: CapturedOutput, domain: str | None, answer_s: float
     ) -> None:
         self.process = process
         self.domain = domain
+        self.packages = ""
         self.is_running = self.has_ended = False
         self._channel = channel
         self._output = output

@@ -37,6 +37,7 @@ from noetl_stream.tools.python.code_compiler import (
     syntax_error,
     unbound_names,
 )
+from noetl_stream.tools.python.packages import PackageFolders
 from noetl_stream.tools.python.pool import ChildPool
 from noetl_stream.tools.python.signatures import args_warning
 from noetl_stream.tools.python.template import MAX_JOB_BYTES, ChildDied, PythonJob
@@ -234,6 +235,7 @@ class PythonTool:
             settings, environment, server=child.__name__, preload=preload, proxy=proxy, answer_s=answer_s
         )
         self._pool = ChildPool(launcher, max_children=max_children, answer_s=answer_s)
+        self._packages = PackageFolders(lambda: self._pool.packages)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
@@ -272,18 +274,21 @@ class PythonTool:
         program = code, inputs.function or file_of(_place(call))
         if code and (reason := _sharing_error(knobs.python_shared, code)) is not None:
             raise invalid_input(reason)
-        job = PythonJob(
-            _encode_job(inputs, knobs, call, await _secrets_of(inputs, call)),
-            program,
-            knobs.max_result_bytes,
-            self._domain(call),
-            heard,
-            queued=queued,
-            beat=call.beat,
-            shares=knobs.python_shared,
-        )
+        fields = _encode_job(inputs, knobs, call, await _secrets_of(inputs, call))
         try:
-            answer = await self._pool.run(job)
+            async with self._packages.of(call) as packages:
+                job = PythonJob(
+                    fields,
+                    program,
+                    knobs.max_result_bytes,
+                    self._domain(call),
+                    heard,
+                    queued=queued,
+                    beat=call.beat,
+                    shares=knobs.python_shared,
+                    packages=packages,
+                )
+                answer = await self._pool.run(job)
         except ChildDied as died:
             raise _crash_failure(died, call, self._memory_bytes) from None
         failed = answer.error
@@ -305,6 +310,7 @@ class PythonTool:
     async def close(self) -> None:
         """Kills the child processes of the tool."""
         await self._pool.close()
+        await self._packages.close()
 
     def _domain(self, call: ToolCall) -> str | None:
         """Returns the trust domain of a job: jobs of one may share a child."""

@@ -311,10 +311,19 @@ class Attempts:
             previous_details=beats.previous_details,
             traceparent=self._trace.traceparent(action) if self._trace is not None else "",
             attributes=attributes,
+            bundle=command.bundle,
+            read_bundle=self._read_bundle,
         )
 
     def _without_secrets(self, details: Any) -> Any:
         return details if self._secrets.used is None else self._secrets.used.value(details)
+
+    async def _read_bundle(self) -> bytes:
+        try:
+            with self._note_waiting(f"the packages {self._command.bundle}"):
+                return await self._results.read_bundle()
+        except ReferenceUnavailable as error:
+            raise ToolFailure.of("bundle_lost", error.message) from None
 
     @contextmanager
     def _note_waiting(self, what: str) -> Iterator[None]:

@@ -11,6 +11,7 @@ import msgspec
 
 from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
+from noetl_stream.model.bundles import is_bundle
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.messages import ResultQuestion, StepCommand
@@ -156,6 +157,21 @@ class RunResults:
             message = f"the results that this step reads, with {reference.key}, exceed {limits.MAX_LOADED_BYTES} bytes"
             raise TooMuchToRead(message, hint="return only the part that is needed from a task")
         self.loaded[reference.key] = await self._read(reference)
+
+    async def read_bundle(self) -> bytes:
+        """Reads the packages that the command's Python tasks can import.
+
+        Raises:
+            ReferenceUnavailable: they are missing or damaged.
+        """
+        name = self._command.bundle
+        try:
+            data = await persist(self._clock, f"read {name}", lambda: self._blobs.get(subjects.bundle_key(name)))
+        except BlobMissing as error:
+            raise ReferenceUnavailable(f"the packages {name} are lost: {error.message}") from error
+        if not is_bundle(name, data):
+            raise ReferenceUnavailable(f"the packages {name} are damaged: their checksum differs")
+        return data
 
     async def _read(self, reference: Reference) -> Any:
         stored = reference if reference.store == "nats" else await self._gather(reference)

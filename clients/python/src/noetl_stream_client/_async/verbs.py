@@ -1008,6 +1008,21 @@ class AsyncVerbs(AsyncAsking):
         """
         return await self._ask("get_source", str, locals())
 
+    async def put_bundle(self, path: str, source: str | bytes, *, request_id: str | None = None) -> documents.Bundle:
+        """Store the Python packages of a project.
+
+        `path` is that of the project. Stored again, the same bytes change nothing.
+        """
+        return await self._ask("put_bundle", documents.Bundle, locals())
+
+    async def get_bundle(self, path: str, *, digest: str) -> documents.StoredBundle:
+        """Get the Python packages of a project.
+
+        Args:
+            digest: What its name has after the `@`.
+        """
+        return await self._ask("get_bundle", documents.StoredBundle, locals())
+
     async def get_plan(self, path: str, *, version: str | None = None) -> dict[str, Any]:
         """Get the plan it compiles to.
 

@@ -1008,6 +1008,21 @@ class Verbs(Asking):
         """
         return self._ask("get_source", str, locals())
 
+    def put_bundle(self, path: str, source: str | bytes, *, request_id: str | None = None) -> documents.Bundle:
+        """Store the Python packages of a project.
+
+        `path` is that of the project. Stored again, the same bytes change nothing.
+        """
+        return self._ask("put_bundle", documents.Bundle, locals())
+
+    def get_bundle(self, path: str, *, digest: str) -> documents.StoredBundle:
+        """Get the Python packages of a project.
+
+        Args:
+            digest: What its name has after the `@`.
+        """
+        return self._ask("get_bundle", documents.StoredBundle, locals())
+
     def get_plan(self, path: str, *, version: str | None = None) -> dict[str, Any]:
         """Get the plan it compiles to.
 
