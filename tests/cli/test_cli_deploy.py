@@ -34,11 +34,8 @@ def refusal(folder: Path) -> tuple[str, str | None]:
     [
         ('name = "a"\n  playboks = []', "2:3: unknown key `playboks`", "did you mean `playbooks`?"),
         ('name = "a"\n[zebra]\n', "2:1: unknown key `zebra`", "known are `name`"),
-        (
-            'name = "a"\npackages = ["src"]',
-            "2:1: `packages` is not known: modules come from the workers",
-            "NOETL_PYTHON_PATH",
-        ),
+        ('name = "a"\npackages = 3', "2:1: `packages` is not a list of folders", 'packages = ["src"]'),
+        ('name = "a"\npackages = ["../src"]', "2:1: `../src` leads out of the folder", "below that folder"),
         ("context = 'x'", "1:1: `name` is missing", 'name = "team/reports"'),
         ("\nname = 3", "2:1: `name` is not a text", 'name = "…"'),
         ('name = "a b"', "1:1: 'a b' is not a path in the catalog", "separated by `/`"),
@@ -101,6 +98,7 @@ def test_a_document_of_another_kind_than_its_key_is_refused(tmp_path: Path) -> N
 def test_the_command_ends_with_one_line_and_a_hint(tmp_path: Path) -> None:
     project(tmp_path, 'name = "a"\npackages = ["src"]')
     found = noetl("deploy", tmp_path)
+    assert "src: `packages` names no folder: No such file or directory" in found.stderr
     assert found.returncode == 2 and one_clear_line(found)
     found = noetl("deploy", "--exit-code", tmp_path)
     assert (found.returncode, "--exit-code needs --dry-run" in found.stderr) == (2, True)

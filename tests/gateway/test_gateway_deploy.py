@@ -14,6 +14,7 @@ from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 from noetl_stream.cli.base.session import CallerRights, Session
 from noetl_stream.cli.project.deployment import Deployment, compared, require_author
+from noetl_stream.cli.project.packages import bundle_in, bundle_of, with_bundle
 from noetl_stream.cli.project.project_check import check_project
 from noetl_stream.cli.project.project_file import read_project, texts_of
 from noetl_stream.errors import Forbidden, UsageError
@@ -21,6 +22,7 @@ from noetl_stream.model.rights import Role
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.protocol.subjects import bundle_key
 
 HEAD = "apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{ name: one, path: {path}{more} }}\n"
 
@@ -84,8 +86,10 @@ class Folder:
 
     async def compared(self, *, prune: bool = False) -> list[tuple[str, str]]:
         project, caller = read_project(self.folder), await self.session.caller()
-        documents = await check_project(self.session, texts_of(project), caller)
-        self.last = await compared(self.session, project.name, documents, caller, prune=prune)
+        bundle = bundle_of(project)
+        folders = [self.folder / one for one in project.packages]
+        documents = await check_project(self.session, with_bundle(texts_of(project), bundle), caller, folders)
+        self.last = await compared(self.session, project.name, documents, caller, bundle, prune=prune)
         return [(item.change, item.path) for item in self.last.items]
 
     async def deploy(self, *, prune: bool = False) -> list[tuple[str, str]]:
@@ -370,3 +374,122 @@ async def test_a_document_in_the_place_of_the_record_is_not_overwritten(direct: 
     direct.has(EVERYTHING)
     with pytest.raises(UsageError, match="team/flows/project is not the record of a project"):
         await direct.deploy()
+
+
+# Packages
+
+
+def calls(function: str, path: str = "team/double", more: str = "") -> str:
+    step = f'workflow: [{{ step: start, tool: {{ kind: python, function: "{function}" }} }}]'
+    return document("Playbook", path, step, more)
+
+
+def packaged(source: str = "def double() -> int: ...\n", **more: str) -> dict[str, str]:
+    return {
+        "noetl-stream.toml": 'name = "team/flows"\npackages = ["src"]\n',
+        "playbooks/double.yaml": calls("etl.steps:double"),
+        "playbooks/part.yaml": playbook("team/part"),
+        "src/etl/steps.py": source,
+        "src/.hidden": "",
+        "src/etl/__pycache__/steps.pyc": "",
+        **more,
+    }
+
+
+async def registered_text(project: Folder, path: str) -> str:
+    return (await project.session.operations.playbooks.get(path, None)).source
+
+
+async def test_packages_are_stored_and_a_change_of_code_is_a_new_version_of_what_calls_it(project: Folder) -> None:
+    project.has(packaged())
+    everything = ["team/flows", "team/double", "team/part"]
+    assert await project.deploy() == [("added", path) for path in everything]
+    assert project.last.items[0].note == "1 file, 165 bytes"
+    assert await project.deploy() == [("unchanged", path) for path in everything]
+    first = bundle_in(await registered_text(project, "team/double"))
+    project.has(packaged("def double() -> int: return 2\n"))
+    changes = [("changed", "team/flows"), ("changed", "team/double"), ("unchanged", "team/part")]
+    assert await project.deploy() == changes
+    second = bundle_in(await registered_text(project, "team/double"))
+    assert first is not None and second is not None and first != second
+    assert bundle_in(await registered_text(project, "team/part")) is None
+    project.has(packaged())
+    assert await project.deploy() == changes, "the way back is a new version, too"
+    assert bundle_in(await registered_text(project, "team/double")) == first
+
+
+async def test_packages_that_were_lost_are_stored_again(stage: GatewayStage, direct: Folder) -> None:
+    direct.has(packaged())
+    await direct.deploy()
+    name = bundle_in(await registered_text(direct, "team/double"))
+    assert name is not None
+    await stage.blobs.delete(bundle_key(name))
+    assert (await direct.deploy())[:2] == [("changed", "team/flows"), ("unchanged", "team/double")]
+    assert (await direct.compared())[0] == ("unchanged", "team/flows")
+
+
+async def test_a_version_stands_for_its_code(direct: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+    versioned = {"playbooks/double.yaml": calls("etl.steps:double", more=', version: "1"')}
+    direct.has(packaged(**versioned))
+    await direct.deploy()
+    direct.has(packaged("def double() -> int: return 2\n", **versioned))
+    with pytest.raises(click.exceptions.Exit):
+        await direct.deploy()
+    assert "team/double@1 is registered with a different text" in capsys.readouterr().err
+
+
+async def test_a_function_that_is_nowhere_and_a_text_that_cannot_name_packages_are_refused(direct: Folder) -> None:
+    flow = "{ apiVersion: noetl.io/v2, kind: Playbook, metadata: { name: a, path: team/a }, workflow: "
+    flow += '[{ step: start, tool: { kind: python, function: "etl.steps:double" } }] }'
+    for text, why in (
+        (calls("etl.stepz:double"), "etl.stepz:double: the packages of the project have no module etl.stepz"),
+        (flow, "cannot name its packages"),
+        (calls("etl.steps:double") + f"bundle: team/flows@{'0' * 64}\n", "cannot name its packages"),
+    ):
+        direct.has(packaged(**{"playbooks/double.yaml": text}))
+        with pytest.raises(UsageError, match=why):
+            await direct.deploy()
+    direct.has(packaged(**{"playbooks/double.yaml": calls("math:sqrt")}))
+    await direct.deploy()
+    (direct.folder / "src" / "link.py").symlink_to("/etc/passwd")
+    with pytest.raises(UsageError, match=r"link\.py: a link, or no file"):
+        await direct.deploy()
+
+
+async def test_arguments_are_compared_with_the_signatures_in_the_packages(
+    project: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.has(packaged("def double(n: int) -> int: ...\n"))
+    await project.deploy()
+    assert capsys.readouterr().err.count("etl.steps:double(n: int) needs `n`") == 1
+    project.has(packaged("def triple(n: int) -> int: ...\n"))
+    await project.deploy()
+    assert "`etl.steps` has no function `double`" in capsys.readouterr().err
+
+
+async def test_a_token_neither_stores_nor_uses_packages_of_another_project(
+    stage: GatewayStage, direct: Folder, connections: list[GatewayConnection]
+) -> None:
+    direct.has(packaged())
+    await direct.deploy()
+    text = (await registered_text(direct, "team/double")).replace("path: team/double", "path: other/double")
+    other = await folder_of_token(stage, direct, connections, "author", ["other"])
+    playbooks = other.session.operations.playbooks
+    bundle = bundle_of(read_project(direct.folder))
+    assert bundle is not None
+    with pytest.raises(Forbidden, match="this token does not cover team/flows"):
+        await playbooks.put_bundle("team/flows", bundle.data, "")
+    with pytest.raises(Forbidden, match="this token does not cover team/flows"):
+        await playbooks.register(text.encode(), "double", "")
+    assert (await playbooks.put_bundle("other", bundle.data, "")).name == f"other@{bundle.name.digest}"
+
+
+async def test_what_is_no_bundle_is_not_stored_and_what_is_not_stored_not_registered(project: Folder) -> None:
+    playbooks = project.session.operations.playbooks
+    with pytest.raises(UsageError, match="not a bundle"):
+        await playbooks.put_bundle("team/flows", b"PK", "")
+    text = calls("etl.steps:double") + f"bundle: team/flows@{'0' * 64}\n"
+    with pytest.raises(UsageError, match=f"the bundle team/flows@{'0' * 64} is not stored"):
+        await playbooks.register(text.encode(), "double", "")
+    with pytest.raises(UsageError, match="names no bundle"):
+        await playbooks.register(text.replace("@00", "@0g").encode(), "double", "")

@@ -13,6 +13,7 @@ from noetl_stream.cli.base.output import Columns, columns_of, print_documents, s
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.project.deployment import Deployment, compared, require_author
+from noetl_stream.cli.project.packages import bundle_of, with_bundle
 from noetl_stream.cli.project.project_check import STARTERS, check_project
 from noetl_stream.cli.project.project_file import read_project, target_of, texts_of
 from noetl_stream.errors import UsageError
@@ -39,7 +40,8 @@ def deploy(
 
     A project is a folder with noetl-stream.toml, or [tool.noetl-stream] in its pyproject.toml. All documents are
     checked first, and compared with what is registered: if anything is wrong, nothing is done. Then schemas, playbooks,
-    schedules and triggers are registered, in this order. Repeated, the command changes nothing; if it broke off,
+    schedules and triggers are registered, in this order; before them the Python packages are stored that playbooks with
+    functions name. Repeated, the command changes nothing; if it broke off,
     repeat it.
 
     \b
@@ -48,7 +50,8 @@ def deploy(
     if exit_code and not dry_run:
         raise UsageError("--exit-code needs --dry-run", hint="a deployment that succeeds exits with 0")
     project = read_project(folder)
-    texts = texts_of(project)
+    bundle = bundle_of(project)
+    texts = with_bundle(texts_of(project), bundle)
     asks_servers = not dry_run and (prune or any(text.kind in STARTERS for text in texts))
     made: list[Deployment] = []
 
@@ -56,8 +59,8 @@ def deploy(
         caller = await session.caller()
         if not dry_run:
             require_author(caller)
-        documents = await check_project(session, texts, caller)
-        made.append(await compared(session, project.name, documents, caller, prune=prune))
+        documents = await check_project(session, texts, caller, [project.folder / one for one in project.packages])
+        made.append(await compared(session, project.name, documents, caller, bundle, prune=prune))
         if not dry_run:
             await made[0].carry_out(prune=prune)
 

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.session import CallerRights, Session, collect
+from noetl_stream.cli.project.packages import Bundle, changed_files, stored_files
 from noetl_stream.cli.project.project_check import STARTERS, FileRefusal, ProjectDocument, refuse
 from noetl_stream.cli.project.project_file import KINDS
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
@@ -25,6 +26,10 @@ from noetl_stream.model.aggregates import SCHEDULE
 from noetl_stream.model.rights import covers, includes_role
 from noetl_stream.ports.operations.playbooks import CatalogKind, PlaybookDocument
 from noetl_stream.ports.stores.catalog import SCHEMA
+
+BUNDLE: Final = "Bundle"
+SHOWN_DIGEST: Final = 12
+"""The characters of a digest that are shown."""
 
 LABELS: Final = {"deployed-by": "noetl-stream"}
 
@@ -61,10 +66,11 @@ class RecordedDocument(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a project has registered, by path."""
+    """What a project has registered, by path, and the bundle of its packages."""
 
     project: str
     registered: dict[str, RecordedDocument]
+    bundle: str = ""
 
     def source(self, revision: int) -> bytes:
         """The document that is registered as this revision."""
@@ -92,7 +98,7 @@ def record_path(name: str) -> str:
     return f"{name}/project"
 
 
-async def _record_at(session: Session, path: str) -> tuple[Record | None, int]:
+async def record_at(session: Session, path: str) -> tuple[Record | None, int]:
     """The record at a path and its revision; 0 if there is none."""
     try:
         found = await session.operations.playbooks.get(path, None)
@@ -107,8 +113,16 @@ async def _record_at(session: Session, path: str) -> tuple[Record | None, int]:
 class Deployment:
     """What deploying a project changes. ``items`` say how far it is."""
 
-    def __init__(self, session: Session, record: Record, revision: int, documents: Sequence[ProjectDocument]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        record: Record,
+        revision: int,
+        documents: Sequence[ProjectDocument],
+        bundle: Bundle | None,
+    ) -> None:
         self._session, self._record, self._revision = session, record, revision
+        self._bundle = bundle
         self._documents = {one.path: one for one in documents}
         self._forgotten: set[str] = set()
         self._latest: dict[str, PlaybookDocument] = {}
@@ -136,13 +150,30 @@ class Deployment:
             version = entry.known_as if entry is not None and same else document.version
             before = None if entry is None else entry.known_as
             self.items.append(DeployedItem(change, document.kind, path, before, version, document.name))
+        await self._compare_bundle()
         others = await self._others(prune=prune)
-        self.items = [replace(item, note=_of_other(others.get(item.path))) for item in self.items]
+        self.items = [replace(item, note=item.note or _of_other(others.get(item.path))) for item in self.items]
         kinds = list(KINDS.values())[::-1]  # a schedule goes before the playbook that it starts
         for path in sorted(known.keys() - self._documents.keys(), key=lambda one: (kinds.index(known[one].kind), one)):
             self._leave(path, latest.get(path), caller, others, prune=prune)
         refusals += self._callers_of({item.path for item in self.items if item.change == "pruned"})
         refuse(refusals)
+
+    async def _compare_bundle(self) -> None:
+        before = self._record.bundle.rpartition("@")[2]
+        if self._bundle is not None:
+            name = self._bundle.name
+            known = await stored_files(self._session, self._record.bundle)
+            is_stored = before == name.digest and bool(known)
+            change: Change = "added" if not before else "unchanged" if is_stored else "changed"
+            files = len(self._bundle.files)
+            note = f"{files} {'file' if files == 1 else 'files'}, {len(self._bundle.data):,} bytes"
+            if change == "changed":  # also one that was lost since it was deployed
+                note += f": {changed_files(known, self._bundle.files)}"
+            shown = before[:SHOWN_DIGEST] or None
+            self.items.insert(
+                0, DeployedItem(change, BUNDLE, name.project, shown, name.digest[:SHOWN_DIGEST], None, note=note)
+            )
 
     async def _refused(self, document: ProjectDocument, entry: PlaybookDocument) -> list[FileRefusal]:
         """Why a document cannot become the latest at its path."""
@@ -168,7 +199,7 @@ class Deployment:
             return {}
         playbooks = self._session.operations.playbooks
         found = await collect(lambda size, cursor: playbooks.page("", LABELS, size, cursor, kinds=[SCHEMA]))
-        records = [await _record_at(self._session, one.path) for one in found if one.path.endswith(record_path(""))]
+        records = [await record_at(self._session, one.path) for one in found if one.path.endswith(record_path(""))]
         others = [one for one, _ in records if one is not None and one.project != self._record.project]
         return {path: one.project for one in others for path in one.registered}
 
@@ -219,7 +250,10 @@ class Deployment:
                 known[path] = RecordedDocument(document.kind, (*still, document.digest))
         await self._keep(known)
         for place, item in enumerate(self.items):
-            if item.change in ("added", "changed"):
+            if self._bundle is not None and item.kind == BUNDLE and item.change in ("added", "changed"):
+                name = self._bundle.name
+                await self._session.operations.playbooks.put_bundle(name.project, self._bundle.data, self._session.by)
+            elif item.change in ("added", "changed"):
                 document = self._documents[item.path]
                 entry = await self._register(document.source, document.name)
                 item = replace(item, version=entry.known_as)
@@ -231,8 +265,9 @@ class Deployment:
             await self._keep({path: one for path, one in known.items() if path not in self._forgotten})
 
     async def _keep(self, registered: dict[str, RecordedDocument]) -> None:
-        if registered != self._record.registered:
-            self._record = replace(self._record, registered=registered)
+        bundle = "" if self._bundle is None else str(self._bundle.name)
+        if (registered, bundle) != (self._record.registered, self._record.bundle):
+            self._record = replace(self._record, registered=registered, bundle=bundle)
             path, source = record_path(self._record.project), self._record.source(self._revision + 1)
             try:
                 entry = await self._session.operations.playbooks.register(source, path, self._session.by)
@@ -258,7 +293,13 @@ class Deployment:
 
 
 async def compared(
-    session: Session, name: str, documents: Sequence[ProjectDocument], caller: CallerRights, *, prune: bool
+    session: Session,
+    name: str,
+    documents: Sequence[ProjectDocument],
+    caller: CallerRights,
+    bundle: Bundle | None,
+    *,
+    prune: bool,
 ) -> Deployment:
     """The deployment of these documents, compared with what is registered.
 
@@ -271,8 +312,8 @@ async def compared(
         raise Forbidden(f"this token does not cover {path}, the record of the project", hint=hint)
     hint = "give the document another path, or the project another name"
     refuse(FileRefusal(one.name, f"{path} is the record of the project", hint) for one in documents if one.path == path)
-    record, revision = await _record_at(session, path)
-    deployment = Deployment(session, record or Record(name, {}), revision, documents)
+    record, revision = await record_at(session, path)
+    deployment = Deployment(session, record or Record(name, {}), revision, documents, bundle)
     await deployment.compare(caller, prune=prune)
     return deployment
 

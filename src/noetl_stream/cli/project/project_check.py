@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
@@ -20,6 +21,7 @@ from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import constant_at, paths_missing
 from noetl_stream.playbook.compile.compiler import CheckResult, check, check_document
 from noetl_stream.ports.operations.playbooks import CatalogKind, CheckedDocument
+from noetl_stream.tools.python.signatures import modules_in
 
 STARTERS: Final = (SCHEDULE, TRIGGER)
 
@@ -44,15 +46,18 @@ class FileRefusal(msgspec.Struct, frozen=True):
     hint: str
 
 
-async def check_project(session: Session, texts: Sequence[ProjectText], caller: CallerRights) -> list[ProjectDocument]:
+async def check_project(
+    session: Session, texts: Sequence[ProjectText], caller: CallerRights, packages: Sequence[Path] = ()
+) -> list[ProjectDocument]:
     """The documents. Prints their diagnostics; with errors the command ends with :attr:`ExitCode.INVALID`.
 
-    A playbook or schema of the project counts as registered.
+    A playbook or schema of the project counts as registered. The signatures of functions are those in ``packages``.
     """
     playbooks = session.operations.playbooks
     asked = {text: await playbooks.check(text.source, text.name) for text in texts}  # a gateway refuses many at once
     kinds, limits = accepted()  # read here: calls, and schemas of the project, which the catalog may not have yet
-    here = {text: check_document(text.source, kinds, file=text.name, limits=limits) for text in texts}
+    with modules_in([str(folder.absolute()) for folder in packages]):
+        here = {text: check_document(text.source, kinds, file=text.name, limits=limits) for text in texts}
     schemas = schemas_in(here.values())
     given = {one.path: one.version for one in asked.values()}
     given |= {one.document.path: one.document.version for one in here.values() if one.document is not None}
@@ -66,6 +71,8 @@ async def check_project(session: Session, texts: Sequence[ProjectText], caller: 
         version = constant_at(text.source, "/spec/version") if text.kind in STARTERS else None
         missing = paths_missing(checked.diagnostics, text.source)
         diagnostics = [one for one in result.diagnostics if one not in missing]
+        functions = [one for one in here[text].diagnostics if one.code == "invalid_value" and packages]
+        diagnostics += [one for one in functions if one not in diagnostics]
         diagnostics += [
             replace(one, severity="error") if path == starts else one
             for one, path in missing.items()

@@ -17,7 +17,7 @@ from noetl_stream.cli.base.files import file_text
 from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.target import Target
 from noetl_stream.cli.playbook.playbook_source import read_playbook
-from noetl_stream.errors import UsageError, page
+from noetl_stream.errors import UsageError
 from noetl_stream.playbook.check.calls import constant_at
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import kind_in
@@ -42,10 +42,8 @@ TESTS: Final = "tests"
 DEFAULTS: Final = {**{key: (f"{key}/**/*.yaml",) for key in KINDS}, TESTS: ("**/*.test.yaml",)}
 """The patterns of the keys that a project does not give."""
 
-KEYS: Final = ("name", *KINDS, TESTS, "context")
-NO_PACKAGES: Final = (
-    f"name their folders in NOETL_PYTHON_PATH of the workers, or install them there: {page('call-a-function')}"
-)
+PACKAGES: Final = "packages"
+KEYS: Final = ("name", *KINDS, TESTS, PACKAGES, "context")
 MOST_DOCUMENTS: Final = 1000
 
 
@@ -57,6 +55,7 @@ class ProjectFile(msgspec.Struct, frozen=True):
         context: The gateway to use unless a command or the environment names another.
         patterns: By key. What matches ``tests`` is no document of the catalog.
         given: The keys that the file has.
+        packages: Folders below its own whose Python packages are deployed.
     """
 
     file: Path
@@ -65,6 +64,7 @@ class ProjectFile(msgspec.Struct, frozen=True):
     context: str | None
     patterns: Mapping[str, tuple[str, ...]]
     given: frozenset[str]
+    packages: tuple[str, ...] = ()
 
 
 class ProjectText(msgspec.Struct, frozen=True):
@@ -128,9 +128,6 @@ class _Reader:
         if not isinstance(self.table, dict):
             self._refuse("", f"`{self._name}` is not a table", f"write `[{self._name}]`")
         for key in self.table:
-            if key == "packages":
-                what = "`packages` is not known: modules come from the workers, and are not deployed"
-                self._refuse(key, what, NO_PACKAGES)
             if key not in KEYS:
                 self._refuse(key, f"unknown key `{key}`", did_you_mean(key, KEYS) or f"known are {list_names(KEYS)}")
         name = self._text_of("name")
@@ -139,9 +136,16 @@ class _Reader:
         name = name.removeprefix("/")
         if not is_path(name):
             self._refuse("name", f"{name!r} is not a path in the catalog", "use names separated by `/`: team/reports")
-        patterns = {key: self._patterns(key) for key in DEFAULTS}
-        given = frozenset(self.table)
-        return ProjectFile(self._file, self._file.parent, name, self._text_of("context"), patterns, given)
+        patterns = {key: self._paths(key, default, "patterns", default[0]) for key, default in DEFAULTS.items()}
+        return ProjectFile(
+            file=self._file,
+            folder=self._file.parent,
+            name=name,
+            context=self._text_of("context"),
+            patterns=patterns,
+            given=frozenset(self.table),
+            packages=self._paths(PACKAGES, (), "folders", "src"),
+        )
 
     def _text_of(self, key: str) -> str | None:
         found = self.table.get(key)
@@ -149,11 +153,11 @@ class _Reader:
             self._refuse(key, f"`{key}` is not a text", f'write `{key} = "…"`')
         return found
 
-    def _patterns(self, key: str) -> tuple[str, ...]:
-        found = self.table.get(key, DEFAULTS[key])
+    def _paths(self, key: str, default: tuple[str, ...], noun: str, example: str) -> tuple[str, ...]:
+        found = self.table.get(key, default)
         given = (found,) if isinstance(found, str) else tuple(found) if isinstance(found, (list, tuple)) else ()
-        if not all(isinstance(one, str) and one for one in given) or (not given and found != []):
-            self._refuse(key, f"`{key}` is not a list of patterns", f'write `{key} = ["{DEFAULTS[key][0]}"]`')
+        if not all(isinstance(one, str) and one for one in given) or (not given and found not in ([], ())):
+            self._refuse(key, f"`{key}` is not a list of {noun}", f'write `{key} = ["{example}"]`')
         for one in given:
             path = PurePosixPath(one)
             if path.is_absolute() or ".." in path.parts:

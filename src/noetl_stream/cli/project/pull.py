@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,7 +16,8 @@ from noetl_stream.cli.base.output import columns_of, print_documents, say
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.playbook_source import read_playbook
-from noetl_stream.cli.project.deployment import LABELS
+from noetl_stream.cli.project.deployment import BUNDLE, LABELS, record_at, record_path
+from noetl_stream.cli.project.packages import stored_files, without_bundle
 from noetl_stream.cli.project.project_file import (
     FILE,
     KINDS,
@@ -25,9 +27,13 @@ from noetl_stream.cli.project.project_file import (
     target_of,
 )
 from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.model.bundles import PACKAGES
 from noetl_stream.model.rights import covers
 from noetl_stream.ports.operations.playbooks import PlaybookWithSourceDocument
 from noetl_stream.ports.stores.catalog import is_path
+
+SOURCES: Final = "src"
+"""The folder of the Python packages of a project that names none."""
 
 FOLDERS: Final[Mapping[str, str]] = {kind: key for key, kind in KINDS.items()}
 
@@ -55,8 +61,9 @@ def pull(folder: Path, path: str | None, force: bool, output: str, target: Targe
     """Write what is registered into the files of the project in DIR.
 
     The latest text of each document is written: to the file of the project that has its path, else below playbooks/,
-    schedules/, triggers/ or schemas/. A folder without a project becomes one of the name PATH. No file is deleted, and
-    without --force none is overwritten that differs.
+    schedules/, triggers/ or schemas/. If PATH is a project with Python packages, those that it has deployed last are
+    written to its folders, else to src/. A folder without a project becomes one of the name PATH. No file is deleted,
+    and without --force none is overwritten that differs.
     """
     project = find_project(folder)
     base = (path or (project.name if project is not None else "")).removeprefix("/")
@@ -65,7 +72,11 @@ def pull(folder: Path, path: str | None, force: bool, output: str, target: Targe
     chosen = target if project is None else target_of(target, project)
     found = with_session(chosen, lambda session: _registered(session, base))
     files = {} if project is None else files_by_path(project)
-    texts: dict[Path, str] = {} if project is not None else {folder / FILE: f'name = "{base}"\n'}
+    packages = () if project is None else project.packages
+    modules = with_session(chosen, lambda session: _modules(session, base, folder, packages or (SOURCES,)))
+    texts: dict[Path, str | bytes] = {}
+    if project is None:
+        texts[folder / FILE] = f'name = "{base}"\n' + (f'packages = ["{SOURCES}"]\n' if modules else "")
     items: list[PulledItem] = []
     for one in found:
         below = one.path.removeprefix(f"{base}/") if one.path != base else base.rpartition("/")[2]
@@ -74,11 +85,17 @@ def pull(folder: Path, path: str | None, force: bool, output: str, target: Targe
             raise UsageError(f"{file} would be the file of {one.path} and of another document", hint="give --path")
         known = read_playbook(file) if file.exists() else None
         change: Literal["added", "changed", "unchanged"] = "added" if known is None else "changed"
-        if known == one.source.encode():
+        source = without_bundle(one.source)
+        if known == source.encode():
             change = "unchanged"
         else:
-            texts[file] = one.source
+            texts[file] = source
         items.append(PulledItem(change, one.kind, one.path, one.known_as, str(file)))
+    for file, content in modules.items():
+        same = file.exists() and file.read_bytes() == content
+        change = "unchanged" if same else "changed" if file.exists() else "added"
+        texts |= {} if same else {file: content}
+        items.append(PulledItem(change, BUNDLE, base, "", str(file)))
     differing = [item.file for item in items if item.change == "changed"]
     if differing and not force:
         hint = "commit them, and repeat the command with --force"
@@ -86,7 +103,10 @@ def pull(folder: Path, path: str | None, force: bool, output: str, target: Targe
     for file, text in texts.items():
         _write(file, text)
     matched = files_by_path(read_project(folder))
-    items = [item if item.path in matched else replace(item, note="no pattern of the project") for item in items]
+    items = [
+        item if item.path in matched or item.kind == BUNDLE else replace(item, note="no pattern of the project")
+        for item in items
+    ]
     print_documents(items, output, columns_of("change", "kind", "path", "version", "file", "note"), "path")
     if project is None:
         say(f"{folder / FILE}: the project {base}", err=True)
@@ -102,9 +122,20 @@ async def _registered(session: Session, base: str) -> list[PlaybookWithSourceDoc
     return [await playbooks.get(path, None) for path in paths]
 
 
-def _write(file: Path, text: str) -> None:
+async def _modules(session: Session, base: str, folder: Path, packages: Sequence[str]) -> dict[Path, bytes]:
+    """The files of the packages of the project of this name: where one of its folders has them, else in the first."""
+    record = None
+    with suppress(UsageError):  # what is there is no record
+        record, _ = await record_at(session, record_path(base))
+    found = await stored_files(session, record.bundle if record is not None else "")
+    names = {name.removeprefix(f"{PACKAGES}/"): content for name, content in found.items()}
+    places = {name: [folder / one / name for one in packages] for name in names}
+    return {next((one for one in places[name] if one.exists()), places[name][0]): names[name] for name in names}
+
+
+def _write(file: Path, text: str | bytes) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text.encode())
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None

@@ -6,6 +6,8 @@ import ast
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -38,6 +40,19 @@ class FunctionSignature(msgspec.Struct, frozen=True, gc=False):
     text: str
     parameters: Sequence[FunctionParameter]
     is_open: bool
+
+
+_more_folders: ContextVar[Sequence[str]] = ContextVar("more_folders", default=())
+
+
+@contextmanager
+def modules_in(folders: Sequence[str]) -> Iterator[None]:
+    """Finds modules in these folders first."""
+    token = _more_folders.set(folders)
+    try:
+        yield
+    finally:
+        _more_folders.reset(token)
 
 
 def args_warning(inputs: Mapping[str, Any]) -> str | None:
@@ -100,7 +115,7 @@ def _parsed_version(file: Path, _written_ns: int, _size: int) -> ast.Module | No
 def _file_of(parts: Sequence[str]) -> Path | None:
     from noetl_stream.settings.sources.environment import python_path
 
-    folders = [*sys.path, *map(str, python_path())]
+    folders = [*_more_folders.get(), *sys.path, *map(str, python_path())]
     for place, part in enumerate(parts, start=1):
         spec = PathFinder.find_spec(part, folders)
         if spec is None:

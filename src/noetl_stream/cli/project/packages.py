@@ -1,0 +1,165 @@
+"""The Python packages of a project, as the bundle that its playbooks with functions name.
+
+The name is the last line of the text that is registered. So the digest of the text stands for text and code together:
+what knows one version of a playbook, its executions, reruns and callers, knows its packages.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from sys import stdlib_module_names
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from noetl_stream.cli.base.session import Session
+from noetl_stream.cli.playbook.playbook_source import accepted
+from noetl_stream.cli.project.project_file import ProjectFile, ProjectText
+from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.model.bundles import (
+    BUNDLE_PATTERN,
+    PACKAGES,
+    BundleName,
+    BundleRefused,
+    bundle_name,
+    files_of,
+    named_bundle,
+    zip_of,
+)
+from noetl_stream.playbook.check.calls import constant_at
+from noetl_stream.playbook.compile.compiler import check_document
+from noetl_stream.ports.stores.catalog import PLAYBOOK
+
+SHOWN_FILES: Final = 5
+_NO_SOURCE: Final = (".pyc", ".egg-info")
+_LAST_LINE: Final = re.compile(rf"(?:\A|\n)bundle: ({BUNDLE_PATTERN})(\n?)\Z")
+
+
+class Bundle(NamedTuple):
+    """The packages of a project. ``files`` are relative to the zip file."""
+
+    name: BundleName
+    data: bytes
+    files: Mapping[str, bytes]
+
+
+def bundle_of(project: ProjectFile) -> Bundle | None:
+    """The bundle of a project with packages: the same for the same files, wherever it is made.
+
+    Raises:
+        UsageError: a folder or a file is not there or not readable, is a link, or too large, or is there twice.
+    """
+    if not project.packages:
+        return None
+    files: dict[str, bytes] = {}
+    for folder in project.packages:
+        for file in _files(project.folder / folder):
+            name = f"{PACKAGES}/{file.relative_to(project.folder / folder).as_posix()}"
+            if name in files:
+                raise UsageError(f"{file}: another folder of `packages` has this file, too", hint="rename one")
+            try:
+                files[name] = file.read_bytes()
+            except OSError as error:
+                raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+    if not files:
+        raise UsageError(f"{project.file}: `packages` has no file", hint="leave out `packages`, or add a module")
+    try:
+        data = zip_of(files)
+    except BundleRefused as error:
+        largest = max(files, key=lambda name: len(files[name])).removeprefix(f"{PACKAGES}/")
+        hint = f"the largest file is {largest}; leave out what is no code, or make several projects"
+        raise UsageError(f"{project.file}: `packages` has {error.message}", hint=hint) from None
+    return Bundle(named_bundle(project.name, data), data, files)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    try:
+        found = sorted(folder.iterdir())
+    except OSError as error:
+        raise UsageError(f"{folder}: `packages` names no folder: {error.strerror}") from None
+    for one in found:
+        if one.name.startswith(".") or one.name == "__pycache__" or one.name.endswith(_NO_SOURCE):
+            continue
+        kind = one.lstat().st_mode
+        if stat.S_ISDIR(kind):
+            yield from _files(one)
+        elif stat.S_ISREG(kind):
+            yield one
+        else:
+            raise UsageError(f"{one}: a link, or no file", hint="a bundle has files alone: copy it, or move it away")
+
+
+async def stored_files(session: Session, name: str) -> dict[str, bytes]:
+    """The files of a bundle that is stored; none if there is no bundle of this name."""
+    if (found := bundle_name(name)) is None:
+        return {}
+    with suppress(NotFound):
+        return files_of(b64decode((await session.operations.playbooks.get_bundle(*found)).content))
+    return {}
+
+
+def changed_files(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
+    """The files that differ: ``+`` is new, ``-`` is gone, ``~`` has changed."""
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    found = [
+        f"{'+' if one not in before else '-' if one not in after else '~'}{one.removeprefix(f'{PACKAGES}/')}"
+        for one in names
+    ]
+    more = len(found) - SHOWN_FILES
+    return " ".join(found if more <= 0 else [*found[:SHOWN_FILES], f"and {more} more"])
+
+
+def with_bundle(texts: Sequence[ProjectText], bundle: Bundle | None) -> list[ProjectText]:
+    """The texts as they are registered: those with functions name the bundle.
+
+    Raises:
+        UsageError: a function is not in the bundle, or a text cannot name it.
+    """
+    if bundle is None:
+        return list(texts)
+    kinds, limits = accepted()
+    found = []
+    for text in texts:
+        draft = check_document(text.source, kinds, limits=limits).draft if text.kind == PLAYBOOK else None
+        tasks = [task for step in draft.every_step for task in step.tasks] if draft is not None else []
+        functions = [task.verbatim["function"] for task in tasks if task.verbatim.get("function")]
+        for function in functions:
+            _check_module(text, function, bundle)
+        found.append(_named(text, bundle.name) if functions else text)
+    return found
+
+
+def _check_module(text: ProjectText, function: object, bundle: Bundle) -> None:
+    module = str(function).partition(":")[0]
+    at = str(PurePosixPath(PACKAGES, *module.split(".")))
+    if {f"{at}.py", f"{at}/__init__.py"} & bundle.files.keys() or module.partition(".")[0] in stdlib_module_names:
+        return
+    hint = "add it to a folder of `packages`; what workers have installed is called by a function of yours"
+    raise UsageError(f"{text.name}: {function}: the packages of the project have no module {module}", hint=hint)
+
+
+def _named(text: ProjectText, name: BundleName) -> ProjectText:
+    is_ended = text.source.endswith(b"\n")
+    line = f"bundle: {name}\n" if is_ended else f"\nbundle: {name}"
+    named = replace(text, source=text.source + line.encode())
+    if constant_at(text.source, "/bundle") is not None or constant_at(named.source, "/bundle") != str(name):
+        hint = "end the file with a key of the playbook at the margin, and leave out `bundle`, which `deploy` adds"
+        raise UsageError(f"{text.name}: cannot name its packages", hint=hint)
+    return named
+
+
+def without_bundle(source: str) -> str:
+    """A text as it was before :func:`with_bundle`."""
+    found = _LAST_LINE.search(source)
+    return source if found is None else source[: found.start()] + found[2]
+
+
+def bundle_in(source: str) -> str | None:
+    """The name of the bundle of a registered text."""
+    found = _LAST_LINE.search(source)
+    return None if found is None else found[1]

@@ -1,0 +1,56 @@
+"""Functions of a project's packages, deployed to workers that never saw them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_program import only_json
+from warm_program import noetl
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+PROJECT = 'name = "team/etl"\npackages = ["src"]\n'
+MODULE = "from etl.factors import FACTOR\n\n\ndef multiplied(n: int) -> int:\n    return n * FACTOR\n"
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: multiply, path: team/etl/multiply }
+workload: { n: 21 }
+workflow:
+  - step: start
+    tool: { kind: python, function: "etl:multiplied", args: { n: "{{ workload.n }}" } }
+"""
+
+
+def test_a_worker_that_never_saw_the_packages_runs_their_functions_and_executions_keep_them(
+    shared_home: Path, tmp_path: Path
+) -> None:
+    def asked(*command: str | Path) -> Any:
+        ended = noetl(*command, "-o", "json", NOETL_HOME=str(shared_home))
+        assert ended.returncode == 0, (ended.stdout, ended.stderr)
+        return only_json(ended)
+
+    folder = tmp_path / "project"
+    files = {"noetl-stream.toml": PROJECT, "playbooks/multiply.yaml": PLAYBOOK, "src/etl/__init__.py": MODULE}
+    for name, text in files.items():
+        folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+        folder.joinpath(name).write_text(text)
+    factors, results, changes = folder / "src" / "etl" / "factors.py", [], []
+    for factor in (2, 3):
+        factors.write_text(f"FACTOR = {factor}\n")
+        deployed = asked("deploy", folder)
+        changes.append([(one["change"], one["kind"]) for one in deployed])
+        results.append(asked("execution", "start", "team/etl/multiply", "--wait"))
+    again = asked("execution", "rerun", results[0]["execution_id"], "start", "--wait")
+    assert [one["result"] for one in (*results, again)] == [42, 63, 42], "a rerun has the packages of its original"
+    assert changes == [[(change, "Bundle"), (change, "Playbook")] for change in ("added", "changed")]
+    assert deployed[0]["note"].endswith("bytes: ~etl/factors.py")
+    pulled = asked("pull", folder)
+    assert [one["change"] for one in pulled] == ["unchanged"] * 3, "files have no line about their packages"
+    copy = tmp_path / "copy"
+    asked("pull", copy, "--path", "team/etl")
+    assert {name: copy.joinpath(name).read_text() for name in files} == {**files, "noetl-stream.toml": PROJECT}
+    assert asked("deploy", copy, "--dry-run")[0]["change"] == "unchanged", "it is the same project"
