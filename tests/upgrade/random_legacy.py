@@ -127,11 +127,15 @@ def draw(random: Random) -> Story:
     if random.random() < 0.5:
         for at, chapter in enumerate(chapters):
             _events(random, chapter, chapters[:at])
+    forked = [name for chapter in chapters if len(chapter.otherwise) > 1 for name in chapter.otherwise]
     for chapter in chapters:
-        if len(chapter.otherwise) > 1:  # what runs at once remembers nothing, fails never and goes nowhere
+        if len(chapter.otherwise) > 1:  # what runs at once remembers nothing and fails never; it meets or goes nowhere
+            meeting = [name for name in names[names.index(max(chapter.otherwise)) + 1 :] if name not in forked][:1]
+            is_only = all(forked.count(name) == 1 for name in chapter.otherwise)
             for one in chapters:
                 if one.name in chapter.otherwise:
-                    one.remembers, one.failures, one.ways, one.otherwise, one.rescue = None, 0, [], [], None
+                    one.remembers, one.failures, one.ways, one.rescue = None, 0, [], None
+                    one.otherwise = list(meeting) if is_only else []
                     one.events = Events()
     return Story(chapters)
 
@@ -179,7 +183,7 @@ def meant(story: Story) -> Meaning:
     tokens = deque([story.chapters[0].name])
     while tokens:
         chapter = known[tokens.popleft()]
-        if chapter.is_open is False:
+        if chapter.is_open is False or chapter.name in tokens:  # it runs once for all branches that meet there
             continue
         events = chapter.events
         remembered = memory.get(chapter.reads, 0) if chapter.reads else 0

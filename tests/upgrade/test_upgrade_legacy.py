@@ -26,7 +26,7 @@ RESULTS: dict[str, Any] = {
     "case_2_3_conditional_start": {"looped": True},
     "case_2_3_loop_with_args": {"url": "http://127.0.0.1", "threshold": 25},
     "case_canonical_shape": {},
-    "case_next_forms": {"from": "baz"},
+    "case_next_forms": {"from": "bar"},
     "case_older_weather": {},
     "case_set": {"pages": [1, 2]},
     "case_step_level_case": {"count": 2},

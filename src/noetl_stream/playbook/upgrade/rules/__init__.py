@@ -38,11 +38,13 @@ RULES: Final[tuple[Rule, ...]] = (
     *policies.RULES,
     *routing.RULES,
     *newer.LATER_RULES,
+    reads.workload_names,
     *code.RULES,
     *reads.RULES,
     tasks.stored_results,
     *kinds.LAST_RULES,
     *newer.LAST_RULES,
+    routing.fan_in,
     *root.LATER_RULES,
 )
 """The rules of the upgrade. Each finds its form in the whole playbook; later ones see what earlier ones wrote."""

@@ -8,8 +8,17 @@ from typing import Any, Final, Literal
 import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import line_of, shown, to_ruamel
-from noetl_stream.playbook.upgrade.expressions import conjuncts, expression_in, paths_in, template
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, mapping_at, shown, tasks_of, to_ruamel, value_at
+from noetl_stream.playbook.upgrade.expressions import (
+    Path,
+    Replaced,
+    conjuncts,
+    expression_in,
+    group,
+    paths_in,
+    rewrite_expression,
+    template,
+)
 
 Phase = Literal["enter", "call", "exit", "failed"]
 
@@ -17,12 +26,13 @@ ACTIONS: Final = frozenset(
     ["call", "retry", "collect", "sink", "save", "set", "result", "next", "fail", "skip", "vars"]
 )
 _KEYS_OF: Final = {"collect": ("from", "into", "mode"), "fail": ("message",), "skip": ("reason", "message")}
+_PAGES: Final = ("continue_while", "next_page", "merge_path", "merge_strategy", "type", "max_iterations", "retry")
 _MODES: Final = ("append", "extend", "replace", "set", "overwrite")
 _PHASES: Final[dict[str, Phase]] = {
     **dict.fromkeys(("step.enter", "step.start", "step.started", "loop.enter"), "enter"),
     **dict.fromkeys(("call.done", "call.success", "loop.item", "loop.iteration.done", "task.done"), "call"),
     **dict.fromkeys(("step.exit", "step.done", "loop.done", "loop.exit", "worker.done"), "exit"),
-    **dict.fromkeys(("step.failed", "step.error", "call.error", "call.failed"), "failed"),
+    **dict.fromkeys(("step.failed", "step.error", "call.error", "call.failed", "loop.failed"), "failed"),
 }
 _EVENT: Final = re.compile(r"event\.(?:name|type)\s*==\s*['\"]([\w.]+)['\"]\Z")
 _EVENT_BEHIND: Final = re.compile(r"['\"]([\w.]+)['\"]\s*==\s*event\.(?:name|type)\Z")
@@ -90,6 +100,50 @@ class Entry(msgspec.Struct, frozen=True):
         if alone and len(self.words) > 1:
             return f"a rule that says `{min(alone)}` does nothing else: write the other actions in rules of their own"
         return ""
+
+
+def pages_as_case(draft: Draft) -> None:
+    """Rewrites `loop.pagination` of a step as entries of `case` that collect the pages and ask for the next."""
+    for step in draft.steps():
+        pages, line = mapping_at(step, "loop", "pagination"), line_of(step, "loop")
+        follows = mapping_at(pages, "next_page")
+        more = expression_in(value_at(pages, "continue_while"))
+        path = str(value_at(pages, "merge_path") or "data").removeprefix("$").strip(".").removeprefix("response.")
+        mode = {"append": "extend", "extend": "extend", "collect": "append", "replace": "replace"}.get(
+            str(value_at(pages, "merge_strategy") or "append")
+        )
+        unread = set(pages or ()) - {*_PAGES}
+        if (
+            pages is None
+            or follows is None
+            or more is None
+            or mode is None
+            or unread
+            or set(step["loop"]) > {"pagination"}
+        ):
+            continue
+        if "case" in step or not re.fullmatch(r"data(\.\w+)*", path):
+            continue
+        if "max_iterations" in pages:
+            draft.drop(pages, "max_iterations", "an execution has a limit of task runs", heir=(step, "loop"))
+        kept = draft.remove(step, "loop", note="`pagination` is a task that asks for page after page")
+        task = next(tasks_of(step.get("tool")), step)
+        if "retry" in pages and "retry" not in task:
+            task["retry"] = kept["pagination"]["retry"]
+        draft.rewrite(follows, _body)
+        more = rewrite_expression(more, _body)
+        collect = {"from": f"response{path.removeprefix('data')}", "into": "pages", "mode": mode}
+        done = "event.name == 'call.done' and response is defined"
+        entries = [
+            {"when": template(f"{done} and {group(more)}"), "then": {"collect": collect, "call": follows}},
+            {"when": template(done), "then": {"collect": {**collect}, "result": {"from": "pages"}}},
+        ]
+        step["case"] = to_ruamel([to_ruamel(entry, line, block=True) for entry in entries], line)
+
+
+def _body(path: Path) -> Replaced:
+    """The body of a response, which was its key `data`."""
+    return (2, "response") if path[:2] == ("response", "data") else None
 
 
 def read_entry(node: Any) -> Entry:

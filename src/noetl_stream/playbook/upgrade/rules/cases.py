@@ -34,7 +34,14 @@ from noetl_stream.playbook.upgrade.expressions import (
     paths_in,
     template,
 )
-from noetl_stream.playbook.upgrade.rules.case_entries import OF_A_CALL, Entry, Unreadable, read_entry, targets_of
+from noetl_stream.playbook.upgrade.rules.case_entries import (
+    OF_A_CALL,
+    Entry,
+    Unreadable,
+    pages_as_case,
+    read_entry,
+    targets_of,
+)
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, retry_rule, rules_of
 from noetl_stream.playbook.upgrade.rules.reads import rewrite_for_arc, rewrite_for_policy
 from noetl_stream.playbook.upgrade.rules.routing import MAX_BRANCHES, GuardedTargets, ladder, make_router
@@ -376,6 +383,12 @@ class _Lowering(msgspec.Struct):
                 said.append([] if task is not None and entry.words - {"next"} else entry.said)
         if not branches:
             return
+        if task is not None and any(
+            branch.when is None and entry.phase == "exit"
+            for branch, entry in zip(branches, [one for one in self.entries if one.all_of("next")], strict=False)
+        ):
+            message = "an arc without `when` is for a step that went well, not for one that failed"
+            self.draft.note_assumption((self.step, "step"), message)
         if self.step.get("next"):
             router = make_router(self.draft, self.step)
             arcs = [arc for arc in router.get("arcs") or () if isinstance(arc, CommentedMap)]
@@ -457,4 +470,4 @@ def _passes(entries: list[Entry], name: str) -> bool:
     return any(isinstance(arc.get("args"), CommentedMap) and name in arc["args"] for arc in arcs)
 
 
-RULES: Final = (task_case, step_case)
+RULES: Final = (pages_as_case, task_case, step_case)

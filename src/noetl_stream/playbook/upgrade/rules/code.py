@@ -10,8 +10,18 @@ from typing import Any, Final
 import msgspec
 from ruamel.yaml.comments import CommentedMap
 
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, tasks_of, to_ruamel
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    arcs_of,
+    kind_of,
+    line_of,
+    mapping_at,
+    tasks_of,
+    to_ruamel,
+    value_at,
+)
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, path_text, template
+from noetl_stream.playbook.upgrade.rules.kinds import entries_of
 from noetl_stream.playbook.upgrade.rules.reads import (
     SQL,
     declared_names,
@@ -22,7 +32,7 @@ from noetl_stream.playbook.upgrade.rules.reads import (
     parse_code,
 )
 
-_WHOLE: Final = re.compile(r"(?:steps\.)?([A-Za-z_]\w*)(?:\.data)?(\s*+\|\s*+default\([^()]*+\))?\Z")
+_WHOLE: Final = re.compile(r"(?:steps\.|args\.)?([A-Za-z_]\w*)(?:\.data)?(\s*+\|\s*+default\([^()]*+\))?\Z")
 _COMMAND: Final = re.compile(r"command_(\d+)\Z")
 _COUNTS: Final = {
     "total": "({0} | length)",
@@ -30,6 +40,8 @@ _COUNTS: Final = {
     **dict.fromkeys(("success", "succeeded", "completed", "ok"), "({0} | reject('none') | length)"),
 }
 """What a loop's statistics counted, of the list that its result is now."""
+_HTTP_PARTS: Final = {"status_code": "status", "status": "status", "headers": "headers", "data": "data", "body": "data"}
+"""What older results of http have, and where that is now."""
 _LIST: Final = frozenset(["len", "sorted", "enumerate", "list", "iter", "reversed"])
 
 
@@ -65,8 +77,10 @@ def loop_results(draft: Draft) -> None:
             ):
                 return None
             whole = "event.result" if is_event else f"steps.{path[at - 1]}"
-            if path[at : at + 1] == ("results",):
+            if path[at : at + 1] in (("results",), ("data",)):
                 return at + 1, whole
+            if path[at : at + 1] == ("count",):
+                return at + 1, _COUNTS["total"].format(whole)
             if path[at : at + 1] == ("stats",) and path[at + 1 : at + 2] and path[at + 1] in _COUNTS:
                 return at + 2, _COUNTS[str(path[at + 1])].format(whole)
             return None
@@ -111,28 +125,28 @@ def http_status(draft: Draft) -> None:
 
 def python_reads(draft: Draft) -> None:
     """Gives Python code results of loops, SQL and http in the shape in which it reads them."""
-    loops = {str(step.get("step")) for step in draft.steps() if "loop" in step}
-    steps = {str(step.get("step")): kind_of_result(step) for step in draft.steps()}
-    last = last_statements(draft)
+    sources = {str(step.get("step")): step for step in draft.steps()}
+    last, entries = last_statements(draft), entries_of(draft)
     for step in draft.steps():
         tasks = {str(task.get("name")): kind_of(task) for task in tasks_of(step.get("tool"))}
         before = ""
         for task in tasks_of(step.get("tool")):
             args = task.get("args")
             tasks["_prev"], before = before, kind_of(task)
-            if kind_of(task) != "python" or not isinstance(args, CommentedMap):
+            code = entries.get(str(task.get("task", task.get("name")))) if kind_of(task) == "workbook" else task
+            if kind_of(code) != "python" or code is None or not isinstance(args, CommentedMap):
                 continue
-            read = _reads_in(str(task.get("code", "")), set(map(str, args)))
+            read = _reads_in(str(code.get("code", "")), set(map(str, args)))
             for key, value in list(args.items()):
                 whole = _WHOLE.match(expression_in(value) or "")
                 if whole is None or key not in read:
                     continue
-                kind = (
-                    "loop"
-                    if whole[1] in loops and whole[1] != step.get("step")
-                    else tasks.get(whole[1], steps.get(whole[1], ""))
-                )
-                shaped = _shaped(kind, whole[0], bool(whole[2]), read[str(key)])
+                kind, inner = ("", "") if whole[1] in tasks else _origin(step, whole[1], sources)
+                kind = tasks.get(whole[1], kind)
+                is_body = kind == "http" and ".data" in whole[0]
+                shaped = None if is_body else _shaped(kind, whole[0], bool(whole[2]), read[str(key)], draft.was_older)
+                if shaped is None and kind == "loop" and inner == "http" and draft.was_older and read[str(key)].is_list:
+                    shaped = _bodies(draft, args, str(key), whole[0], read[str(key)])
                 statements = {
                     int(found[1]) for way in read[str(key)].ways for part in way if (found := _COMMAND.match(part))
                 }
@@ -145,8 +159,50 @@ def python_reads(draft: Draft) -> None:
                     draft.decide(args, key, f"the code reads `{key}` in an older shape: hand over what it needs")
 
 
-def _shaped(kind: str, whole: str, is_given: bool, read: CodeReads) -> Any:
-    """What an arg must be for the code that reads it; ``None`` if it can stay."""
+def _origin(
+    step: CommentedMap, name: str, steps: dict[str, CommentedMap], depth: int = 3, *, ended: bool = False
+) -> tuple[str, str]:
+    """The kind of what a name means in a step, and that of its items if it is the result of a loop.
+
+    A name may be a step, what every arc into the step passes, or the item of a loop over one of these.
+
+    Args:
+        ended: Whether the step has ended, as in its arcs, so that its own name is its result.
+    """
+    own = str(step.get("step"))
+    if name in steps and (ended or name != own):
+        kind = kind_of_result(steps[name])
+        return ("loop", kind) if "loop" in steps[name] else (kind, "")
+    if depth and name == value_at(step, "loop", "iterator"):
+        whole = _WHOLE.match(expression_in(value_at(step, "loop", "in")) or "")
+        return (_origin(step, whole[1], steps, depth - 1)[1], "") if whole else ("", "")
+    passed = [
+        (before, expression_in(arc["args"][name]))
+        for before in steps.values()
+        for arc in arcs_of(before)
+        if depth and arc.get("step") == own and name in (mapping_at(arc, "args") or ())
+    ]
+    wholes = [(before, _WHOLE.match(text or "")) for before, text in passed]
+    found = {_origin(before, whole[1], steps, depth - 1, ended=True) if whole else ("", "") for before, whole in wholes}
+    return found.pop() if len(found) == 1 else ("", "")
+
+
+def _bodies(draft: Draft, args: CommentedMap, key: str, whole: str, read: CodeReads) -> Any:
+    """The bodies of the responses of a loop, unless the code reads keys that responses have."""
+    message = f"the items of `{key}` are responses, with `status`, `headers` and `data`"
+    if read.words & _HTTP_PARTS.keys():
+        draft.note_assumption((args, key), message)
+        return None
+    draft.note_assumption((args, key), f"{message}: the code gets the bodies alone")
+    return template(f"{whole} | map(attribute='data') | list")
+
+
+def _shaped(kind: str, whole: str, is_given: bool, read: CodeReads, was_older: bool) -> Any:
+    """What an arg must be for the code that reads it; ``None`` if it can stay.
+
+    Args:
+        was_older: Whether the playbook is of an older dialect, in which the body alone was the result of http.
+    """
     part_of = f"({whole})" if is_given else whole
     if kind == "loop":
         items = whole if is_given else f"{whole} | default([])"
@@ -164,9 +220,11 @@ def _shaped(kind: str, whole: str, is_given: bool, read: CodeReads) -> Any:
             return {"data": {name: value}} if "data" in read.keys else {name: value}
         is_rows = read.is_list and not read.is_asked and not read.keys & inner
         return template(f"{part_of}.rows") if is_rows and not read.ways else None
-    if kind == "http" and "status_code" in read.keys:
-        parts = {"status_code": "status", "status": "status", "headers": "headers", "data": "data"}
-        return {name: template(f"{part_of}.{part}") for name, part in parts.items()}
+    if kind == "http" and read.keys & {"status_code", "body"}:
+        names = [name for name in _HTTP_PARTS if name != "body" or name in read.keys]
+        return {name: template(f"{part_of}.{_HTTP_PARTS[name]}") for name in names}
+    if kind == "http" and was_older and (read.is_list or (read.keys and not read.keys & {*_HTTP_PARTS, "encoding"})):
+        return template(f"{part_of}.data")
     return None
 
 

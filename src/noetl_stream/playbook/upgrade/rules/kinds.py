@@ -11,6 +11,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
+    arcs_of,
     kind_of,
     line_of,
     mapping_at,
@@ -21,14 +22,14 @@ from noetl_stream.playbook.upgrade.draft import (
     to_ruamel,
     value_at,
 )
-from noetl_stream.playbook.upgrade.expressions import expression_in, paths_in, template
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, paths_in, template
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, rules_of
 from noetl_stream.playbook.upgrade.rules.steps import all_of
-from noetl_stream.playbook.upgrade.rules.values import ARGS_KINDS, inline_values
+from noetl_stream.playbook.upgrade.rules.values import ARGS_KINDS, inline_values, merge_args
 from noetl_stream.playbook.vocabulary import kind_advice
 
 _NOTHING: Final = frozenset(["start", "end", "router", "route", "none"])
-_ITERATOR: Final = ("collection", "element", "mode", "in", "iterator", "spec")
+_ITERATOR: Final = ("collection", "element", "mode", "in", "iterator", "spec", "concurrency", "enumerate")
 _LABELS: Final = ("task", "name", "type", "kind", "tool", "desc")
 _OPEN: Final = ("key", "source", "tool", "type", "service", "scope", "credential", "name")
 """Keys of an `auth` that name a credential, and hold no secret."""
@@ -37,7 +38,14 @@ _REACHES: Final = re.compile(
     r"|\bFROM\s++'[^']++'|\bCREATE\s++(?:OR\s++REPLACE\s++)?SECRET\b"
 )
 """Statements that read or write outside of the task's own database."""
+_MANAGED: Final = ("provider", "project_id", "project", "secret_name", "version", "region")
+_SECRET_VALUES: Final = frozenset(["secret_value", "value", "data"])
+_PASSED: Final = ("with", "input", "data", "args")
 _CALL: Final = frozenset(["kind", "name", "task", "args"])
+_MADE: Final = re.compile(
+    r"(?i)\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP\w*\s+)?(?:TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)"
+)
+_READ: Final = re.compile(r"(?i)\b(?:FROM|JOIN|INTO)\s+(\w+)")
 _POOL: Final = {"timeout": "timeout_s", "size": "max_size"}
 _POOL_KEYS: Final = ("max_size", "timeout_s")
 
@@ -48,7 +56,7 @@ def workbook_entries(draft: Draft) -> None:
         if "task" in entry and "name" not in entry:
             draft.rename(entry, "task", "name", note="an entry of the workbook is named by `name`")
         is_mapping = isinstance(entry.get("tool"), CommentedMap)
-        for key in [key for key in ("sink", "save", "args") if key in entry and is_mapping]:
+        for key in [key for key in ("sink", "save", "args", "with") if key in entry and is_mapping]:
             draft.move(entry, key, entry["tool"], note=f"`{key}` of an entry stands under `tool`")
         word = next((key for key in ("tool", "type", "kind") if isinstance(entry.get(key), str)), None)
         if word is None or isinstance(entry.get("tool"), CommentedMap | CommentedSeq):
@@ -67,15 +75,17 @@ def workbook_calls(draft: Draft) -> None:
     """Writes an entry of the workbook where it is called, if the call passes what its kind has no input for, or if
     what it returns is stored.
     """
-    entries, written = _entries(draft), set[str]()
+    entries, written = entries_of(draft), set[str]()
     for step in draft.steps():
         for task in list(tasks_of(step.get("tool"))):
             name = task.get("task", task.get("name"))
             entry = entries.get(str(name)) if kind_of(task) == "workbook" else None
+            if entry is not None:
+                _called_with(draft, step, task)
             values = task.get("args")
             inputs = draft.inputs_of(kind_of(entry))
             foreign = [key for key in values if key not in inputs] if isinstance(values, CommentedMap) else []
-            passes = bool(foreign) and kind_of(entry) not in ARGS_KINDS
+            passes = bool(foreign) and (kind_of(entry) not in ARGS_KINDS or _reads_args(entry, foreign))
             if entry is None or not (passes or {"sink", "save"} & entry.keys()) or task.keys() - _CALL:
                 continue
             draft.note_change((task, "kind"), f"the entry `{name}` of the workbook is written where it is called")
@@ -89,7 +99,9 @@ def workbook_calls(draft: Draft) -> None:
                 draft.remove(task, "args")
                 task.update({key: value for key, value in values.items() if key in inputs})
                 read = inline_values(draft, [(task, key) for key in task], values, frozenset())
-                for key in [key for key in foreign if key not in read]:
+                if kind_of(task) in ARGS_KINDS:
+                    merge_args(task, values)
+                for key in [key for key in foreign if key not in read and kind_of(task) not in ARGS_KINDS]:
                     draft.drop(values, key, "the entry reads no such arg", heir=(step, "tool"))
             written.add(str(name))
     called = {str(task.get("task", task.get("name"))) for task, _ in draft.tasks() if kind_of(task) == "workbook"}
@@ -98,7 +110,25 @@ def workbook_calls(draft: Draft) -> None:
             draft.remove(entries[name], word, note=f"`{word}` of an entry is the task after its calls")
 
 
-def _entries(draft: Draft) -> dict[str, CommentedMap]:
+def _called_with(draft: Draft, step: CommentedMap, task: CommentedMap) -> None:
+    """Moves what a call passes, on the task or its step, under `args`."""
+    for holder in (task, step) if step.get("tool") is task else (task,):
+        for word in [word for word in _PASSED if isinstance(holder.get(word), CommentedMap) and "args" not in task]:
+            note = f"`{word}` of a call of the workbook is `args`"
+            task.fa.set_block_style()
+            draft.rename(task, word, "args", note=note) if holder is task else draft.move(
+                step, word, task, "args", note=note
+            )
+
+
+def _reads_args(entry: CommentedMap | None, names: list[Any]) -> bool:
+    """Whether an entry's own args read what a call passes."""
+    own = mapping_at(entry, "args") or mapping_at(entry, "with")
+    return own is not None and any(path[0] in names for value in own.values() for path in paths_in(str(value)))
+
+
+def entries_of(draft: Draft) -> dict[str, CommentedMap]:
+    """The tasks of the workbook, by name."""
     workbook = draft.root.get("workbook")
     listed = mapping_at(workbook, "tasks") or workbook
     if isinstance(listed, CommentedMap):
@@ -113,16 +143,16 @@ def iterator_step(draft: Draft) -> None:
     for step in draft.steps():
         tool = step.get("tool")
         holder = tool if isinstance(tool, CommentedMap) else step
-        word = next((key for key in ("type", "kind", "tool") if holder.get(key) == "iterator"), None)
-        if word is None or not isinstance(holder.get("task"), CommentedMap):
+        word = _iterator_word(holder)
+        if word is None:
             continue
         draft.note_change((step, "step"), "`iterator` is a `loop` around the task")
-        task = holder["task"]
-        loop = section(step, "loop", at=line_of(holder, word))
-        loop.fa.set_block_style()
-        for key in [key for key in _ITERATOR if key in holder]:
-            draft.move(holder, key, loop)
-        draft.remove(holder, word, heir=(step, "loop"))
+        task, loop = holder["task"], section(step, "loop", at=line_of(holder, word))
+        _iterate(draft, holder, word, loop)
+        while (inner := _iterator_word(task)) is not None:
+            loop = section(loop, "loop", at=line_of(task, inner))
+            _iterate(draft, task, inner, loop)
+            holder["task"] = task = task["task"]
         if isinstance(task.get("task"), str) and "name" not in task:
             draft.rename(task, "task", "name")
         draft.move(holder, "task", step, "iterator_task")
@@ -131,6 +161,19 @@ def iterator_step(draft: Draft) -> None:
                 draft.move(tool, key, step)
             draft.remove(step, "tool")
         draft.rename(step, "iterator_task", "tool")
+
+
+def _iterator_word(holder: CommentedMap) -> str | None:
+    """The key that says that this is an iterator around a task; ``None`` if it is none."""
+    is_around = isinstance(holder.get("task"), CommentedMap)
+    return next((key for key in ("type", "kind", "tool") if is_around and holder.get(key) == "iterator"), None)
+
+
+def _iterate(draft: Draft, holder: CommentedMap, word: str, loop: CommentedMap) -> None:
+    loop.fa.set_block_style()
+    for key in [key for key in _ITERATOR if key in holder]:
+        draft.move(holder, key, loop)
+    draft.remove(holder, word, heir=(holder, "task"))
 
 
 def placeholder_kinds(draft: Draft) -> None:
@@ -161,6 +204,55 @@ def _read_artifact(draft: Draft, task: CommentedMap) -> None:
     task["kind"] = "python"
     task["args"] = to_ruamel({"value": value})
     task["code"] = "return value"
+
+
+def secret_steps(draft: Draft) -> None:
+    """Rewrites a step that fetched a secret of another manager as a stored credential, read where the secret was."""
+    for step in draft.steps():
+        task, name = step.get("tool"), str(step.get("step"))
+        if kind_of(task) != "secrets" or not isinstance(task, CommentedMap) or "secret_name" not in task:
+            continue
+        said = ", ".join(f"{key} {shown(task[key])}" for key in _MANAGED if key in task)
+        keychain = draft.root.get("keychain")
+        if not isinstance(keychain, CommentedSeq):
+            draft.root.insert(list(draft.root).index("workflow"), "keychain", keychain := CommentedSeq())
+        keychain.append(to_ruamel({"name": name, "kind": "credential"}, line_of(step)))
+        message = f"store the credential `{name}` with a `secret_value` ({said}): `noetl-stream credential set`"
+        draft.decide(keychain, len(keychain) - 1, message)
+        draft.note_change((step, "tool"), "a secret of another manager is a stored credential")
+        for key in [key for key in _MANAGED if key in task]:
+            draft.remove(task, key, heir=(task, "kind"))
+        task["credential"] = name
+        _read_secret(draft, step, name)
+
+
+def _read_secret(draft: Draft, step: CommentedMap, name: str) -> None:
+    """Rewrites reads of the secret, also of those that an arc passes, since no arc hands a secret on."""
+
+    def rewrite(path: Path) -> Replaced:
+        at = 2 if path[0] == "steps" else 1
+        is_read = path[at - 1 : at] == (name,) and path[at : at + 1] and path[at] in _SECRET_VALUES
+        return (at + 1, f"keychain.{name}.secret_value") if is_read else None
+
+    targets = {str(one.get("step")): one for one in draft.steps()}
+    for arc in arcs_of(step):
+        args, target = mapping_at(arc, "args"), targets.get(str(arc.get("step")))
+        for key in [key for key, value in (args or {}).items() if _is_secret(value, name)]:
+            assert args is not None
+            value = to_ruamel({key: args[key]}, line_of(args, key))
+            draft.remove(args, key, heir=(arc, "step"), note=f"`{key}` is read of the keychain by the step itself")
+            if target is not None:
+                inline_values(draft, [(target, "tool")], value, frozenset())
+        if args is not None and not args:
+            draft.remove(arc, "args", heir=(arc, "step"))
+    for one in draft.steps():
+        draft.rewrite(one.get("tool"), rewrite)
+
+
+def _is_secret(value: Any, name: str) -> bool:
+    """Whether a value is the secret that a step of this name fetched."""
+    paths = paths_in(value) if isinstance(value, str) else []
+    return any(path[-2:-1] == (name,) and path[-1] in _SECRET_VALUES for path in paths)
 
 
 def missing_kinds(draft: Draft) -> None:
@@ -293,6 +385,24 @@ def duckdb_reach(draft: Draft) -> None:
                 draft.decide(task, key, f"{message}: attach tables of Postgres, pass rows as `tables`")
 
 
+def duckdb_tables(draft: Draft) -> None:
+    """Leaves tables that one duckdb task makes and another reads to a person: each has a database of its own."""
+    made: dict[str, str] = {}
+    for task, step in list(draft.tasks()) if draft.was_older else []:
+        if kind_of(task) != "duckdb":
+            continue
+        statement = " ".join(shown(task[key]) for key in ("command", "commands", "query") if key in task)
+        own = {name.lower() for name in _MADE.findall(statement)}
+        read = {name.lower() for name in _READ.findall(statement)} - own - set(mapping_at(task, "tables") or ())
+        for name in sorted(read & made.keys()):
+            use = f'select its rows there, and write tables: {{ {name}: "{{{{ {made[name]}.rows }}}}" }}'
+            draft.decide(
+                task, "kind", f"`{name}` is a table of `{made[name]}`, and each duckdb task has its own database: {use}"
+            )
+        if step is not None:
+            made |= dict.fromkeys(own, str(step.get("step")))
+
+
 def postgres_pool(draft: Draft) -> None:
     """Keeps the size and the timeout of a pool, and drops its other keys."""
     for task, _ in list(draft.tasks()):
@@ -370,4 +480,4 @@ RULES: Final = (
     code_elsewhere,
     task_assert,
 )
-LAST_RULES: Final = (missing_kinds, duckdb_reach)
+LAST_RULES: Final = (secret_steps, missing_kinds, duckdb_reach, duckdb_tables)

@@ -12,6 +12,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
     arcs_of,
+    by_scope,
     kind_of,
     line_of,
     mapping_at,
@@ -43,6 +44,7 @@ _ENDS: Final = frozenset(["end", "complete", "completed", "stop", "success", "ig
 _STORED: Final = ("store", "inline_max_bytes", "preview_max_bytes", "scope", "ttl", "compression", "publish")
 _SELECTED: Final = ("select", "output_select")
 _OUTPUT: Final = frozenset([*_STORED, *_SELECTED, "accumulate", "as"])
+_AFTER_FAILURE: Final = re.compile(r"step\.failed|event\.status\s*==\s*['\"]error|event\.error")
 _PLAIN_PATH: Final = re.compile(r"\$?(?:\.?[A-Za-z_]\w*+|\[\d++\]|\['[^']++'\])*+\Z")
 _PART: Final = re.compile(r"[A-Za-z_]\w*|(?<=\[)\d+(?=\])|(?<=\[')[^']+(?='\])")
 
@@ -150,7 +152,15 @@ def _output_as(path: Path, kind: str, whole: str, result: str, status: str) -> R
     match path:
         case ("output", "status_code", *_) if kind == "http":
             return 2, status
-        case ("output", "data", *_) if kind == "http":
+        case ("output", "error", "retry_after", *_):
+            return 3, f"{whole}.error.retry_after_s"
+        case ("output", "data", "status_code", *_) if kind == "http":
+            return 3, status
+        case ("output", "data", "headers", *_) if kind == "http":
+            return 2, result
+        case ("output", "data", "data" | "body", *_) if kind == "http":
+            return 3, f"{result}.data"
+        case ("output", "data" | "body", *_) if kind == "http":
             return 2, f"{result}.data"
         case ("output", "data", *_) if kind in SQL:
             return 2, result
@@ -164,6 +174,25 @@ def _output_as(path: Path, kind: str, whole: str, result: str, status: str) -> R
             return 1, result
         case _:
             return None
+
+
+def failed_results(draft: Draft) -> None:
+    """Passes the error of a step to the step that handles it, where that reads `output.error` or `error`."""
+    declared = declared_names(draft)
+    for step in draft.steps() if draft.was_older else []:
+        arcs = [arc for one in draft.steps() for arc in arcs_of(one) if arc.get("step") == step.get("step")]
+        failing = [arc for arc in arcs if _AFTER_FAILURE.search(str(arc.get("when", "")))]
+
+        def rewrite(path: Path) -> Replaced:
+            at = 1 if path[:2] == ("output", "error") else 0
+            is_read = path[at : at + 1] == ("error",) and path[0] not in declared
+            return (at + 1, "args.error") if is_read else None
+
+        tasks = [(task, key) for task in tasks_of(step.get("tool")) for key in task if key not in ("spec", "name")]
+        if failing and sum(draft.rewrite_entry(task, key, rewrite) for task, key in tasks):
+            draft.note_change((step, "step"), "the error of the step before is passed by the arc: `args.error`")
+            for arc in failing:
+                section(arc, "args").setdefault("error", to_ruamel(template("event.error")))
 
 
 def no_match(draft: Draft) -> None:
@@ -192,9 +221,7 @@ def no_match(draft: Draft) -> None:
 
 
 def _lead_to_failure(draft: Draft, step: CommentedMap) -> None:
-    first, line = f"{step.get('step')}_no_match", line_of(step, "next")
-    taken = {str(one.get("step")) for one in draft.steps()}
-    name = next(free for free in chain([first], (f"{first}_{number}" for number in count(2))) if free not in taken)
+    name, line = free_name(draft, f"{step.get('step')}_no_match"), line_of(step, "next")
     step["next"]["arcs"].append(to_ruamel({"step": name}, line))
     policy = {"rules": [{"else": {"then": {"do": "fail"}}}]}
     task = to_ruamel({"kind": "noop", "spec": {"policy": policy}}, line, block=True)
@@ -214,8 +241,31 @@ def arc_set(draft: Draft) -> None:
             )
             if len(arcs) == 1 and is_certain and "set" not in step and "loop" not in step:
                 draft.move(arc, "set", step, note="`set` of the only arc belongs in the policy of the last task")
+            elif "step" in arc and not arc.get("args") and not arc.get("input"):
+                _set_between(draft, step, arc)
             else:
                 draft.decide(arc, "set", "an arc sets nothing: pass the values as args, or set them in a task's policy")
+
+
+def _set_between(draft: Draft, step: CommentedMap, arc: CommentedMap) -> None:
+    """Leads an arc that sets values to a step that sets them, and goes on to the target."""
+    line, target = line_of(arc, "set"), str(arc["step"])
+    values = draft.remove(arc, "set", note=f"what the arc sets is set by a step before `{target}`")
+    scopes = by_scope(values)
+    name = free_name(draft, f"{step.get('step')}_to_{target}")
+    arc["args"] = to_ruamel({key: value for inner in scopes.values() for key, value in inner.items()}, line)
+    writes = {f"set_{scope}": {key: template(f"args.{key}") for key in inner} for scope, inner in scopes.items()}
+    policy = {"rules": [{"else": {"then": {"do": "continue", **writes}}}]}
+    task = to_ruamel({"kind": "noop", "spec": {"policy": policy}}, line, block=True)
+    between = {"step": name, "tool": task, "next": {"arcs": [{"step": target}]}}
+    arc["step"] = name
+    draft.root["workflow"].insert(list(draft.root["workflow"]).index(step) + 1, to_ruamel(between, line, block=True))
+
+
+def free_name(draft: Draft, first: str) -> str:
+    """This name for a step, or one that begins with it, which no step has."""
+    taken = {str(one.get("step")) for one in draft.steps()}
+    return next(free for free in chain([first], (f"{first}_{number}" for number in count(2))) if free not in taken)
 
 
 def cursor_loop(draft: Draft) -> None:
@@ -265,6 +315,8 @@ def _rewrite_output(draft: Draft, step: CommentedMap, holder: CommentedMap, task
             name = one.get("as", str(path).rpartition(".")[2]) if isinstance(one, CommentedMap) else one
             if isinstance(path, str) and isinstance(name, str) and _PLAIN_PATH.match(path):
                 found[name] = tuple(int(part) if part.isdigit() else part for part in _PART.findall(path))
+                if kind_of(task) == "http" and found[name][:1] == ("data",):
+                    draft.note_assumption((holder, word), f"`{path}` is read in the body of the response")
             else:
                 draft.decide(holder, word, f"`{key}` has {shown(one)}: read it of the result where it is needed")
         draft.remove(block, key, heir=(holder, word), note=f"`{key}`: {', '.join(found)} is read of the result")
@@ -317,6 +369,9 @@ def _accumulate(
         )
         draft.remove(holder[word], "accumulate", heir=(holder, word))
         return
+    draft.note_assumption(
+        (holder[word], "accumulate"), f"what is accumulated is `ctx.{key}`; the result itself is the last one"
+    )
     draft.remove(holder[word], "accumulate", heir=(holder, word), note=f"`accumulate` is `set_ctx: {{ {key}: … }}`")
     write_after(draft, task, "set_ctx", to_ruamel({key: template(values[strategy])}, line), line)
 
@@ -356,4 +411,5 @@ def state_from_outside(draft: Draft) -> None:
 
 
 LATER_RULES: Final = (cursor_loop, no_match, output_words, input_reads)
-LAST_RULES: Final = (state_from_outside,)
+"""These run after the rules that shape steps and arcs."""
+LAST_RULES: Final = (failed_results, state_from_outside)

@@ -24,6 +24,7 @@ from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
     Rewrite,
+    expression_in,
     has_template,
     path_text,
     paths_in,
@@ -33,6 +34,8 @@ from noetl_stream.playbook.upgrade.expressions import (
 )
 
 SQL: Final = frozenset(["postgres", "duckdb"])
+RETURNS_VALUE: Final = "return args['value']"
+"""The code of a task that returns what another task had for its result."""
 _FILTERS: Final = {"to_json": "tojson", "json": "tojson", "to_str": "string", "str": "string", "to_int": "int"}
 _FILTER: Final = re.compile(r"(\|\s*)(\w+)\b")
 _SAFE: Final = re.compile(r"\s*\|\s*safe\b")
@@ -43,10 +46,23 @@ _IS_THERE: Final = re.compile(
     r"(?<![\w.])(response|error)\s*(?:is\s+(not\s+)?(?:defined|none|None)\b|(==|!=)\s*(?:None|none|null)\b)"
 )
 _OF_ERROR: Final = re.compile(r"\bevent\.status\s*==\s*['\"]error['\"]")
-_EVENT_NAMES: Final = ("step.done", "loop.done", "step.exit", "call.done", "step.failed", "call.error", "step.error")
-_FAILED: Final = ("step.failed", "call.error", "step.error")
+_EVENT_NAMES: Final = (
+    "step.done",
+    "loop.done",
+    "step.exit",
+    "call.done",
+    "step.failed",
+    "call.error",
+    "step.error",
+    "loop.failed",
+)
+_FAILED: Final = ("step.failed", "call.error", "step.error", "loop.failed")
 _OLDER: Final = frozenset(["response", "error", "result"])
 _HTTP_KEYS: Final = frozenset(["status", "headers", "data", "encoding", "outcome", "results"])
+NEW_NAMES: Final = frozenset(["token", "outcome", "iter", "results"])
+"""Namespaces that older dialects did not have, so that a key of the workload could have their name."""
+_OF_RESULTS: Final = frozenset(["results", "data", "status", "stats", "count", "rows", "result", "command_0", "error"])
+"""What older results have, as opposed to a value of the workload."""
 _ITSELF: Final = frozenset(["job", "execution"])
 _ID_KEYS: Final = frozenset(["uuid", "id", "execution_id"])
 
@@ -59,6 +75,8 @@ def rewrite_for_policy(expression: str, kind: str) -> str:
         match path:
             case ("response" | "error", "status" | "status_code", *_) if kind == "http":
                 return 2, "outcome.http.status"
+            case ("status_code" | "http_status", *_) if kind == "http":
+                return 1, "outcome.http.status"
             case ("response", *_) | ("result", *_):
                 return 1, whole if path[0] == "response" else "outcome.result"
             case ("error", *_):
@@ -86,6 +104,10 @@ def rewrite_for_arc(expression: str, kind: str, result: str = "event.result") ->
 
     def rewrite(path: Path) -> Replaced:
         match path:
+            case ("response", "status" | "status_code", *_) if kind == "http":
+                return 2, f"{result}.status"
+            case ("response", "headers", *_) if kind == "http":
+                return 1, result
             case ("response", *_):
                 return 1, whole
             case ("result", *_):
@@ -240,17 +262,21 @@ def older_names(draft: Draft) -> None:
         draft.note_change((draft.root, "workflow"), "`context` is `ctx`")
     for step in draft.steps():
         iterator = value_at(step, "loop", "iterator")
-        if iterator is not None and draft.rewrite(step.get("tool"), _loop_words(str(iterator), names), in_blocks=False):
+        if iterator is not None and draft.rewrite(
+            step.get("tool"), _loop_words(str(step.get("step")), str(iterator), names), in_blocks=False
+        ):
             draft.note_change((step, "tool"), "`loop.index` and `item` are read from `iter`")
 
 
-def _loop_words(iterator: str, names: frozenset[str]) -> Rewrite:
+def _loop_words(step: str, iterator: str, names: frozenset[str]) -> Rewrite:
     def rewrite(path: Path) -> Replaced:
         match path:
             case ("loop", "index0", *_):
                 return 2, "iter.index"
             case ("loop_index" | "_index", *_) if path[0] not in names:
                 return 1, "iter.index"
+            case (str(name), "result_index" | "current_index", *_) if name == step:
+                return 2, "iter.index"
             case ("iter", "_index", *_):
                 return 2, "iter.index"
             case ("loop", "index", *_):
@@ -263,6 +289,29 @@ def _loop_words(iterator: str, names: frozenset[str]) -> Rewrite:
                 return None
 
     return rewrite
+
+
+def workload_names(draft: Draft) -> None:
+    """Rewrites bare names of the workload that are namespaces now, and steps that have the name of a workload key."""
+    workload = draft.root.get("workload")
+    if not isinstance(workload, CommentedMap) or not draft.was_older:
+        return
+    steps = {str(step.get("step")) for step in draft.steps()}
+    bound = declared_names(draft, results=False) - set(workload)
+
+    def change(path: Path) -> Replaced:
+        name = path[0]
+        if name not in workload or name in bound:
+            return None
+        if name in NEW_NAMES:
+            return 1, f"workload.{name}"
+        is_result = name in steps and len(path) > 1 and path[1] in _OF_RESULTS
+        is_result = is_result and not (isinstance(workload[name], CommentedMap) and path[1] in workload[name])
+        return (1, f"steps.{name}") if is_result else None
+
+    for key in ("workflow", "executor"):
+        if draft.rewrite(draft.root.get(key), change):
+            draft.note_change((draft.root, key), "a name that means something else now is written in full")
 
 
 def sql_results(draft: Draft) -> None:
@@ -458,8 +507,12 @@ def _rewrite_within(
 
 def kind_of_result(step: CommentedMap) -> str:
     """The kind of the task whose result is the step's."""
-    kinds = [kind_of(task) for task in tasks_of(step.get("tool"))]
-    return kinds[-1] if kinds else ""
+    tasks = list(tasks_of(step.get("tool")))
+    last = tasks[-1] if tasks else None
+    if value_at(last, "code") == RETURNS_VALUE:
+        source = expression_in(value_at(last, "args", "value"))
+        last = next((task for task in tasks if task.get("name") == source), last)
+    return kind_of(last)
 
 
 RULES: Final = (

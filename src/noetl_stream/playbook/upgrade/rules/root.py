@@ -14,6 +14,9 @@ from noetl_stream.playbook.upgrade.expressions import has_template, paths_in
 from noetl_stream.playbook.upgrade.rules.reads import each_expression
 
 _METADATA: Final = ("name", "path", "version", "description", "tags", "labels")
+_KNOWN_METADATA: Final = frozenset([*_METADATA, "annotations"])
+_FACTS: Final = frozenset(["agent", "capabilities", "exposed_in_ui"])
+"""Keys of `metadata` that only older dialects have."""
 _EXECUTOR_FACTS: Final = ("profile", "version", "requires")
 _UNDER_SPEC: Final = ("pool", "priority", "entry_step", "result", "timeout", "timeout_s", "policy")
 _UNDER_POLICY: Final = ("failure", "results", "limits", "defaults")
@@ -154,6 +157,12 @@ def keychain_kinds(draft: Draft) -> None:
     """Rewrites kinds that hold or fetch a secret in another way as stored credentials."""
     for index, entry in enumerate(mappings(draft.root.get("keychain"))):
         kind = kind_of(entry)
+        if kind == "credential_ref":
+            draft.note_change(
+                (entry, "kind"), "`credential_ref` is `credential`, whose name in the store is `credential`"
+            )
+            entry["kind"] = "credential"
+            draft.rename_older(entry, {"ref": "credential"}, "`{}` of an entry is `{}`")
         if kind not in _STORED_KINDS:
             continue
         settings = [key for key in entry if key not in ("name", "kind", "scope", "credential")]
@@ -258,7 +267,34 @@ def _has_templates(value: Any) -> bool:
     return has_template(value) or any(map(_has_templates, inner))
 
 
-LATER_RULES: Final = (workload_templates,)
+def other_metadata(draft: Draft) -> None:
+    """Keeps facts in `metadata` that the engine does not read as annotations."""
+    metadata = mapping_at(draft.root, "metadata")
+    is_older = draft.was_older or (metadata is not None and bool(_FACTS & metadata.keys()))
+    for key in [key for key in metadata or () if is_older and key not in _KNOWN_METADATA]:
+        assert metadata is not None
+        draft.move(
+            metadata, key, section(metadata, "annotations"), note=f"`metadata.{key}` is an annotation: nothing reads it"
+        )
+
+
+def runtime_options(draft: Draft) -> None:
+    """Drops options of an older runtime that have no counterpart: `no_next_is_error: false`, `tracing` at the root."""
+    spec = mapping_at(draft.root, "executor", "spec")
+    if spec is not None and "no_next_is_error" in spec:
+        if spec["no_next_is_error"]:
+            draft.decide(spec, "no_next_is_error", "where no arc fires, lead a last arc to a step that fails")
+        else:
+            draft.remove(
+                spec, "no_next_is_error", heir=(draft.root, "executor"), note="a branch ends where no arc fires"
+            )
+    if isinstance(draft.root.get("tracing"), CommentedMap | bool) and not mapping_at(
+        draft.root, "tracing", "attributes"
+    ):
+        draft.drop(draft.root, "tracing", "servers and workers say where traces go, for all playbooks")
+
+
+LATER_RULES: Final = (other_metadata, workload_templates)
 RULES: Final = (
     api_version,
     root_steps,
@@ -273,4 +309,5 @@ RULES: Final = (
     keychain_scopes,
     keychain_oauth2,
     token_calls,
+    runtime_options,
 )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, Final, NamedTuple
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, line_of, mappings, shown, to_ruamel, value_at
+from noetl_stream.playbook.upgrade.draft import Draft, arcs_of, line_of, mappings, shown, to_ruamel, value_at
 from noetl_stream.playbook.upgrade.expressions import expression_in, template
 from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_of
 
@@ -196,6 +197,50 @@ def bare_step(draft: Draft) -> None:
         if "step" in step and not {"tool", "next"} & step.keys() and set(step) <= {"step", "desc", "spec"}:
             draft.note_change((step, "step"), "a step that does nothing has `tool: { kind: noop }`")
             step["tool"] = to_ruamel({"kind": "noop"}, line_of(step))
+
+
+def fan_in(draft: Draft) -> None:
+    """Joins branches that run at once where they meet: a step of the older dialects ran once for all of them."""
+    steps = {str(step.get("step")): step for step in draft.steps()} if draft.was_older else {}
+    for fork in steps.values():
+        if value_at(fork, "next", "spec", "mode") != "inclusive":
+            continue
+        for name in _meetings(fork, steps):
+            step = steps[name]
+            if value_at(step, "spec", "join") is None:
+                message = (
+                    f"branches of `{fork.get('step')}` meet here: `join: all` runs the step once, after all of them"
+                )
+                draft.note_assumption((step, "step"), message)
+                if not isinstance(step.get("spec"), CommentedMap):
+                    step.insert(1, "spec", to_ruamel({}, line_of(step)))
+                step["spec"]["join"] = "all"
+
+
+def _meetings(fork: CommentedMap, steps: dict[str, CommentedMap]) -> list[str]:
+    """The steps where branches that begin at different arcs of a step meet first, in the order of the file."""
+    branch: dict[str, int] = {str(fork.get("step")): -1}
+    met: set[str] = set()
+    ways = deque((str(arc.get("step")), index) for index, arc in enumerate(arcs_of(fork)))
+    first = {name for name, _ in ways}
+    while ways:
+        name, index = ways.popleft()
+        if name not in branch and name in steps:
+            branch[name] = index
+            ways.extend((str(arc.get("step")), index) for arc in arcs_of(steps[name]))
+        elif name in steps and branch[name] not in (-1, index):
+            met.add(name)
+    return [name for name in steps if name in met and (name not in first or _is_led_to(name, branch, steps))]
+
+
+def _is_led_to(name: str, branch: dict[str, int], steps: dict[str, CommentedMap]) -> bool:
+    """Whether another branch leads to a step, and not only a second arc of the fork."""
+    return any(
+        str(arc.get("step")) == name
+        for other, index in branch.items()
+        if index >= 0 and other != name
+        for arc in arcs_of(steps[other])
+    )
 
 
 RULES: Final = (next_mode, next_shape, router_keys, arc_words, bare_step)

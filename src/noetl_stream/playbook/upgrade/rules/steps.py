@@ -32,10 +32,15 @@ _IN_SPEC: Final = {
     **{key: ("policy", key) for key in ("admit", "lifecycle", "failure")},
     **{key: ("policy", "lifecycle", key) for key in ("timeout_s", "deadline_s")},
 }
+_TASK_WORDS: Final = frozenset(
+    ["script", "command", "commands", "cmd", "cmds", "params", "env", "template", "provider"]
+)
+"""Keys beside the kind of a step that are inputs of its task, though a step of another tool has them, too."""
 _LOOP_NAMES: Final = {
     **dict.fromkeys(("collection", "items", "over"), "in"),
     **dict.fromkeys(("element", "item", "var", "as"), "iterator"),
 }
+_LOOP_BOUNDS: Final = dict.fromkeys(("concurrency", "max_concurrency", "max_parallel"), "max_in_flight")
 _LOOP_MODES: Final = {"async": "parallel", "concurrent": "parallel", "sync": "sequential", "serial": "sequential"}
 
 
@@ -89,7 +94,11 @@ def step_type(draft: Draft) -> None:
 
 
 def _is_input(draft: Draft, key: str, kind: str) -> bool:
-    return key not in _STEP_KEYS or (key in draft.inputs_of(kind) and key not in ("args", "pool", "timeout"))
+    return (
+        key not in _STEP_KEYS
+        or key in _TASK_WORDS
+        or (key in draft.inputs_of(kind) and key not in ("args", "pool", "timeout"))
+    )
 
 
 def label_keyed(draft: Draft) -> None:
@@ -194,6 +203,10 @@ def _loop_level(draft: Draft, loop: CommentedMap) -> None:
     spec = loop.get("spec")
     for key in [key for key in ("in", "iterator") if isinstance(spec, CommentedMap) and key in spec]:
         draft.move(spec, key, loop, note=f"`{key}` stands beside `spec`")
+    if "enumerate" in loop:
+        draft.remove(loop, "enumerate", heir=(loop, "in"), note="every iteration knows its `iter.index`")
+    draft.rename_older(loop, _LOOP_BOUNDS, "`{}` of a loop is `{}`")
+    draft.rename_older(mapping_at(loop, "spec"), _LOOP_BOUNDS, "`{}` of a loop is `{}`")
     for key in [key for key in ("mode", "max_in_flight", "exec", "policy") if key in loop]:
         draft.note_change((loop, key), f"`{key}` of a loop stands under `spec`")
         draft.move(loop, key, section(loop, "spec", at=line_of(loop, key)))

@@ -16,19 +16,21 @@ from noetl_stream.playbook.upgrade.draft import (
     kind_of,
     line_of,
     mapping_at,
+    quote_like,
     section,
     shown,
     tasks_of,
     to_ruamel,
 )
-from noetl_stream.playbook.upgrade.expressions import Path, Replaced, Rewrite
-from noetl_stream.playbook.upgrade.rules.reads import SQL
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, Rewrite, template
+from noetl_stream.playbook.upgrade.rules.reads import RETURNS_VALUE, SQL
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
 
 WORDS: Final = ("save", "sink")
 _PLACES: Final = ("storage", "kind", "type", "tool")
 _STATEMENTS: Final = ("command", "commands", "query", "statement", "sql")
 _NOWHERE: Final = frozenset(["event", "event_log", "events", "none"])
+_POSITION: Final = re.compile(r"(?<!%)%s")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
 
 
@@ -54,7 +56,7 @@ def step_sink(draft: Draft) -> None:
             if source and "loop" not in step:
                 draft.results[str(step.get("step"))] = source
             elif source:
-                draft.note_assumption((step, "tool"), "the results of the iterations are those of the task that stores")
+                return_result(pipeline, source, f"{step.get('step')}_result", line)
 
 
 def task_sink(draft: Draft) -> None:
@@ -81,6 +83,35 @@ def task_sink(draft: Draft) -> None:
                 pipeline.insert(position + 1, stored)
                 if position + 2 == len(pipeline) and "loop" not in step:
                     draft.results[str(step.get("step"))] = name
+                elif position + 2 == len(pipeline):
+                    return_result(pipeline, name, f"{step.get('step')}_result", line)
+
+
+def return_result(pipeline: CommentedSeq, source: str, name: str, line: int) -> None:
+    """Lets an iteration end with the result of a task before the one that stores it."""
+    task = {"name": name, "kind": "python", "args": {"value": template(source)}, "code": RETURNS_VALUE}
+    pipeline.append(to_ruamel(task, line, block=True))
+
+
+def save_kind(draft: Draft) -> None:
+    """Rewrites tasks of kind `save` and `sink` as tasks of the kind that stores."""
+    for step in draft.steps():
+        tool = step.get("tool")
+        for at, task in enumerate(tool if isinstance(tool, CommentedSeq) else [tool]):
+            if kind_of(task) not in WORDS:
+                continue
+            given = {key: value for key, value in task.items() if key not in ("kind", "name", "spec")}
+            inner = given.get("save", given) if len(given) == 1 else given
+            stored = sink_task(to_ruamel(dict(inner)), str(task.get("name", step.get("step"))), line_of(task))
+            if stored is None:
+                draft.decide(task, "kind", "write a task that stores the data: kind, auth, command, params")
+                continue
+            draft.note_change((task, "kind"), f"a task of kind `{kind_of(task)}` is one of the kind that stores")
+            if isinstance(tool, CommentedSeq):
+                tool[at] = stored
+            else:
+                stored.pop("name")
+                step["tool"] = stored
 
 
 def _keep(draft: Draft, holder: CommentedMap, word: str) -> None:
@@ -183,6 +214,10 @@ def reads_result(draft: Draft, task: CommentedMap, name: str | None, kind: Any) 
         match path:
             case ("response", *_):
                 return 1, f"{source}.data" if kind == "http" else source
+            case ("this", "data", *_) if kind in SQL:
+                return 2, source
+            case ("this", "data", *_) if kind != "http":
+                return 2, f"({source}.data | default({source}))"
             case ("result" | "this", *_):
                 return 1, source
             case _:
@@ -237,7 +272,7 @@ def _stored_rewrite(draft: Draft, own: AbstractSet[str] = frozenset(), step: str
     return rewrite
 
 
-SINK_RULES: Final = (task_sink, step_sink)
+SINK_RULES: Final = (save_kind, task_sink, step_sink)
 
 
 _NAMES: Final = {
@@ -247,7 +282,14 @@ _NAMES: Final = {
     "nats": {"operation": "action", "data": "payload", "message": "payload"},
     "postgres": {"sql": "command", "statement": "command", "script": "command", "dsn": "auth"},
     "duckdb": {"sql": "command", "statement": "command", "script": "command"},
-    "playbook": {"playbook": "path", "return": "return_step", "input": "args", "input_payload": "args"},
+    "playbook": {
+        "playbook": "path",
+        "return": "return_step",
+        "result_step": "return_step",
+        "payload": "args",
+        "input": "args",
+        "input_payload": "args",
+    },
     "workbook": {"workbook_task": "task", "task_name": "task"},
 }
 _KNOBS: Final = {
@@ -263,6 +305,8 @@ _ACTIONS: Final = {
     "object.get": "object_get",
     "object.put": "object_put",
 }
+_PARTS_OF_DATA: Final = {"query": "params", "params": "params", "body": "json", "json": "json"}
+_WITHOUT_BODY: Final = ("GET", "HEAD", "DELETE")
 _TIMES: Final = ("timeout", "timeout_s", "timeout_seconds")
 
 
@@ -273,6 +317,22 @@ def task_inputs(draft: Draft) -> None:
         for old, new in _NAMES.get(kind, {}).items():
             if old in task and new not in task and not isinstance(task[old], CommentedMap if new == "code" else ()):
                 draft.rename(task, old, new, note=f"`{old}` of kind `{kind}` is `{new}`")
+
+
+def http_data(draft: Draft) -> None:
+    """Rewrites `data` of http: the query of a request that has no body, else the body, or both by name."""
+    for task, _ in list(draft.tasks()):
+        data, method = task.get("data"), str(task.get("method", "GET")).upper()
+        if kind_of(task) != "http" or not isinstance(data, CommentedMap):
+            continue
+        if data and data.keys() <= _PARTS_OF_DATA.keys():
+            for key in list(data):
+                name = _PARTS_OF_DATA[key]
+                draft.move(data, key, task, name, note=f"`{key}` of `data` is `{name}`")
+            if not data:
+                draft.remove(task, "data", heir=(task, "kind"))
+        elif method in _WITHOUT_BODY and "params" not in task:
+            draft.rename(task, "data", "params", note=f"`data` of a {method} is its query: `params`")
 
 
 def shell_commands(draft: Draft) -> None:
@@ -297,6 +357,13 @@ def nats_actions(draft: Draft) -> None:
             task["action"] = _ACTIONS[action]
             if action == "js_publish":
                 task["jetstream"] = True
+
+
+def playbook_options(draft: Draft) -> None:
+    """Drops `return_result` of a called playbook, whose result is always there."""
+    for task, _ in list(draft.tasks()):
+        if kind_of(task) == "playbook" and task.get("return_result") is not None:
+            draft.drop(task, "return_result", "the result of a called playbook is always read by the task's name")
 
 
 def nats_objects(draft: Draft) -> None:
@@ -361,6 +428,8 @@ def placeholders(draft: Draft) -> None:
     """Rewrites `:name` and `%(name)s` in SQL, for params that are given by name."""
     for task, _ in list(draft.tasks()):
         params: Any = task.get("params")
+        if kind_of(task) == "postgres" and isinstance(params, CommentedSeq):
+            _number_placeholders(draft, task, len(params))
         if kind_of(task) not in SQL or not isinstance(params, CommentedMap):
             continue
         for key in ("command", "query"):
@@ -371,11 +440,25 @@ def placeholders(draft: Draft) -> None:
                     task[key] = type(task[key])(text)
 
 
+def _number_placeholders(draft: Draft, task: CommentedMap, count: int) -> None:
+    """Rewrites `%s` in SQL as `$1` and so on, for params that are a list."""
+    for key in ("command", "query"):
+        text = task.get(key)
+        if not isinstance(text, str) or not count or len(_POSITION.findall(text)) != count or ";" in text.strip()[:-1]:
+            continue
+        *parts, last = _POSITION.split(text)
+        numbered = "".join(f"{part}${number}" for number, part in enumerate(parts, start=1)) + last
+        draft.note_change((task, key), "the params of a list are `$1`, `$2` in SQL")
+        task[key] = quote_like(text, numbered.replace("%%", "%"))
+
+
 RULES: Final = (
     inputs_in_spec,
+    http_data,
     task_inputs,
     shell_commands,
     nats_actions,
+    playbook_options,
     nats_objects,
     duckdb_memory,
     knob_names,

@@ -21,7 +21,7 @@ from noetl_stream.playbook.upgrade.draft import (
 )
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, group, has_template, rename_to
 from noetl_stream.playbook.upgrade.rules.policies import WRITES, write_after
-from noetl_stream.playbook.upgrade.rules.reads import SQL, kind_of_result
+from noetl_stream.playbook.upgrade.rules.reads import RETURNS_VALUE, SQL, kind_of_result
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
 from noetl_stream.playbook.upgrade.rules.tasks import reads_result, result_name
 
@@ -247,7 +247,7 @@ def result_task(value: Any, line: int, name: str) -> CommentedMap:
     """Makes a task whose result is this value."""
     if isinstance(value, CommentedMap):
         return to_ruamel({"name": name, "kind": "noop", "args": value}, line, block=True)  # type: ignore[no-any-return]
-    task = {"name": name, "kind": "python", "args": {"value": value}, "code": "return args['value']"}
+    task = {"name": name, "kind": "python", "args": {"value": value}, "code": RETURNS_VALUE}
     return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
 
 
