@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -345,6 +345,15 @@ def by_scope(values: CommentedMap) -> dict[str, CommentedMap]:
 def arcs_of(step: CommentedMap) -> list[CommentedMap]:
     """The arcs of a step's router that are mappings."""
     return mappings(value_at(step, "next", "arcs"))
+
+
+def arcs_into(steps: Iterable[CommentedMap]) -> dict[str, list[tuple[CommentedMap, CommentedMap]]]:
+    """The arcs into each step, by its name, with the steps that they come from."""
+    found: dict[str, list[tuple[CommentedMap, CommentedMap]]] = {}
+    for step in steps:
+        for arc in arcs_of(step):
+            found.setdefault(str(arc.get("step")), []).append((step, arc))
+    return found
 
 
 def mappings(value: Any) -> list[CommentedMap]:

@@ -12,7 +12,7 @@ from ruamel.yaml.comments import CommentedMap
 
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
-    arcs_of,
+    arcs_into,
     kind_of,
     line_of,
     mapping_at,
@@ -43,6 +43,10 @@ _COUNTS: Final = {
 _HTTP_PARTS: Final = {"status_code": "status", "status": "status", "headers": "headers", "data": "data", "body": "data"}
 """What older results of http have, and where that is now."""
 _LIST: Final = frozenset(["len", "sorted", "enumerate", "list", "iter", "reversed"])
+
+
+Arcs = dict[str, list[tuple[CommentedMap, CommentedMap]]]
+"""The arcs into each step, with the steps that they come from."""
 
 
 class CodeReads(msgspec.Struct):
@@ -126,7 +130,7 @@ def http_status(draft: Draft) -> None:
 def python_reads(draft: Draft) -> None:
     """Gives Python code results of loops, SQL and http in the shape in which it reads them."""
     sources = {str(step.get("step")): step for step in draft.steps()}
-    last, entries = last_statements(draft), entries_of(draft)
+    last, entries, arcs = last_statements(draft), entries_of(draft), arcs_into(draft.steps())
     for step in draft.steps():
         tasks = {str(task.get("name")): kind_of(task) for task in tasks_of(step.get("tool"))}
         before = ""
@@ -141,7 +145,7 @@ def python_reads(draft: Draft) -> None:
                 whole = _WHOLE.match(expression_in(value) or "")
                 if whole is None or key not in read:
                     continue
-                kind, inner = ("", "") if whole[1] in tasks else _origin(step, whole[1], sources)
+                kind, inner = ("", "") if whole[1] in tasks else _origin(step, whole[1], sources, arcs)
                 kind = tasks.get(whole[1], kind)
                 is_body = kind == "http" and ".data" in whole[0]
                 shaped = None if is_body else _shaped(kind, whole[0], bool(whole[2]), read[str(key)], draft.was_older)
@@ -160,7 +164,7 @@ def python_reads(draft: Draft) -> None:
 
 
 def _origin(
-    step: CommentedMap, name: str, steps: dict[str, CommentedMap], depth: int = 3, *, ended: bool = False
+    step: CommentedMap, name: str, steps: dict[str, CommentedMap], arcs: Arcs, depth: int = 3, *, ended: bool = False
 ) -> tuple[str, str]:
     """The kind of what a name means in a step, and that of its items if it is the result of a loop.
 
@@ -175,15 +179,16 @@ def _origin(
         return ("loop", kind) if "loop" in steps[name] else (kind, "")
     if depth and name == value_at(step, "loop", "iterator"):
         whole = _WHOLE.match(expression_in(value_at(step, "loop", "in")) or "")
-        return (_origin(step, whole[1], steps, depth - 1)[1], "") if whole else ("", "")
+        return (_origin(step, whole[1], steps, arcs, depth - 1)[1], "") if whole else ("", "")
     passed = [
         (before, expression_in(arc["args"][name]))
-        for before in steps.values()
-        for arc in arcs_of(before)
-        if depth and arc.get("step") == own and name in (mapping_at(arc, "args") or ())
+        for before, arc in arcs.get(own, ())
+        if depth and name in (mapping_at(arc, "args") or ())
     ]
     wholes = [(before, _WHOLE.match(text or "")) for before, text in passed]
-    found = {_origin(before, whole[1], steps, depth - 1, ended=True) if whole else ("", "") for before, whole in wholes}
+    found = {
+        _origin(before, whole[1], steps, arcs, depth - 1, ended=True) if whole else ("", "") for before, whole in wholes
+    }
     return found.pop() if len(found) == 1 else ("", "")
 
 

@@ -11,6 +11,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
+    arcs_into,
     arcs_of,
     by_scope,
     kind_of,
@@ -178,10 +179,11 @@ def _output_as(path: Path, kind: str, whole: str, result: str, status: str) -> R
 
 def failed_results(draft: Draft) -> None:
     """Passes the error of a step to the step that handles it, where that reads `output.error` or `error`."""
-    declared = declared_names(draft)
+    declared, arcs = declared_names(draft), arcs_into(draft.steps())
     for step in draft.steps() if draft.was_older else []:
-        arcs = [arc for one in draft.steps() for arc in arcs_of(one) if arc.get("step") == step.get("step")]
-        failing = [arc for arc in arcs if _AFTER_FAILURE.search(str(arc.get("when", "")))]
+        failing = [
+            arc for _, arc in arcs.get(str(step.get("step")), ()) if _AFTER_FAILURE.search(str(arc.get("when", "")))
+        ]
 
         def rewrite(path: Path) -> Replaced:
             at = 1 if path[:2] == ("output", "error") else 0
