@@ -76,7 +76,7 @@ def test_executions_are_counted_over_time_and_by_path(shared_home: Path, ended: 
 
 def test_list_is_a_table_for_people(shared_home: Path, ended: Any) -> None:
     found = noetl("execution", "list", "--home", shared_home)
-    assert found.stdout.splitlines()[0].split() == ["execution", "status", "path", "version", "started", "seconds"]
+    assert found.stdout.splitlines()[0].split() == ["execution", "status", "path", "version", "started", "duration"]
     assert ended["execution_id"] in found.stdout
     assert "\x1b" not in found.stdout
 

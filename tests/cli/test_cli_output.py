@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from noetl_stream.cli.base.activity import ERASE, FRAMES, activity
 from noetl_stream.cli.base.options import form_option, output_option
 from noetl_stream.cli.base.output import print_result, print_table, say
+from noetl_stream.model.durations import duration_text
 
 ID = "01a1fde8-fc8e-7625-a68b-12ae12502405"
 
@@ -52,6 +53,17 @@ def test_table_and_text_are_two_words_for_what_people_read(form: Any, word: str)
 
     assert CliRunner().invoke(show, ["-o", word]).output == "True\n"
     assert CliRunner().invoke(show, ["-o", "bogus"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        *((None, ""), (0, "0 s"), (0.004, "0 s"), (0.1, "0.1 s"), (1.239, "1.23 s"), (59.97, "59.9 s"), (60, "1 min")),
+        *((1372.74, "22 min 52 s"), (3600, "1 h"), (7861, "2 h 11 min"), (86_400, "1 d"), (97_000.5, "1 d 2 h")),
+    ],
+)
+def test_a_duration_is_said_in_units_that_people_use(seconds: float | None, words: str) -> None:
+    assert duration_text(seconds) == words
 
 
 def test_a_line_of_what_a_command_does_counts_seconds_and_gives_way_to_what_is_printed() -> None:

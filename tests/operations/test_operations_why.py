@@ -190,7 +190,7 @@ def test_a_running_task_shows_its_last_heartbeat() -> None:
         run.report(fact)
     scenario.wait(5)
     found = reasons(scenario)["running"]
-    assert found.sentence.endswith(' Its last heartbeat came 5.0 s ago: {"row": 70}.')
+    assert found.sentence.endswith(' Its last heartbeat came 5 s ago: {"row": 70}.')
     assert found.details["heartbeat"] == {"row": 70}
     run.report(TaskStarted("act", 2))
     assert "heartbeat" not in reasons(scenario)["running"].sentence
@@ -435,7 +435,7 @@ def test_a_timer_says_when_it_is_due() -> None:
 
 
 def test_a_long_retry_says_when_it_tries_again() -> None:
-    policy = "{rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 30}}]}"
+    policy = "{rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 3, delay: 7200}}]}"
     scenario = Scenario(
         HEAD + f"workflow: [{{step: rest, tool: {{name: nap, kind: noop, spec: {{policy: {policy}}}}}}}]\n"
     )
@@ -443,7 +443,7 @@ def test_a_long_retry_says_when_it_tries_again() -> None:
     scenario.failed("rest")
     found = reasons(scenario)["retry"]
     assert found.until in found.sentence and "for attempt 2 of 3 (" in found.sentence
-    assert found.sentence.endswith("s after the last); the last error: exception: it broke.")
+    assert found.sentence.endswith(" min after the last); the last error: exception: it broke.")
     assert found.moves.endswith("or `noetl-stream execution retry-now execution-1`")
     assert (found.details["attempt"], found.details["attempts"], found.details["error"]["kind"]) == (2, 3, "exception")
 

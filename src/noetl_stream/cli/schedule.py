@@ -19,6 +19,7 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.base.verbs import shows
 from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook
 from noetl_stream.cli.starters import Starter, add_commands, read_starter
+from noetl_stream.model.durations import duration_text
 from noetl_stream.ports.operations.starters.schedules import (
     OCCURRENCE_STATUSES,
     BackfilledDocument,
@@ -170,7 +171,7 @@ def _in_file(file: Path, count: int, after: date | None) -> tuple[list[UpcomingD
 
 def _when(one: RegisteredScheduleDocument) -> str:
     table = one.timetable
-    return "; ".join(table.cron) or (f"every {table.every_s} s" if table.every_s else ", ".join(table.at))
+    return "; ".join(table.cron) or (f"every {duration_text(table.every_s)}" if table.every_s else ", ".join(table.at))
 
 
 _COLUMNS: Final[Columns] = {

@@ -14,6 +14,7 @@ from typing import Final
 
 import click
 
+from noetl_stream.model.durations import duration_text
 from noetl_stream.telemetry.terminal import shown
 
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -68,7 +69,7 @@ class Activity:
 
     def _draw(self) -> None:
         past_s = time.monotonic() - self._since_s
-        seconds = f" {past_s:.0f} s" if past_s >= 1 else ""
+        seconds = f" {duration_text(int(past_s))}" if past_s >= 1 else ""
         line = f"{FRAMES[int(past_s / PERIOD_S) % len(FRAMES)]} {shown(self._text)} …{seconds}"
         with contextlib.suppress(OSError):  # the terminal has gone, and the command may go on
             width = os.get_terminal_size(sys.stderr.fileno()).columns or 80

@@ -21,6 +21,7 @@ from noetl_stream.cli.execution.progress import EventLines, PlainProgress, Progr
 from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.concurrency import result_until, set_within
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
+from noetl_stream.model.durations import duration_text
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.retries import pauses
@@ -212,7 +213,7 @@ async def _show_why(session: Session, execution_id: str, view: ProgressView, mov
 def end_as(found: ExecutionDocument | None, execution_id: str, following: Following, output: str) -> NoReturn:
     """Shows an ended execution, and exits with its code; ``None``: with that of a timeout."""
     if found is None:
-        say(f"timeout after {following.timeout_s:g} s: execution {execution_id} continues", err=True)
+        say(f"timeout after {duration_text(following.timeout_s)}: execution {execution_id} continues", err=True)
         raise click.exceptions.Exit(ExitCode.TIMEOUT)
     if not (following.watch and output == "jsonl"):
         print_document(found, output, "execution_id", print_ended)

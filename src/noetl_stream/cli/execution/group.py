@@ -18,6 +18,7 @@ from noetl_stream.cli.base.verbs import lists, shows
 from noetl_stream.cli.execution.selection import Filter, filter_options
 from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.errors import UsageError
+from noetl_stream.model.durations import duration_text
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.settings.places import Place
 
@@ -94,7 +95,9 @@ def _place(found: IterationDocument) -> str:
 
 
 STEP_COLUMNS: Final = columns_of(
-    *("step", "step_run_id", "status", "started", "attempts", "retries", "worker"), seconds="duration_s", error=_error
+    *("step", "step_run_id", "status", "started", "attempts", "retries", "worker"),
+    duration=lambda one: duration_text(one.duration_s),
+    error=_error,
 )
 ITERATION_COLUMNS: Final = {"iteration": _place, **columns_of("status", "attempts", "worker", error=_error)}
 

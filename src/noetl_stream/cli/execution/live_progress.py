@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from noetl_stream.cli.base.activity import FRAMES, PERIOD_S
 from noetl_stream.cli.execution.progress import ProgressFold, ProgressView, StepProgress, Summary
+from noetl_stream.model.durations import duration_text
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
@@ -88,7 +89,7 @@ class LiveProgress(ProgressView):
         )
         retries = f"{step.retries:,} {'retry' if step.retries == 1 else 'retries'}" if step.retries else ""
         past_s = time.monotonic() - self._began_s.setdefault(name, time.monotonic())
-        seconds = f"{past_s:.0f} s" if is_running and past_s >= 1 else ""
+        seconds = duration_text(int(past_s)) if is_running and past_s >= 1 else ""
         return mark, Text(shown(name)), bar, done, retries, seconds
 
     def _is_trouble(self, step: StepProgress) -> bool:
@@ -124,4 +125,4 @@ def _counted_down(reason: ReasonDocument) -> str:
     if not reason.until:
         return f"  {reason.sentence}"
     left_s = datetime.fromisoformat(reason.until).timestamp() - time.time()
-    return f"  {reason.sentence} ({timedelta(seconds=max(0, round(left_s)))} left)"
+    return f"  {reason.sentence} ({duration_text(max(0, round(left_s)))} left)"

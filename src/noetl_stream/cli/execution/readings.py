@@ -14,6 +14,7 @@ from noetl_stream.cli.base.output import print_document, print_json, print_table
 from noetl_stream.cli.base.session import PAGE, Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.selection import Filter, filter_options
+from noetl_stream.model.durations import duration_text
 from noetl_stream.model.events import Path
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.operations.reading.diffs import (
@@ -64,9 +65,9 @@ def _print_diff(found: ExecutionDiffDocument) -> None:
     _values("the execution", found.result)
     steps = []
     for step in found.steps:
-        durations = (f"{step.duration_a_s:.2f}", f"{step.duration_b_s:.2f}")
+        durations = (duration_text(step.duration_a_s), duration_text(step.duration_b_s))
         steps.append((step.step, step.same, step.different, step.only_a, step.only_b, *durations))
-    print_table(("step", "same", "different", "only A", "only B", "seconds A", "seconds B"), steps)
+    print_table(("step", "same", "different", "only A", "only B", "duration A", "duration B"), steps)
     if found.rows:
         print_table(("step", "iteration", "A", "B", "differs"), [*map(_row, found.rows)])
     if found.next is not None:
@@ -75,7 +76,7 @@ def _print_diff(found: ExecutionDiffDocument) -> None:
 
 def _execution(one: ComparedExecutionDocument) -> str:
     version = "" if one.version is None else f"@{one.version}"
-    duration = "" if one.duration_s is None else f", {one.duration_s:.2f} s"
+    duration = "" if one.duration_s is None else f", {duration_text(one.duration_s)}"
     rerun = "" if one.rerun_of is None else f", a rerun of {one.rerun_of}"
     part = "" if one.compared >= one.position else f", compared up to event {one.compared} of {one.position}"
     return f"{one.execution_id} {one.path}{version} {one.status}, {one.started}{duration}{rerun}{part}"

@@ -46,6 +46,7 @@ from noetl_stream.cli.playbook.checked import check_text
 from noetl_stream.cli.playbook.playbook_source import file_or_address, not_there, print_diagnostics, read_text
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.local.background import Background
+from noetl_stream.model.durations import duration_text
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
@@ -316,7 +317,7 @@ async def run_in(
             ended = await followed(session, execution_id, view)
             return await _with_steps(session, ended)
     except TimeoutError:
-        code, why = ExitCode.TIMEOUT, f"timeout after {timeout_s:g} s"
+        code, why = ExitCode.TIMEOUT, f"timeout after {duration_text(timeout_s)}"
     except asyncio.CancelledError:
         code, why = ExitCode.INTERRUPTED, "interrupted"
     say(f"{why}: {_aftermath(session, execution_id or await _answered(session, ids), ids)}", err=True)

@@ -17,6 +17,7 @@ from noetl_stream.cli.base.output import (
     print_table,
     say,
 )
+from noetl_stream.model.durations import duration_text
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
 
@@ -39,7 +40,7 @@ COLUMNS: Final[Columns] = {
     "path": "path",
     "version": "version",
     "started": "started",
-    "seconds": "duration_s",
+    "duration": lambda one: duration_text(one.duration_s),
 }
 LISTED: Final = ("execution_id", "status", "path", "version", "started", "duration_s")
 WAITS_SHOWN: Final = 20
@@ -58,8 +59,9 @@ def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> N
 
 def print_execution(found: ExecutionDocument) -> None:
     """Prints an execution in full."""
-    for key in ("execution_id", "path", "status", "duration_s", "rerun_of", "discarded_tokens", "error"):
-        if value := _status(found) if key == "status" else getattr(found, key):
+    said = {"status": _status(found), "duration": duration_text(found.duration_s)}
+    for key in ("execution_id", "path", "status", "duration", "rerun_of", "discarded_tokens", "error"):
+        if value := said[key] if key in said else getattr(found, key):
             say(f"{key}: {_words(value)}")
     if found.status == "failed":
         say(f"cause: run `noetl-stream execution why {found.execution_id}`")
@@ -77,8 +79,9 @@ def print_execution(found: ExecutionDocument) -> None:
     if found.steps is None:
         say(f"steps: too many to show here; run `noetl-stream execution steps {found.execution_id}`")
     else:
-        columns = ("step", "runs", "status", "seconds", "retries")
-        print_table(columns, [astuple(step) for step in found.steps])
+        columns = ("step", "runs", "status", "duration", "retries")
+        steps = ((one.step, one.runs, one.status, duration_text(one.duration_s), one.retries) for one in found.steps)
+        print_table(columns, [*steps])
     waits = found.waits or []
     for wait in waits[:WAITS_SHOWN]:
         say(_waiting(wait))
@@ -166,7 +169,7 @@ def print_ended(found: ExecutionDocument, *, has_said_error: bool = False) -> No
     counted = f", {runs} step run{'' if runs == 1 else 's'}" if runs else ""
     status = _status(found)
     comma = "," if status != found.status else ""
-    say(f"{status}{comma} in {found.duration_s:.2f} s{counted} ({found.execution_id})", err=True)
+    say(f"{status}{comma} in {duration_text(found.duration_s)}{counted} ({found.execution_id})", err=True)
 
 
 def _status(found: ExecutionDocument) -> str:

@@ -38,6 +38,7 @@ from noetl_stream.cli.playbook.playbook_source import (
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
+from noetl_stream.model.durations import duration_text
 from noetl_stream.model.ids import digest_of
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.ports.operations.documents import plain
@@ -370,13 +371,13 @@ def _print_statistics(found: PlaybookStatisticsDocument) -> None:
     if found.failure_rate is not None:
         say(f"failed: {_percent(found.failure_rate)}")
     if found.duration is not None:
-        times = "  ".join(f"{name} {getattr(found.duration, name):g} s" for name in TIMES)
+        times = "  ".join(f"{name} {duration_text(getattr(found.duration, name))}" for name in TIMES)
         say(f"completed in: {times}")
     if found.steps:
         say(f"\nsteps of the newest {found.sampled_executions} that have ended:")
         rows = []
         for step in found.steps:
-            of_step = (getattr(step.duration, name) for name in TIMES)
+            of_step = (duration_text(getattr(step.duration, name)) for name in TIMES)
             rows.append((step.step, step.done, step.failed, _percent(step.failure_rate), *of_step))
         print_table(("step", "done", "failed", "rate", *TIMES), rows)
 
@@ -396,7 +397,7 @@ def statistics(path: str, since_ms: int | None, output: str, target: Target) -> 
     """Show how executions of the playbook at PATH ended, and how long they and its steps took.
 
     All versions count, and at most 10,000 executions, the newest. Steps are those of the newest that have ended.
-    Durations are in seconds.
+    Durations are in seconds in the documents of `-o`.
     """
     found = with_session(target, lambda session: session.operations.playbooks.statistics(path, since_ms))
     print_document(found, output, "path", _print_statistics)

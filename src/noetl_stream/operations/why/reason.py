@@ -97,15 +97,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def seconds(milliseconds: int) -> str:
-    """A duration for people: ``0.4 s``, ``3 min``, ``2 h``, ``5 days``."""
-    value = max(0, milliseconds) / 1000
-    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if value >= 2 * size:
-            return f"{value / size:.0f} {unit}"
-    return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
-
-
 def values_text(guards: Sequence[GuardDocument]) -> str:
     """The values that guards read: ``ctx.approved is missing, workload.limit is 3``."""
     texts: dict[str, str] = {}

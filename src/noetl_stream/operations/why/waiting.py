@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
+from noetl_stream.model.durations import duration_text
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CancelRequested, ClientRequest, PauseRequested, Wait
 from noetl_stream.model.ids import timer_of
@@ -32,7 +33,7 @@ from noetl_stream.operations.waiting_on import (
 from noetl_stream.operations.why.causes import retry_details
 from noetl_stream.operations.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.operations.why.journal import Command, JournalHistory
-from noetl_stream.operations.why.reason import Environment, counted, reason, seconds, values_text
+from noetl_stream.operations.why.reason import Environment, counted, reason, values_text
 from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument, SlotDocument
@@ -475,10 +476,10 @@ def _running(
         moves = f"another task of that worker ends{_or_timeout(until)}"
         return reason("worker_full", text, moves, until_ms=until, **at)
     what = f"task `{command.task}`, attempt {command.attempt}" if command.task else "its pipeline"
-    lasting = f" for {seconds(around.now_ms - since)}" if since else ""
+    lasting = f" for {duration_text((around.now_ms - since) / 1000)}" if since else ""
     text = f"{where} runs {what}, at worker {command.worker or '(not named yet)'}{lasting}."
     if command.heartbeat_ms:
-        ago = seconds(around.now_ms - command.heartbeat_ms)
+        ago = duration_text((around.now_ms - command.heartbeat_ms) / 1000)
         text += (
             f" Its last heartbeat came {ago} ago: {json.dumps(command.details, ensure_ascii=False)[:DETAILS_CHARS]}."
         )
@@ -541,7 +542,8 @@ def _waiting(
         moves = f"its end: `noetl-stream execution why {child.execution_id}`{_or_timeout(bound)}"
         return reason("child", text, moves, **at)
     if wait.delay_s is not None:
-        text = f"{where} waits{due} for {_attempt(retry)} ({wait.delay_s:g} s after the last){_last_error(retry)}."
+        after = f"{duration_text(wait.delay_s)} after the last"
+        text = f"{where} waits{due} for {_attempt(retry)} ({after}){_last_error(retry)}."
         moves = f"the time is reached; or `noetl-stream execution retry-now {state.execution_id}`"
         return reason("retry", text, moves, details=retry, **at)
     return reason("timer", f"{where} waits{due}.", "the time is reached", **at)
