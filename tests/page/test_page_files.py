@@ -43,6 +43,18 @@ async def test_every_address_of_the_page_has_the_same_file_under_a_strict_policy
             assert answered.headers["Cache-Control"] == "no-cache"
 
 
+async def test_an_address_that_nothing_has_gives_people_the_page_and_programs_a_problem(
+    client: ClientSession,
+) -> None:
+    for path in ("/nothing/like/this", "/api/v1/nothing"):
+        async with client.get(path, headers={"Accept": "text/html,*/*;q=0.8"}) as answered:
+            assert (answered.status, await answered.text()) == (404, (PAGE / "index.html").read_text())
+            assert "default-src 'none'" in answered.headers["Content-Security-Policy"]
+        for send, accepted in ((client.get, "*/*"), (client.get, "application/json"), (client.post, "text/html")):
+            async with send(path, headers={"Accept": accepted}) as answered:
+                assert (answered.status, answered.content_type) == (404, "application/problem+json")
+
+
 async def test_assets_are_kept_for_good_and_the_rest_is_asked_for_again(client: ClientSession) -> None:
     (style,) = (PAGE / "assets").glob("*.css")
     async with client.get(f"/assets/{style.name}") as answered:

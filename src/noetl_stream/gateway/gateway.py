@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from noetl_stream import __version__
 from noetl_stream.concurrency import end_tasks, first_done
@@ -232,14 +233,29 @@ def make_application(serving: Serving, status: GatewayStatus) -> web.Application
         return openapi_of(table, __version__)
 
     table = (*RESOURCES, *system_routes(status, document))
-    application = web.Application(middlewares=[serving.problems])
+    page = read_page()
+    application = web.Application(middlewares=[serving.problems, _for_browsers(serving.page_handler(page.missing))])
     application.on_response_prepare.append(_keep_to_caller)
     for route in table:
         application.router.add_route(route.method, route.pattern, serving.handler(route))
-    page = read_page()
     application.router.add_get(VIEWS, serving.page_handler(page.index))
     application.router.add_get(ASSET, serving.page_handler(page.asset))
     return application
+
+
+def _for_browsers(missing: Handler) -> Middleware:
+    """Lets ``missing`` answer people who opened an address that nothing has; programs are answered with a problem."""
+
+    @web.middleware
+    async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            if request.method != "GET" or "text/html" not in request.headers.get("Accept", ""):
+                raise
+        return await missing(request)
+
+    return handle
 
 
 async def _keep_to_caller(request: web.Request, response: web.StreamResponse) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Final
 
@@ -72,6 +73,13 @@ class PageFiles:
     async def index(self, request: web.Request) -> web.StreamResponse:
         """The answer at :data:`VIEWS`."""
         return _answer(self._files[INDEX], request, "no-cache")
+
+    async def missing(self, request: web.Request) -> web.StreamResponse:
+        """The answer to a browser at an address that nothing has: the page says so, and has a way back."""
+        answer = _answer(self._files[INDEX], request, "no-cache")
+        if answer.status != HTTPStatus.NOT_MODIFIED:
+            answer.set_status(HTTPStatus.NOT_FOUND)
+        return answer
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
         """The answer at :data:`ASSET`.
