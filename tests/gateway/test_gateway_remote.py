@@ -266,6 +266,7 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     await transcript(playbooks.statistics("tests/loop", 1_700_000_000_000))
     await transcript(playbooks.statistics("tests/lopo"))
     await transcript(playbooks.schema())
+    await transcript(playbooks.schema("Trigger"))
     await transcript(playbooks.diff("tests/loop", None, None))
     await transcript(playbooks.diff("tests/loop", "1.0", "7"))
     await transcript(playbooks.diff_text("tests/loop", "1.0", FAILS.encode(), "fails.yaml"))

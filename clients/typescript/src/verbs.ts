@@ -222,8 +222,8 @@ export interface Verbs {
   /** Get how its executions ended and how long they and its steps took. Of at most 10,000 executions, the newest. For steps, journals of at most 200 of those that have ended are read, the newest, up to 20,000 events. */
   getStatistics(given: Asked & { path: string; since?: Date | string }): Promise<PlaybookStatistics>
 
-  /** Get the JSON Schema of playbooks, with the tool kinds there are. */
-  getSchema(given?: Asked): Promise<Record<string, unknown>>
+  /** Get the JSON Schema of a kind of documents; that of playbooks has the tool kinds there are. */
+  getSchema(given?: Asked & { kind?: "Playbook" | "Schedule" | "Trigger" | null }): Promise<Record<string, unknown>>
 
   /** List schedules by path, each with its next time. */
   listSchedules(given?: Asked & { limit?: number | null; cursor?: string | null; prefix?: string | null }): Promise<SchedulePage>
@@ -414,7 +414,7 @@ export const ROUTES: { readonly [Name in keyof Verbs]: Route } = {
   diffVersions: { method: "GET", path: "/playbooks/{path}/diff", query: ["before", "after"] },
   diffText: { method: "POST", path: "/playbooks/{path}/diff", query: ["name", "before"], whole: "source", media: "application/yaml", reads: true },
   getStatistics: { method: "GET", path: "/playbooks/{path}/statistics", query: ["since"] },
-  getSchema: { method: "GET", path: "/schema" },
+  getSchema: { method: "GET", path: "/schema", query: ["kind"] },
   listSchedules: { method: "GET", path: "/schedules", query: ["limit", "cursor", "prefix"], next: "cursor" },
   getSchedule: { method: "GET", path: "/schedules/{path}" },
   deleteSchedule: { method: "DELETE", path: "/schedules/{path}" },

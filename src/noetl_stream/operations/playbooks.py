@@ -34,6 +34,7 @@ from noetl_stream.ports.operations.playbooks import (
     PlaybookStatisticsDocument,
     PlaybookWithSourceDocument,
     RegisteredDocument,
+    SchemaKind,
     StoredBundleDocument,
 )
 from noetl_stream.ports.operations.reading.graphs import GraphDocument
@@ -262,8 +263,8 @@ class DirectPlaybooks:
             await find_versions(self._catalog, path)
         return found
 
-    async def schema(self) -> dict[str, Any]:
-        return await self._checking.schema()
+    async def schema(self, kind: SchemaKind = "Playbook") -> dict[str, Any]:
+        return await self._checking.schema(kind)
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
         entry = await find_entry(self._catalog, _address(path, version))

@@ -43,7 +43,8 @@ export const diff = (path: string, before: string | null, after: string | null):
 export const statistics = (path: string, since: string): Promise<PlaybookStatistics> =>
   get(`${one(path)}/statistics`, { since })
 
-export const schema = (): Promise<object> => get('/schema')
+/** The JSON Schema of a kind of documents. */
+export const schema = (kind: 'Playbook' | 'Schedule' | 'Trigger'): Promise<object> => get('/schema', { kind })
 /** The problems of a text, and its graph. */
 export const check = (text: string, signal: AbortSignal): Promise<Checked> =>
   call('POST', '/playbooks/check', { body: text, media: YAML, query: { graph: 'true' }, signal })

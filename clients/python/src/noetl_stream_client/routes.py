@@ -321,7 +321,7 @@ ROUTES: Final = {
         "POST", "/playbooks/{path}/diff", query=("name", "before"), whole="source", media="application/yaml", reads=True
     ),
     "get_statistics": Route("GET", "/playbooks/{path}/statistics", query=("since",)),
-    "get_schema": Route("GET", "/schema"),
+    "get_schema": Route("GET", "/schema", query=("kind",)),
     "list_schedules": Route("GET", "/schedules", query=("limit", "cursor", "prefix"), next="cursor"),
     "get_schedule": Route("GET", "/schedules/{path}"),
     "delete_schedule": Route("DELETE", "/schedules/{path}"),

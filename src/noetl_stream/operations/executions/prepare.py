@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.limits import Limits
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.playbooks import SchemaKind
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, find_entry, read_address
 from noetl_stream.ports.stores.store import Store
 
@@ -75,7 +77,7 @@ class PlaybookChecker:
         self._limits = limits
         self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
         self._checked = {one.digest: one for one in checked}
-        self._schema: dict[str, Any] | None = None
+        self._schemas: dict[SchemaKind, dict[str, Any]] = {}
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
         """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
@@ -83,13 +85,20 @@ class PlaybookChecker:
 
         return await asyncio.to_thread(check, source, self._kinds(), file=name, limits=self._limits)
 
-    async def schema(self) -> dict[str, Any]:
-        """The JSON Schema of the playbooks that pass; made once."""
-        if self._schema is None:
-            from noetl_stream.playbook.schema import playbook_schema
+    async def schema(self, kind: SchemaKind) -> dict[str, Any]:
+        """The JSON Schema of the documents of a kind that pass; made once."""
+        from noetl_stream.playbook.schedule.schedule_document import schedule_schema
+        from noetl_stream.playbook.schema import playbook_schema
+        from noetl_stream.playbook.trigger.trigger_document import trigger_schema
 
-            self._schema = await asyncio.to_thread(playbook_schema, self._kinds(), self._limits)
-        return self._schema
+        if kind not in self._schemas:
+            made: dict[SchemaKind, Callable[[], dict[str, Any]]] = {
+                "Playbook": partial(playbook_schema, self._kinds(), self._limits),
+                "Schedule": schedule_schema,
+                "Trigger": trigger_schema,
+            }
+            self._schemas[kind] = await asyncio.to_thread(made[kind])
+        return self._schemas[kind]
 
     def known(self, digest: str) -> Plan | None:
         """A plan that was compiled before."""

@@ -221,6 +221,7 @@ BUNDLED: Final = "`path` is that of the project. Stored again, the same bytes ch
 KEPT: Final = "Executions keep their text."
 
 CatalogKind = Literal["Playbook", "Schedule", "Trigger", "Schema"]
+SchemaKind = Literal["Playbook", "Schedule", "Trigger"]
 
 Version = Annotated[
     str | None, Meta(max_length=256, description="`metadata.version`, or a revision; the latest without it.")
@@ -368,8 +369,10 @@ class Playbooks(Protocol):
         """
 
     @verb("GET", "/schema", "getSchema", scope="everyone", document=PlaybookSchemaDocument)
-    async def schema(self) -> dict[str, Any]:
-        """Get the JSON Schema of playbooks, with the tool kinds there are."""
+    async def schema(
+        self, kind: Annotated[SchemaKind, Meta(description="Of which documents.")] = "Playbook"
+    ) -> dict[str, Any]:
+        """Get the JSON Schema of a kind of documents; that of playbooks has the tool kinds there are."""
 
     @verb("DELETE", "/playbooks/{path}", "deletePlaybook", "author", refuses=("conflict",), description=KEPT)
     async def delete(self, path: PlaybookPath, version: Version, by: str) -> None:

@@ -1077,8 +1077,12 @@ class AsyncVerbs(AsyncAsking):
         """
         return await self._ask("get_statistics", documents.PlaybookStatistics, locals())
 
-    async def get_schema(self) -> dict[str, Any]:
-        """Get the JSON Schema of playbooks, with the tool kinds there are."""
+    async def get_schema(self, *, kind: Literal["Playbook", "Schedule", "Trigger"] | None = None) -> dict[str, Any]:
+        """Get the JSON Schema of a kind of documents; that of playbooks has the tool kinds there are.
+
+        Args:
+            kind: Of which documents.
+        """
         return await self._ask("get_schema", dict[str, Any], locals())
 
     async def list_schedules(

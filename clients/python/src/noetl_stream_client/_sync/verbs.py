@@ -1077,8 +1077,12 @@ class Verbs(Asking):
         """
         return self._ask("get_statistics", documents.PlaybookStatistics, locals())
 
-    def get_schema(self) -> dict[str, Any]:
-        """Get the JSON Schema of playbooks, with the tool kinds there are."""
+    def get_schema(self, *, kind: Literal["Playbook", "Schedule", "Trigger"] | None = None) -> dict[str, Any]:
+        """Get the JSON Schema of a kind of documents; that of playbooks has the tool kinds there are.
+
+        Args:
+            kind: Of which documents.
+        """
         return self._ask("get_schema", dict[str, Any], locals())
 
     def list_schedules(

@@ -92,6 +92,15 @@ function isOf(schema: Schema, node: Node | null): boolean {
   return true
 }
 
+/** The schema of what a value may be when it is not null. */
+export function plainly(schema: Schema): Schema {
+  const given = schema.anyOf?.filter((one) => one.type !== 'null') ?? []
+  return given[0] ? { ...schema, ...given[0] } : schema
+}
+
+/** The keys of which a mapping has just one. */
+export const alternatives = (schema: Schema): string[] => (schema.oneOf ?? []).flatMap(({ required }) => (required?.length === 1 ? required : []))
+
 export interface Key {
   name: string
   description: string

@@ -1,19 +1,51 @@
 import { expect, test } from 'vitest'
-import { template } from '../editor/draft'
-import { valueAt } from './edits'
-import { formOf, isAbout } from './fields'
+import { formOf, isAbout, type FormField, type Part } from './fields'
 
-test.each(['Schedule', 'Trigger'] as const)('the form of a new %s has its required values', (kind) => {
-  const form = formOf(kind)
-  const text = template(kind)
-  const ways = form?.ways.filter((way) => valueAt(text, [...form.below, way.key]) !== undefined) ?? []
-  expect(ways).toHaveLength(1)
-  for (const field of [...(form?.head ?? []), ...(ways[0]?.fields ?? [])]) {
-    if (field.isRequired) expect(valueAt(text, field.path), field.label).toBeTruthy()
-  }
+const orNull = (type: string) => ({ anyOf: [{ type }, { type: 'null' }] })
+const SCHEMA = {
+  properties: {
+    apiVersion: { const: 'noetl.io/v2' },
+    metadata: { properties: { path: { type: 'string' }, tags: orNull('array') }, required: ['path'] },
+    spec: {
+      properties: {
+        on: {
+          oneOf: [{ required: ['webhook'] }, { required: ['moon'] }],
+          properties: {
+            webhook: { description: 'Requests.', properties: { verify: { enum: ['token', 'none'] } }, required: ['verify'] },
+            moon: { description: 'Phases of the moon.', properties: { phase: { description: 'Which.', enum: ['full', null] }, is_new: orNull('boolean') } },
+          },
+        },
+        zone: { enum: Array.from({ length: 30 }, (_, index) => `Z${index}`) },
+        workload: { type: ['object', 'null'] },
+        most: orNull('integer'),
+      },
+    },
+  },
+}
+
+const fieldsIn = (parts: readonly Part[]): FormField[] => parts.flatMap((one) => (one.is === 'field' ? [one] : one.ways.flatMap((way) => fieldsIn(way.parts))))
+
+test('a form has a field for each value of the schema, also for one that nobody thought of', () => {
+  const said = fieldsIn(formOf(SCHEMA)).map(({ path, label, kind, isRequired }) => [path.join('.'), label, kind, isRequired])
+  expect(said).toEqual([
+    ['metadata.path', 'Path', 'text', true],
+    ['metadata.tags', 'Tags', 'lines', false],
+    ['spec.on.webhook.verify', 'Senders are known by', 'choice', true],
+    ['spec.on.moon.phase', 'Phase', 'choice', false],
+    ['spec.on.moon.is_new', 'Is new', 'yes', false],
+    ['spec.zone', 'Zone', 'text', false],
+    ['spec.workload', 'Workload', 'JSON', false],
+    ['spec.most', 'Most', 'number', false],
+  ])
 })
 
-test('other documents have no form', () => expect([formOf('Playbook'), formOf('Schema')]).toEqual([null, null]))
+test('of keys that exclude each other one is chosen, and begins with what it requires', () => {
+  const choice = formOf(SCHEMA).find((one) => one.is === 'choice')
+  expect(choice?.ways.map(({ key, words, begins }) => [key, words, begins])).toEqual([
+    ['webhook', 'requests', { verify: 'token' }],
+    ['moon', 'phases of the moon', {}],
+  ])
+})
 
 test('what the server says stands at the field that it is about', () => {
   const field = { path: ['spec', 'cron'] }

@@ -1,202 +1,164 @@
 import type { Diagnostic } from '../../../api/types'
+import { alternatives, plainly, type Schema } from '../editor/schema'
 import type { Path } from './edits'
 
 /** A field of the form of a document: where its value stands, and how it is typed in. */
 export interface FormField {
+  is: 'field'
   path: Path
   label: string
   kind: 'text' | 'lines' | 'choice' | 'yes' | 'number' | 'JSON'
-  note?: string
+  note: string
   /** Values of a choice, with what each means; the first is what holds if nothing is written. */
-  choices?: readonly (readonly [value: string, words: string])[]
+  choices: readonly (readonly [value: string, words: string])[]
   /** Known values that are offered while one types. */
-  known?: 'playbooks' | 'zones'
-  isRequired?: boolean
+  known?: readonly string[] | 'playbooks'
+  isRequired: boolean
+  /** Whether its key stays in the text while nothing is typed: it is what was chosen among several. */
+  isKept: boolean
 }
 
-/** One of several keys, of which a document has just one: with what it begins, and its fields. */
-export interface Way {
-  key: string
-  words: string
-  begins: unknown
-  fields: readonly FormField[]
-}
-
-/** The form of a kind of document, from top to bottom. */
-export interface Form {
-  head: readonly FormField[]
-  /** Below which key one of the ways stands, and its question. */
+/** Several keys, of which a document has just one: with what each begins, and its part of the form. */
+export interface Choice {
+  is: 'choice'
   below: Path
   question: string
-  ways: readonly Way[]
-  rest: readonly FormField[]
+  ways: readonly { key: string; words: string; begins: unknown; parts: readonly Part[] }[]
 }
 
-const spec = (...keys: string[]): Path => ['spec', ...keys]
+export type Part = FormField | Choice
 
-const HEAD: readonly FormField[] = [
-  { path: ['metadata', 'path'], label: 'Path', kind: 'text', isRequired: true },
-  { path: ['metadata', 'name'], label: 'Name', kind: 'text', isRequired: true },
-  { path: spec('playbook'), label: 'Playbook', kind: 'text', known: 'playbooks', isRequired: true, note: 'What it starts.' },
-  { path: spec('version'), label: 'Version', kind: 'text', note: 'Empty: the one registered last.' },
-]
-const WORKLOAD: FormField = { path: spec('workload'), label: 'Workload', kind: 'JSON' }
-const FIVE_FIELDS = 'One a line: minute hour day-of-month month day-of-week, as 0 2 * * MON-FRI.'
-
-const SCHEDULE: Form = {
-  head: HEAD,
-  below: spec(),
-  question: 'When it is due',
-  ways: [
-    {
-      key: 'cron',
-      words: 'cron expressions',
-      begins: ['30 2 * * *'],
-      fields: [
-        { path: spec('cron'), label: 'Cron', kind: 'lines', isRequired: true, note: FIVE_FIELDS },
-        { path: spec('timezone'), label: 'Time zone', kind: 'text', known: 'zones', isRequired: true },
-      ],
-    },
-    {
-      key: 'every',
-      words: 'at a distance',
-      begins: '1h',
-      fields: [{ path: spec('every'), label: 'Every', kind: 'text', isRequired: true, note: '30s, 15m, 6h or 2d.' }],
-    },
-    {
-      key: 'at',
-      words: 'at given times',
-      begins: [],
-      fields: [
-        { path: spec('at'), label: 'At', kind: 'lines', isRequired: true, note: 'One a line, as 2026-11-05T09:00.' },
-        { path: spec('timezone'), label: 'Time zone', kind: 'text', known: 'zones', note: 'Of times without an offset.' },
-      ],
-    },
-  ],
-  rest: [
-    {
-      path: spec('overlap'),
-      label: 'If one still runs',
-      kind: 'choice',
-      choices: [
-        ['skip', 'skip the new one'],
-        ['queue_one', 'let one wait'],
-        ['queue_all', 'let all wait'],
-        ['cancel', 'cancel the old one'],
-        ['terminate', 'end the old one at once'],
-        ['allow', 'let them run together'],
-      ],
-    },
-    {
-      path: spec('missed'),
-      label: 'If some were missed',
-      kind: 'choice',
-      choices: [
-        ['last', 'start the last one'],
-        ['all', 'start all'],
-        ['none', 'start none'],
-      ],
-    },
-    { path: spec('missed_within'), label: 'Missed for at most', kind: 'text', note: '30s, 15m, 6h or 2d.' },
-    { path: spec('jitter'), label: 'Jitter', kind: 'text', note: 'Starts up to so much later: 30s, 15m.' },
-    { path: spec('window', 'from'), label: 'Not before', kind: 'text', note: 'A day or time.' },
-    { path: spec('window', 'until'), label: 'Not after', kind: 'text', note: 'A day, itself included, or time.' },
-    { path: spec('exclude'), label: 'Not on', kind: 'lines', note: 'Days, one a line.' },
-    { path: spec('pause_after_failures'), label: 'Pause after so many failures in a row', kind: 'number' },
-    { path: spec('paused'), label: 'Registered paused', kind: 'yes' },
-    { ...WORKLOAD, note: 'Templates over schedule.' },
-    { path: spec('labels'), label: 'Labels', kind: 'JSON', note: 'Of the executions, not rendered.' },
-    { path: spec('key'), label: 'Key', kind: 'text', note: 'Of each execution: a template over schedule.' },
-  ],
+/** What the schema does not say in the words of a form. What is not here is named by its key. */
+interface Words {
+  label?: string
+  /** Of a key that is one of several. */
+  way?: string
+  choices?: Readonly<Record<string, string>>
+  known?: 'playbooks'
 }
 
-const hook = (key: string): Path => spec('on', 'webhook', key)
-const stream = (key: string): Path => spec('on', 'nats', key)
-const end = (key: string): Path => spec('on', 'execution', key)
+const WORDS: Readonly<Record<string, Words>> = {
+  '/spec/playbook': { way: 'starts a playbook', known: 'playbooks' },
+  '/spec/notify': { way: 'sends a message' },
+  '/spec/cron': { way: 'cron expressions' },
+  '/spec/every': { way: 'at a distance' },
+  '/spec/at': { way: 'at given times' },
+  '/spec/timezone': { label: 'Time zone' },
+  '/spec/overlap': {
+    label: 'If one still runs',
+    choices: {
+      skip: 'skip the new one',
+      queue_one: 'let one wait',
+      queue_all: 'let all wait',
+      cancel: 'cancel the old one',
+      terminate: 'end the old one at once',
+      allow: 'let them run together',
+    },
+  },
+  '/spec/missed': { label: 'If some were missed', choices: { last: 'start the last one', all: 'start all', none: 'start none' } },
+  '/spec/missed_within': { label: 'Missed for at most' },
+  '/spec/window/from': { label: 'Not before' },
+  '/spec/window/until': { label: 'Not after' },
+  '/spec/exclude': { label: 'Not on' },
+  '/spec/paused': { label: 'Registered paused' },
+  '/spec/on/webhook/verify': {
+    label: 'Senders are known by',
+    choices: {
+      github: 'the signature of GitHub',
+      stripe: 'the signature of Stripe',
+      slack: 'the signature of Slack',
+      hmac: 'an HMAC signature',
+      token: 'a token',
+      none: 'nothing: anybody may send',
+    },
+  },
+  '/spec/on/execution/path': { label: 'Of the playbook', known: 'playbooks' },
+  '/spec/on/execution/status': { label: 'Ended as' },
+  '/spec/on/execution/with': { label: 'With keys of ctx' },
+  '/spec/on/event/name': { label: 'Name of the event' },
+  '/spec/on/event/path': { label: 'Of the playbook', known: 'playbooks' },
+  '/spec/when': { label: 'Only when' },
+  '/spec/rate/per_minute': { label: 'Starts in a minute at most' },
+  '/spec/rate/burst': { label: 'At once after a rest' },
+  '/spec/rate/exceeding': { label: 'Events beyond that', choices: { wait: 'wait', drop: 'are dropped' } },
+  '/spec/allow_circle': { label: 'What it starts may start it again' },
+}
+const QUESTIONS: Readonly<Record<string, string>> = {
+  'cron every at': 'When it is due',
+  'webhook nats execution event': 'On which events',
+  'playbook notify': 'What an event does',
+}
+/** Values that are offered rather than listed, from so many on. */
+const MANY = 20
 
-const TRIGGER: Form = {
-  head: HEAD,
-  below: spec('on'),
-  question: 'On which events',
-  ways: [
-    {
-      key: 'webhook',
-      words: 'requests (webhook)',
-      begins: { verify: 'github', credential: 'github_webhook' },
-      fields: [
-        {
-          path: hook('verify'),
-          label: 'Senders are known by',
-          kind: 'choice',
-          choices: [
-            ['none', 'nothing: anybody may send'],
-            ['github', 'the signature of GitHub'],
-            ['stripe', 'the signature of Stripe'],
-            ['slack', 'the signature of Slack'],
-            ['hmac', 'an HMAC signature'],
-            ['token', 'a token'],
-          ],
-        },
-        { path: hook('credential'), label: 'Credential', kind: 'text', note: 'It holds the secret.' },
-        { path: hook('header'), label: 'Header', kind: 'text', note: 'Of an HMAC signature or a token, as X-Signature.' },
-        { path: hook('tolerance'), label: 'Tolerance', kind: 'text', note: 'How far the signed time may be from now. Default: 5m.' },
-      ],
-    },
-    {
-      key: 'nats',
-      words: 'messages of a stream',
-      begins: { stream: 'ORDERS', subject: 'orders.>' },
-      fields: [
-        { path: stream('stream'), label: 'Stream', kind: 'text', isRequired: true },
-        { path: stream('subject'), label: 'Subject', kind: 'text', note: 'orders.*.paid, orders.>. Empty: all.' },
-        { path: stream('from'), label: 'From', kind: 'text', note: 'new, all, or a time. Empty: new.' },
-        {
-          path: stream('format'),
-          label: 'Format',
-          kind: 'choice',
-          choices: [
-            ['json', 'JSON'],
-            ['text', 'text'],
-            ['bytes', 'bytes'],
-          ],
-        },
-      ],
-    },
-    {
-      key: 'execution',
-      words: 'ends of executions',
-      begins: { path: 'examples/*', status: ['failed'] },
-      fields: [
-        { path: end('path'), label: 'Of the playbook', kind: 'text', known: 'playbooks', note: 'Or all below a path: shop/*.' },
-        { path: end('status'), label: 'Ended as', kind: 'lines', note: 'completed, failed, cancelled; one a line. Empty: however it ends.' },
-        { path: end('labels'), label: 'With labels', kind: 'JSON' },
-      ],
-    },
-  ],
-  rest: [
-    { path: spec('when'), label: 'Only when', kind: 'text', note: 'An expression over event. Empty: always.' },
-    { path: spec('key'), label: 'Once for each', kind: 'text', note: 'A template over event: events with the same key start one execution.' },
-    { ...WORKLOAD, note: 'Templates over event.' },
-    { path: spec('labels'), label: 'Labels', kind: 'JSON', note: 'Of the executions: templates over event.' },
-    { path: spec('rate', 'per_minute'), label: 'Starts in a minute at most', kind: 'number' },
-    { path: spec('rate', 'burst'), label: 'At once after a rest', kind: 'number' },
-    {
-      path: spec('rate', 'exceeding'),
-      label: 'Events beyond that',
-      kind: 'choice',
-      choices: [
-        ['wait', 'wait'],
-        ['drop', 'are dropped'],
-      ],
-    },
-    { path: spec('allow_circle'), label: 'What it starts may start it again', kind: 'yes' },
-  ],
+/** The form of the documents of a schema: a field for each value that it has, in its order. */
+export const formOf = (schema: Schema): readonly Part[] =>
+  ['metadata', 'spec'].flatMap((key) => partsOf(schema.properties?.[key] ?? {}, [key]))
+
+function partsOf(schema: Schema, path: Path): Part[] {
+  const rivals = alternatives(schema)
+  const parts = Object.entries(schema.properties ?? {}).map(([key, one]) => {
+    const isNeeded = schema.required?.includes(key) ?? false
+    return { key, one, inner: partOf(one, [...path, key], isNeeded, rivals.includes(key)) }
+  })
+  const ways = parts.filter(({ key }) => rivals.includes(key))
+  const choice = ways.map(({ key, one, inner }) => ({ key, words: wayOf([...path, key], one), begins: beginning(one), parts: inner }))
+  return parts.flatMap(({ key, inner }) => {
+    if (!rivals.includes(key)) return inner
+    return key === ways[0]?.key ? [{ is: 'choice', below: path, question: QUESTIONS[rivals.join(' ')] ?? 'Which', ways: choice } as const] : []
+  })
 }
 
-/** The form of a kind of document; null for those that are written as text alone. */
-export const formOf = (kind: string): Form | null => ({ Schedule: SCHEDULE, Trigger: TRIGGER })[kind] ?? null
+function partOf(given: Schema, path: Path, isRequired: boolean, isKept: boolean): Part[] {
+  const schema = plainly(given)
+  if (schema.properties) return partsOf(schema, path)
+  const { label, choices, known } = WORDS[pointerOf(path)] ?? {}
+  const values = (schema.enum ?? []).filter((one) => one !== null).map(String)
+  const isOffered = values.length > MANY
+  const kind = values.length > 0 && !isOffered ? 'choice' : kindOf(schema)
+  return [
+    {
+      is: 'field',
+      path,
+      label: label ?? named(path.at(-1) ?? ''),
+      kind,
+      note: `${given.description ?? ''}${kind === 'lines' ? ' One a line.' : ''}`,
+      choices: values.map((one) => [one, choices?.[one] ?? ''] as const),
+      ...(isOffered ? { known: values } : known ? { known } : {}),
+      isRequired: isRequired || isKept,
+      isKept,
+    },
+  ]
+}
 
-const pointerOf = (path: Path): string => path.map((key) => `/${key}`).join('')
+const named = (key: string): string => `${key.charAt(0).toUpperCase()}${key.slice(1).replaceAll('_', ' ')}`
+
+function wayOf(path: Path, schema: Schema): string {
+  const said = WORDS[pointerOf(path)]?.way ?? schema.description ?? path.at(-1) ?? ''
+  return `${said.charAt(0).toLowerCase()}${said.slice(1).replace(/\.$/, '')}`
+}
+
+function kindOf({ type }: Schema): FormField['kind'] {
+  const types = [type].flat().filter((one) => one !== 'null')
+  if (types[0] === 'array') return 'lines'
+  if (types[0] === 'object') return 'JSON'
+  if (types[0] === 'boolean') return 'yes'
+  return types[0] === 'integer' ? 'number' : 'text'
+}
+
+/** The least that a value has: its required keys. */
+function beginning(given: Schema): unknown {
+  const schema = plainly(given)
+  if (schema.enum) return schema.enum[0]
+  if (schema.properties) {
+    const [first] = alternatives(schema)
+    const keys = first === undefined ? (schema.required ?? []) : [first]
+    return Object.fromEntries(keys.map((key) => [key, beginning(schema.properties?.[key] ?? {})]))
+  }
+  return kindOf(schema) === 'lines' ? [] : ''
+}
+
+export const pointerOf = (path: Path): string => path.map((key) => `/${key}`).join('')
 
 /** Whether what the server says is about a field: of its value, or that its key is missing. */
 export function isAbout({ pointer, message }: Pick<Diagnostic, 'pointer' | 'message'>, { path }: Pick<FormField, 'path'>): boolean {
