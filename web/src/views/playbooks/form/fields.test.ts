@@ -18,6 +18,7 @@ const SCHEMA = {
         zone: { enum: Array.from({ length: 30 }, (_, index) => `Z${index}`) },
         workload: { type: ['object', 'null'] },
         most: orNull('integer'),
+        rate: { properties: { per_minute: { type: 'integer' } }, required: ['per_minute'] },
       },
     },
   },
@@ -36,6 +37,7 @@ test('a form has a field for each value of the schema, also for one that nobody 
     ['spec.zone', 'Zone', 'text', false],
     ['spec.workload', 'Workload', 'JSON', false],
     ['spec.most', 'Most', 'number', false],
+    ['spec.rate.per_minute', 'Starts in a minute at most', 'number', false],
   ])
 })
 

@@ -93,12 +93,13 @@ const MANY = 20
 
 /** The form of the documents of a schema: a field for each value that it has, in its order. */
 export const formOf = (schema: Schema): readonly Part[] =>
-  ['metadata', 'spec'].flatMap((key) => partsOf(schema.properties?.[key] ?? {}, [key]))
+  ['metadata', 'spec'].flatMap((key) => partsOf(schema.properties?.[key] ?? {}, [key], true))
 
-function partsOf(schema: Schema, path: Path): Part[] {
+/** `isThere`: whether it has to be there, and with it what it requires. */
+function partsOf(schema: Schema, path: Path, isThere: boolean): Part[] {
   const rivals = alternatives(schema)
   const parts = Object.entries(schema.properties ?? {}).map(([key, one]) => {
-    const isNeeded = schema.required?.includes(key) ?? false
+    const isNeeded = rivals.includes(key) || (isThere && (schema.required?.includes(key) ?? false))
     return { key, one, inner: partOf(one, [...path, key], isNeeded, rivals.includes(key)) }
   })
   const ways = parts.filter(({ key }) => rivals.includes(key))
@@ -111,7 +112,7 @@ function partsOf(schema: Schema, path: Path): Part[] {
 
 function partOf(given: Schema, path: Path, isRequired: boolean, isKept: boolean): Part[] {
   const schema = plainly(given)
-  if (schema.properties) return partsOf(schema, path)
+  if (schema.properties) return partsOf(schema, path, isRequired)
   const { label, choices, known } = WORDS[pointerOf(path)] ?? {}
   const values = (schema.enum ?? []).filter((one) => one !== null).map(String)
   const isOffered = values.length > MANY
@@ -125,7 +126,7 @@ function partOf(given: Schema, path: Path, isRequired: boolean, isKept: boolean)
       note: `${given.description ?? ''}${kind === 'lines' ? ' One a line.' : ''}`,
       choices: values.map((one) => [one, choices?.[one] ?? ''] as const),
       ...(isOffered ? { known: values } : known ? { known } : {}),
-      isRequired: isRequired || isKept,
+      isRequired,
       isKept,
     },
   ]
