@@ -155,6 +155,9 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "catalog_register": (GATEWAY,),
     "catalog_resolve": EVERYONE,
     "catalog_versions": EVERYONE,
+    "forget_bundle": (SERVER,),
+    "unwanted_bundles": (SERVER, GATEWAY),
+    "want_bundle": (GATEWAY,),
     # Credentials: a server decrypts them for workers, a gateway stores and rotates them.
     "credential": (SERVER, GATEWAY),
     "credentials_used": (SERVER, GATEWAY),  # a server hides them in what it archives
@@ -442,7 +445,7 @@ async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, c
     assert await excess(f"one_{SERVER}") == []
     assert await excess("owner") == ["owns the schema noetl"]
     assert await excess("postgres") == ["is a superuser", "owns the schema noetl"]
-    assert "insert on api_token, browser_session, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
+    assert "insert on api_token, browser_session, bundle, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
 
 
 async def test_grants_are_given_again_when_they_are_missing(postgres: str, dsn: str, connection: Connection) -> None:

@@ -141,7 +141,7 @@ class DirectPlaybooks:
         if checked.document is None or circle:
             raise refusal_of(replace(checked, diagnostics=(*circle, *checked.diagnostics)), name)
         bundle = checked.plan.bundle if checked.plan is not None else ""
-        if bundle and await self._bundle(bundle) is None:
+        if bundle and not (await self._wants(bundle) and await self._bundle(bundle) is not None):
             raise UsageError(f"the bundle {bundle} is not stored", hint="`noetl-stream deploy` stores it")
         text = source.decode()
         now_ms = self._clock.now_ms()
@@ -165,6 +165,9 @@ class DirectPlaybooks:
     async def put_bundle(self, path: str, source: bytes, by: str) -> BundleDocument:
         files = await asyncio.to_thread(files_of, source)
         name = str(named_bundle(_address(path, None).path, source))
+        if not await self._wants(name):
+            hint = "repeat the command in a moment"
+            raise Conflict(f"the bundle {name} is being deleted, since nothing named it", hint=hint)
         if await self._bundle(name) is None:
             await self._blobs.put(bundle_key(name), source)
             if await self._bundle(name) is None:  # what is there is never overwritten
@@ -177,6 +180,9 @@ class DirectPlaybooks:
         if (data := await self._bundle(name)) is None:
             raise NotFound(f"no bundle {name} is stored, or it is damaged", hint="`noetl-stream deploy` stores it")
         return StoredBundleDocument(name, len(files_of(data)), len(data), b64encode(data).decode())
+
+    async def _wants(self, name: str) -> bool:
+        return await self._catalog.want_bundle(name, self._clock.now_ms())
 
     async def _bundle(self, name: str) -> bytes | None:
         with suppress(BlobMissing):

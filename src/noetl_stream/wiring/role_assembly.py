@@ -48,6 +48,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.assembly import ServerPorts, StateBounds
     from noetl_stream.server.journal_records import disagreements
     from noetl_stream.server.server import Server
+    from noetl_stream.server.upkeep.bundles import BundleSweeper
     from noetl_stream.server.upkeep.holes import HoleFinder
     from noetl_stream.server.upkeep.log_shares import LogTrimmer
     from noetl_stream.server.upkeep.upkeep import QueueSweeper, Trimmer, Upkeep
@@ -82,6 +83,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
             trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
             holes=HoleFinder(connected.log, store, store.cursors, store.retention, store.dead_letters, connected.clock),
             compare=partial(disagreements, connected.log, store, store.cursors),
+            bundles=BundleSweeper(store.catalog, connected.blobs, connected.clock),
             retention=make_retention(connected, endpoint),
         ),
         trigger_streams=connected.trigger_streams,

@@ -62,6 +62,15 @@ class PostgresCatalog(DatabasePort):
         searched = {"words": list(words), "searched": SEARCHED_CHARACTERS, "kinds": list(kinds)}
         return await self._entries("catalog_latest", prefix=prefix, scope=list(scope), **values, **searched)
 
+    async def want_bundle(self, name: str, now_ms: int) -> bool:
+        return bool(await self._database.fetch("want_bundle", name=name, now_ms=now_ms))
+
+    async def unwanted_bundles(self, now_ms: int, before_ms: int) -> list[str]:
+        return await self._column("unwanted_bundles", now_ms=now_ms, before_ms=before_ms)
+
+    async def forget_bundle(self, name: str) -> None:
+        await self._database.fetch("forget_bundle", name=name)
+
     async def _entries(self, query: str, **values: Any) -> list[CatalogEntry]:
         return [_entry(row) for row in await self._database.fetch(query, **values)]
 

@@ -129,6 +129,18 @@ class Catalog(Protocol):
         Texts stay where executions find them. A revision is never reused; a version may be.
         """
 
+    async def want_bundle(self, name: str, now_ms: int) -> bool:
+        """Keeps a bundle of this name, which need not be stored yet; ``False`` if it is being deleted."""
+
+    async def unwanted_bundles(self, now_ms: int, before_ms: int) -> list[str]:
+        """Begins to delete the bundles that nothing has wanted since ``before_ms``; returns them, and those of before.
+
+        The latest text of each path, each version with a name of its own and each execution want the one they name.
+        """
+
+    async def forget_bundle(self, name: str) -> None:
+        """Ends the deletion of a bundle, whose object is gone: it may be stored again."""
+
 
 def words_in(text: str) -> list[str]:
     """The words to look for, without regard to the case of ASCII letters.

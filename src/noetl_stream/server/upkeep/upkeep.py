@@ -32,6 +32,7 @@ from noetl_stream.server.journal_records import (
     lost_cursors,
     newest_before,
 )
+from noetl_stream.server.upkeep.bundles import BundleSweeper
 from noetl_stream.server.upkeep.checkpoints import write_checkpoint
 from noetl_stream.server.upkeep.expiry import Retention
 from noetl_stream.server.upkeep.holes import LOOK_S as LOOK_FOR_HOLES_S
@@ -193,7 +194,7 @@ SWEEP_S: Final = 300.0
 COMPARE_S: Final = 60.0
 MAKE_MONTHS_S: Final = 6 * 3_600.0
 DELETE_OLD_S: Final = 3_600.0
-"""How often old executions are deleted, in seconds; above, the intervals of the other jobs."""
+"""How often old executions and bundles are deleted, in seconds; above, the intervals of the other jobs."""
 
 LOOK_S: Final = 5.0
 """How often a server checks whether the upkeep is its own."""
@@ -219,6 +220,7 @@ class Upkeep:
         holes: HoleFinder | None = None,
         compare: Callable[[], Awaitable[list[str]]] | None = None,
         log_trimmer: LogTrimmer | None = None,
+        bundles: BundleSweeper | None = None,
         trim_events_s: float = TRIM_EVENTS_S,
     ) -> None:
         self._trim_events_s = trim_events_s
@@ -232,6 +234,7 @@ class Upkeep:
         self._compare = compare
         self.disagreements: Sequence[str] = ()
         self._log_trimmer = log_trimmer
+        self._bundles = bundles
         self.letters_dropped = 0
 
     async def run(self, feed_keep_s: float, is_mine: Callable[[], bool]) -> None:
@@ -259,6 +262,9 @@ class Upkeep:
                 group.create_task(self._repeat(compare, COMPARE_S, "compare Postgres and EVENTS"))
             if self._log_trimmer is not None:
                 group.create_task(self._repeat(self._log_trimmer.trim, TRIM_LOGS_S, "trim LOGS", is_mine))
+            if self._bundles is not None:
+                sweep = self._bundles.sweep
+                group.create_task(self._repeat(sweep, DELETE_OLD_S, "delete bundles that nothing names", is_mine))
             if self._retention is not None:
                 make, delete = self._retention.make_months, self._retention.delete_old
                 group.create_task(self._repeat(make, MAKE_MONTHS_S, "make tables for the next months", is_mine))

@@ -26,9 +26,16 @@ from noetl_stream.ports.stores.catalog import (
     VersionTaken,
 )
 from noetl_stream.ports.stores.store import Store
+from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
 from noetl_testkit.waiting import expect_error
 
 PATH = "demo/pages"
+BUNDLES = [f"demo@{digit * 64}" for digit in "012"]
+
+
+def naming(bundle: str) -> str:
+    """A text that names a bundle."""
+    return f"a: 1\nbundle: {bundle}\n"
 
 
 def entry_of(source: str, path: str = PATH, version: str | None = None, **changes: Any) -> CatalogEntry:
@@ -249,3 +256,36 @@ class CatalogConformance:
         first = await registered(catalog, "a", version="1.0")
         await catalog.delete(PATH, first.revision)
         assert (await registered(catalog, "b", version="1.0")).digest == digest_of("b")
+
+    async def test_a_bundle_stays_while_the_latest_text_a_named_version_or_an_execution_names_it(
+        self, catalog: Catalog, store: Store
+    ) -> None:
+        for bundle in BUNDLES:
+            assert await catalog.want_bundle(bundle, 1_000)
+        of_execution, of_version, latest = BUNDLES
+        await registered(catalog, naming(of_execution))
+        await registered(catalog, naming(of_version), version="1.0")
+        await registered(catalog, naming(latest))
+        row = execution_row("run-1", path=PATH, digest=digest_of(naming(of_execution)), finished_ms=2_000)
+        await store.commit(tick_of("one", await taken(store), executions=[row]))
+        assert await catalog.unwanted_bundles(5_000, 5_000) == []
+        await store.begin_deleting("run-1")
+        await store.delete_execution("run-1")
+        assert await catalog.unwanted_bundles(5_500, 5_000) == [], "it was wanted a moment ago"
+        assert await catalog.unwanted_bundles(9_000, 5_500) == [of_execution]
+        await catalog.delete(PATH, None)
+        assert sorted(await catalog.unwanted_bundles(9_500, 9_500)) == BUNDLES
+
+    async def test_a_bundle_that_is_being_deleted_is_stored_again_once_it_is_gone(self, catalog: Catalog) -> None:
+        bundle = BUNDLES[0]
+        assert await catalog.want_bundle(bundle, 1_000)
+        assert await catalog.want_bundle(bundle, 3_000)
+        assert await catalog.want_bundle(bundle, 2_000), "clocks differ"
+        await catalog.forget_bundle(bundle)
+        assert await catalog.unwanted_bundles(4_000, 3_000) == []
+        assert await catalog.unwanted_bundles(4_000, 3_001) == [bundle]
+        assert not await catalog.want_bundle(bundle, 5_000)
+        assert await catalog.unwanted_bundles(5_000, 1_000) == [bundle], "a deletion that was interrupted goes on"
+        await catalog.forget_bundle(bundle)
+        assert await catalog.want_bundle(bundle, 6_000)
+        assert await catalog.unwanted_bundles(7_000, 5_000) == []

@@ -24,6 +24,7 @@ class MemoryCatalog:
         self._store = store
         self._entries: dict[str, list[CatalogEntry]] = {}
         self._deleted: dict[str, int] = {}
+        self._bundles: dict[str, int] = {}
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
         existing = self._entries.setdefault(entry.path, [])
@@ -71,6 +72,28 @@ class MemoryCatalog:
             and all(_label_text(entry.labels.get(name)) == value for name, value in labels.items())
             and all(word in _searched_text(entry) for word in words)
         ][:limit]
+
+    async def want_bundle(self, name: str, now_ms: int) -> bool:
+        known_ms = self._bundles.get(name, now_ms)
+        if known_ms:
+            self._bundles[name] = max(known_ms, now_ms)
+        return bool(known_ms)
+
+    async def unwanted_bundles(self, now_ms: int, before_ms: int) -> list[str]:
+        listed = [entry for entries in self._entries.values() for entry in entries]
+        named = {entry.digest for entry in listed if entry.version or entry is self._entries[entry.path][0]}
+        named |= {row.digest for row in self._store.tables.executions.values()}
+        texts = [row.source for digest, row in self._store.tables.playbooks.items() if digest in named]
+        for name, wanted_ms in self._bundles.items():
+            if wanted_ms and any(name[-65:] in text for text in texts):
+                self._bundles[name] = now_ms
+            elif wanted_ms < before_ms:
+                self._bundles[name] = 0
+        return [name for name, wanted_ms in self._bundles.items() if not wanted_ms]
+
+    async def forget_bundle(self, name: str) -> None:
+        if not self._bundles.get(name, 1):
+            del self._bundles[name]
 
 
 def _searched_text(entry: CatalogEntry) -> str:

@@ -19,6 +19,7 @@ grant select on
     to noetl_gateway;
 
 grant select, insert, delete on noetl.catalog to noetl_gateway;
+grant select, insert, update (wanted_ms) on noetl.bundle to noetl_gateway;
 grant select, insert, update (revision) on noetl.catalog_deleted to noetl_gateway;
 grant select, insert on noetl.playbook to noetl_gateway;
 grant select, insert, update (kind, description, tags, version, key_id, sealed, number, updated_at), delete

@@ -6,7 +6,7 @@ grant select on
     noetl.execution, noetl.execution_term, noetl.execution_key, noetl.snapshot, noetl.timer, noetl.inbox, noetl.object_use,
     noetl.credential_use, noetl.feed, noetl.feed_floor, noetl.dead_letter, noetl.stale_report, noetl.catalog,
     noetl.catalog_deleted, noetl.audit, noetl.audit_answer, noetl.audit_chain, noetl.aggregate, noetl.aggregate_history,
-    noetl.limit_slot, noetl.grant_revision
+    noetl.limit_slot, noetl.grant_revision, noetl.bundle
     to noetl_reader;
 grant select (name, kind, description, tags, version, key_id, number, created_at, updated_at)
     on noetl.credential to noetl_reader;

@@ -20,6 +20,7 @@ grant select on
 -- What it archives shows no value that an execution was given.
 grant select on noetl.credential_use, noetl.former_credential to noetl_server;
 grant update (events_floor) on noetl.meta to noetl_server;
+grant select, update (wanted_ms), delete on noetl.bundle to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
     tick, published_tick, last_seq, last_ms, generation, behind) on noetl.partition to noetl_server;
 
