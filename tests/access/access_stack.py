@@ -88,7 +88,9 @@ class Stack:
         self.operations = Operations(
             executions,
             LiveFeed(self.store, MemoryFeed(self.store, clock), broker.bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(self.store, catalog, clock, broker.blobs), checking, begin=starters.begin),
+            DirectPlaybooks(
+                PlaybookPorts(self.store, catalog, clock, broker.blobs, broker.bus), checking, begin=starters.begin
+            ),
             DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,

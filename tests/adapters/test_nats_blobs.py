@@ -89,6 +89,21 @@ async def test_chunks_that_arrive_out_of_order_are_stored_anew(
     assert await message_count(connection) == 4
 
 
+@pytest.mark.parametrize("damage", ["a lost chunk", "another text in the place of the meta message"])
+async def test_a_damaged_object_is_stored_again_once_it_is_deleted(connection: NatsConnection, damage: str) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    await blobs.put("key", THREE_CHUNKS)
+    if damage == "a lost chunk":
+        await connection.api(f"STREAM.MSG.DELETE.{RESULTS}", {"seq": 2})
+    else:
+        await connection.client.jetstream().publish(f"$O.{RESULTS_BUCKET}.M.a2V5", b"no meta")
+    with pytest.raises(BlobMissing, match="damaged"):
+        await blobs.get("key")
+    await blobs.delete("key")
+    await blobs.put("key", THREE_CHUNKS)
+    assert await blobs.get("key") == THREE_CHUNKS
+
+
 async def test_a_lost_chunk_is_damage(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await blobs.put("key", THREE_CHUNKS)

@@ -146,7 +146,7 @@ class GatewayStage:
         return Operations(
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(store, catalog, clock, self.blobs), checking, starters.begin),
+            DirectPlaybooks(PlaybookPorts(store, catalog, clock, self.blobs, bus), checking, starters.begin),
             DirectCredentials(self.credentials, self._keys),
             cluster,
             DirectAccess(self.tokens, self.audit, clock),

@@ -428,6 +428,17 @@ async def test_packages_that_were_lost_are_stored_again(stage: GatewayStage, dir
     assert (await direct.compared())[0] == ("unchanged", "team/flows")
 
 
+async def test_packages_that_are_damaged_are_stored_again(stage: GatewayStage, project: Folder) -> None:
+    project.has(packaged())
+    await project.deploy()
+    name = bundle_in(await registered_text(project, "team/double"))
+    assert name is not None
+    await stage.blobs.delete(bundle_key(name))
+    await stage.broker.blobs.put(bundle_key(name), b"of somebody else")
+    assert (await project.deploy())[:2] == [("changed", "team/flows"), ("unchanged", "team/double")]
+    assert (await project.compared())[0] == ("unchanged", "team/flows")
+
+
 async def test_a_version_stands_for_its_code(direct: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     versioned = {"playbooks/double.yaml": calls("etl.steps:double", more=', version: "1"')}
     direct.has(packaged(**versioned))

@@ -69,7 +69,7 @@ class OperationsStage:
         self.executions = self.fresh_executions()
         self.tokens = MemoryTokens()
         self.schedules = DirectSchedules(StarterPorts(self.requests, broker.bus, self.store, self.catalog, self.clock))
-        catalog_ports = PlaybookPorts(self.store, self.catalog, self.clock, self.blobs)
+        catalog_ports = PlaybookPorts(self.store, self.catalog, self.clock, self.blobs, broker.bus)
         triggers = DirectTriggers(
             StarterPorts(self.requests, broker.bus, self.store, self.catalog, self.clock), checking
         )

@@ -17,6 +17,7 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.executions.prepare import PlaybookChecker, refusal_of
+from noetl_stream.operations.executions.submit import delete_by_server
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.statistics import PlaybookStatistics
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
@@ -57,6 +58,7 @@ from noetl_stream.ports.stores.catalog import (
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.stores.tallies import RecentExecution
 from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.protocol.subjects import bundle_key
 
 if TYPE_CHECKING:
@@ -79,6 +81,7 @@ class PlaybookPorts(NamedTuple):
     catalog: Catalog
     clock: Clock
     blobs: Blobs
+    bus: Bus
 
 
 class DirectPlaybooks:
@@ -99,6 +102,7 @@ class DirectPlaybooks:
         self._catalog = ports.catalog
         self._clock = ports.clock
         self._blobs = ports.blobs
+        self._bus = ports.bus
         self._checking = checking
         self._statistics = PlaybookStatistics(ports.store)
 
@@ -168,10 +172,10 @@ class DirectPlaybooks:
         if not await self._wants(name):
             hint = "repeat the command in a moment"
             raise Conflict(f"the bundle {name} is being deleted, since nothing named it", hint=hint)
-        if await self._bundle(name) is None:
-            await self._blobs.put(bundle_key(name), source)
-            if await self._bundle(name) is None:  # what is there is never overwritten
-                hint = "change a file of the packages: the new bundle is stored beside it"
+        if await self._bundle(name) is None and not await self._stores(name, source):
+            await delete_by_server(self._bus, [bundle_key(name)])
+            if not await self._stores(name, source):
+                hint = "repeat the command; if that does not help, look at the object store with `noetl-stream doctor`"
                 raise Conflict(f"the bundle {name} is damaged in the object store", hint=hint)
         return BundleDocument(name, len(files), len(source))
 
@@ -183,6 +187,12 @@ class DirectPlaybooks:
 
     async def _wants(self, name: str) -> bool:
         return await self._catalog.want_bundle(name, self._clock.now_ms())
+
+    async def _stores(self, name: str, source: bytes) -> bool:
+        """Whether a bundle is there once it is stored: what is damaged is never overwritten."""
+        with suppress(BlobMissing):
+            await self._blobs.put(bundle_key(name), source)
+        return await self._bundle(name) is not None
 
     async def _bundle(self, name: str) -> bytes | None:
         with suppress(BlobMissing):

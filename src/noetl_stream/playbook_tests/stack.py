@@ -135,7 +135,7 @@ class MemoryStack:
         )
         checking = compiled.for_clients
         self.executions = DirectExecutions(execution_ports, checking, lambda: DirectCluster(cluster_ports, hidden))
-        self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, catalog, clock, objects), checking)
+        self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, catalog, clock, objects, broker.bus), checking)
         self._running: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:

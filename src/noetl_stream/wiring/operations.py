@@ -133,7 +133,7 @@ class DirectOperations:
         from noetl_stream.operations.starters.base import RegisteredStarters
 
         given, store = self._connected, self._connected.store
-        ports = PlaybookPorts(store, store.catalog, given.clock, given.objects)
+        ports = PlaybookPorts(store, store.catalog, given.clock, given.objects, given.bus)
         starters = RegisteredStarters(lambda: self.schedules, lambda: self.triggers)
         return DirectPlaybooks(ports, self._checking, starters.begin)
 

@@ -135,10 +135,14 @@ class NatsBlobs(OutboxPort):
 
     async def delete(self, key: str) -> None:
         """Deletes an object, its meta message first, so that no damaged object is visible."""
-        meta = await self._find(key)
-        if meta is not None:
-            for subject in (_meta_subject(key), _chunk_subject(meta.nuid)):
-                await self._connection.api(f"STREAM.PURGE.{RESULTS}", {"filter": subject})
+        subjects = [_meta_subject(key)]
+        with contextlib.suppress(BlobMissing):  # a meta message that cannot be read names no chunks
+            meta = await self._find(key)
+            if meta is None:
+                return
+            subjects.append(_chunk_subject(meta.nuid))
+        for subject in subjects:
+            await self._connection.api(f"STREAM.PURGE.{RESULTS}", {"filter": subject})
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the bucket exists."""

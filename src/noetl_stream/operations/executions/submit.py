@@ -270,4 +270,6 @@ async def delete_by_server(bus: Bus, keys: Sequence[str]) -> None:
     for at in range(0, len(keys), KEYS_AT_ONCE):
         answer = await bus.ask(subjects.PURGE, codec.encode(keys[at : at + KEYS_AT_ONCE]), PURGE_WAIT_S)
         if answer is None or codec.decode_json(answer) is None:
-            raise Unreachable("no server has deleted the objects of this execution", hint="try again with a server")
+            raise Unreachable(
+                "no server has deleted what was to go from the object store", hint="try again with a server"
+            )
