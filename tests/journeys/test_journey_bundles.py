@@ -25,6 +25,29 @@ workflow:
 """
 
 
+FILES = {"noetl-stream.toml": PROJECT, "playbooks/multiply.yaml": PLAYBOOK, "src/etl/__init__.py": MODULE}
+
+
+def project(folder: Path) -> Path:
+    """A project in this folder, which lacks the module ``etl.factors``."""
+    for name, text in FILES.items():
+        folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+        folder.joinpath(name).write_text(text)
+    return folder
+
+
+def test_a_file_runs_with_the_packages_of_its_project_as_they_are(shared_home: Path, tmp_path: Path) -> None:
+    file, results = project(tmp_path) / "playbooks" / "multiply.yaml", []
+    for factor, command in ((5, ("run",)), (7, ("execution", "start", "--wait"))):
+        tmp_path.joinpath("src", "etl", "factors.py").write_text(f"FACTOR = {factor}\n")
+        ended = noetl(*command, file, "-o", "json", NOETL_HOME=str(shared_home))
+        assert ended.returncode == 0, (ended.stdout, ended.stderr)
+        results.append(only_json(ended))
+    assert [one["result"] for one in results] == [105, 147], "nothing was deployed"
+    ended = noetl("execution", "rerun", results[0]["execution_id"], "start", "--wait", NOETL_HOME=str(shared_home))
+    assert ended.returncode == 0 and "105" in ended.stdout, "a rerun has the code of its original"
+
+
 def test_a_worker_that_never_saw_the_packages_runs_their_functions_and_executions_keep_them(
     shared_home: Path, tmp_path: Path
 ) -> None:
@@ -33,11 +56,7 @@ def test_a_worker_that_never_saw_the_packages_runs_their_functions_and_execution
         assert ended.returncode == 0, (ended.stdout, ended.stderr)
         return only_json(ended)
 
-    folder = tmp_path / "project"
-    files = {"noetl-stream.toml": PROJECT, "playbooks/multiply.yaml": PLAYBOOK, "src/etl/__init__.py": MODULE}
-    for name, text in files.items():
-        folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
-        folder.joinpath(name).write_text(text)
+    folder = project(tmp_path / "project")
     factors, results, changes = folder / "src" / "etl" / "factors.py", [], []
     for factor in (2, 3):
         factors.write_text(f"FACTOR = {factor}\n")
@@ -52,5 +71,5 @@ def test_a_worker_that_never_saw_the_packages_runs_their_functions_and_execution
     assert [one["change"] for one in pulled] == ["unchanged"] * 3, "files have no line about their packages"
     copy = tmp_path / "copy"
     asked("pull", copy, "--path", "team/etl")
-    assert {name: copy.joinpath(name).read_text() for name in files} == {**files, "noetl-stream.toml": PROJECT}
+    assert {name: copy.joinpath(name).read_text() for name in FILES} == FILES
     assert asked("deploy", copy, "--dry-run")[0]["change"] == "unchanged", "it is the same project"

@@ -157,3 +157,22 @@ def test_a_test_reaches_no_other_machine_and_leaves_nothing(tmp_path: Path) -> N
 def test_the_schema_of_test_documents_is_printed() -> None:
     schema = json.loads(noetl("playbook", "schema", "--form", "test").stdout)
     assert schema["title"] == "Tests of a NoETL playbook"
+
+
+def test_functions_of_the_project_are_checked_and_called_as_they_are(tmp_path: Path) -> None:
+    """Of the nearest project above a file, though not in the folder where the command runs."""
+    step = '- { step: start, tool: { kind: python, function: "prices:total", args: { prices: [3, 4] } } }'
+    (tmp_path / "flows").mkdir()
+    written(
+        tmp_path / "flows", f"workflow:\n  {step}\n", "- { name: sum, given: { real: [python] }, then: { result: 7 } }"
+    )
+    (tmp_path / "noetl-stream.toml").write_text('name = "team/prices"\npackages = ["src"]\n')
+    (tmp_path / "src").mkdir()
+    module = tmp_path / "src" / "prices.py"
+    module.write_text("def total(prices: list[int]) -> int:\n    return sum(prices)\n")
+    tested = noetl("playbook", "test", tmp_path / "flows")
+    assert tested.returncode == 0, tested.stdout
+    module.write_text("def total(amounts: list[int]) -> int:\n    return sum(amounts) + 1\n")
+    checked = noetl("playbook", "check", tmp_path / "flows" / "p.yaml")
+    assert "prices:total(amounts: list[int]) needs `amounts`, takes no `prices`" in checked.stdout
+    assert "total(amounts: list[int]) -> int; without a policy" in noetl("playbook", "test", tmp_path / "flows").stdout

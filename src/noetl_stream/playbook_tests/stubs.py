@@ -21,6 +21,7 @@ from noetl_stream.settings.sources.environment import python_path
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.response import header_mapping, status_failure
+from noetl_stream.tools.python.signatures import given_folders
 from noetl_stream.tools.registry import ToolClass, create_tools
 
 MAX_CALLS: Final = 10_000
@@ -119,7 +120,7 @@ class StubbedTool:
     async def run_really(self, call: ToolCall) -> ToolResult:
         """Runs a call by the real tool. No simulated time passes meanwhile."""
         if self._real is None:
-            settings = ToolSettings(children=ChildSettings(python_path=tuple(map(str, python_path()))))
+            settings = ToolSettings(children=ChildSettings(python_path=(*given_folders(), *map(str, python_path()))))
             self._real = create_tools({self.spec.kind: self._class}, settings)[self.spec.kind]
         with simulated_loop().real_work():
             return await self._real.run(call)

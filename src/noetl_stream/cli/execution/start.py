@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -42,7 +42,7 @@ from noetl_stream.cli.execution.workload import (
     workload_of,
     workload_options,
 )
-from noetl_stream.cli.playbook.checked import check_text
+from noetl_stream.cli.playbook.checked import TextCheck, check_text
 from noetl_stream.cli.playbook.playbook_source import file_or_address, not_there, print_diagnostics, read_text
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.local.background import Background
@@ -50,6 +50,10 @@ from noetl_stream.model.durations import duration_text
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
+
+if TYPE_CHECKING:  # most playbooks call no function
+    from noetl_stream.cli.project.packages import Bundle
+    from noetl_stream.settings.sources.environment import Settings
 
 KEYS: Final = (
     *("execution_id", "path", "status", "result", "ctx", "duration_s"),
@@ -60,6 +64,9 @@ STEP_KEYS: Final = ("step", "runs", "status", "duration_s")
 
 _CALL: Final = re.compile(r"\bkind\b\W+playbook\b")
 """What the text of a playbook that calls another one holds."""
+
+_FUNCTION: Final = re.compile(r"\bfunction\b")
+"""What the text of a playbook that calls a function holds."""
 
 LOOKUP_S: Final = 0.5
 """How long an interrupted run looks for the execution that it may have started."""
@@ -135,13 +142,15 @@ def run(
     if is_local:
         ctx.call_on_close(background.close)
         background.prepare()
-    wanted = replace(wanted_of(playbook), workload=workload, priority=priority, traceparent=traceparent, **marks)
+    given, bundle = wanted_of(playbook)
+    wanted = replace(given, workload=workload, priority=priority, traceparent=traceparent, **marks)
     if is_local and wanted.playbook is not None:
-        check = check_text(playbook, wanted.playbook, settings)  # before anything is changed for it
+        check = _checked(playbook, wanted.playbook, settings, bundle)  # before anything is changed for it
     if background.is_stack_down:
         view.doing(f"starting NATS and Postgres in {settings.home}")
 
     async def work(session: Session) -> ExecutionDocument | ExitCode:
+        await _store(session, bundle)
         return await run_in(session, wanted, playbook, view, timeout_s=timeout_s)
 
     checked = () if check is None else (check.playbook,)
@@ -205,8 +214,9 @@ def start(
     \b
     Exit code with --wait, --watch or --each: 0 completed    1 failed or cancelled    124 timeout
     """
+    given, bundle = wanted_of(playbook, digest)
     wanted = replace(
-        wanted_of(playbook, digest),
+        given,
         workload=workload,
         ctx=workload_of(None, ctx_sets, (), set_option="--ctx"),
         priority=priority,
@@ -218,19 +228,40 @@ def start(
     if batch is not None:
         if following.wait or following.watch or output != "text":
             raise UsageError("--each waits for all, and prints JSONL", hint="leave out --wait, --watch and -o")
-        ended = with_session(target, lambda session: _all_of(session, wanted, playbook, batch), publishes=True)
+        ended = with_session(target, lambda session: _all_of(session, wanted, playbook, batch, bundle), publishes=True)
         context.exit(ended)
 
     async def begin(session: Session) -> ExecutionDocument:
+        await _store(session, bundle)
         return await started(session, wanted, playbook or "")
 
     begun = begin_and_follow(begin, following, output, target)
     print_document(begun, output, "execution_id", lambda found: say(found.execution_id))
 
 
-async def _all_of(session: Session, wanted: Start, playbook: str | None, batch: Batch) -> ExitCode:
+def _checked(name: str, source: str, settings: Settings, bundle: Bundle | None) -> TextCheck:
+    if bundle is None:
+        return check_text(name, source, settings)
+    from noetl_stream.cli.project.project_file import package_folders
+    from noetl_stream.tools.python.signatures import modules_in
+
+    with modules_in(package_folders(Path(name))):
+        return check_text(name, source, settings)
+
+
+async def _store(session: Session, bundle: Bundle | None) -> None:
+    if bundle is not None:
+        from noetl_stream.cli.project.packages import store_bundle
+
+        await store_bundle(session, bundle)
+
+
+async def _all_of(
+    session: Session, wanted: Start, playbook: str | None, batch: Batch, bundle: Bundle | None
+) -> ExitCode:
     from noetl_stream.cli.execution.batch import run_batch  # a run of one starts without
 
+    await _store(session, bundle)
     await _warn_of_calls(session, wanted, playbook or "")
     with starting(wanted, playbook or ""):
         return await run_batch(session, wanted, batch)
@@ -252,18 +283,25 @@ def begin_and_follow(
     return begun
 
 
-def wanted_of(playbook: str | None, digest: str | None = None) -> Start:
-    """What FILE, PATH[@VERSION] or a digest refer to.
+def wanted_of(playbook: str | None, digest: str | None = None) -> tuple[Start, Bundle | None]:
+    """What FILE, PATH[@VERSION] or a digest refer to, and the packages of the project around FILE, if it calls them.
 
     Raises:
-        UsageError: neither or both are given, or the file cannot be read.
+        UsageError: neither or both are given, the file cannot be read, or its project is invalid.
     """
     if (playbook is None) == (digest is None):
         raise UsageError("nothing to start", hint="give one of FILE, PATH[@VERSION] and --digest DIGEST")
     if playbook is None:
-        return Start(digest=digest)
+        return Start(digest=digest), None
     given = file_or_address(playbook)
-    return Start(playbook=read_text(given).source) if isinstance(given, Path) else Start(given.path, given.version)
+    if not isinstance(given, Path):
+        return Start(given.path, given.version), None
+    source, bundle = read_text(given).source, None
+    if _FUNCTION.search(source):
+        from noetl_stream.cli.project.packages import packed
+
+        source, bundle = packed(given, source)
+    return Start(playbook=source), bundle
 
 
 async def started(session: Session, wanted: Start, name: str, ids: RequestIds | None = None) -> ExecutionDocument:

@@ -16,6 +16,7 @@ from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option, read_playbook
+from noetl_stream.cli.project.project_file import package_folders
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import paths_missing
@@ -23,6 +24,7 @@ from noetl_stream.playbook.compile.compiler import CheckResult, check, check_doc
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.schema import CATALOG_ENTRY, playbook_schema, with_store_address
+from noetl_stream.tools.python.signatures import modules_in
 
 
 @click.command("check")
@@ -123,7 +125,8 @@ def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[st
     results: dict[Path, CheckResult] = {}
     for file in files:
         try:
-            checked = check_document(read_playbook(file), kinds, file=str(file), limits=limits, proves=True)
+            with modules_in(package_folders(file)):
+                checked = check_document(read_playbook(file), kinds, file=str(file), limits=limits, proves=True)
         except UsageError as error:
             found[str(file)] = [_unreadable(file, error)]
             continue
@@ -131,7 +134,8 @@ def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[st
     schemas = schemas_in(results.values())
     for file, read in results.items():
         if read.plan is not None and read.plan.named_schemas and read.plan.named_schemas <= schemas.keys():
-            checked = check(read_playbook(file), kinds, file=str(file), limits=limits, schemas=schemas, proves=True)
+            with modules_in(package_folders(file)):
+                checked = check(read_playbook(file), kinds, file=str(file), limits=limits, schemas=schemas, proves=True)
             found[str(file)] = checked.diagnostics
     return found
 

@@ -52,9 +52,11 @@ def test_files(
     \b
     Exit code: 0 all passed    1 a test failed, or too little is covered    2 a test or a playbook is invalid
     """
+    from noetl_stream.cli.project.project_file import package_folders
     from noetl_stream.playbook_tests.journal import Coverage, coverage_json
     from noetl_stream.playbook_tests.run import TestRunner, tool_not_installed
     from noetl_stream.playbook_tests.suite import find_documents, junit, run_document, suite_json, text_lines
+    from noetl_stream.tools.python.signatures import modules_in
     from noetl_stream.tools.registry import load_tools
 
     foreign = {kind: tool_not_installed(kind) for kind in map(str.strip, extra.split(",")) if kind}
@@ -62,7 +64,8 @@ def test_files(
     coverage = Coverage()
     ran = []
     for file in find_documents(files or (Path(),)):
-        ran.append(run_document(file, runner, coverage, only))
+        with modules_in(package_folders(file)):
+            ran.append(run_document(file, runner, coverage, only))
         if output == "text":
             for line in text_lines(ran[-1]):
                 say(line)

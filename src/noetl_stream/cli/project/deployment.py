@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.session import CallerRights, Session, collect
-from noetl_stream.cli.project.packages import Bundle, changed_files, stored_files
+from noetl_stream.cli.project.packages import Bundle, changed_files, store_bundle, stored_files
 from noetl_stream.cli.project.project_check import STARTERS, FileRefusal, ProjectDocument, refuse
 from noetl_stream.cli.project.project_file import KINDS
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
@@ -251,8 +251,7 @@ class Deployment:
         await self._keep(known)
         for place, item in enumerate(self.items):
             if self._bundle is not None and item.kind == BUNDLE and item.change in ("added", "changed"):
-                name = self._bundle.name
-                await self._session.operations.playbooks.put_bundle(name.project, self._bundle.data, self._session.by)
+                await store_bundle(self._session, self._bundle)
             elif item.change in ("added", "changed"):
                 document = self._documents[item.path]
                 entry = await self._register(document.source, document.name)

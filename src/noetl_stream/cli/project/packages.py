@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.playbook.playbook_source import accepted
-from noetl_stream.cli.project.project_file import ProjectFile, ProjectText
+from noetl_stream.cli.project.project_file import ProjectFile, ProjectText, project_around
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.bundles import (
     BUNDLE_PATTERN,
@@ -31,8 +31,10 @@ from noetl_stream.model.bundles import (
     named_bundle,
     zip_of,
 )
+from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import constant_at
 from noetl_stream.playbook.compile.compiler import check_document
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.stores.catalog import PLAYBOOK
 
 SHOWN_FILES: Final = 5
@@ -94,6 +96,11 @@ def _files(folder: Path) -> Iterator[Path]:
             raise UsageError(f"{one}: a link, or no file", hint="a bundle has files alone: copy it, or move it away")
 
 
+async def store_bundle(session: Session, bundle: Bundle) -> None:
+    """Stores a bundle, unless it is there."""
+    await session.operations.playbooks.put_bundle(bundle.name.project, bundle.data, session.by)
+
+
 async def stored_files(session: Session, name: str) -> dict[str, bytes]:
     """The files of a bundle that is stored; none if there is no bundle of this name."""
     if (found := bundle_name(name)) is None:
@@ -125,22 +132,44 @@ def with_bundle(texts: Sequence[ProjectText], bundle: Bundle | None) -> list[Pro
     kinds, limits = accepted()
     found = []
     for text in texts:
-        draft = check_document(text.source, kinds, limits=limits).draft if text.kind == PLAYBOOK else None
-        tasks = [task for step in draft.every_step for task in step.tasks] if draft is not None else []
-        functions = [task.verbatim["function"] for task in tasks if task.verbatim.get("function")]
-        for function in functions:
-            _check_module(text, function, bundle)
+        functions = _functions(text, kinds, limits)
+        for module, function in functions.items():
+            if not _has_module(bundle, module) and module.partition(".")[0] not in stdlib_module_names:
+                message = f"{text.name}: {function}: the packages of the project have no module {module}"
+                hint = "add it to a folder of `packages`; what workers have installed is called by a function of yours"
+                raise UsageError(message, hint=hint)
         found.append(_named(text, bundle.name) if functions else text)
     return found
 
 
-def _check_module(text: ProjectText, function: object, bundle: Bundle) -> None:
-    module = str(function).partition(":")[0]
+def packed(file: Path, source: str) -> tuple[str, Bundle | None]:
+    """The text of a file and the bundle of the project around it, which the text then names, if it calls a function
+    of its packages; else the text as it is.
+
+    Raises:
+        UsageError: the project or its packages are invalid, or the text cannot name them.
+    """
+    project = project_around(file)
+    bundle = None if project is None else bundle_of(project)
+    text = ProjectText(str(file), source.encode(), PLAYBOOK)
+    if bundle is None or constant_at(text.source, "/bundle") is not None:
+        return source, None
+    if not any(_has_module(bundle, module) for module in _functions(text, *accepted())):
+        return source, None
+    return _named(text, bundle.name).source.decode(), bundle
+
+
+def _functions(text: ProjectText, kinds: Kinds, limits: Limits) -> dict[str, str]:
+    """The functions that a playbook calls, by module."""
+    draft = check_document(text.source, kinds, limits=limits).draft if text.kind == PLAYBOOK else None
+    tasks = [task for step in draft.every_step for task in step.tasks] if draft is not None else []
+    named = [str(task.verbatim["function"]) for task in tasks if task.verbatim.get("function")]
+    return {one.partition(":")[0]: one for one in named}
+
+
+def _has_module(bundle: Bundle, module: str) -> bool:
     at = str(PurePosixPath(PACKAGES, *module.split(".")))
-    if {f"{at}.py", f"{at}/__init__.py"} & bundle.files.keys() or module.partition(".")[0] in stdlib_module_names:
-        return
-    hint = "add it to a folder of `packages`; what workers have installed is called by a function of yours"
-    raise UsageError(f"{text.name}: {function}: the packages of the project have no module {module}", hint=hint)
+    return not {f"{at}.py", f"{at}/__init__.py"}.isdisjoint(bundle.files)
 
 
 def _named(text: ProjectText, name: BundleName) -> ProjectText:

@@ -104,6 +104,21 @@ def find_project(folder: Path) -> ProjectFile | None:
     return None
 
 
+def project_around(file: Path) -> ProjectFile | None:
+    """The project of the nearest folder above a file that has one.
+
+    Raises:
+        UsageError: the file of that project is invalid.
+    """
+    return next(filter(None, map(find_project, file.absolute().parents)), None)
+
+
+def package_folders(file: Path) -> list[str]:
+    """The folders of the packages of the project around a file."""
+    project = project_around(file)
+    return [] if project is None else [str(project.folder / one) for one in project.packages]
+
+
 class _Reader:
     """Reads the file of a project. ``table`` is its table there; ``None``: there is none."""
 

@@ -47,12 +47,17 @@ _more_folders: ContextVar[Sequence[str]] = ContextVar("more_folders", default=()
 
 @contextmanager
 def modules_in(folders: Sequence[str]) -> Iterator[None]:
-    """Finds modules in these folders first."""
+    """Finds modules in these folders first, also those of functions that a test of a playbook calls."""
     token = _more_folders.set(folders)
     try:
         yield
     finally:
         _more_folders.reset(token)
+
+
+def given_folders() -> Sequence[str]:
+    """The folders of :func:`modules_in`."""
+    return _more_folders.get()
 
 
 def args_warning(inputs: Mapping[str, Any]) -> str | None:
