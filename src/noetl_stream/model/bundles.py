@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from hashlib import sha256
 from io import BytesIO
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
-from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from noetl_stream.errors import UsageError
+
+if TYPE_CHECKING:  # all commands know the bounds, few read a bundle
+    from zipfile import ZipInfo
 
 BUNDLE_PATTERN: Final = r"[^\s@/][^\s@]{0,511}@[0-9a-f]{64}"
 """The form of the name of a bundle: the path of its project, ``@`` and the SHA-256 of its zip file."""
@@ -23,6 +25,7 @@ MAX_BUNDLE_BYTES: Final = 8 * 1024 * 1024
 MAX_BUNDLE_FILES: Final = 4_000
 
 _WRITTEN: Final = (1980, 1, 1, 0, 0, 0)
+_STORED: Final = 0
 _FILE_MODE: Final = (stat.S_IFREG | 0o644) << 16
 _BOUND: Final = f"a bundle has at most {MAX_BUNDLE_FILES:,} files and {MAX_BUNDLE_BYTES:,} bytes"
 
@@ -62,9 +65,11 @@ def zip_of(files: Mapping[str, bytes]) -> bytes:
     Raises:
         BundleRefused: there are too many files or bytes.
     """
+    from zipfile import ZipFile, ZipInfo
+
     _check_bounds(len(files), sum(map(len, files.values())))
     written = BytesIO()
-    with ZipFile(written, "w", ZIP_STORED) as archive:
+    with ZipFile(written, "w", _STORED) as archive:
         for name in sorted(files):
             entry = ZipInfo(name, _WRITTEN)
             entry.create_system, entry.external_attr = 3, _FILE_MODE
@@ -79,6 +84,8 @@ def files_of(data: bytes) -> dict[str, bytes]:
     Raises:
         BundleRefused: it is no zip file, or has links, paths that lead out of it, or too many files or bytes.
     """
+    from zipfile import BadZipFile, ZipFile
+
     _check_bounds(0, len(data))
     try:
         with ZipFile(BytesIO(data)) as archive:
@@ -105,7 +112,7 @@ def _check(entry: ZipInfo) -> None:
         raise BundleRefused(f"{name}: leads out of the bundle, or is a folder")
     if kind not in (0, stat.S_IFREG):
         raise BundleRefused(f"{name}: a link or a device")
-    if entry.compress_type != ZIP_STORED:
+    if entry.compress_type != _STORED:
         raise BundleRefused(f"{name}: compressed; files of a bundle are stored as they are")
 
 
