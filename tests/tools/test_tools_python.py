@@ -123,6 +123,7 @@ async def test_a_missing_library_says_which(run: Runner) -> None:
 async def test_a_missing_module_is_to_be_installed_in_the_python_of_the_worker(run: Runner) -> None:
     failed = await run.failure("import no_such_library_here")
     assert f"install it in {sys.prefix}, the worker's Python, and restart workers" in failed.error.message
+    assert "or deploy it with a project, in its `packages`" in failed.error.message
 
 
 async def test_a_refused_path_names_the_setting_that_allows_it(run: Runner) -> None:
