@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +123,10 @@ async def test_a_bundle_that_is_lost_or_damaged_is_an_error_with_its_name(tool: 
     assert await run(tool, lost.call()) == "lost", "what could not be read is read again"
 
 
+def names_in(folder: Path) -> set[str]:
+    return {one.name for one in folder.iterdir()}
+
+
 async def folder_of(folders: PackageFolders, stored: Stored) -> Path:
     async with folders.of(stored.call()) as folder:
         return Path(folder)
@@ -164,3 +171,21 @@ async def test_what_breaks_off_leaves_nothing(folders: PackageFolders, monkeypat
             await folder_of(folders, stored)
     place = await folder_of(folders, stored)
     assert [one.name for one in place.parent.parent.iterdir()] == [place.parent.name]
+
+
+async def test_folders_of_a_process_that_was_killed_go_with_the_next_start_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    living = PackageFolders(set)
+    place, kept = await folder_of(living, Stored.of("")), tmp_path / "noetl-packages-link"
+    kept.symlink_to("/")
+    unpacked = f"PackageFolders(set)._write('0', {Stored.of('').data!r})"
+    killed = f"import os\nfrom noetl_stream.tools.python.packages import *\n{unpacked}\nos.kill(os.getpid(), 9)"
+    environment = {"TMPDIR": str(tmp_path)}
+    ended = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", killed], env=environment, check=False)
+    assert ended.returncode == -9 and len(names_in(tmp_path)) == 3
+    PackageFolders(set)
+    assert names_in(tmp_path) == {place.parent.parent.name, kept.name}
+    assert place.exists()
+    await living.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import tempfile
 from collections import Counter
@@ -18,19 +19,23 @@ from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, begi
 KEPT_BYTES: Final = 256 * 1024 * 1024
 """The bytes of bundles that stay unpacked. What living children import from stays in any case."""
 
+_PREFIX: Final = "noetl-packages-"
+
 
 class PackageFolders:
     """Unpacks each bundle once into a folder of its own, which appears when it is complete.
 
-    The folders are this process's: they go with it, and nobody else's bundles are ever among them.
+    The folders are this process's: they go with it, and nobody else's bundles are ever among them. Those of processes
+    that were killed go with the next start.
 
     Args:
         used: Returns the folders that living children import from.
     """
 
     def __init__(self, used: Callable[[], Collection[str]], *, kept_bytes: int = KEPT_BYTES) -> None:
+        remove_folders_left()
         self._used, self._kept_bytes = used, kept_bytes
-        self._root = ""
+        self._root, self._lock = "", -1
         self._sizes: dict[str, int] = {}
         self._running: Counter[str] = Counter()
         self._unpacking = asyncio.Lock()
@@ -61,6 +66,7 @@ class PackageFolders:
         """Removes the folders."""
         if self._root:
             await asyncio.to_thread(remove_folder, self._root)
+            os.close(self._lock)
             self._root, self._sizes = "", {}
 
     async def _unpack(self, digest: str, call: ToolCall) -> None:
@@ -89,7 +95,7 @@ class PackageFolders:
     def _write(self, digest: str, data: bytes) -> None:
         files = files_of(data)
         if not self._root:
-            self._root = tempfile.mkdtemp(prefix="noetl-packages-")
+            self._root, self._lock = _made_folder()
             Path(self._root).chmod(0o711)  # so that children reach theirs, by name
         unfinished = Path(tempfile.mkdtemp(dir=self._root))
         try:
@@ -103,3 +109,40 @@ class PackageFolders:
             os.rename(unfinished, Path(self._root, digest))  # noqa: PTH104
         finally:
             remove_folder(str(unfinished))
+
+
+def remove_folders_left() -> None:
+    """Removes the folders of processes that were killed. A process that lives holds the lock of its own."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):  # it is locked, somebody else's, or gone
+            lock = _locked(str(folder))
+            try:
+                if os.fstat(lock).st_uid == os.geteuid():
+                    remove_folder(str(folder))
+            finally:
+                os.close(lock)
+
+
+def _made_folder() -> tuple[str, int]:
+    """Returns a new folder, and the descriptor that holds its lock."""
+    while True:
+        folder = tempfile.mkdtemp(prefix=_PREFIX)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # another process removes it before it is locked
+            lock = _locked(folder)
+            if Path(folder).exists():
+                return folder, lock
+            os.close(lock)
+
+
+def _locked(folder: str) -> int:
+    """
+    Raises:
+        OSError: It is no folder, or another process holds its lock.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
