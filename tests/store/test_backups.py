@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from base64 import b64decode
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -30,16 +31,19 @@ from noetl_stream.backup.reader import BackupReader, find_backups
 from noetl_stream.backup.restore import problems_of, restore_backup
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreachable, UsageError
 from noetl_stream.hosting import maintenance
+from noetl_stream.model.bundles import named_bundle, zip_of
 from noetl_stream.ports.backup import TableShape
 from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.retention import Month
-from noetl_stream.protocol.subjects import RESULTS
+from noetl_stream.protocol.subjects import RESULTS, bundle_key
 from noetl_stream.sealing.age import new_identity, recipient_of
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import new_key
+from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stores import connect_to_nats
 from object_storage import ObjectStorage
 
+BUNDLE = zip_of({"packages/shop.py": b"VERSION = 1"})
 GRANTS = 'grants: [{paths: ["*"], pools: ["*"], kinds: ["*"]}]\n'
 KEYS = FileKeys(new_key())
 NO_BLOBS: Any = None
@@ -70,6 +74,8 @@ async def backed_up(stack: RealStack, place: Path) -> Path:
     await stack.admin(ensure_streams)
     async with stack.running() as connected:
         await stack.ended(connected, await stack.submit(connected, LARGE, "tests/large"))
+        operations = DirectOperations(connected, stack.endpoint)
+        await operations.playbooks.put_bundle("team/shop\\a", BUNDLE, "ann")
         await connected.store.grants.add(GrantsRevision(1, GRANTS, 1, "token:boss"))
     await maintenance.create_backup(stack.endpoint, FolderFiles(place), "first", KEYS)
     return place / "first"
@@ -158,6 +164,20 @@ async def test_a_restore_gives_back_every_row_and_object(source: Source, other: 
         assert {key: await ports.blobs.get(key) for key in stored} == stored
     finally:
         await ports.close()
+
+
+async def test_packages_come_back_with_a_restore_and_may_have_been_deployed_again_before(
+    other: RealStack, backup: BackupReader
+) -> None:
+    name = named_bundle("team/shop\\a", BUNDLE)
+    assert bundle_key(str(name)) in dict(backup.objects())
+    await maintenance.restore_backup(other.endpoint, backup)
+    async with other.running() as connected:
+        playbooks = DirectOperations(connected, other.endpoint).playbooks
+        assert b64decode((await playbooks.get_bundle(*name)).content) == BUNDLE
+        await connected.blobs.delete(bundle_key(str(name)))
+        await playbooks.put_bundle(name.project, BUNDLE, "ann")
+    assert await maintenance.restore_objects(other.endpoint, backup) == backup.manifest.objects
 
 
 def test_one_flipped_byte_of_any_file_is_found(copied: KeptPlace) -> None:

@@ -2,7 +2,8 @@
 
 The database is read first, in one snapshot, and then the objects that its rows name. An object is stored before any row
 names it, so all of them exist by then. It is deleted before its rows, but only when its execution is deleted: a missing
-object belongs to a deleted execution, or was lost before.
+object belongs to a deleted execution, or was lost before. A bundle has its row first, and may be missing while it is
+deployed or deleted: whoever deploys it stores it again.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from noetl_stream.ports.backup import Sink, TableShape
+from noetl_stream.protocol.subjects import bundle_key
 
 _NAMED: Final = re.compile(rb'"store":"nats","key":"([^"\\]{1,400})"')
 
@@ -55,7 +56,13 @@ def _from_uses(keys: set[str], table: TableShape, line: bytes) -> None:
         keys.add(row["key"].decode())
 
 
+def _from_bundles(keys: set[str], table: TableShape, line: bytes) -> None:
+    row = dict(zip(table.columns, line.split(b"\t"), strict=True))
+    keys.add(bundle_key(row["name"].decode().replace("\\\\", "\\")))  # which Postgres doubles
+
+
 _TAKERS: Final[Mapping[str, Callable[[set[str], TableShape, bytes], None]]] = {
     "event": _from_json,
     "object_use": _from_uses,
+    "bundle": _from_bundles,
 }

@@ -200,6 +200,11 @@ def bundle_key(bundle: str) -> str:
     return f"{bundle_owner(bundle)}/zip"
 
 
+def is_bundle_key(key: str) -> bool:
+    """Whether an object is a bundle, which is sealed anew each time it is stored."""
+    return key.startswith("bundle.") and key.endswith("/zip")
+
+
 def partition_patterns(partition: int | str) -> tuple[str, str, str]:
     """The patterns of all messages of a partition, of its journal records, and of its checkpoint records."""
     of_partition = f"noetl.events.{partition}"
