@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from noetl_stream import __version__
 from noetl_stream.errors import NoetlError, NotReady, page
+from noetl_stream.model.durations import duration_text
 from noetl_stream.operations.doctor.causes import explained, remedy_of
-from noetl_stream.operations.doctor.findings import NAMED, Finding, counted, duration, named, ok, size, warning, wrong
+from noetl_stream.operations.doctor.findings import NAMED, Finding, counted, named, ok, size, warning, wrong
 from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed
 from noetl_stream.operations.doctor.store_uses import nats_uses, postgres_use
 from noetl_stream.ports.self_reports import StoreUse
@@ -139,7 +140,8 @@ def _scarce(uses: Sequence[StoreUse], watched: Sequence[StoreUse]) -> Finding | 
     if not scarce:
         return None
     says = [
-        f"{name} {part:.0%}{'' if left_s is None else f', full in {duration(left_s)}'}" for name, part, left_s in scarce
+        f"{name} {part:.0%}{'' if left_s is None else f', full in {duration_text(left_s)}'}"
+        for name, part, left_s in scarce
     ]
     verdict = wrong if any(part >= FULL for _, part, _ in scarce) else warning
     mend = "raise the bound, or shorten the retention; this shows what takes the room: noetl-stream storage"

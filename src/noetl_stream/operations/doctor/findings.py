@@ -52,11 +52,3 @@ def size(count: int) -> str:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.3g} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """A time for people, in its largest unit: ``12 min``, ``3 h``, ``5 days``."""
-    for unit, length in (("days", 86_400), ("h", 3_600)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds / 60:.0f} min"
