@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from noetl_stream.cli.base.activity import ERASE, FRAMES, activity
 from noetl_stream.cli.base.options import form_option, output_option
 from noetl_stream.cli.base.output import print_result, print_table, say
-from noetl_stream.model.durations import duration_text
+from noetl_stream.durations import duration_text
 
 ID = "01a1fde8-fc8e-7625-a68b-12ae12502405"
 

@@ -19,7 +19,7 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.base.verbs import shows
 from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook
 from noetl_stream.cli.starters import Starter, add_commands, read_starter
-from noetl_stream.model.durations import duration_text
+from noetl_stream.durations import duration_text
 from noetl_stream.ports.operations.starters.schedules import (
     OCCURRENCE_STATUSES,
     BackfilledDocument,

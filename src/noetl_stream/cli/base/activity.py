@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from noetl_stream.model.durations import duration_text
+from noetl_stream.durations import duration_text
 from noetl_stream.telemetry.terminal import shown
 
 FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

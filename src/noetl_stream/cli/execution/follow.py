@@ -20,8 +20,8 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.progress import EventLines, PlainProgress, ProgressView, Stalls
 from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.concurrency import result_until, set_within
+from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
-from noetl_stream.model.durations import duration_text
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.retries import pauses

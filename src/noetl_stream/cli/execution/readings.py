@@ -14,7 +14,7 @@ from noetl_stream.cli.base.output import print_document, print_json, print_table
 from noetl_stream.cli.base.session import PAGE, Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.selection import Filter, filter_options
-from noetl_stream.model.durations import duration_text
+from noetl_stream.durations import duration_text
 from noetl_stream.model.events import Path
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.operations.reading.diffs import (

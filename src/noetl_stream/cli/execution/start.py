@@ -44,9 +44,9 @@ from noetl_stream.cli.execution.workload import (
 )
 from noetl_stream.cli.playbook.checked import TextCheck, check_text
 from noetl_stream.cli.playbook.playbook_source import file_or_address, not_there, print_diagnostics, read_text
+from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.local.background import Background
-from noetl_stream.model.durations import duration_text
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start

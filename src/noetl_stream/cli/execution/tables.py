@@ -17,7 +17,7 @@ from noetl_stream.cli.base.output import (
     print_table,
     say,
 )
-from noetl_stream.model.durations import duration_text
+from noetl_stream.durations import duration_text
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
 

@@ -36,9 +36,9 @@ from noetl_stream.cli.playbook.playbook_source import (
     registrable,
     runnable_plan,
 )
+from noetl_stream.durations import duration_text
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
-from noetl_stream.model.durations import duration_text
 from noetl_stream.model.ids import digest_of
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.ports.operations.documents import plain

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from noetl_stream import __version__
+from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, NotReady, page
-from noetl_stream.model.durations import duration_text
 from noetl_stream.operations.doctor.causes import explained, remedy_of
 from noetl_stream.operations.doctor.findings import NAMED, Finding, counted, named, ok, size, warning, wrong
 from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed

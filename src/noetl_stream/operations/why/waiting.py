@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from noetl_stream.durations import duration_text
 from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
-from noetl_stream.model.durations import duration_text
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CancelRequested, ClientRequest, PauseRequested, Wait
 from noetl_stream.model.ids import timer_of
