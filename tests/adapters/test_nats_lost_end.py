@@ -45,7 +45,7 @@ async def test_commands_are_delivered_although_a_consumer_is_ahead_of_its_stream
     assert await delivered(own_connection) == 5
 
     await issue(queue, command("later"))
-    await queue.mend()
+    await queue.present(mends=True)
     await expect_present(queue, set())  # it is purged, which servers see as a loss
     await issue(queue, command("again"))
     (found,) = await take(source, 1)
@@ -69,7 +69,7 @@ async def test_commands_are_issued_again_that_a_consumer_has_passed_over_before_
     await issue(queue, *(command(f"d{number}") for number in range(7)))
     found = await take(source, 2)
     assert sorted(one.subject[-2:] for one in found) == ["d5", "d6"]
-    await queue.mend()
+    await queue.present(mends=True)
     await expect_present(queue, {"d5", "d6"})  # the others are purged, which servers see as a loss
     for one in found:
         one.ack()

@@ -187,7 +187,7 @@ async def test_a_server_waits_for_a_queue_that_does_not_exist(stage: Stage) -> N
     queue: Any = stage.broker.command_queue
     present = queue.present
 
-    async def missing() -> set[str]:
+    async def missing(*, mends: bool) -> dict[str, str]:
         raise StoreMissing("stream COMMANDS does not exist", hint="run `noetl-stream stream ensure`")
 
     queue.present = missing

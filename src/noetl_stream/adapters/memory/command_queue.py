@@ -177,10 +177,7 @@ class MemoryCommandQueue:
         self._pools.add(pool)
         return source
 
-    async def mend(self) -> None:
-        """Finds nothing: the queue loses no end."""
-
-    async def present(self) -> dict[str, str]:
+    async def present(self, *, mends: bool = False) -> dict[str, str]:
         self._line.check()
         return {stored.command.command_id: stored.command.execution_id for stored in self._commands.values()}
 

@@ -141,14 +141,10 @@ class CommandQueue(Protocol):
             Unreachable: it does not.
         """
 
-    async def present(self) -> dict[str, str]:
+    async def present(self, *, mends: bool = False) -> dict[str, str]:
         """The commands in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1): their ids, each with its
-        execution's.
-        """
-
-    async def mend(self) -> None:
-        """Removes commands that no worker would get any more, since the queue has lost its end, so that they are issued
-        again. A server may do this.
+        execution's. If it ``mends``, which a server may do, commands are removed first that no worker would get any
+        more, since the queue has lost its end.
         """
 
     async def pools(self) -> list[QueuedPool]:

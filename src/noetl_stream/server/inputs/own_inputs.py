@@ -50,8 +50,7 @@ class Reconciler:
         self.forget()
         candidates = [owed for owed in executions.owed_commands() if owed.command_id not in under_way]
         if candidates:
-            await self._queue.mend()
-            present = await self._queue.present()
+            present = await self._queue.present(mends=True)
             self._through = await self._log.last_sequence()
             self._missing = [owed for owed in candidates if owed.command_id not in present]
 

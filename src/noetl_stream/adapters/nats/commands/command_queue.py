@@ -159,10 +159,13 @@ class NatsCommandQueue(OutboxPort):
     async def reach(self, pool: str) -> None:
         await find_consumer(self._connection, pool)
 
-    async def present(self) -> dict[str, str]:
+    async def present(self, *, mends: bool = False) -> dict[str, str]:
         """Lists the commands in the queue. Above 100,000 NATS answers in pages, between which the queue may change. A
         command missed that way is reissued, and its claim drops it.
         """
+        if mends:
+            await self._purge_to_consumers()
+            await self._purge_passed_over()
         found: dict[str, str] = {}
         places: set[tuple[str, int]] = set()
         async for subject in self._subjects():
@@ -178,15 +181,10 @@ class NatsCommandQueue(OutboxPort):
                     log.warning("pool %s may have no queue for priority %d: %s", pool, priority, error)
         return found
 
-    async def mend(self) -> None:
-        """Purges what consumers would pass over, or have passed over: after a loss of its newest messages, NATS gives
-        their sequences a second time.
-        """
-        await self._purge_to_consumers()
-        await self._purge_passed_over()
-
     async def _purge_to_consumers(self) -> None:
-        """Purges the stream up to what a consumer has delivered, if that is beyond its end."""
+        """Purges the stream up to what a consumer has delivered, if that is beyond its end: NATS has lost that end, and
+        gives its sequences again, which the consumer would pass over.
+        """
         delivered = max([one.delivered.stream_seq async for *_, one in self._consumers()], default=0)
         if delivered <= await self._last_sequence():
             return
@@ -201,7 +199,7 @@ class NatsCommandQueue(OutboxPort):
             await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"seq": delivered + 1})
 
     async def _purge_passed_over(self) -> None:
-        """Purges the commands that their consumer has passed over."""
+        """Purges the commands that their consumer has passed over, since the stream has grown beyond it again."""
         passed = await self._passed_over()
         if not passed:
             return
