@@ -68,8 +68,12 @@ class DirectCluster:
         self._secrets = secrets
 
     async def workers(self) -> list[WorkerDocument]:
-        queued, labels = await asyncio.gather(self._ports.queue.pools(), pool_labels(self._ports.bus))
-        return [_worker_document(one, labels.get(one.pool, {})) for one in await self._workers_of(queued)]
+        async def workers() -> Sequence[WorkerPresence]:
+            return await self._workers_of(await self._ports.queue.pools())
+
+        # Both wait for whoever answers within a time, hence at once.
+        found, labels = await asyncio.gather(workers(), pool_labels(self._ports.bus))
+        return [_worker_document(one, labels.get(one.pool, {})) for one in found]
 
     async def pools(self) -> list[PoolDocument]:
         queued = await self._ports.queue.pools()
