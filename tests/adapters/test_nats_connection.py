@@ -33,7 +33,7 @@ async def test_a_silent_peer_is_given_up() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(Unreachable, match="no answer"):
+        with pytest.raises(Unreachable, match="does not greet"):
             await NatsConnection.open(url, name="test", connect_timeout_s=0.3)
 
 

@@ -157,7 +157,7 @@ async def test_what_greets_as_no_nats_is_named(dsn: str) -> None:
     """As where the address of NATS has the port of its monitoring, or of Postgres."""
     async with await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1") as silent:
         found = await examined(f"nats://127.0.0.1:{silent.sockets[0].getsockname()[1]}", dsn)
-    says = "what listens there is no NATS, or one with handshake_first"
+    says = "what listens there is no NATS, or one that hangs or has handshake_first"
     assert found["nats"].says.startswith(f"{says}: ") and found["nats"].mend == MEND[says], found["nats"]
     assert is_root(found, "nats")
 

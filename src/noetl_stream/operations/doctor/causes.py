@@ -76,7 +76,7 @@ CAUSES: Final = (
     ),
     Cause(
         "NATS .*does not greet",
-        "what listens there is no NATS, or one with handshake_first",
+        "what listens there is no NATS, or one that hangs or has handshake_first",
         f"NOETL_NATS_URL=nats://HOST:4222 {_AGAIN}",
     ),
     Cause(
