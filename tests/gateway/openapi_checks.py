@@ -54,7 +54,7 @@ class Described:
         """Calls an operation. Returns the answer, checked against its schema.
 
         Args:
-            body: A document, or text for another ``media``.
+            body: A document, or text or bytes for another ``media``.
         """
         method, template, operation = self.operations[operation_id]
         address = template.format(**{name: value.replace("/", "%2F") for name, value in path.items()})
@@ -62,7 +62,8 @@ class Described:
         data = None
         if body is not None:
             given.setdefault("Content-Type", media)
-            data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            text = body if isinstance(body, str | bytes) else json.dumps(body)
+            data = text.encode() if isinstance(text, str) else text
         url = URL(address, encoded=True).with_query(query or {})
         async with self.client.request(method, url, data=data, headers=given) as response:
             answered = await self._checked(operation, response)

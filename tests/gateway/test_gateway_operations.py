@@ -12,6 +12,7 @@ from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from noetl_stream.gateway.gateway import RESOURCES
+from noetl_stream.model.bundles import zip_of
 from noetl_testkit.waiting import until_it_is
 
 LONG = {"wait": "20s"}
@@ -345,6 +346,16 @@ async def test_a_dead_letter_is_looked_at_requeued_and_discarded(stage: GatewayS
     assert (await api.call("discardDeadLetter", letter_id=second["id"])).status == 409
     assert (await api.call("requeueDeadLetter", letter_id=first["id"])).body["state"] == "requeued"
     assert (await api.call("getDeadLetter", letter_id="nothing")).status == 404
+
+
+async def test_packages_of_a_project_are_stored_and_read_by_their_digest(api: Described) -> None:
+    packed = zip_of({"packages/etl.py": b"def double(n):\n    return 2 * n\n"})
+    stored = (await api.call("putBundle", path="team/flows", body=packed, media="application/zip")).body
+    digest = stored["name"].partition("@")[2]
+    found = await api.call("getBundle", path="team/flows", query={"digest": digest})
+    assert (found.status, found.body["name"]) == (200, stored["name"])
+    assert (await api.call("getBundle", path="team/flows", query={"digest": "0" * 64})).status == 404
+    assert (await api.call("putBundle", path="team/flows", body=b"no zip", media="application/zip")).status == 422
 
 
 async def test_the_gateway_describes_itself(api: Described) -> None:
