@@ -100,9 +100,9 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "with_items": Mistake(beside("¶with_items: [1]"), ("`with_items`", "loop: { in:")),
     "matrix": Mistake(beside("¶strategy: { matrix: {} }"), ("`strategy`", "loop: { in:")),
     "retries": Mistake(beside("¶retries: 3"), ("`retries`", "do: ")),
-    "timeout-minutes": Mistake(beside("¶timeout-minutes: 5"), ("in seconds: spec: { timeout: 300 }",)),
+    "timeout-minutes": Mistake(beside("¶timeout-minutes: 5"), ("write spec: { timeout: 300 }, in seconds",)),
     "env": Mistake(beside("¶env: { A: b }"), ("`env`", "next to `kind`")),
-    "id": Mistake(steps("- ¶id: a\n  tool: { kind: noop }"), ("`id`", "- step: a")),
+    "id": Mistake(steps("- ¶id: a\n  tool: { kind: noop }"), ("`id`", "write step: a")),
     # keys of tasks
     "timout": Mistake(tool("kind: http\nurl: http://a\n¶timout: 30"), ("spec: { timeout: 30 }",)),
     "timeout_seconds": Mistake(tool("kind: http\nurl: http://a\n¶timeout_seconds: 3"), ("spec: {",)),
@@ -110,7 +110,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
     "if of a task": Mistake(tool("kind: http\nurl: http://a\n¶if: true"), ("choose:",)),
     # names in templates
     "a misspelt key of the workload": Mistake(value("{{ ¶workload.ulr }}"), ("no `ulr`", "`workload.url`"), "warning"),
-    "outputs": Mistake(value("{{ ¶outputs.a.body }}"), ("`outputs`", "`steps.a`")),
+    "outputs": Mistake(value("{{ ¶outputs.a.body }}"), ("`outputs`", "`steps.a.data`")),
     "inputs": Mistake(value("{{ ¶inputs.url }}"), ("`inputs`", "`workload.url`")),
     "params": Mistake(value("{{ ¶params.url }}"), ("`params`", "`workload.url`")),
     "secrets": Mistake(
@@ -122,14 +122,16 @@ MISTAKES: Final[dict[str, Mistake]] = {
     ),
     "ds": Mistake(value("{{ ¶ds }}"), ("`ds`", "schedule")),
     # another language in templates
-    "a ternary": Mistake(value("{{ a ¶? b : c }}"), ("`value if condition else other`",)),
-    "&&": Mistake(value("{{ a ¶&& b }}"), ("write `and`",)),
-    "||": Mistake(value("{{ a |¶| b }}"), ("write `or`",)),
+    "a ternary": Mistake(
+        value("{{ workload.url ¶? 1 : 2 }}"), ("`value if condition else other`", "{{ 1 if workload.url else 2 }}")
+    ),
+    "&&": Mistake(value("{{ workload.url ¶&& 1 !== 2 }}"), ("write `and`", "{{ workload.url and 1 != 2 }}")),
+    "||": Mistake(value("{{ workload.url |¶| 1 }}"), ("write `or`", "{{ workload.url or 1 }}")),
     "!": Mistake(value("{{ ¶!a }}"), ("write `not`",)),
     "===": Mistake(value("{{ 1 ==¶= 2 }}"), ("`==`",)),
     "a JSON path": Mistake(value("{{ ¶$.url }}"), ("`workload.url`",)),
     "braces in braces": Mistake(value("{{ {{ workload.url ¶}} }}"), ("write the expression alone",)),
-    "null": Mistake(value("{{ workload.url == ¶null }}"), ("write `none`",)),
+    "null": Mistake(value("{{ workload.url == ¶null }}"), ("{{ workload.url == none }}",)),
     # loops
     "a loop over text": Mistake(
         steps(LOOP.format("{{ workload.url }}")), ("a loop needs a list", "is text"), "warning"
@@ -148,7 +150,7 @@ MISTAKES: Final[dict[str, Mistake]] = {
     ),
     # YAML
     "an unquoted template": Mistake(
-        steps("- step: a\n  tool: { kind: noop, args: { v: ¶{{ workload.url }} } }"), ("quote",)
+        steps("- step: a\n  tool: { kind: noop, args: { v: ¶{{ workload.url }} } }"), ('write "{{ workload.url }}"',)
     ),
     "a tab": Mistake(steps("- step: a\n¶\ttool: { kind: noop }"), ("tab",)),
     "a key twice": Mistake(beside("desc: a\n¶desc: b"), ("`desc`",)),
@@ -193,15 +195,15 @@ FIRST_DAY: Final = {
     "an f-string": Mistake(value('{{ f¶"x{workload.url}" }}'), ("no prefix", "`~`")),
     "quotes in quotes": Mistake(
         f'{HEAD}workflow:\n  - step: a\n    tool: {{ kind: noop, args: {{ v: "{{{{ workload["¶url"] }}}}" }} }}\n',
-        ("ends the text here", "'…'"),
+        ("ends the text here", "{{ workload['url'] }}"),
     ),
     "now": Mistake(value("{{ ¶now() }}"), ("`now`", "no clock", "schedule")),
-    "len": Mistake(value("{{ ¶len(workload.names) }}"), ("`len`", "x | length")),
-    "str": Mistake(value("{{ ¶str(1) }}"), ("`str`", "x | string")),
+    "len": Mistake(value("{{ ¶len(workload.names) }}"), ("`len`", "{{ workload.names | length }}")),
+    "str": Mistake(value("{{ ¶str(1) }}"), ("`str`", "{{ 1 | string }}")),
     "lambda": Mistake(value("{{ workload.names | map(lambda ¶x: x) }}"), ("no `lambda`", "map(attribute=")),
     "a filter of another language": Mistake(value("{{ workload.url | ¶uppercase }}"), ("did you mean `upper`",)),
     "is for equals": Mistake(arc('{ step: b, when: "{{ event.result.n is ¶1 }}" }'), ("`is`", "`==`")),
-    "a condition without braces": Mistake(arc("{ step: b, when: ¶n > 1 }"), ('when: "{{ n > 1 }}"',)),
+    "a condition without braces": Mistake(arc("{ step: b, when: ¶a.n > 1 }"), ('when: "{{ a.n > 1 }}"',)),
     "an unknown step": Mistake(arc("{ step: ¶bb }"), ("unknown step `bb`", "did you mean `b`")),
     "the method of a response": Mistake(
         after("{ kind: http, url: http://x }", "v: '{{ a¶.json().id }}'"), ("`json`", "`.data`")
@@ -233,8 +235,8 @@ FIRST_DAY: Final = {
         tool("kind: postgres\nauth: x\nquery: select 1\n¶host: db"), ("`host`", "name a credential")
     ),
     "params by colon": Mistake(tool("kind: postgres\nauth: x\nquery: select :id\nparams: ¶{ id: 1 }"), ("$id", ":id")),
-    "args of a command": Mistake(tool("kind: shell\ncommand: ls\n¶args: [ -l ]"), ("command: [ls, -l]",)),
-    "seconds of a wait": Mistake(tool("kind: wait\nfor_s: 1\n¶seconds: 5"), ("`seconds`", "for_s: 300")),
+    "args of a command": Mistake(tool("kind: shell\ncommand: ls\n¶args: [ -l ]"), ('write command: [ ls, "-l" ]',)),
+    "seconds of a wait": Mistake(tool("kind: wait\nfor_s: 1\n¶seconds: 5"), ("`seconds`", "for_s: 5")),
     "a duration as text": Mistake(tool("kind: wait\nfor_s: ¶5m"), ("number", "in seconds", "300")),
     "a timeout with its unit": Mistake(
         tool("kind: http\nurl: http://a\nspec: { timeout: ¶30s }"), ("in seconds", "30")
@@ -249,7 +251,9 @@ FIRST_DAY: Final = {
     "retry without a bound": Mistake(
         rule(ON_ERROR.replace("then: {", "then: ¶{") % "retry"), ("needs `attempts`", "attempts: 5")
     ),
-    "goto": Mistake(rule(ON_ERROR % "¶goto, to: a"), ("`jump`",)),
+    "goto": Mistake(
+        rule(ON_ERROR % "¶goto, to: t").replace("kind: http", "name: t\n      kind: http", 1), ("write `jump`",)
+    ),
     "a jump to a step": Mistake(
         second("v: 1").replace(
             "args: { n: 1 }", "spec: { policy: { rules: [ { else: { then: { do: jump, to: ¶b } } } ] } }"
@@ -265,10 +269,11 @@ FIRST_DAY: Final = {
         second("v: 1").replace("next: {", "next: { spec: { mode: ¶parallel },"), ("write inclusive",)
     ),
     "the target of an arc": Mistake(arc("{ step: b, ¶to: b }"), ("`to`", "step: b")),
-    "the condition of an arc": Mistake(arc("{ step: b, ¶condition: x }"), ("`condition`", "when:")),
+    "the condition of an arc": Mistake(arc("{ step: b, ¶condition: workload.url }"), ("`condition`", "when:")),
     # keys that have their place elsewhere
     "arcs of a step": Mistake(
-        beside("¶arcs: [ { step: a } ]"), ("belongs under `next`", "write next: { arcs: [ { step: a } ] }")
+        beside("¶arcs: [ { step: a, when: '{{ workload.url }}' } ]"),
+        ("belongs under `next`", 'write next: { arcs: [ { step: a, when: "{{ workload.url }}" } ] }'),
     ),
     "compensation of a step": Mistake(
         beside("¶compensation: { tool: { kind: noop } }"), ("belongs under `spec.policy`", "spec: { policy: {")
@@ -279,7 +284,7 @@ FIRST_DAY: Final = {
     "a dollar before braces": Mistake(
         value("${{ workload.url }}/x").replace("v: '", "v: ¶'"), ("`$` stays",), "warning"
     ),
-    "a filter of another tool": Mistake(value("{{ execution.started | ¶strftime(0) }}"), ("`| date_format",)),
+    "a filter of another tool": Mistake(value("{{ execution.started | ¶strftime(0) }}"), ("`date_format",)),
     "a unit that is none": Mistake(value('{{ execution.started | ¶date_add(1, "dayz") }}'), ("takes a unit", "day")),
     "how a result ended": Mistake(
         steps("""
@@ -318,7 +323,7 @@ FIRST_DAY: Final = {
     ),
     "a key of a loop's list": Mistake(
         second("v: '{{ ¶a.n }}'").replace("- step: a\n", "- step: a\n    loop: { in: [1], iterator: x }\n"),
-        ("the list of its iterations' results", "a | map(attribute='n') | list"),
+        ("the list of its iterations' results", 'a | map(attribute="n") | list'),
         "warning",
     ),
     "a loop over a whole result": Mistake(
@@ -360,11 +365,11 @@ FIRST_DAY: Final = {
         ("write attempts: 4",),
     ),
     "a kind as a key": Mistake(steps("- step: a\n  tool: ¶{ http: { url: http://a } }"), ("{ kind: http, url:",)),
-    "a task without a kind": Mistake(steps("- step: a\n  tool: ¶{ url: http://a }"), ("write kind: http",)),
+    "a task without a kind": Mistake(steps("- step: a\n  tool: ¶{ url: http://a }"), ("write { kind: http, url:",)),
     "a rule that is no list": Mistake(rule("{ rules: ¶{ else: { then: { do: fail } } } }"), ("write a list: [ {",)),
     "a delay with its unit": Mistake(
         rule('{ rules: [ { when: "{{ outcome.error }}", then: { do: retry, attempts: 2, delay: ¶5s } } ] }'),
-        ("in seconds, as a number: 5",),
+        ("write 5, in seconds",),
     ),
     "half a condition in braces": Mistake(
         arc('{ step: b, when: "¶{{ a.n }} == 1" }'), ('write when: "{{ a.n == 1 }}"',)
@@ -398,3 +403,172 @@ FIRST_DAY: Final = {
 those below 4 were mended.
 """
 MISTAKES.update(FIRST_DAY)
+
+
+def fetched(template: str, key: str = "args") -> str:
+    """A second step, or the arc to it, with this template after an http task."""
+    first = after("{ kind: http, url: '{{ workload.url }}' }", "v: 1" if key == "when" else f'v: "{template}"')
+    return first.replace("{ step: b }", f'{{ step: b, when: "{template}" }}') if key == "when" else first
+
+
+BRANCHES: Final = """
+    - step: a
+      next: { arcs: [ { step: b, when: "{{ workload.vip }}" }, { step: c } ] }
+    - { step: b, tool: { kind: noop, args: { n: 1 } }, next: { arcs: [ { step: d } ] } }
+    - { step: c, tool: { kind: noop, args: { n: 2 } }, next: { arcs: [ { step: d } ] } }
+    - { step: d, tool: { kind: noop, ¶name: sum, args: { n: "{{ b.n + c.n }}" } } }
+"""
+RETRY: Final = tool(
+    "kind: http\nurl: http://a\nspec:\n"
+    "  ¶retryPolicy: { initialInterval: 1s, backoffCoefficient: 2, maximumAttempts: 5 }"
+)
+LETTER: Final = {
+    # YAML, with the whole line
+    "an unquoted template before text": Mistake(
+        tool("kind: http\nurl: ¶{{ workload.url }}/tickets"), ('write url: "{{ workload.url }}/tickets"',)
+    ),
+    "a colon in text": Mistake(tool("kind: shell\ncommand: echo Note¶: done"), ('write command: "echo Note: done"',)),
+    "a backslash in double quotes": Mistake(
+        tool('kind: noop\nargs:\n  pattern: "^¶\\d{4}$"').replace("¶\\", "\\¶"), ("write '^\\d{4}$'",)
+    ),
+    "code without a bar": Mistake(
+        tool("kind: python\ncode:\n  total = 0\n  for one in [1]¶:\n      total += one\n  return total"),
+        ("code: |",),
+    ),
+    "quotes in quotes, twice": Mistake(
+        tool('kind: noop\nargs:\n  a: "{{ workload.url == "¶b" }}"\n  c: "{{ workload.url == "d" }}"'),
+        ("write \"{{ workload.url == 'b' }}\"", "the same on line 11"),
+    ),
+    "a key twice, with other keys": Mistake(
+        tool("kind: http\nurl: http://a\nspec: { timeout: 3 }\n¶spec: { verify_tls: false }"),
+        ("in place of both, write spec: { timeout: 3, verify_tls: false }",),
+    ),
+    "a comment that was none": Mistake(
+        tool("kind: noop\nargs:\n  text: ¶Order #{{ workload.url }} is on its way"),
+        ("begins a comment", 'write "Order #{{ workload.url }} is on its way"'),
+        "warning",
+    ),
+    # keys, with the author's values
+    "a delay in milliseconds": Mistake(
+        rule('{ rules: [ { when: "{{ outcome.error }}", then: { do: retry, attempts: 2, ¶delay_ms: 500 } } ] }'),
+        ("write delay: 0.5, in seconds",),
+    ),
+    "a retry policy of Temporal": Mistake(RETRY, ("attempts: 5, backoff: exponential, delay: 1",)),
+    "retries with their delay": Mistake(
+        tool("kind: http\nurl: http://a\n¶retries: 3\nretry_delay_seconds: 10"),
+        ("attempts: 4, backoff: fixed, delay: 10",),
+    ),
+    "concurrency of a loop": Mistake(
+        steps(
+            "- step: a\n  loop: { in: [1], iterator: x, spec: { mode: parallel, ¶concurrency: 5 } }\n"
+            "  tool: { kind: noop }"
+        ),
+        ("write max_in_flight: 5",),
+    ),
+    "a priority in words": Mistake(root("executor: { spec: { priority: ¶high } }"), ("write priority: 9",)),
+    "a keychain by names": Mistake(
+        root("keychain: ¶{ api: { kind: env, variable: API } }"),
+        ("write keychain: [ { name: api, kind: env, variable: API } ]",),
+    ),
+    "workload in metadata": Mistake(
+        root("").replace("path: m/m }", "path: m/m, ¶workflow: [] }"), ("belongs at the root",)
+    ),
+    "a rule of triggers in spec": Mistake(
+        beside("spec: { ¶trigger_rule: all_done }"), ("write join: all", "step.failed")
+    ),
+    "needs of two": Mistake(
+        beside("¶needs: [ a, b ]"), ("in each step before, a and b", "mode: inclusive", "spec: { join: all }")
+    ),
+    "a policy that is a list": Mistake(rule("¶[ { else: { then: { do: fail } } } ]"), ("put the key `rules`",)),
+    "a plugin of Kestra": Mistake(
+        tool("kind: ¶io.kestra.plugin.core.http.Request\nurl: http://a"), ("write kind: http",)
+    ),
+    "register of a task": Mistake(
+        tool("name: t\nkind: http\nurl: http://a\n¶register: x"), ("remove it", "name of the task")
+    ),
+    # templates, whole
+    "an f-string as text": Mistake(
+        tool('kind: noop\nargs:\n  v: f"¶{workload.url}/orders"'),
+        ('write "{{ workload.url }}/orders"',),
+        "warning",
+    ),
+    "a secret of GitHub in text": Mistake(
+        fetched("Bearer ${{ ¶secrets.KEY }}"), ('write "Bearer {{ keychain.KEY }}"', "declare it")
+    ),
+    "a secret with a dollar": Mistake(
+        fetched("¶Bearer ${{ keychain.KEY }}")
+        .replace('"¶', '¶"')
+        .replace("workflow:", "keychain: [ { name: KEY, kind: credential } ]\nworkflow:"),
+        ("the `$` stays", 'write "Bearer {{ keychain.KEY }}"'),
+        "warning",
+    ),
+    "a parameter of Argo": Mistake(value("{{ ¶workflow.parameters.url }}"), ("write `workload.url`",)),
+    "a path with a dollar as a guard": Mistake(
+        fetched("$.a.data.n > 1", "when").replace('"$.', '"¶$.'), ('write when: "{{ a.data.n > 1 }}"',)
+    ),
+    "an item of n8n": Mistake(fetched("{{ ¶$json.email }}"), ("write {{ a.data.email }}",)),
+    "a comprehension": Mistake(
+        fetched("{{ [i.id ¶for i in a.data if i.days > 30] }}"),
+        ("write {{ a.data | selectattr('days', 'gt', 30) | map(attribute='id') | list }}",),
+    ),
+    "a statement in an arc": Mistake(
+        arc('{ step: b, args: { v: "{% ¶if workload.url %}Hi {{ workload.url }}{% else %}Hello{% endif %}" } }'),
+        ("write {{ 'Hi ' ~ workload.url if workload.url else 'Hello' }}",),
+    ),
+    "all templates in code": Mistake(
+        tool("kind: python\ncode: ¶|\n  rows = {{ workload.names }}\n  return rows + [{{ workload.url }}]"),
+        ('args: { rows: "{{ workload.names }}", url: "{{ workload.url }}" }',),
+        "warning",
+    ),
+    "a table of dbt": Mistake(
+        after("{ kind: duckdb, command: ¶\"select * from {{ ref('orders') }}\" }", "v: 1"),
+        ("write orders,", 'tables: { orders: "{{ orders.data }}" }'),
+        "warning",
+    ),
+    # what was silent
+    "the length of data": Mistake(fetched("{{ ¶a.data.length > 0 }}", "when"), ("write `a.data | length`",), "warning"),
+    "the size of a list": Mistake(value("{{ ¶workload.names.size }}"), ("write `workload.names | length`",), "warning"),
+    "the status of an answer as text": Mistake(
+        fetched("{{ ¶event.result.status != 'finished' }}", "when"),
+        ("a number, and never the text `finished`", "write `event.result.data.status`"),
+        "warning",
+    ),
+    "both of two branches": Mistake(
+        steps(BRANCHES).replace("¶name: sum", "name: ¶sum"),
+        ("only one of `b` and `c` runs before `d`", "default(0)"),
+        "warning",
+    ),
+    "the outcome of the own step in an arc": Mistake(
+        fetched("{{ ¶a.outcome.status == 'error' }}", "when"),
+        ("write when: \"{{ event.name == 'step.failed' }}\"",),
+        "warning",
+    ),
+    # the flow
+    "two arcs without a guard": Mistake(
+        steps("""
+            - step: a
+              next: { arcs: [ { step: b }, ¶{ step: c } ] }
+            - { step: b, tool: { kind: noop } }
+            - { step: c, tool: { kind: noop } }
+        """),
+        ("to take both", "mode: inclusive"),
+        "warning",
+    ),
+    "a step that its neighbour passes over": Mistake(
+        steps("""
+            - { step: a, tool: { kind: noop }, next: { arcs: [ { step: c } ] } }
+            - { step: ¶b, tool: { kind: noop }, next: { arcs: [ { step: c } ] } }
+            - { step: c, tool: { kind: noop } }
+        """),
+        ("write { step: b } in place of { step: c }",),
+        "warning",
+    ),
+    "step.done after a loop": Mistake(
+        second("v: 1")
+        .replace("- step: a\n", "- step: a\n    loop: { in: [1], iterator: x }\n")
+        .replace("{ step: b }", "{ step: b, when: \"{{ ¶event.name == 'step.done' }}\" }"),
+        ("write `loop.done`, since `a` loops",),
+    ),
+}
+"""Mistakes whose answers, followed to the letter, once led to the next error, or to silence."""
+MISTAKES.update(LETTER)

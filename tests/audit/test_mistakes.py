@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from mending import mended
 from mistakes import MISTAKES, rule, steps, tool, value
 
 from noetl_stream.playbook.compile.compiler import check
@@ -20,6 +21,28 @@ def test_a_mistake_is_answered_at_its_place_with_what_to_write(name: str) -> Non
     answers = [one for one in found if (one.line, one.column, one.severity) == place]
     said = "\n".join(one.render() for one in answers)
     assert [word for word in mistake.words if word not in said] == [], "\n".join(one.render() for one in found)
+
+
+APPLIED_AT_LEAST = 80
+
+
+def test_what_a_hint_says_to_write_mends_its_place_and_makes_nothing_worse() -> None:
+    """The hint of each diagnostic that shows a whole replacement is put into the text, which is checked again."""
+    applied, faults = 0, []
+    for name, mistake in MISTAKES.items():
+        text = mistake.marked.replace("¶", "")
+        found = check(text, KINDS, proves=True).diagnostics
+        for one in found:
+            after = mended(text, one)
+            if after is None:
+                continue
+            applied += 1
+            known = {(other.code, other.message) for other in found if other is not one}
+            left = check(after, KINDS, proves=True).diagnostics
+            worse = [other.render() for other in left if (other.code, other.message) not in known]
+            faults += [f"{name}: {one.hint}\n{after}\n" + "\n".join(worse)] if worse else []
+    assert faults == []
+    assert applied >= APPLIED_AT_LEAST, "hints show whole replacements"
 
 
 ALONE = {

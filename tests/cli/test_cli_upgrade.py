@@ -96,3 +96,20 @@ def test_check_names_the_command_once(playbook: Callable[..., Path]) -> None:
     file = playbook(OLDER.replace("{kind: noop}\n    next", "{kind: noop, eval: []}\n    next"))
     found = noetl("playbook", "check", file)
     assert found.stdout.count("`noetl-stream playbook upgrade` rewrites older forms") == 1
+
+
+def test_check_does_not_name_the_command_for_what_it_leaves_to_the_author(playbook: Callable[..., Path]) -> None:
+    file = playbook(
+        """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: m, path: m/m }
+workflow:
+  - step: start
+    tool: { kind: noop, next: { arcs: [ { step: last } ] } }
+  - { step: last, tool: { kind: noop } }
+"""
+    )
+    found = noetl("playbook", "check", file)
+    assert "a task has no `next`" in found.stdout
+    assert "playbook upgrade" not in found.stdout

@@ -116,15 +116,15 @@ def test_diagnostics_are_in_file_order() -> None:
         (
             "next_is_text",
             "next_shape",
-            "write next: { arcs: [ { step: start } ] }; `noetl-stream playbook upgrade` rewrites older forms",
+            "write next: { arcs: [ { step: start } ] }",
         ),
         (
             "next_is_a_list",
             "next_shape",
-            "write next: { arcs: [ { step: start, … } ] }; `noetl-stream playbook upgrade` rewrites older forms",
+            "write next: { arcs: [ { step: start, … } ] }",
         ),
         ("loop_problems", "wrong_type", 'write in: "{{ workload.items }}"'),
-        ("yaml_unquoted_template", "yaml_key", 'quote the template: "{{ … }}"'),
+        ("yaml_unquoted_template", "yaml_key", 'write url: "{{ workload.url }}"'),
         ("yaml_key_not_text", "yaml_key", 'quote it: "1"'),
     ],
 )

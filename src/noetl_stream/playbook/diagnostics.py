@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
@@ -47,6 +48,10 @@ class BareLocation(msgspec.Struct, frozen=True):
 
     mark: Position
     pointer: str = ""
+
+
+_IN_TEMPLATE: Final = re.compile(r"`[^`]*`|(?<![\"'])\{\{[^{}]*\}\}(?!\")")
+"""The parts of a hint that stand in a template: their quotes differ from those of the text around."""
 
 
 class Firing(msgspec.Struct, frozen=True):
@@ -171,6 +176,10 @@ class Problems:
         """Whether an error was reported on a line."""
         return any(one.severity == "error" and one.line == line for one in self._found.values())
 
+    def has_said(self, code: Code, line: int) -> bool:
+        """Whether a problem of this code was reported on a line."""
+        return any(one.code == code and one.line == line for one in self._found.values())
+
     def mark_unreadable(self, pointer: str) -> None:
         """Marks the value at a pointer as unreadable and drops later problems at it: they would be consequences."""
         self._unreadable.add(pointer)
@@ -183,7 +192,7 @@ class Problems:
 
     def sorted(self) -> tuple[Diagnostic, ...]:
         """All diagnostics, in file order."""
-        found = _with_converter(sorted(self._found.values()))
+        found = sorted(self._found.values())
         if self.is_truncated:
             severity: Severity = "error" if self.has_errors else "warning"
             message = f"more than {MAX_DIAGNOSTICS} problems (max_diagnostics); the rest are not listed"
@@ -212,17 +221,10 @@ class Problems:
             return
         mark = at.mark
         line, column = mark.line, mark.column
+        if hint and "'" in hint and getattr(at, "style", "") == "'":
+            hint = _IN_TEMPLATE.sub(lambda found: found[0].replace("'", '"'), hint)
         found = Diagnostic(
             severity, code, message, hint, file=self.file, line=line, column=column, pointer=at.pointer, path=path
         )
         # An aliased part is read once per alias, but is in the file once.
         self._found.setdefault((code, line, column, message), found)
-
-
-def _with_converter(found: list[Diagnostic]) -> list[Diagnostic]:
-    """Adds the command that rewrites older forms to the hint of the first diagnostic about one."""
-    first = next((index for index, one in enumerate(found) if one.code in OLDER_FORMS), None)
-    if first is not None:
-        hint = f"{found[first].hint or 'rewrite it'}; `noetl-stream playbook upgrade` rewrites older forms"
-        found[first] = replace(found[first], hint=hint)
-    return found

@@ -233,8 +233,9 @@ def _rejected_keys(words: Mapping[str, hints.RejectedKey], known: Collection[str
 
     Editors that support ``errorMessage`` show what to write instead.
     """
+    shown = {word: rejected.hint.replace("<follows>", hints.follows(None)) for word, rejected in words.items()}
     return {
-        word: {"not": {}, "doNotSuggest": True, "errorMessage": f"{rejected.message}: {rejected.hint}"}
+        word: {"not": {}, "doNotSuggest": True, "errorMessage": f"{rejected.message}: {shown[word]}"}
         for word, rejected in words.items()
         if word not in known
     }

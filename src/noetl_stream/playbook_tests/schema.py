@@ -26,6 +26,7 @@ from noetl_stream.playbook.model.sections import (
     ref,
 )
 from noetl_stream.playbook.results.result_schema import DIALECT
+from noetl_stream.playbook.vocabulary.hints import VALUE, RejectedKey
 
 KIND: Final = "PlaybookTest"
 STATUSES: Final = ("completed", "failed", "cancelled", "waiting", "paused")
@@ -150,6 +151,16 @@ class StubErrorSection(Section):
 
 class PlaybookTestSection(Section):
     title = "a test"
+    rejected: ClassVar = {
+        **dict.fromkeys(
+            ("expect", "expected", "expects", "assert", "asserts", "should"),
+            RejectedKey("a test says what it expects in `then`", f"write then: {VALUE}", "unknown_key", ("then",)),
+        ),
+        **dict.fromkeys(
+            ("input", "inputs", "setup"),
+            RejectedKey("a test says what it is given in `given`", "write given: { workload: { … } }", "unknown_key"),
+        ),
+    }
     example = "{ name: pays at once, given: { … }, then: { result: … } }"
 
     name: Annotated[str | None, Required("name: a large refund waits")] = described("What it shows.", _TEXT)

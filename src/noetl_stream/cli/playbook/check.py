@@ -21,7 +21,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.playbook.compile.compiler import CheckResult, check, check_document
-from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.playbook.diagnostics import OLDER_FORMS, Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.schema import CATALOG_ENTRY, playbook_schema, with_store_address
 from noetl_stream.tools.python.signatures import modules_in
@@ -130,7 +130,8 @@ def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[st
         except UsageError as error:
             found[str(file)] = [_unreadable(file, error)]
             continue
-        found[str(file)], results[file] = checked.diagnostics, checked
+        found[str(file)] = _with_converter(file, checked.diagnostics, kinds, limits)
+        results[file] = checked
     schemas = schemas_in(results.values())
     for file, read in results.items():
         if read.plan is not None and read.plan.named_schemas and read.plan.named_schemas <= schemas.keys():
@@ -138,6 +139,15 @@ def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[st
                 checked = check(read_playbook(file), kinds, file=str(file), limits=limits, schemas=schemas, proves=True)
             found[str(file)] = checked.diagnostics
     return found
+
+
+def _with_converter(file: Path, found: Sequence[Diagnostic], kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:
+    """The diagnostics of a file, the first of those that the converter mends with its command."""
+    if not any(one.code in OLDER_FORMS for one in found):
+        return found
+    from noetl_stream.playbook.upgrade.upgrade import with_converter  # only for older forms
+
+    return with_converter(read_playbook(file), found, kinds, file=str(file), limits=limits)
 
 
 def schemas_in(checked: Iterable[CheckResult]) -> dict[str, dict[str, Any]]:

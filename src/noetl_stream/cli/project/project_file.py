@@ -144,7 +144,11 @@ class _Reader:
             self._refuse("", f"`{self._name}` is not a table", f"write `[{self._name}]`")
         for key in self.table:
             if key not in KEYS:
-                self._refuse(key, f"unknown key `{key}`", did_you_mean(key, KEYS) or f"known are {list_names(KEYS)}")
+                near = did_you_mean(key, KEYS) or f"known are {list_names(KEYS)}"
+                if isinstance(self.table[key], dict):
+                    inner = [f"`{name} = …`" for name in self.table[key] if name in KEYS]
+                    near = f"write {', '.join(inner)} at the top, without `[{key}]`" if inner else near
+                self._refuse(key, f"unknown key `{key}`", near)
         name = self._text_of("name")
         if name is None:
             self._refuse("", "`name` is missing", 'write a line such as `name = "team/reports"`')

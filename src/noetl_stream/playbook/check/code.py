@@ -39,6 +39,8 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
         for problem in parse(text.plain()):
             if problem.name and (bound is None or problem.name in bound):
                 continue
+            if problem.severity == "warning" and problems.has_said("template_not_rendered", text.mark.line):
+                continue  # it may come of the braces
             at = InText(source, text, problem.line, problem.column)
             report = problems.error if problem.severity == "error" else problems.warn
             near = did_you_mean(problem.name, bound or ()) if problem.name else None

@@ -52,6 +52,9 @@ _INDEXED: Final = re.compile(
 _NO: Final = frozenset(["off", "no", "false", "n", "0"])
 _LISTED: Final = ("rows", "data")
 """The keys of a result that may be a list."""
+_NUMBERS: Final = frozenset(["status", "row_count", "exit_code"])
+"""The keys of results that are numbers."""
+_FAILED: Final = frozenset(["error", "failed", "failure"])
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -102,6 +105,19 @@ class ResultReads:
         """The read of a whole result; ``None`` if the path leads into it."""
         read = self._read(path, visible)
         return read if read is not None and not read.keys else None
+
+    def number(self, path: Path, visible: Visible) -> ReadResult | None:
+        """The read of a number of a result at ``path``."""
+        read = self._read(path, visible)
+        known = read.task.kind.result_keys if read is not None and read.task.kind is not None else ()
+        return (
+            read if read is not None and len(read.keys) == 1 and read.keys[0] in _NUMBERS.intersection(known) else None
+        )
+
+    def is_length_of_data(self, path: Path, visible: Visible) -> bool:
+        """Whether a path asks a list or text in a result for its length as other languages do."""
+        read = self._read(path, visible) if path[-1] == "length" else None
+        return read is not None and read.task.schema is None and len(read.keys) > 1 and read.keys[0] in _LISTED
 
     def foreign_key(self, path: Path, visible: Visible) -> ReadResult | None:
         """The read of a result at ``path`` whose first key no result of its kind has."""
@@ -333,23 +349,28 @@ class Expressions:
             path = tuple((found[1] or found[2]).split("."))
             self._warn_of_mapping(path, places.find(path), visible)
 
-    def _warn_of_mapping(self, path: Path, at: Location, visible: Visible) -> None:
+    def _warn_of_mapping(self, path: Path, at: Location, visible: Visible, *, whole: bool = False) -> None:
         bound = (*visible.bindings.get(path[0], path[:1]), *path[1:])
         read = self._results.whole(bound, visible)
         known = read.task.kind.result_keys if read is not None and read.task.kind is not None else frozenset()
         word = next((word for word in _LISTED if word in known), None)
         if read is not None and read.task.kind is not None and word is not None:
             message = f"a result of kind `{read.task.kind.kind}` is a mapping, and no list"
-            self._problems.warn("unknown_result_key", message, at, f"write `{'.'.join(path)}.{word}`")
+            shown = f"{'.'.join(path)}.{word}"
+            self._problems.warn(
+                "unknown_result_key", message, at, f"write {{{{ {shown} }}}}" if whole else f"write `{shown}`"
+            )
 
     def warn_of_items(self, items: Template, node: Node, workload: Mapping[str, Any], visible: Visible) -> None:
         """Warns of a loop over what is no list: a key of the workload by its default, or the whole result of a task."""
         if items.path:
-            self._warn_of_mapping(tuple(str(part) for part in items.path), node, visible)
+            path = tuple(str(part) for part in items.path)
+            is_bare = len(path) > 1 and path[0] == "steps" and visible.bindings.get(path[1]) == path[:2]
+            self._warn_of_mapping(path[1:] if is_bare else path, node, visible, whole=True)
         match items.path:
             case ("workload", str() as key) if workload.get(key) is not None and not isinstance(workload[key], list):
                 message = f"a loop needs a list, and the default of `workload.{key}` is {kind_of(workload[key])}"
-                hint = "write a list, or make one of it: `split(',')` of text, `| items | list` of a mapping"
+                hint = "give it a list, or make one: `split(',')` of text, `| items | list` of a mapping"
                 self._problems.warn("invalid_value", message, node, hint)
 
     def check_schema(self, task: TaskDraft) -> None:
@@ -383,6 +404,12 @@ class Expressions:
             )
             self._problems.warn("unknown_result_key", message, read.location, f"{hint}, or `{name}[0]` for the first")
             return
+        if self._results.is_length_of_data(read.path, visible) or self._is_length_of_list(read.path):
+            shown = ".".join(read.path).removeprefix("steps.")
+            message = f"`{shown}` reads a key of that name: a list and a text have none"
+            hint = f"write `{shown.rpartition('.')[0]} | length`"
+            self._problems.warn("unknown_result_key", message, read.location, hint)
+            return
         found = self._results.unknown(read.path, visible)
         if found is None:
             return
@@ -392,6 +419,11 @@ class Expressions:
         known = f"it has {list_names(declared)}" if declared else "it is not a mapping"
         hint = did_you_mean(result.keys[depth], declared) or known
         self._problems.warn("unknown_result_key", message, read.location, hint)
+
+    def _is_length_of_list(self, path: Path) -> bool:
+        """Whether a path asks a list of the workload for its length as other languages do."""
+        value = self._declared.defaults.get(path[1]) if path[0] == "workload" and len(path) == 3 else None
+        return path[-1] in ("length", "size", "count") and isinstance(value, list)
 
     def _warn_of_truth(self, guard: Guard, places: ReadLocations) -> None:
         """Warns of a guard that asks whether text of the workload is true which says that it is not."""
@@ -403,7 +435,9 @@ class Expressions:
                     word = self._declared.defaults[key]
                     if isinstance(word, str):
                         message = f"`workload.{key}` is the text `{word}`, and text that is not empty is true"
-                        self._problems.warn("invalid_value", message, places.find(path), f"write {key}: false")
+                        self._problems.warn(
+                            "invalid_value", message, places.find(path), f"in `workload`, write {key}: false"
+                        )
 
     def _check_comparisons(self, guard: Guard, places: ReadLocations, visible: Visible) -> None:
         """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""
@@ -421,12 +455,34 @@ class Expressions:
             ("execution", "origin", "kind"): get_args(StartedByKind),
         }
         for path, literal in guard.comparisons:
+            self._warn_of_number(path, literal, places, visible)
+            if path[:3] == ("steps", visible.step, "outcome") and visible.namespaces == ARC and literal in _FAILED:
+                message = "this arc is not taken after a failure: only one that asks `event` is"
+                hint = "write when: \"{{ event.name == 'step.failed' }}\""
+                self._problems.warn("failure_not_routed", message, places.find(path), hint)
             words = possible.get(path)
             if words and literal not in words:
                 near = next((word for word in words if literal.lower() in word), None)
+                near = end if literal == "step.done" else near
                 hint = f"write `{near}`" if near else f"write one of {list_names(words)}"
+                if near == "loop.done" and visible.step:
+                    hint = f"write `loop.done`, since `{visible.step}` loops"
                 message = f"`{'.'.join(path)}` is never `{literal}` here"
                 self._problems.error("impossible_comparison", message, places.find(path), hint)
+
+    def _warn_of_number(self, path: Path, literal: str, places: ReadLocations, visible: Visible) -> None:
+        """Warns of a number of a result that is compared with text."""
+        read = self._results.number(path, visible)
+        if read is None:
+            return
+        shown = ".".join(path).removeprefix("steps.")
+        what = "the HTTP status, a number" if read.keys == ("status",) else "a number"
+        hint = f"write {literal} without quotes"
+        if not literal.isdigit():
+            of_body = f"{shown.rpartition('.')[0]}.data.{read.keys[0]}"
+            hint = f"write `{of_body}` for the answer's own" if read.keys == ("status",) else "write a number"
+        message = f"`{shown}` is {what}, and never the text `{literal}`"
+        self._problems.warn("impossible_comparison", message, places.find(path), hint)
 
     def _check_known(
         self,

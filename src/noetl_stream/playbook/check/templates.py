@@ -15,6 +15,8 @@ from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary.hints import with_braces
+from noetl_stream.playbook.vocabulary.other_languages import as_choice, as_expression, expression_around
 from noetl_stream.playbook.yaml.nodes import (
     InText,
     Mapping,
@@ -40,6 +42,10 @@ _OTHER_BRACES: Final = re.compile(
     r"(?<![{\w])\$?\{\s*((?:workload|ctx|steps|args|iter|keychain)\.[A-Za-z_][\w.]*)\s*\}(?!\})"
 )
 """A path in the braces of another language: `${workload.url}`, `{workload.url}`."""
+_OTHER_MARK: Final = re.compile(r"(?:\A\s*([$=])|(?<=[\w/=:@-])\$|\$(?=\{\{-?\s*keychain\b))\{\{(?!-?\s*secrets\b)")
+"""Braces with a mark of another tool: `${{ … }}`, `={{ … }}`; not of a price."""
+_MOST_SHOWN: Final = 160
+_OTHERS: Final = ("`null` is not", "unknown function")
 _JSON_PATH: Final = re.compile(r"\$\.([A-Za-z_][\w.]*)\Z")
 """A path as Step Functions have it."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
@@ -116,13 +122,20 @@ class Templates:
                 self._problems.warn("template_not_rendered", message, key, "use templates in values only")
 
         for scalar, text in texts_of(node):
-            if (found := _OTHER_BRACES.search(text)) is not None:
+            if (found := _OTHER_BRACES.search(text)) is not None and not self._problems.has_error_on(scalar.mark.line):
                 at = InText(self._source, scalar, *place_of(text, found.start()))
                 message = f"`{found[0]}` is no template: it stays as written"
-                self._problems.warn("template_not_rendered", message, at, f"write `{{{{ {found[1]} }}}}`")
-            if (other := text.lstrip()[:1]) in ("$", "=") and text.lstrip()[1:3] == "{{":
+                whole = with_braces(text)
+                hint = shown_text(whole) if whole else f"write `{{{{ {found[1]} }}}}`"
+                self._problems.warn("template_not_rendered", message, at, hint)
+            elif text[:2] in ('f"', "f'") and "{" in text and not self._problems.has_error_on(scalar.mark.line):
+                message = "a text has no prefix: the `f` stays in the text"
+                self._problems.warn("template_not_rendered", message, scalar, shown_text(with_braces(text) or text))
+            if (found := _OTHER_MARK.search(text)) is not None:
+                other = found[1] or "$"
                 message = f"`{other}{{{{ }}}}` is the form of another tool: the `{other}` stays in the text"
-                self._problems.warn("template_not_rendered", message, scalar, "write {{ }}")
+                hint = shown_text(_OTHER_MARK.sub(lambda one: one[0].replace(f"{one[1] or '$'}{{{{", "{{"), text))
+                self._problems.warn("template_not_rendered", message, scalar, hint)
             if (found := _JSON_PATH.match(text)) is not None and visible.step:
                 message = f"`{text}` is text: no path of JSON is read here"
                 hint = f'write "{{{{ workload.{found[1]} }}}}", or the result of a step: "{{{{ <step>.{found[1]} }}}}"'
@@ -168,18 +181,24 @@ class Templates:
         return ReadLocations(self._source, node)
 
     def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
-        unknown: tuple[int, int] | None = None
+        unknown: tuple[int, int, int] | None = None
         for problem in failure.problems:
             hint, read = problem.hint, _text_at(node, problem)
-            if unknown == (problem.line, problem.column) and problem.message.startswith("unknown method"):
+            is_method = problem.message.startswith("unknown method")
+            if unknown and is_method and unknown[0] == problem.line and unknown[1] < problem.column < unknown[2]:
                 continue  # a method of what is not defined
+            if problem.code in ("template_syntax", "statement_not_allowed") or problem.message.startswith(_OTHERS):
+                hint = hint if hint and "did you mean" in hint else _in_this_language(node, problem, visible) or hint
             if problem.name is not None:
-                unknown = (problem.line, problem.column + len(problem.name))
+                end = read.find("}}")
+                unknown = (problem.line, problem.column, problem.column + (end if end >= 0 else len(read)))
                 self.unbound.add(problem.name)
                 known = self._known_as.get(problem.name)
                 if known == "":
                     continue
-                hint = filled_with(known or _hint_for(problem.name, visible) or hint, read, visible)
+                if not problem.message.startswith(_OTHERS) or hint == problem.hint:
+                    hint = filled_with(known or _hint_for(problem.name, visible) or hint, read, visible)
+                hint = _without_dollar(node, problem, hint)
             self._problems.error(problem.code, problem.message, self._place(node, problem), hint)
 
     def _warn_shadowed(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
@@ -217,6 +236,40 @@ def _text_at(node: Node, problem: TemplateFinding) -> str:
     return text[offset_of(text, problem.line, problem.column) :]
 
 
+def shown_text(text: str) -> str:
+    """The hint to write a text, in quotes."""
+    quote = "'" if '"' in text else '"'
+    return f"write {quote}{text}{quote}" if len(text) <= _MOST_SHOWN and "\n" not in text else "write {{ }}"
+
+
+def _in_this_language(node: Node, problem: TemplateFinding, visible: Visible) -> str | None:
+    """The hint for what another language writes: the whole expression as a template has it; ``None`` if unknown."""
+    part = descend(node, problem.pointer)
+    text = part.value if isinstance(part, Scalar) and isinstance(part.value, str) else ""
+    if problem.code == "statement_not_allowed":
+        choice = as_choice(text)
+        return f"write {choice}" if choice and len(choice) <= _MOST_SHOWN else None
+    around = expression_around(text, offset_of(text, problem.line, problem.column))
+    written = text[slice(*around)].strip() if around else ""
+    mended = as_expression(written, visible.bindings, visible.step) if len(written) <= _MOST_SHOWN else written
+    return f"write {{{{ {mended} }}}}" if mended != written else None
+
+
+def _without_dollar(node: Node, problem: TemplateFinding, hint: str | None) -> str | None:
+    """A hint about a name in ``${{ }}``, with the whole text, which has no ``$``."""
+    part = descend(node, problem.pointer)
+    text = part.value if isinstance(part, Scalar) and isinstance(part.value, str) else ""
+    around = expression_around(text, offset_of(text, problem.line, problem.column))
+    found = re.match(r"write `([\w.]+)`", hint or "")
+    if hint is None or found is None or around is None or text[around[0] - 3 : around[0] - 2] != "$":
+        return hint
+    before, after = text[: around[0] - 3], text[around[1] + 2 :]
+    return f"{shown_text(f'{before}{{{{ {found[1]} }}}}{after}')}{hint[found.end() :]}"
+
+
+_BODIES: Final = frozenset(["body", "json"])
+
+
 def filled_with(hint: str | None, read: str, visible: Visible) -> str | None:
     """A hint about a name, with the key that is read of it, and the iterator of the loop around."""
     if hint is None or "<" not in hint:
@@ -225,6 +278,8 @@ def filled_with(hint: str | None, read: str, visible: Visible) -> str | None:
     keys = re.findall(_KEY, path[2]) if path else []
     names = [name for parts in keys if (name := "".join(parts)) not in ("parameters", "outputs")]
     key = called[1] if called else names[0] if names else ""
+    if "`steps.<name>`" in hint and names[1:2] and names[1] in _BODIES:
+        key = f"{key}.data"
     iterator = visible.iter.iterators[0] if visible.iter.iterators else ""
     for token, word in (("<name>", key), ("<entry>", key), ("<iterator>", iterator)):
         hint = hint.replace(token, word) if word else hint

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import pairwise, takewhile
+from itertools import combinations, pairwise, takewhile
 from typing import Final, TypeVar
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.check.ending import check_ending, minds_absence
-from noetl_stream.playbook.check.step_graph import MAX_JOINS, arcs_of, reach
+from noetl_stream.playbook.check.step_graph import MAX_JOINS, arcs_of, reach, reversed_arcs
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import ParsedPlaybook
@@ -91,7 +91,9 @@ def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) ->
             continue
         after = step.arcs.index(certain) + 1
         message = f"this arc never fires: the arc on line {certain.at.mark.line} always does"
-        hint = "move it up, or write next: { spec: { mode: inclusive } }"
+        hint = "to take both, write next: { spec: { mode: inclusive }, arcs: [ … ] }"
+        if any(arc.when is not None for arc in step.arcs[after:]):
+            hint = f"put the arc on line {certain.at.mark.line} last, or write next: {{ spec: {{ mode: inclusive }} }}"
         for arc, compiled in zip(step.arcs[after:], plan.steps[step.name].arcs[after:], strict=True):
             if not compiled.handles_failure:
                 problems.warn("no_effect", message, arc.at, _FOR_FAILURES if _asks_for_failure(arc) else hint)
@@ -100,6 +102,11 @@ def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) ->
 def _asks_for_failure(arc: ArcDraft) -> bool:
     condition = arc.when.plain() if arc.when is not None else None
     return isinstance(condition, str) and _FAILED.search(condition) is not None
+
+
+_READ_OF: Final = re.compile(r"\b([A-Za-z_]\w*)\s*[.\[]")
+MOST_COMPARED: Final = 10
+"""The most results that a task reads which are compared with each other."""
 
 
 def warn_of_later_results(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
@@ -116,6 +123,29 @@ def warn_of_later_results(plan: Plan, steps: list[StepDraft], problems: Problems
                 problems.warn("absent_result", message, step.at, hint)
 
 
+def warn_of_other_ways(steps: list[StepDraft], problems: Problems) -> None:
+    """Warns of tasks that read the results of two steps of which only one runs, on different ways to the same step."""
+    if problems.has_errors or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps):
+        return
+    arcs = arcs_of(steps)
+    back = reversed_arcs(arcs)
+    for step in (one for one in steps if one.join is None and len(back.get(one.name, ())) > 1):
+        for task in step.tasks:
+            texts = [text for _, text in texts_of(task.inputs) if "{{" in text and " if " not in text]
+            named = {name for text in texts for name in _READ_OF.findall(text)} & arcs.keys() - {step.name}
+            read = sorted(named & reach([step.name], back) if len(named) > 1 else ())
+            for one, other in combinations(read[:MOST_COMPARED], 2):
+                if other in reach(arcs[one], arcs) or one in reach(arcs[other], arcs):
+                    continue
+                if minds_absence(step, one) or minds_absence(step, other):
+                    continue
+                message = (
+                    f"only one of `{one}` and `{other}` runs before `{step.name}`, which reads the results of both"
+                )
+                hint = f"write what may be absent as `({other}.<key> | default(0))`, or one step for each way"
+                problems.warn("absent_result", message, task.at, hint)
+
+
 def _check_entry(document: ParsedPlaybook, names: list[str], problems: Problems) -> None:
     entry, at = document.entry, document.entry_at
     if entry is not None and at is not None and entry not in names:
@@ -127,7 +157,8 @@ def _check_jumps(step: StepDraft, names: Collection[str], problems: Problems) ->
     for rule in step.rules:
         if rule.to is not None and rule.to_node is not None and rule.do == "jump" and rule.to not in tasks:
             is_step = rule.to in names
-            to_step = f"`{rule.to}` is a step: an arc of `next` leads there" if is_step else None
+            arc = f"{{ step: {rule.to}, when: \"{{{{ event.name == 'step.failed' }}}}\" }}"
+            to_step = f"`{rule.to}` is a step: write do: fail, and in `next` the arc {arc}" if is_step else None
             hint = to_step or did_you_mean(rule.to, tasks) or f"tasks of this pipeline: {list_names(tasks)}"
             problems.error("unknown_task", f"unknown task `{rule.to}` in this pipeline", rule.to_node, hint)
 
@@ -262,6 +293,9 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
             message = f"step `{step.name}` cannot be reached from the entry step `{entry}`: no arc leads to it"
             hint = f"steps follow arcs, not their order: in step `{before.name}`, write "
             more = f"add {{ step: {step.name} }} to its arcs" if before.arcs else ""
+            skipped = [one.step for one in before.arcs if one.when is None and one.step in arcs[step.name]]
+            if skipped and before.router.routing != "inclusive":
+                more = f"write {{ step: {step.name} }} in place of {{ step: {skipped[0]} }}"
             arc = f"next: {{ arcs: [ {{ step: {step.name} }} ] }}"
             problems.warn(
                 "unreachable_step", message, step.at, hint.removesuffix("write ") + more if more else hint + arc

@@ -18,7 +18,13 @@ from noetl_stream.playbook.check.ending import warn_of_compensations
 from noetl_stream.playbook.check.failures import warn_of_failures
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
-from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs, warn_of_later_results
+from noetl_stream.playbook.check.workflow import (
+    check_unused,
+    check_workflow,
+    warn_of_dead_arcs,
+    warn_of_later_results,
+    warn_of_other_ways,
+)
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
@@ -251,6 +257,7 @@ def _compile(
     plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
     warn_of_later_results(plan, steps, problems)
+    warn_of_other_ways(steps, problems)
     warn_of_failures(plan, steps, problems)
     warn_of_compensations(document, plan, steps, problems)
     check_unused(workbook, templates, problems)

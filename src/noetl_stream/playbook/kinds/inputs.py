@@ -17,7 +17,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.model.sections import explain, sentence, written_as
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names, nearest
-from noetl_stream.playbook.vocabulary.hints import filled
+from noetl_stream.playbook.vocabulary.hints import filled, in_seconds, with_braces
 from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
 _NO_HINTS: Final[MappingOf[str, Any]] = MappingProxyType({})
@@ -76,7 +76,8 @@ def check_against(
             keys = f"known keys: {list_names(words)}" if words else "remove it: no keys are allowed here"
             near = correct_word(name, hints)
             meant = hints[near] if near else keys
-            hint = filled(hints.get(name) or did_you_mean(name, words) or meant, name, node)
+            timed = in_seconds(name, value.plain(), words)
+            hint = filled(hints.get(name) or timed or did_you_mean(name, words) or meant, name, node)
             problems.error("unknown_key", f"unknown key `{name}` in {title}", key, hint)
             said.append(hint)
             continue
@@ -129,6 +130,8 @@ def _check_constants(
             elif invalid.choices:
                 near = nearest(str(invalid.at.plain()), invalid.choices)
                 hint = f"write {near}" if near else None
+            elif isinstance(text := invalid.at.plain(), str) and (whole := with_braces(text)):
+                hint = f'write {invalid.key}: "{whole}"'
             elif invalid.pattern:
                 message = f"`{invalid.key}` does not have its form: `{invalid.at.plain()}`"
                 hint = _form_of(model, known.get(invalid.key, invalid.key), invalid.at.plain())

@@ -58,7 +58,7 @@ from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_n
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier, report_duplicate
 from noetl_stream.playbook.workload import WorkloadSchema, read_workload_schema
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, holds_template
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, holds_template, written
 
 API_VERSION: Final = "noetl.io/v2"
 POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -126,6 +126,7 @@ class Root(Section):
 
 class Metadata(Section):
     title = "`metadata`"
+    rejected = advice.METADATA
     example = "write metadata: { name: …, path: … }"
 
     name: Annotated[str, Required()] = described("A name for people.", _TEXT, default="")
@@ -497,6 +498,8 @@ def read_labels(node: Node | None, problems: Problems) -> dict[str, Any]:
 def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, KeychainPlan]:
     """Reads the entries of the keychain by name, including those with problems."""
     found: dict[str, KeychainPlan] = {}
+    if isinstance(node, Mapping) and node.keys:
+        node = _as_list(node, problems)
     for item in (
         [] if is_null(node) else entries(node, "`keychain`", problems, f"{_KEYCHAIN_EXAMPLE} as an item of a list")
     ):
@@ -516,6 +519,27 @@ def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, Keyc
             _check_settings(settings, entry, item.values["kind"], problems)
         found.setdefault(entry.name, KeychainPlan(entry.name, entry.kind, settings.plain(), item.mark.line))
     return found
+
+
+def _as_list(node: Mapping, problems: Problems) -> Sequence:
+    """The entries of a keychain that is a mapping of names, after reporting it."""
+    own = {
+        name: part if isinstance(part, Mapping) else Mapping(part.mark, part.pointer)
+        for name, part in node.values.items()
+    }
+    plain = [{"name": name, **(part.plain() or {"kind": "credential"})} for name, part in own.items()]
+    hint = f"write keychain: {written(plain)}"
+    problems.error("wrong_type", "`keychain` must be a list, not a mapping", node, hint)
+    items: list[Node] = []
+    for name, part in own.items():
+        key = node.keys[name]
+        named = part.with_value(("name",), key, Scalar(name, key.mark, key.pointer)) or part
+        items.append(
+            named
+            if part.keys
+            else named.with_value(("kind",), key, Scalar("credential", key.mark, key.pointer)) or named
+        )
+    return Sequence(items, node.mark, node.pointer)
 
 
 def _check_settings(settings: Mapping, entry: KeychainEntry, at: Node, problems: Problems) -> None:

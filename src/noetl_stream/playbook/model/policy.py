@@ -323,7 +323,9 @@ def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft |
     """Reads the rules of a task's policy; ``None`` if it is not a mapping, or only has a ``limit`` or ``tracing``."""
     if not isinstance(node, Mapping):
         message = f"a task's policy must be a mapping with `rules`, not {kind_of(node)}"
-        problems.error("policy_shape", message, node, advice.POLICY_HINT)
+        is_ladder = isinstance(node, Sequence) and not is_empty(node)
+        hint = "put the key `rules` before the list: policy: { rules: [ … ] }" if is_ladder else advice.POLICY_HINT
+        problems.error("policy_shape", message, node, hint)
         return None
     node = recover_keys(node, TaskPolicy, problems)
     stands_alone = not is_null(node.get("limit")) or not is_empty(node.get("tracing"))
@@ -452,7 +454,7 @@ def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
 def _check_action(then: Then, node: Mapping, problems: Problems) -> None:
     """Checks the options of a directive and their ranges."""
     if then.do == "retry" and "attempts" not in node.keys:
-        hint = "write attempts: 5 for five runs in all"
+        hint = "write attempts: 5, for five runs in all"
         problems.error("missing_key", "`do: retry` needs `attempts`", node, hint)
     if then.do == "jump" and "to" not in node.keys:
         problems.error("missing_key", "`do: jump` needs `to`", node, "to: <a task of this pipeline>")

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
-from noetl_stream.playbook.vocabulary.hints import CRON_NAMES, VALUE, RejectedKey, filled, shown_value
+from noetl_stream.playbook.vocabulary.hints import CRON_NAMES, VALUE, RejectedKey, filled, in_seconds, shown_value
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
 
 Schema: TypeAlias = dict[str, Any]
@@ -326,8 +326,9 @@ def refuse_key(node: Mapping, name: str, model: type[Section], problems: Problem
         problems.error("unknown_key", f"`{name}` belongs under `{'.'.join(around)}`", key, hint)
         return
     known = keys_of(model)
-    hint = did_you_mean(key.name, known) or f"known keys: {list_names(known)}"
-    problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, hint)
+    near = in_seconds(key.name, node.values[key.name].plain(), known) or did_you_mean(key.name, known)
+    shown = near or f"known keys: {list_names(known)}"
+    problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, shown)
 
 
 def report_wrong_type(node: Node, what: str, wanted: str, problems: Problems, hint: str | None = None) -> None:
@@ -419,15 +420,54 @@ def _value_hint(model: type[Section], name: str, value: object) -> str | None:
             near = "write inclusive, which takes each one whose guard holds"
         if "parallel" in choices and str(value).lower() in ("async", "concurrent", "all", "map", "distributed"):
             near = "write parallel"
+        if "jump" in choices and str(value).lower() in _DIRECTIVES:
+            near = f"write `{_DIRECTIVES[str(value).lower()]}`"
         return near or f"write {'one of ' if len(choices) > 1 else ''}{list_names(choices)}"
     takes = {field.annotation, *get_args(field.annotation)}
     if isinstance(value, str) and any(get_origin(one) is list for one in takes):
         value = CRON_NAMES.get(value.strip(), value)
         return f"write {name}: [ {json.dumps(value, ensure_ascii=False)} ]"
     if isinstance(value, str) and takes & {int, float, bool}:
-        plainly = "write true or false" if bool in takes else "write a number without quotes"
+        plainly = "write true or false" if bool in takes else _number_hint(field, name, value)
         return "write a constant: templates are not allowed here" if "{{" in value else written_as(value) or plainly
-    return "quote it" if str in takes and isinstance(value, bool | int | float) else None
+    if str in takes and isinstance(value, bool | int | float):
+        schema: Any = field.json_schema_extra or {}
+        patterns = [one["pattern"] for one in (schema, *schema.get("anyOf", ())) if "pattern" in one]
+        is_time = not isinstance(value, bool) and any(re.search(one, duration_of(value)) for one in patterns)
+        return f"write {name}: {duration_of(value)}" if is_time else f'quote it: "{shown_value(value)}"'
+    return None
+
+
+_DIRECTIVES: Final = {
+    **dict.fromkeys(("goto", "go_to", "skip_to"), "jump"),
+    **dict.fromkeys(("stop", "abort", "error", "raise", "exit"), "fail"),
+    **dict.fromkeys(("next", "ignore", "pass", "proceed"), "continue"),
+    **dict.fromkeys(("repeat", "again", "rerun"), "retry"),
+    **dict.fromkeys(("skip", "return", "end", "done"), "break"),
+}
+_BY_WORD: Final = {
+    **dict.fromkeys(("highest", "critical", "urgent", "high"), "maximum"),
+    **dict.fromkeys(("lowest", "low"), "minimum"),
+}
+
+
+def _number_hint(field: FieldInfo, name: str, value: str) -> str:
+    """The hint for a word where a number is wanted: the number, where the word or the text says which."""
+    schema: Any = field.json_schema_extra or {}
+    bounds = next((one for one in (schema, *schema.get("anyOf", ())) if "maximum" in one and "minimum" in one), None)
+    if bounds and value.lower() in _BY_WORD:
+        return f"write {name}: {bounds[_BY_WORD[value.lower()]]}, of {bounds['minimum']} to {bounds['maximum']}"
+    if bounds:
+        return f"write a number from {bounds['minimum']} to {bounds['maximum']}"
+    return "write a number without quotes" if re.fullmatch(r"-?\d+(\.\d+)?", value) else "write a number"
+
+
+def duration_of(seconds: float) -> str:
+    """A number of seconds as a duration: ``15m``."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
 
 
 def _words(annotation: Any) -> list[str]:
@@ -459,9 +499,9 @@ def written_as(value: object) -> str | None:
     found = _DURATION.match(value) if isinstance(value, str) else None
     if found is not None:
         unit = found[2] if found[2] in _UNITS else found[2][0]
-        return f"write it in seconds, as a number: {float(found[1]) * _UNITS[unit]:g}"
+        return f"write {float(found[1]) * _UNITS[unit]:g}, in seconds"
     word = _SWITCHES.get(value.lower()) if isinstance(value, str) else None
-    return f"write {word}: `{value}` is text" if word else None
+    return f"write {word}, since `{value}` is text" if word else None
 
 
 def explain(failure: ValidationError, values: MappingOf[str, Node]) -> list[InvalidValue]:

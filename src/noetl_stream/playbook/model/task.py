@@ -164,12 +164,12 @@ def _read_inputs(
         if key in kind.statements and holds_template(value):
             name, shown = _first_read(value)
             hint = f"write `${name}` in its place, without quotes, and params: {{ {name}: {shown} }}"
+            if (table := _TABLE.search(str(value.plain()))) is not None:
+                hint = _as_table(table[1], kind)
             problems.warn("template_in_sql", f"`{key}` has a template in its SQL", value, hint)
         if key in verbatim and isinstance(value.plain(), str) and (found := _SCOPE_IN_CODE.search(value.plain())):
             message = f"`{key}` is not rendered: `{found.group()}` stays as written"
-            name, shown = _first_read(value)
-            hint = f"pass the value in args: {{ {name}: {shown} }}, and read it as `{name}`"
-            problems.warn("template_not_rendered", message, value, hint)
+            problems.warn("template_not_rendered", message, value, _as_args(value.plain()))
     return inputs.drop_keys(verbatim), inputs.select_keys(verbatim).values
 
 
@@ -182,6 +182,30 @@ def _first_read(node: Node) -> tuple[str, str]:
     words = re.findall(r"[A-Za-z_]\w*", found[1].partition("|")[0]) if found else []
     expression = f"{{{{ {found[1].strip()} }}}}" if found and len(found[1]) <= 100 else "{{ … }}"
     return (words or ["name"])[-1], f'"{expression}"'
+
+
+_ASSIGNED: Final = re.compile(r"(?:^[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*)?[\"']?\{\{([^{}]*)\}\}", re.MULTILINE)
+_TABLE: Final = re.compile(r"\{\{\s*ref\(\s*['\"](\w+)['\"]\s*\)\s*\}\}")
+"""A table as dbt names it."""
+
+
+def _as_table(name: str, kind: KindSpec) -> str:
+    """The hint for a table that dbt would refer to."""
+    passed = f', and tables: {{ {name}: "{{{{ {name}.data }}}}" }} for the result of a step'
+    return f"in its place, write {name}{passed if 'tables' in spellings(kind.inputs) else ''}"
+
+
+def _as_args(code: str) -> str:
+    """The hint for code with templates: all of them as args, each by the variable that it is assigned to."""
+    found: dict[str, str] = {}
+    for variable, expression in _ASSIGNED.findall(code):
+        words = re.findall(r"[A-Za-z_]\w*", expression.partition("|")[0])
+        found.setdefault(variable or (words or ["name"])[-1], f'"{{{{ {expression.strip()} }}}}"')
+    shown = ", ".join(f"{name}: {value}" for name, value in found.items())
+    args = shown if len(shown) <= 200 else 'name: "{{ … }}"'
+    return (
+        f"pass in args: {{ {args} }}, and in the code write {', '.join(f'`{name}`' for name in found)} without braces"
+    )
 
 
 def unlabel(node: Mapping, problems: Problems) -> Mapping:
@@ -295,9 +319,20 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
     plugin = advice.PLUGINS.get(kind)
     near = f"install the plugin `{plugin}`" if plugin else did_you_mean(kind, kinds)
     use = kind_advice.MISSING_KINDS.get(kind)
-    hint = (f"use {use}" if use else near) or f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
-    problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
-    return None
+    part = (
+        next((word for word in reversed(re.split(r"\W+", kind.lower())) if word in kinds), None)
+        if "." in kind
+        else None
+    )
+    named = f"write kind: {part}" if part else None
+    listed = f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
+    problems.error(
+        "unknown_kind",
+        f"no tool of kind `{kind}` is installed",
+        value,
+        (f"use {use}" if use else named or near) or listed,
+    )
+    return kinds[part] if part else None
 
 
 _KINDS_BY_KEY: Final = {
@@ -314,9 +349,12 @@ def _kind_hint(node: Mapping, kinds: Kinds) -> str:
     labels = [name for name in node.keys if name in kinds]
     if labels and isinstance(node.values[labels[0]], Mapping):
         inner = {"kind": labels[0], **node.values[labels[0]].plain()}
-        return f"write the kind as a value: {hints.shown_value(inner)}"
+        return f"write {hints.shown_value(inner)}"
     kind = next((kind for key, kind in _KINDS_BY_KEY.items() if key in node.keys), None)
-    return f"write kind: {kind}, beside its inputs" if kind else "write { kind: noop }, for example"
+    whole = hints.shown_value({"kind": kind, **node.plain()})
+    if kind:
+        return f"write {whole}" if whole != "…" else f"beside its inputs, write kind: {kind}"
+    return "a task that does nothing is { kind: noop }"
 
 
 def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:

@@ -216,6 +216,8 @@ class _Proof(msgspec.Struct, frozen=True):
             why = f"it comes only after {list_names(dict.fromkeys(before[name]))}"
             if running:
                 line = next(arc.line for arc in flow.plan.steps[running[0]].arcs if arc.step == name)
+                if self.problems.has_said("no_effect", line):
+                    continue  # it comes of the arc
                 why = f"the arc of `{running[0]}` on line {line} never fires"
             path = self.reached.path_to(nearest[name])
             hint = "correct the guards of the arcs that lead there, or remove the step"

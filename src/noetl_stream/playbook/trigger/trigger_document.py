@@ -149,6 +149,14 @@ _KEYS_OF_FORMS: Final[MappingOf[str, tuple[str, ...]]] = {
 class WebhookSource(Section):
     title = "`webhook`"
     example = _WEBHOOK_HINT
+    rejected: ClassVar = {
+        word: RejectedKey(
+            f"unknown key `{word}` in `webhook`",
+            "remove it: the address follows from metadata.path: /api/v1/hooks/<the path>",
+            "unknown_key",
+        )
+        for word in ("path", "url", "endpoint", "route")
+    }
 
     verify: Annotated[SignatureForm, Required("verify: github, stripe, slack, hmac, token, or none")] = described(
         "How deliveries show who sent them.", {"enum": list(get_args(SignatureForm))}, default="none"

@@ -93,6 +93,24 @@ def upgrade(source: str | bytes, kinds: Kinds, *, file: str, limits: Limits) -> 
     return Upgraded(before, text, tuple(sorted(notes)), checked.diagnostics)
 
 
+def with_converter(
+    source: str | bytes, found: Sequence[Diagnostic], kinds: Kinds, *, file: str, limits: Limits
+) -> Sequence[Diagnostic]:
+    """Adds the command that rewrites older forms to the hint of the first diagnostic of ``source`` that it mends."""
+    older = [one for one in found if one.code in OLDER_FORMS]
+    if not older:
+        return found
+    try:
+        left = {(one.code, one.message) for one in upgrade(source, kinds, file=file, limits=limits).diagnostics}
+    except InvalidPlaybook:
+        return found
+    first = next((one for one in older if (one.code, one.message) not in left), None)
+    if first is None:
+        return found
+    hint = f"{first.hint or 'rewrite it'}; `noetl-stream playbook upgrade` rewrites older forms"
+    return [replace(one, hint=hint) if one is first else one for one in found]
+
+
 def _with_line_ends(before: str, upgraded: Upgraded) -> Upgraded:
     text = upgraded.text.replace("\n", "\r\n") if upgraded.is_changed else before
     return replace(upgraded, before=before, text=text)

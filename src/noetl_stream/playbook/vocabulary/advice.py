@@ -26,10 +26,12 @@ _EXCLUSIVE: Final = "write next: { spec: { mode: exclusive }, arcs: [ … ] }"
 _STORE: Final = "add a task that writes the data, such as { name: store, kind: postgres, … }"
 _COLLECT: Final = "read the loop's result, the list of its iterations' results"
 _PIPE: Final = "write the pipeline as a list under `tool`"
-_RETRY: Final = (
-    "write a policy rule: spec: { policy: { rules: [ { when: \"{{ outcome.status == 'error' }}\", "
-    "then: { do: retry, attempts: 3, backoff: exponential, delay: 1 } } ] } }"
+_RETRY_RULES: Final = (
+    "rules: [ { when: \"{{ outcome.status == 'error' }}\", "
+    "then: { do: retry, attempts: <attempts>, backoff: <backoff>, delay: <delay> } } ]"
 )
+_RETRY_POLICY: Final = f"policy: {{ {_RETRY_RULES} }}"
+_RETRY: Final = f"write spec: {{ {_RETRY_POLICY} }}"
 _FAILURE: Final = "failure: { mode: best_effort }"
 
 _WRITE_WORDS: Final = ("set_ctx", "set_iter", "set_vars", "set_shared", "set_label")
@@ -66,11 +68,8 @@ def _times(*scopes: str) -> dict[str, RejectedKey]:
 
 _JOIN: Final = _belongs("join", "under `spec`", f"spec: {{ join: {VALUE} }}", "spec")
 
-_FOLLOWS: Final = (
-    f"say it in the step before, {VALUE}: next: {{ arcs: [ {{ step: <this step> }} ] }}; "
-    "if several lead here, write spec: { join: all } in this one"
-)
-_EACH: Final = "write loop: { in: <list>, iterator: item } on the step, and read `item`"
+_FOLLOWS: Final = "<follows>"
+_EACH: Final = "write loop: { in: <list>, iterator: item }, and read `item`"
 
 
 def _other_tools(hints: dict[str, tuple[str, ...]], what: str) -> dict[str, RejectedKey]:
@@ -109,6 +108,9 @@ def known_as(workflow: Node | None) -> dict[str, str]:
             outputs = [node for key in _NAMING if isinstance(node := step.get(key), Mapping)]
             found |= {key: f"write `steps.{own.plain()}`, its result" for node in outputs for key in node.keys}
             tool = child(step, "tool")
+            for task in tool.items if isinstance(tool, Sequence) else ():
+                if (kept := child(task, "register")) is not None and (named := child(task, "name")) is not None:
+                    found[str(kept.plain())] = f"write `{named.plain()}`"
             if any(key in step.keys for key in _REPEATING) or any(child(tool, key) for key in (*_REPEATING, "loop")):
                 found |= {"item": "", "matrix": ""}
     return found
@@ -125,9 +127,8 @@ _OTHER_ROOTS: Final = {
     f"for the whole execution, write executor: {{ spec: {{ timeout_s: {VALUE} }} }}": ("timeout", "timeout_s"),
 }
 _OTHER_STEPS: Final = {
-    "a step with several before it says so: spec: { join: all }, or any; after a failure, an arc leads to it": (
-        *("trigger_rule", "triggerRule", "wait_for_all"),
-    ),
+    "write spec: { join: all }, and on the arcs that lead here, for a step that may have failed: "
+    "when: \"{{ event.name in ['step.done', 'step.failed'] }}\"": (*("trigger_rule", "triggerRule", "wait_for_all"),),
     "write an arc that goes on after a failure: next: { arcs: [ { step: … }, "
     "{ step: …, when: \"{{ event.name == 'step.failed' }}\" } ] }": (
         *("continue-on-error", "continue_on_error", "ignore_errors", "continueOn", "allow_failure", "failed_when"),
@@ -145,8 +146,8 @@ _OTHER_STEPS: Final = {
     "write an arc for it: next: { arcs: [ { step: …, when: \"{{ event.name == 'step.failed' }}\" } ] }": (
         *("Catch", "catch", "on_error", "on_failure", "onError", "onFailure"),
     ),
-    f"write it on the arc that leads here: {{ step: <this step>, when: {GUARD} }}": ("if", "condition"),
-    f"write the opposite on the arc that leads here: {{ step: <this step>, when: {GUARD} }}": ("unless",),
+    f"on the arc that leads here, write {{ step: <this step>, when: {GUARD} }}": ("if", "condition"),
+    f"on the arc that leads here, write the opposite: {{ step: <this step>, when: {GUARD} }}": ("unless",),
     f"write tool: {{ kind: shell, command: {VALUE} }}": (
         "run",
         "script",
@@ -167,7 +168,7 @@ _OTHER_STEPS: Final = {
         "activeDeadlineSeconds",
         "execution_timeout",
     ),
-    "write it in seconds: spec: { timeout: <minutes> }": ("timeout_minutes", "timeout-minutes"),
+    "write spec: { timeout: <minutes> }, in seconds": ("timeout_minutes", "timeout-minutes"),
     "put inputs next to `kind` in the tool: tool: { kind: …, args: { … } }": ("inputs", "params", "parameters", "env"),
     "steps run at once after next: { spec: { mode: inclusive }, arcs: [ { step: … }, { step: … } ] }": (
         *("parallel", "branches", "steps", "fork", "async"),
@@ -182,20 +183,23 @@ _OTHER_TASKS: Final = {
         *("timeout_seconds", "timeout_s", "TimeoutSeconds", "execution_timeout", "startToCloseTimeout"),
         *("start_to_close_timeout", "timeoutSeconds"),
     ),
-    "write it in seconds: spec: { timeout: <minutes> }": ("timeout_minutes", "timeout-minutes"),
-    _RETRY: ("retries", "max_retries", "attempts_max", "retry_policy", "max_attempts"),
+    "write spec: { timeout: <minutes> }, in seconds": ("timeout_minutes", "timeout-minutes"),
+    _RETRY: ("retries", "max_retries", "attempts_max", "retry_policy", "retryPolicy", "retryStrategy", "max_attempts"),
     f"handle it in the task's policy: {_RULES}": ("on_error", "catch", "on_failure", "ignore_errors"),
     "pages go by a rule of the task: then: { do: jump, to: <task> }": ("pagination", "paginate", "next_page"),
-    f"write it on the step, beside `tool`: spec: {{ pool: {VALUE} }}": ("pool", "queue", "worker_pool", "task_queue"),
-    f"write it on the step, beside `tool`: spec: {{ join: {VALUE} }}": ("join",),
-    f"write it on the step, beside `tool`: spec: {{ policy: {{ compensation: {VALUE} }} }}": ("compensation",),
-    f"write it on the step, beside `tool`: spec: {{ policy: {{ limit: {VALUE} }} }}": ("limit",),
-    "the delay stands in the rule that retries: then: { do: retry, attempts: 3, delay: 5 }": (
-        *("retry_delay", "retryDelay", "backoff", "retry_interval", "delay_between_retries"),
+    f"on the step, beside `tool`, write spec: {{ pool: {VALUE} }}": ("pool", "queue", "worker_pool", "task_queue"),
+    f"on the step, beside `tool`, write spec: {{ join: {VALUE} }}": ("join",),
+    f"on the step, beside `tool`, write spec: {{ policy: {{ compensation: {VALUE} }} }}": ("compensation",),
+    f"on the step, beside `tool`, write spec: {{ policy: {{ limit: {VALUE} }} }}": ("limit",),
+    "the delay stands in the rule that retries: then: { do: retry, attempts: <attempts>, delay: <delay> }": (
+        *("retry_delay", "retry_delay_seconds", "retryDelay", "backoff", "retry_interval", "delay_between_retries"),
     ),
-    "write it in seconds: spec: { timeout: <thousandth> }": ("timeout_ms", "timeoutMs"),
+    "remove it: the result is read by the name of the task": ("register", "save_as", "output_key", "returns"),
+    "write spec: { timeout: <thousandth> }, in seconds": ("timeout_ms", "timeoutMs"),
     "tasks of a pipeline run in their order; a step says what follows in `next`": ("needs", "depends_on", "dependsOn"),
-    _EACH: ("with_items", "withItems", "withParam", "for_each", "foreach", "forEach", "matrix"),
+    f"on the step, beside `tool`, {_EACH}": (
+        *("with_items", "withItems", "withParam", "for_each", "foreach", "forEach", "matrix"),
+    ),
 }
 
 OTHER_TOOLS: Final = {
@@ -225,12 +229,19 @@ ROOT: Final = {
     ),
 }
 
+METADATA: Final = {
+    word: RejectedKey(
+        f"`{word}` belongs at the root of the document", f"indent `{word}` like `metadata`", "unknown_key"
+    )
+    for word in ("workload", "workflow", "executor", "keychain", "workbook")
+}
+
 KEYS_OF_STEPS: Final = frozenset(["tool", "next", "loop"])
 """Keys of steps: at the root, after ``workflow``, they have lost their indentation."""
 
 STEP: Final = {
     **_other_tools(_OTHER_STEPS, "a step"),
-    "id": RejectedKey("unknown key `id` in a step", f"write - step: {VALUE}", "unknown_key", ("step",)),
+    "id": RejectedKey("unknown key `id` in a step", f"write step: {VALUE}", "unknown_key", ("step",)),
     "when": _STEP_WHEN,
     "expr": RejectedKey("`expr` is not a keyword", f"use `when`; for a step, write {_ADMIT}"),
     "case": RejectedKey("a step has no `case`", f"after a task, write {_RULES}; between steps, write {_ARCS}"),
@@ -253,7 +264,7 @@ STEP: Final = {
     "next_mode": RejectedKey("a step has no `next_mode`", _EXCLUSIVE),
     "set_prev": _SET_PREV,
     "retry": _STEP_RETRY,
-    "name": RejectedKey("a step is named by `step`", f"write - step: {VALUE}", place=("step",)),
+    "name": RejectedKey("a step is named by `step`", f"write step: {VALUE}", place=("step",)),
     "kind": RejectedKey("`kind` belongs under `tool`", "write tool: { kind: …, … }"),
     "policy": _belongs("policy", "under `spec`", "spec: { policy: { … } }", "spec"),
     "pool": _belongs("pool", "under `spec`", f"spec: {{ pool: {VALUE} }}", "spec"),
@@ -268,6 +279,15 @@ STEP: Final = {
 }
 
 STEP_SPEC: Final = {
+    **{
+        word: RejectedKey(
+            f"unknown key `{word}` in a step's `spec`",
+            "write join: all, and on the arcs that lead here, for a step that may have failed: "
+            "when: \"{{ event.name in ['step.done', 'step.failed'] }}\"",
+            "unknown_key",
+        )
+        for word in ("trigger_rule", "triggerRule", "wait_for_all")
+    },
     "next_mode": RejectedKey("`next_mode` is the old form", _EXCLUSIVE),
     "retry": _STEP_RETRY,
     "when": _STEP_WHEN,
@@ -305,7 +325,7 @@ TASK: Final = {
     "expr": RejectedKey("`expr` is not a keyword", f"use `when`: {_RULES}"),
     "when": _TASK_WHEN,
     "policy": RejectedKey(
-        "`policy` belongs under `spec`", "write spec: { policy: { rules: [ … ] } }", place=("spec", "policy")
+        "`policy` belongs under `spec`", f"write spec: {{ policy: {VALUE} }}", place=("spec", "policy")
     ),
     "timeout": RejectedKey(
         "`timeout` belongs under `spec`", f"write spec: {{ timeout: {VALUE} }}", place=("spec", "timeout")
@@ -326,7 +346,10 @@ TASK: Final = {
         "a task has no `loop`",
         "put it on the step, beside `tool`: loop: { in: <list>, iterator: item }, and read `item`",
     ),
-    "next": RejectedKey("a task has no `next`", "put `next` on the step; inside the pipeline, write do: jump"),
+    "next": RejectedKey(
+        "a task has no `next`",
+        "indent `next` like `tool`: it is a key of the step; within the pipeline, a rule has do: jump",
+    ),
     "tool": RejectedKey("a task has no `tool`", "write `name`, `kind` and the inputs on one level"),
 }
 
@@ -337,7 +360,11 @@ TASK_HINTS: Final = {
 """The hints for keys among the inputs of a task that do not belong there."""
 
 TASK_SPEC: Final = {
-    "retry": RejectedKey("a task has no `spec.retry`", _RETRY),
+    "retry": RejectedKey("a task has no `spec.retry`", f"write {_RETRY_POLICY}"),
+    **{
+        word: RejectedKey(f"a task has no `spec.{word}`", f"write {_RETRY_POLICY}", "unknown_key")
+        for word in ("retries", "retryPolicy", "retry_policy", "retryStrategy", "max_retries", "max_attempts")
+    },
     "when": _TASK_WHEN,
     "rules": replace(_TASK_RULES, place=("policy", "rules")),
 }
@@ -358,8 +385,8 @@ RULE: Final = {
 POLICY: Final = {
     **_other_tools(
         {
-            _RETRY: ("retry", "retries", "max_retries", "max_attempts", "attempts"),
-            "write a rule: rules: [ { when: \"{{ outcome.status == 'error' }}\", then: { do: fail } } ]": (
+            f"write {_RETRY_RULES}": (*("retry", "retries", "max_retries", "max_attempts", "attempts"),),
+            "write rules: [ { when: \"{{ outcome.status == 'error' }}\", then: { do: fail } } ]": (
                 *("on_failure", "on_error", "on_success", "catch", "ignore_errors", "continue_on_error"),
             ),
         },
@@ -437,7 +464,7 @@ DECLARE_SECRET: Final = (
 )
 
 BARE_NAMES: Final = {
-    "outputs": "write the name of the task or step whose result it is: `steps.<name>`",
+    "outputs": "write `steps.<name>`",
     "inputs": "write `workload.<name>`",
     "params": "write `workload.<name>`",
     "parameters": "write `workload.<name>`",
@@ -445,7 +472,7 @@ BARE_NAMES: Final = {
     "secret": DECLARE_SECRET,
     "vault": DECLARE_SECRET,
     **dict.fromkeys(("env", "environ"), _ENVIRONMENT),
-    **dict.fromkeys(("github", "runner", "dag_run", "flow", "workflow"), "write `workload`, or `execution`"),
+    **dict.fromkeys(("github", "runner", "dag_run", "flow", "workflow"), "write `workload.<name>`"),
     **dict.fromkeys(("needs", "tasks", "task", "ti", "nodes"), "write `steps.<name>` for the result of a step"),
     **dict.fromkeys(
         ("ds", "ts", "execution_date", "logical_date", "schedule", "due"),
@@ -467,10 +494,10 @@ BARE_NAMES: Final = {
 }
 """Template names of older dialects, and what to write instead."""
 
+_AT_ONCE: Final = ("concurrency", "max_parallel", "max_concurrency", "maxConcurrency", "workers", "batch_size")
 _OTHER_LOOPS: Final = {
-    "write loop: { in: …, iterator: …, spec: { mode: parallel, max_in_flight: 5 } }": (
-        *("parallel", "concurrency", "concurrent", "max_parallel", "max_concurrency", "workers", "batch_size", "async"),
-    ),
+    "beside `in` and `iterator`, write spec: { mode: parallel }": ("parallel", "concurrent", "async"),
+    f"beside `in` and `iterator`, write spec: {{ mode: parallel, max_in_flight: {VALUE} }}": _AT_ONCE,
     "pages go by a rule of the task: then: { do: jump, to: <task> }": ("pagination", "paginate", "pages"),
     "a loop ends with its list; what goes on until a condition holds is `until` in the pipeline": ("while", "until"),
 }
@@ -492,11 +519,12 @@ LOOP: Final = {
 }
 
 LOOP_SPEC: Final = {
+    **_renamed({"max_in_flight": (*_AT_ONCE, "parallelism")}, "`loop.spec`"),
     "retry": _STEP_RETRY,
     "in": _belongs("in", "next to `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
     "iterator": _belongs("iterator", "next to `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
     "loop": _belongs("loop", "next to `spec`", "loop: { in: …, iterator: …, loop: { in: …, iterator: … } }"),
-    "failure": _belongs("failure", "under `policy`", f"spec: {{ policy: {{ {_FAILURE} }} }}", "policy"),
+    "failure": _belongs("failure", "under `policy`", f"policy: {{ {_FAILURE} }}"),
 }
 
 _OTHER_ARCS: Final = {
@@ -561,7 +589,7 @@ EXECUTOR_POLICY: Final = {
 EXECUTOR_FAILURE: Final = {
     "tolerated": RejectedKey(
         "`tolerated` counts iterations of a loop",
-        "write it in the loop's step: spec: { policy: { failure: { mode: best_effort, tolerated: 5% } } }",
+        "in the loop's step, write spec: { policy: { failure: { mode: best_effort, tolerated: 5% } } }",
     )
 }
 

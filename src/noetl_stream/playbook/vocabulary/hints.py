@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, written
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, written
 
 
 class RejectedKey(msgspec.Struct, frozen=True):
@@ -26,6 +27,40 @@ class RejectedKey(msgspec.Struct, frozen=True):
     def report(self, key: MappingKey, node: Mapping, problems: Problems) -> None:
         """Reports the key of a mapping."""
         problems.error(self.code, self.message, key, filled(self.hint, key.name, node))
+        if (
+            self.place
+            and "{ " in self.hint
+            and not {"…", "<"} & set(self.hint)
+            and isinstance(node.values[key.name], Scalar)
+        ):
+            problems.mark_unreadable(key.pointer)  # the hint has another value
+
+
+_UNITS: Final = {
+    **dict.fromkeys(("ms", "millis", "milliseconds", "msec"), 0.001),
+    **dict.fromkeys(("s", "sec", "secs", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minutes"), 60),
+    **dict.fromkeys(("h", "hours"), 3_600),
+}
+_OTHER_FORM: Final = re.compile(r"(?<!\{)\$?\{\s*([A-Za-z_]\w*(?:\.\w+|\[[^\]{}]*\])*)\s*\}(?!\})")
+
+
+def in_seconds(name: str, value: Any, known: Iterable[str]) -> str | None:
+    """The hint for a time whose key names its unit, such as ``delay_ms``: the known key, and the value in seconds."""
+    base, _, unit = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().rpartition("_")
+    word = next((one for one in known if unit in _UNITS and one in (base, f"{base}_s")), None)
+    if word is None or word == name:
+        return None
+    shown = f"{value * _UNITS[unit]:g}" if isinstance(value, int | float) else shown_value(value)
+    return f"write {word}: {shown}, in seconds"
+
+
+def with_braces(text: str) -> str | None:
+    """A text whose values another language puts in, as a template, such as ``${a}/b``; ``None`` for any other."""
+    is_f_string = text[:2] in ('f"', "f'", 'F"', "F'") and text[1] == text[-1] and len(text) > 2
+    inner = text[2:-1] if is_f_string else text
+    whole = _OTHER_FORM.sub(r"{{ \1 }}", inner)
+    return whole if whole != text else None
 
 
 VALUE: Final = "<value>"
@@ -40,13 +75,16 @@ _SECONDS: Final = re.compile(r"\s*(\d+)\s*(s|m|h)(?:ec|ecs|econds?|in|ins|inutes
 def filled(hint: str, name: str, node: Mapping) -> str:
     """A hint about a key of a mapping, with its value and the name of its step."""
     value = node.values[name].plain()
-    found = _SECONDS.match(value) if isinstance(value, str) and "time" in hint else None
+    found = _SECONDS.match(value) if isinstance(value, str) and ("time" in hint or "for_s" in hint) else None
     value = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else value
     condition = value.strip().removeprefix("$") if isinstance(value, str) else value
     has_braces = isinstance(condition, str) and "{{" in condition
     guard = condition if has_braces or not isinstance(value, str) else f"{{{{ {condition} }}}}"
     step = node.get("step")
     names = {
+        **_retry_of(value, node),
+        "<follows>": follows(value),
+        "<command>": _command(node.get("command"), value),
         VALUE: shown_value(value),
         GUARD: shown_value(guard),
         "<thousandth>": f"{value / 1000:g}" if isinstance(value, int | float) else "30",
@@ -57,6 +95,53 @@ def filled(hint: str, name: str, node: Mapping) -> str:
     for token, text in names.items():
         hint = hint.replace(token, text)
     return hint
+
+
+def _command(command: Node | None, args: Any) -> str:
+    """A command with its args as a list."""
+    own = command.plain() if command is not None else "ls"
+    words = own.split() if isinstance(own, str) else own
+    given = args if isinstance(args, list) else str(args).split()
+    return shown_value([*words, *given]) if isinstance(words, list) else "[ ls, -l ]"
+
+
+def follows(before: Any) -> str:
+    """The hint for a step that names those before it."""
+    names = before if isinstance(before, list) else [before]
+    shown = [name for name in names if isinstance(name, str) and name.isidentifier()]
+    if len(shown) < 2 or len(shown) < len(names):
+        step = f", `{shown[0]}`" if shown else ""
+        return f"in the step before{step}, write next: {{ arcs: [ {{ step: <this step> }} ] }}"
+    both = ", ".join(shown[:-1]) + f" and {shown[-1]}"
+    arcs = ", ".join(f"{{ step: {name} }}" for name in shown)
+    return (
+        f"in each step before, {both}, write next: {{ arcs: [ {{ step: <this step> }} ] }}, and in <this step> "
+        "spec: { join: all }; if they begin together, let a first step start them: "
+        f"next: {{ spec: {{ mode: inclusive }}, arcs: [ {arcs} ] }}"
+    )
+
+
+_ATTEMPTS: Final = ("attempts", "maximumAttempts", "max_attempts", "maxAttempts", "limit", "count", "max", "times")
+_RETRIES: Final = ("retries", "max_retries", "maxRetries", "retry")
+"""Keys that count the attempts after the first."""
+_DELAYS: Final = ("delay", "initialInterval", "retry_delay_seconds", "retry_delay", "retryDelay", "interval", "wait")
+_NEITHER: Final = ("backoff", "backoffCoefficient", "exponential")
+
+
+def _retry_of(value: Any, node: Mapping) -> dict[str, str]:
+    """The numbers of a retry of another tool: in the value of its key, or in the keys beside it."""
+    inner = value if isinstance(value, dict) else {}
+    around = {**node.plain(), **inner}
+    counts = _ATTEMPTS if inner else _ATTEMPTS[:4]
+    counted = next((around[key] for key in counts if isinstance(around.get(key), int)), None)
+    again = next((around[key] for key in _RETRIES if type(around.get(key)) is int), None)
+    found = next((around[key] for key in _DELAYS if isinstance(around.get(key), int | float | str)), 1)
+    text = _SECONDS.match(found) if isinstance(found, str) else None
+    delay = int(text[1]) * {"s": 1, "m": 60, "h": 3600}[text[2]] if text else found
+    attempts = counted if counted is not None else again + 1 if again is not None else 3
+    is_fixed = any(key in around for key in _DELAYS) and not any(key in around for key in _NEITHER)
+    backoff = "fixed" if is_fixed else "exponential"
+    return {"<attempts>": str(attempts), "<delay>": shown_value(delay), "<backoff>": backoff}
 
 
 def _first_list(value: Any) -> Any:

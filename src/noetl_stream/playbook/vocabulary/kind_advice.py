@@ -21,7 +21,7 @@ _BY_KIND: Final = {
         "install packages where the workers run, and import them in the code": ("requirements", "packages", "pip"),
     },
     "shell": {
-        "write the command as a list: command: [ls, -l]": ("args", "arguments", "argv"),
+        "write command: <command>": ("args", "arguments", "argv"),
         f"write command: {VALUE}, with `set -e` where a line may fail": (
             "script",
             "cmd",
@@ -32,7 +32,8 @@ _BY_KIND: Final = {
         f"write cwd: {VALUE}": ("workdir", "working_dir", "working_directory", "dir"),
     },
     "wait": {
-        "write seconds: for_s: 300": ("seconds", "duration", "minutes", "delay", "sleep", "for", "time"),
+        f"write for_s: {VALUE}": ("seconds", "duration", "delay", "sleep", "for", "time"),
+        "write for_s: <minutes>": ("minutes",),
         f"write signal: {VALUE}, which `execution signal` sends": ("event", "approval", "on"),
     },
     "playbook": {

@@ -202,6 +202,11 @@ class InText(msgspec.Struct, frozen=True):
     def pointer(self) -> str:
         return self.scalar.pointer
 
+    @property
+    def style(self) -> str:
+        """The quotes of the text."""
+        return self.scalar.style
+
 
 def mark_of(source: str, offset: int) -> Position:
     """The line and column of a character offset."""

@@ -20,6 +20,7 @@ from ruamel.yaml.tokens import DirectiveToken, TagToken
 
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
+from noetl_stream.playbook.yaml import mending
 from noetl_stream.playbook.yaml.nodes import (
     Mapping,
     MappingKey,
@@ -201,8 +202,10 @@ class _Reader:
             return
         if last.value.rfind("{{") > last.value.rfind("}}"):
             other = "'" if last.style == '"' else '"'
-            hint = f"write {other}…{other} within the template, or begin and end the text with {other}"
             spot = BareLocation(_mark_of(last.end_mark))
+            hint = f"write {other}…{other} within the template, or begin and end the text with {other}"
+            if last.style == '"' and last.start_mark.line == last.end_mark.line:
+                hint = mending.quotes_in_template(self._text, spot.mark.line) or hint
             self._stop("yaml_syntax", f"the {last.style} within a template ends the text here", spot, hint)
 
     def _syntax(self, error: MarkedYAMLError) -> None:
@@ -218,7 +221,15 @@ class _Reader:
             opened = f" that starts on line {error.context_mark.line + 1}" if error.context_mark else ""
             context = f" ({error.context}{opened})"
         hint = next((hint for words, hint in _SYNTAX_HINTS.items() if words in problem), None)
-        self._stop("yaml_syntax", f"{problem}{context}", spot, hint)
+        self._stop("yaml_syntax", f"{problem}{context}", spot, self._mended(error, problem, spot.mark) or hint)
+
+    def _mended(self, error: MarkedYAMLError, problem: str, at: Position) -> str | None:
+        """What to write instead of the line that is no YAML, where that is known."""
+        if "mapping values" in problem:
+            return mending.quoted_text(self._text, at.line)
+        if "unknown escape" in problem and error.context_mark:
+            return mending.single_quoted(self._text, error.context_mark.line + 1, error.context_mark.column + 1)
+        return mending.quoted_star(self._text, at.line, at.column)
 
     def _stop(self, code: Code, message: str, at: BareLocation, hint: str | None = None) -> None:
         self._problems.error(code, message, at, hint)
@@ -263,7 +274,9 @@ class _Reader:
         if event.anchor in self._open:
             self._stop("yaml_alias", f"`*{event.anchor}` refers to the value it is part of", spot)
         if event.anchor not in self._anchors:
-            self._problems.error("yaml_alias", f"no anchor `&{event.anchor}` before this alias", spot)
+            hint = mending.quoted_star(self._text, spot.mark.line, spot.mark.column)
+            message = "`*` begins an alias" if hint else f"no anchor `&{event.anchor}` before this alias"
+            self._problems.error("yaml_alias", message, spot, hint)
             return Scalar(None, spot.mark, pointer)
         return self._copy(self._anchors[event.anchor], event, pointer, depth)
 
@@ -303,7 +316,8 @@ class _Reader:
             if key.name in mapping.keys:
                 first = mapping.keys[key.name].mark.line
                 message = f"duplicate key `{key.name}`, first on line {first}"
-                self._problems.error("yaml_duplicate_key", message, key, "remove one")
+                hint = mending.merged(key.name, mapping.values[key.name], first, value)
+                self._problems.error("yaml_duplicate_key", message, key, hint)
                 continue
             mapping.keys[key.name] = key
             mapping.values[key.name] = value
@@ -319,7 +333,9 @@ class _Reader:
         if not isinstance(node, Scalar):
             if self._text[event.start_mark.index - 1 : event.start_mark.index + 1] == "{{":
                 # Unquoted {{ x }} is a mapping whose key is a mapping, and the usual cause.
-                mark, hint = Position(mark.line, mark.column - 1), 'quote the template: "{{ … }}"'
+                mark = Position(mark.line, mark.column - 1)
+                message = "a template needs quotes: without them, `{{` opens a mapping"
+                hint = mending.quoted_template(self._text, mark.line, mark.column)
         elif node.value == "<<":
             code, message = "yaml_merge_key", "YAML 1.2 has no merge keys"
             hint = "write the keys out; an alias can stand for a whole value"
@@ -331,6 +347,11 @@ class _Reader:
     def _scalar(self, event: Any, pointer: str) -> Scalar:
         spot = _place_of(event, pointer)
         value = self._value(event, spot)
+        if not event.style and (
+            cut := mending.cut_by_comment(self._text, event.start_mark.index, event.end_mark.index)
+        ):
+            message = f"` #` begins a comment: `{cut[0]}` is not read"
+            self._problems.warn("template_not_rendered", message, spot, f"write {cut[1]}")
         if isinstance(value, str) and _UNSAFE.search(value):
             value = _PAIR.sub(_join_pair, value)
         if isinstance(value, str) and (bad := _UNSAFE.search(value)):

@@ -196,7 +196,7 @@ class _Compiler:
             if is_guard and not native:
                 message = "a guard must be true, false or a single `{{ expression }}`"
                 has_more = "{%" in text or "\n" in text or len(text) > MAX_SHOWN_CHARS
-                whole = " ".join(_BRACES.sub(r" \1 ", text).split())
+                whole = " ".join(_BRACES.sub(r" \1 ", text).replace("$.", "").split())
                 hint = _GUARD_HINT if has_more or not whole else f'write when: "{{{{ {whole} }}}}"'
                 findings.add("guard_not_expression", message, 0, hint)
             else:

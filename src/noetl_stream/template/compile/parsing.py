@@ -229,7 +229,8 @@ _OTHER_FUNCTIONS: Final = {
         "write `keychain.<entry>`, and declare it as keychain: [ { name: <entry>, kind: credential } ]",
     ),
     **dict.fromkeys(("uuid", "uuid4", "random", "rand"), "a template has no random source: use `execution_id`"),
-    "ref": "write the name of the table itself, or `steps.<name>` for the result of a step",
+    "ref": "name the table itself, <name>; of the result of a step, duckdb makes one: "
+    'tables: { <name>: "{{ <name>.data }}" }',
     **dict.fromkeys(("output", "outputs", "result", "fromJSON", "xcom_pull"), "write `steps.<name>`"),
     **dict.fromkeys(
         ("success", "failure", "always", "failed"),
@@ -243,26 +244,26 @@ _OTHER_FUNCTIONS: Final = {
 """What to write for functions of other languages."""
 OTHER_FILTERS: Final = {
     **dict.fromkeys(
-        ("strftime", "date", "dateformat", "format_date", "datetimeformat"), "write `| date_format('%Y-%m-%d')`"
+        ("strftime", "date", "dateformat", "format_date", "datetimeformat"), "write `date_format('%Y-%m-%d')`"
     ),
-    **dict.fromkeys(("strptime", "to_datetime", "parse_date", "as_datetime"), "write `| date_parse`"),
-    **dict.fromkeys(("to_json", "json", "dump", "json_encode"), "write `| tojson`"),
+    **dict.fromkeys(("strptime", "to_datetime", "parse_date", "as_datetime"), "write `date_parse`"),
+    **dict.fromkeys(("to_json", "json", "dump", "json_encode"), "write `tojson`"),
     **dict.fromkeys(
         ("from_json", "fromjson", "parse_json", "from_yaml"),
         "a body of JSON is read as a value already; parse text in a python task",
     ),
-    **dict.fromkeys(("to_int", "number"), "write `| int`, or `| float`"),
+    **dict.fromkeys(("to_int", "number"), "write `int`, or `| float`"),
     **dict.fromkeys(
         ("regex_replace", "regex_search", "regex_findall", "match", "search"),
         "templates have no regular expressions: use a python task, or `replace('a', 'b')` for plain text",
     ),
-    **dict.fromkeys(("to_nice_json", "to_yaml", "to_nice_yaml", "pprint"), "write `| tojson`"),
+    **dict.fromkeys(("to_nice_json", "to_yaml", "to_nice_yaml", "pprint"), "write `tojson`"),
     **dict.fromkeys(("bool", "to_bool"), "compare instead: `x == true`, or `x | string == 'true'` of text"),
     **dict.fromkeys(("combine", "merge"), "write `dict(a, **b)`, or a python task"),
-    **dict.fromkeys(("ds", "ts", "ds_nodash"), "write `| date_format('%Y-%m-%d')`"),
+    **dict.fromkeys(("ds", "ts", "ds_nodash"), "write `date_format('%Y-%m-%d')`"),
     "split": "write `text.split(',')`",
-    "url_encode": "write `| urlencode`",
-    "size": "write `| length`",
+    "url_encode": "write `urlencode`",
+    "size": "write `length`",
 }
 """Filters of other tools, and what to write instead."""
 

@@ -164,7 +164,7 @@ def _unbound(name: str, place: tuple[int, int]) -> CodeProblem:
     written = f'args: {{ {name}: "{{{{ workload.{name} }}}}" }}'
     hint = f"pass it in: {written}, or read it here as workload[{name!r}]"
     if name in sys.stdlib_module_names or name in _MODULES:
-        hint = f"write `import {name}` at the top of the code"
+        hint = f"at the top of the code, write `import {name}`"
     elif name == "keychain":
         hint = 'pass the secret in: args: { secret: "{{ keychain.<entry> }}" }'
     return CodeProblem(f"`{name}` is not defined", *place, severity="warning", hint=hint, name=name)

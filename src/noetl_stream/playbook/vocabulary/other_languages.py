@@ -1,0 +1,92 @@
+"""Expressions and texts of other languages as a template has them: what hints show instead (LANGUAGE §2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_QUOTED: Final = re.compile(r"('[^']*'|\"[^\"]*\")")
+_OPERATORS: Final = {
+    r"!==": "!=",
+    r"===": "==",
+    r"\s*&&\s*": " and ",
+    r"\s*\|\|\s*": " or ",
+    r"!(?!=)\s*": "not ",
+    r"\bnull\b": "none",
+    r"\.length\b(?!\s*\()": " | length",
+}
+_CALLS: Final = {
+    **{name: name for name in ("int", "float", "round", "abs", "sum", "min", "max", "list", "lower", "upper")},
+    "len": "length",
+    "str": "string",
+    "sorted": "sort",
+    "toJSON": "tojson",
+}
+"""Functions of other languages, by the filters that do the same."""
+_CALL: Final = re.compile(rf"(?<![\w.])({'|'.join(_CALLS)})\(\s*([\w.]+)\s*\)")
+_ROOT: Final = re.compile(r"\$\.([A-Za-z_]\w*)")
+_OF_N8N: Final = re.compile(r"\$json\b(?=[.\[])")
+_TERNARY: Final = re.compile(r"([^?:'\"]+)\?([^?:]+):([^?:]+)\Z")
+_COMPREHENSION: Final = re.compile(
+    r"\[\s*+(\w++)(?:\.(\w++))?\s++for\s++\1\s++in\s++([\w.]++)\s*+"
+    r"(?:if\s++\1\.(\w++)\s*+(==|!=|>=|<=|>|<)\s*+([^\]\s]++)\s*+)?\]"
+)
+_TESTS: Final = {"==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
+_WAY: Final = r"([^{%]*+(?:\{\{[^{}]*+\}\}[^{%]*+)*+)"
+_IF: Final = re.compile(rf"\{{%-?\s*+if\s++([^%]++)%\}}{_WAY}\{{%-?\s*+else\s*+-?%\}}{_WAY}\{{%-?\s*+endif\s*+-?%\}}")
+_PARTS: Final = re.compile(r"\{\{([^{}]*)\}\}")
+
+
+def as_expression(text: str, names: Mapping[str, tuple[str, ...]], step: str) -> str:
+    """An expression of JavaScript, Python or JSONPath as a template has it, as far as it is known.
+
+    Args:
+        names: The bare names that are visible, with their paths.
+        step: The step whose template it is.
+    """
+    found = _COMPREHENSION.search(text)
+    if found is not None:
+        _, key, rows, tested, operator, value = found.groups()
+        chosen = f" | selectattr('{tested}', '{_TESTS[operator]}', {value})" if tested else ""
+        mapped = f" | map(attribute='{key}')" if key else ""
+        text = f"{text[: found.start()]}{rows}{chosen}{mapped} | list{text[found.end() :]}"
+    others = [name for name, path in names.items() if path == ("steps", name) and name != step]
+    parts = [
+        part if index % 2 else _outside_quotes(part, names, others) for index, part in enumerate(_QUOTED.split(text))
+    ]
+    whole = "".join(parts)
+    if (ternary := _TERNARY.match(whole)) is not None:
+        condition, one, other = (part.strip() for part in ternary.groups())
+        whole = f"{one} if {condition} else {other}"
+    return whole.strip()
+
+
+def _outside_quotes(part: str, names: Mapping[str, tuple[str, ...]], others: list[str]) -> str:
+    for pattern, word in _OPERATORS.items():
+        part = re.sub(pattern, word, part)
+    part = _CALL.sub(lambda found: f"{found[2]} | {_CALLS[found[1]]}", part)
+    part = _ROOT.sub(lambda found: found[1] if found[1] in names else f"workload.{found[1]}", part)
+    return _OF_N8N.sub(f"{others[0]}.data", part) if len(others) == 1 else part
+
+
+def as_choice(text: str) -> str | None:
+    """A text with ``{% if %}`` and ``{% else %}`` as one expression; ``None`` for any other statement."""
+    found = _IF.fullmatch(text.strip())
+    if found is None or any("'" in part for part in _PARTS.split(found[2] + found[3])[::2]):
+        return None
+    one, other = (_joined(part) for part in (found[2], found[3]))
+    return f"{{{{ {one} if {found[1].rstrip('- ')} else {other} }}}}"
+
+
+def _joined(text: str) -> str:
+    pieces = [
+        part.strip() if index % 2 else f"'{part}'" for index, part in enumerate(_PARTS.split(text)) if index % 2 or part
+    ]
+    return " ~ ".join(pieces) or "''"
+
+
+def expression_around(text: str, offset: int) -> tuple[int, int] | None:
+    """The offsets of the expression, without its braces, around a place of a text."""
+    start, end = text.rfind("{{", 0, offset + 1), text.find("}}", offset)
+    return (start + 2, end) if start >= 0 and end >= 0 and "}}" not in text[start:offset] else None
