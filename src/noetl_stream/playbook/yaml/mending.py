@@ -14,6 +14,7 @@ _BARE: Final = re.compile(r"\{\{[^{}\n]*\}\}[^,\]}\n#]*")
 _TEXT: Final = re.compile(r'"([^"{}\n]*\{\{[^{}\n]*\}\}[^"{}\n]*)"')
 """A text in double quotes with a template, which may have such quotes, too."""
 _CRON: Final = re.compile(r"\*(?:/\d+)?(?: +[\d*/,-]+){4}")
+_COMMENT: Final = re.compile(r"[ \t]*#")
 _MOST_SHOWN: Final = 120
 
 
@@ -119,10 +120,12 @@ def merged(name: str, first: Node, first_line: int, second: Node) -> str:
 
 def cut_by_comment(text: str, start: int, end: int) -> tuple[str, str] | None:
     """What a comment takes away from plain text with a template, and the whole text in quotes; ``None`` if nothing."""
+    if _COMMENT.match(text, end) is None:
+        return None
     stop = text.find("\n", end)
     rest = text[end : stop if stop >= 0 else len(text)]
     kept = text[start:end].rstrip()
     has_opened = kept.count("{{") > kept.count("}}")
-    if "\n" in kept or not rest.lstrip().startswith("#") or not (has_opened or rest.lstrip().startswith("#{{")):
+    if "\n" in kept or not (has_opened or rest.lstrip().startswith("#{{")):
         return None
     return rest.strip(), _quoted(kept + " " + rest.strip())
