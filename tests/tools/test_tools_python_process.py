@@ -7,11 +7,12 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from textwrap import indent
+from textwrap import dedent, indent
 from types import ModuleType
 from typing import Any
 
@@ -562,3 +563,16 @@ def test_what_setuptools_installs_as_editable_can_be_imported_by_code(monkeypatc
     finder.MAPPING = {"shop": "/srv/shop/src/shop", "till": "/srv/shop/src/till"}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, finder.__name__, finder)
     assert {"/srv/shop/src/shop", "/srv/shop/src/till.py"} <= {*import_folders()}
+
+
+def test_what_a_template_imports_registers_no_hook_that_each_fork_would_run() -> None:
+    shown = """
+        import os
+        hooks = []
+        os.register_at_fork = lambda **given: hooks.append(given)
+        from noetl_stream.tools.children import zygote
+        from noetl_stream.tools.python import child
+        print(len(hooks))
+    """
+    ran = subprocess.run([sys.executable, "-c", dedent(shown)], capture_output=True, text=True, check=True)
+    assert ran.stdout == "0\n"

@@ -7,7 +7,7 @@ whether it is cancelled. It then has :data:`CANCEL_S` to end once the worker has
 from __future__ import annotations
 
 import socket
-import threading
+from _thread import allocate_lock  # `threading` registers a hook that each fork of a template would run
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
@@ -70,7 +70,7 @@ class JobFrames:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
+        self._sending = allocate_lock()
         self.line = JobLine(self.send, self._is_cancelled)
 
     def send(self, frame: bytes) -> None:
