@@ -86,13 +86,13 @@ def unbound_names(source: str) -> dict[str, tuple[int, int]]:
     of its first use. The code must parse; with ``import *`` nothing is known, nor of code that is nested too deeply
     here.
     """
+    tree = _parsed(source)
     with warnings.catch_warnings(action="ignore"):
         try:
-            tree = ast.parse(source)
             tables = [symtable.symtable(source, "<code>", "exec")]
         except (RecursionError, MemoryError):
             return {}
-    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)):
+    if tree is None or any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)):
         return {}
     bound, read = {*dir(builtins), *_OF_MODULES}, set[str]()
     for table in tables:
@@ -124,8 +124,9 @@ def attributes_of(source: str, name: str) -> dict[str, tuple[int, int]]:
     return found
 
 
+@lru_cache(maxsize=1)
 def _parsed(source: str) -> ast.Module | None:
-    """Parses code; ``None`` if it is not Python, or nests too deeply."""
+    """Parses code, once for all that a check asks of it; ``None`` if it is not Python, or nests too deeply."""
     with warnings.catch_warnings(action="ignore"):
         try:
             return ast.parse(source)

@@ -97,7 +97,7 @@ class Attempts:
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.readable_credentials(progress))
         lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, Any]()
-        beats = self._heartbeats.of(action)
+        beats = AttemptHeartbeats(self._heartbeats, action)
         try:
             try:
                 if task.tracing and self._trace is not None and self._trace.is_sampled:

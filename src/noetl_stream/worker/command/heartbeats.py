@@ -27,10 +27,6 @@ class Heartbeats:
         self.last: dict[str, Any] = {}
         """The last details of the current task, by the path of its iteration."""
 
-    def of(self, action: RunTask) -> AttemptHeartbeats:
-        """Returns the heartbeats of an attempt, with the details of the attempt before."""
-        return AttemptHeartbeats(self, action)
-
 
 class AttemptHeartbeats:
     """The heartbeats of one attempt.
