@@ -30,24 +30,30 @@ async def lose_the_end(own_nats: NatsServer, connection: NatsConnection, stream:
     await ensure_streams(connection)
 
 
-async def test_commands_are_delivered_although_a_consumer_is_ahead_of_its_stream(
-    own_nats: NatsServer, own_connection: NatsConnection, tmp_path: Path
-) -> None:
-    stream = tmp_path / "nats-data" / "jetstream" / "$G" / "streams" / COMMANDS
-    queue = await NatsCommandQueue.open(own_connection)
+async def with_a_consumer_ahead(own_nats: NatsServer, connection: NatsConnection, folder: Path) -> NatsCommandQueue:
+    """A queue that is empty and begins anew, whose consumer has delivered five commands."""
+    queue = await NatsCommandQueue.open(connection)
     source = await source_of(queue, "default")
     await issue(queue, *(command(f"c{number}") for number in range(5)))
     for one in await take(source, 5):
         one.ack()
     await expect_present(queue, set())
-    await lose_the_end(own_nats, own_connection, stream)
+    await source.close()
+    await lose_the_end(own_nats, connection, folder / "nats-data" / "jetstream" / "$G" / "streams" / COMMANDS)
     await queue.add_pool("default")
-    assert await delivered(own_connection) == 5
+    assert await delivered(connection) == 5
+    return queue
 
+
+async def test_commands_are_delivered_although_a_consumer_is_ahead_of_its_stream(
+    own_nats: NatsServer, own_connection: NatsConnection, tmp_path: Path
+) -> None:
+    queue = await with_a_consumer_ahead(own_nats, own_connection, tmp_path)
     await issue(queue, command("later"))
     await queue.present(mends=True)
     await expect_present(queue, set())  # it is purged, which servers see as a loss
     await issue(queue, command("again"))
+    source = await source_of(queue, "default")
     (found,) = await take(source, 1)
     assert found.subject.endswith(".again")
     await source.close()
@@ -56,17 +62,9 @@ async def test_commands_are_delivered_although_a_consumer_is_ahead_of_its_stream
 async def test_commands_are_issued_again_that_a_consumer_has_passed_over_before_a_server_looked(
     own_nats: NatsServer, own_connection: NatsConnection, tmp_path: Path
 ) -> None:
-    stream = tmp_path / "nats-data" / "jetstream" / "$G" / "streams" / COMMANDS
-    queue = await NatsCommandQueue.open(own_connection)
-    source = await source_of(queue, "default")
-    await issue(queue, *(command(f"c{number}") for number in range(5)))
-    for one in await take(source, 5):
-        one.ack()
-    await expect_present(queue, set())
-    await lose_the_end(own_nats, own_connection, stream)
-    await queue.add_pool("default")
-
+    queue = await with_a_consumer_ahead(own_nats, own_connection, tmp_path)
     await issue(queue, *(command(f"d{number}") for number in range(7)))
+    source = await source_of(queue, "default")
     found = await take(source, 2)
     assert sorted(one.subject[-2:] for one in found) == ["d5", "d6"]
     await queue.present(mends=True)

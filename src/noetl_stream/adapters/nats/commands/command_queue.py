@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -164,8 +164,9 @@ class NatsCommandQueue(OutboxPort):
         command missed that way is reissued, and its claim drops it.
         """
         if mends:
-            await self._purge_to_consumers()
-            await self._purge_passed_over()
+            consumers = [one async for *_, one in self._consumers()]
+            await self._purge_to_consumers(consumers)
+            await self._purge_passed_over(consumers)
         found: dict[str, str] = {}
         places: set[tuple[str, int]] = set()
         async for subject in self._subjects():
@@ -181,11 +182,11 @@ class NatsCommandQueue(OutboxPort):
                     log.warning("pool %s may have no queue for priority %d: %s", pool, priority, error)
         return found
 
-    async def _purge_to_consumers(self) -> None:
+    async def _purge_to_consumers(self, consumers: Iterable[ConsumerInfo]) -> None:
         """Purges the stream up to what a consumer has delivered, if that is beyond its end: NATS has lost that end, and
         gives its sequences again, which the consumer would pass over.
         """
-        delivered = max([one.delivered.stream_seq async for *_, one in self._consumers()], default=0)
+        delivered = max((one.delivered.stream_seq for one in consumers), default=0)
         if delivered <= await self._last_sequence():
             return
         await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)  # the leader of a consumer may be ahead of the stream's for a moment
@@ -198,20 +199,20 @@ class NatsCommandQueue(OutboxPort):
             )
             await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"seq": delivered + 1})
 
-    async def _purge_passed_over(self) -> None:
+    async def _purge_passed_over(self, consumers: Iterable[ConsumerInfo]) -> None:
         """Purges the commands that their consumer has passed over, since the stream has grown beyond it again."""
-        passed = await self._passed_over()
+        passed = await self._passed_over(consumers)
         if not passed:
             return
         await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)  # one that was just acknowledged is still there for a moment
-        for subject in passed & await self._passed_over():
+        for subject in passed & await self._passed_over([one async for *_, one in self._consumers()]):
             log.error("%s was passed over by its consumer: NATS had lost its place. It is issued again", subject)
             await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"filter": subject})
 
-    async def _passed_over(self) -> set[str]:
+    async def _passed_over(self, consumers: Iterable[ConsumerInfo]) -> set[str]:
         """Returns commands, by subject, that are stored before the end of what their consumer has done with."""
         found: set[str] = set()
-        async for _, _, one in self._consumers():
+        for one in consumers:
             done = one.ack_floor.stream_seq if one.num_ack_pending else one.delivered.stream_seq
             for pattern in one.subjects:
                 following = 1
