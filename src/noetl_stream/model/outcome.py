@@ -85,6 +85,7 @@ ERROR_KINDS: dict[str, str] = {
     "result_not_json": "the result holds something JSON cannot represent",
     "schema_mismatch": "the result does not match the task's schema; `code` is the JSON pointer",
     "schema_unavailable": "the schema of the result could not be loaded",
+    "checksum_mismatch": "a file does not have the checksum that the task asks for",
     "result_too_large": "the result exceeds a limit",
     "output_too_large": "a response exceeds its limit; the message has the limit and what sets it",
     "credential": "a credential is missing or unusable",
@@ -192,7 +193,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``helper`` is the block specific to the task's kind: ``http {status, headers}``, ``pg {code, sqlstate, message}`` or
     ``py {exception_type, traceback}``; templates read it as ``outcome.http`` and so on. ``output`` is captured text.
-    ``warnings`` are shown with the execution (LANGUAGE §14).
+    ``warnings`` are shown with the execution (LANGUAGE §14). ``stored_bytes`` are those of the files and tables
+    that the run has written.
     """
 
     status: Literal["ok", "error"]
@@ -202,6 +204,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     helper: dict[str, Any] = {}
     output: str = ""
     warnings: tuple[RunWarning, ...] = ()
+    stored_bytes: int = 0
 
 
 class StepValue(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -87,11 +87,11 @@ def new_key() -> str:
     return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
 
 
-def seal_bytes(key: bytes, value: bytes, context: bytes) -> bytes:
-    """Encrypts a value with AES-256-GCM: a random nonce, the encrypted value and its tag."""
+def seal_bytes(key: bytes, value: bytes, context: bytes, *, nonce: bytes | None = None) -> bytes:
+    """Encrypts a value with AES-256-GCM: a nonce, random unless given, the encrypted value and its tag."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    nonce = os.urandom(NONCE_BYTES)
+    nonce = nonce or os.urandom(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, value, context)
 
 

@@ -49,7 +49,7 @@ async def require_deletable(store: Store, execution_id: str) -> None:
 
 
 def keys_of(execution_id: str, journal: Iterable[StoredEvent]) -> set[str]:
-    """The keys of the execution's own objects in these entries, and of its gathered loops."""
+    """The keys of the execution's own objects in these entries, of its files and tables, and of its gathered loops."""
     named = re.compile(rb'"key":"(' + re.escape(execution_id.encode()) + rb'/[^"\\]+)"')
     found: set[str] = set()
     for row in journal:

@@ -32,5 +32,5 @@ class SealedBlobs:
         except CannotUnseal as error:
             raise BlobMissing(error.message, hint=error.hint) from None
 
-    async def delete(self, key: str) -> None:
-        await self._blobs.delete(key)
+    async def delete(self, key: str) -> bool:
+        return await self._blobs.delete(key)

@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.ports.streams.blobs import checksum_of
+from noetl_stream.sealing.data_references import PART_BYTES, Column, DataReference, StoredParts, read_reference
+from noetl_stream.tools.contract import DataStore, ToolCall, ToolFailure
+
+
+class FilesInMemory:
+    """A :class:`~noetl_stream.tools.contract.DataStore` in memory, for :func:`tool_call`."""
+
+    def __init__(self) -> None:
+        self._saved: dict[str, bytes] = {}
+
+    async def save(
+        self,
+        pieces: AsyncIterator[bytes],
+        *,
+        name: str = "",
+        media_type: str = "",
+        columns: Sequence[Column] | None = None,
+        rows: int | None = None,
+    ) -> dict[str, Any]:
+        data = b"".join([piece async for piece in pieces])
+        parts = StoredParts(f"execution-1/{len(self._saved)}/", -(-len(data) // PART_BYTES))
+        checksum, of_table = checksum_of(data), None if columns is None else tuple(columns)
+        found = DataReference(
+            key=parts.key,
+            size=len(data),
+            checksum=checksum,
+            seal=parts.key,
+            name=name,
+            media_type=media_type,
+            columns=of_table,
+            rows=rows,
+        )
+        self._saved[found.seal] = data
+        value: dict[str, Any] = msgspec.to_builtins(found)
+        return value
+
+    def reference(self, value: Any) -> DataReference | None:
+        found = read_reference(value)
+        return found if found is not None and found.seal in self._saved else None
+
+    async def read(self, reference: DataReference) -> AsyncIterator[bytes]:
+        data = self._saved[reference.seal]
+        for at in range(0, len(data), PART_BYTES):
+            yield data[at : at + PART_BYTES]
 
 
 def tool_call(
@@ -20,11 +66,13 @@ def tool_call(
     trust_domain: str = "",
     execution_id: str = "execution-1",
     traceparent: str = "",
+    data: DataStore | None = None,
 ) -> ToolCall:
     """Makes the call of the first attempt of a task ``task`` in a step ``step``, as a worker would.
 
     Args:
         credentials: The credentials' values by name; any other name is the error ``credential``.
+        data: The files and tables that the task reads and writes; default: an empty :class:`FilesInMemory`.
     """
 
     async def credential(name: str) -> str | dict[str, Any]:
@@ -45,4 +93,5 @@ def tool_call(
         scope=scope if scope is not None else {"workload": {}, "ctx": {}, "iter": {}, "execution_id": "execution-1"},
         credential=credential,
         traceparent=traceparent,
+        data=data or FilesInMemory(),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -13,6 +13,7 @@ from noetl_stream.model.outcome import ErrorInfo, RunWarning
 from noetl_stream.model.task_log import LogStream
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.sealing.data_references import Column, DataReference
 
 
 class ToolFailure(Exception):
@@ -115,6 +116,52 @@ async def no_operator_credential(name: str) -> bool:
     return False
 
 
+class DataStore(Protocol):
+    """The files and tables of one attempt: none is ever whole in memory (LANGUAGE §10 *Files and tables*)."""
+
+    async def save(
+        self,
+        pieces: AsyncIterator[bytes],
+        *,
+        name: str = "",
+        media_type: str = "",
+        columns: Sequence[Column] | None = None,
+        rows: int | None = None,
+    ) -> dict[str, Any]:
+        """Stores a file, or a table with ``columns`` and ``rows`` as a Parquet file; returns the reference to it as a
+        value of the language. What ``pieces`` raises ends the writing.
+
+        Raises:
+            ToolFailure: ``limit_exceeded``: the execution may store no more.
+        """
+        ...
+
+    def reference(self, value: Any) -> DataReference | None:
+        """Returns the reference that a rendered value is, if this task may open it; ``None`` if it is data."""
+        ...
+
+    def read(self, reference: DataReference) -> AsyncIterator[bytes]:
+        """Yields the bytes of a file or table that :meth:`reference` returned, in order.
+
+        Raises:
+            ToolFailure: ``result_lost``: it is gone or damaged, which may be known at its end only.
+        """
+        ...
+
+
+class NoData:
+    """:class:`DataStore` for :attr:`ToolCall.data` without an object store."""
+
+    async def save(self, pieces: AsyncIterator[bytes], **about: Any) -> dict[str, Any]:
+        raise ToolFailure.of("not_allowed", "there is no object store here")
+
+    def reference(self, value: Any) -> DataReference | None:
+        return None
+
+    def read(self, reference: DataReference) -> AsyncIterator[bytes]:
+        raise ToolFailure.of("not_allowed", "there is no object store here")
+
+
 async def no_bundle() -> bytes:
     """Fails, for :attr:`ToolCall.read_bundle` without a store."""
     raise ToolFailure.of("bundle_lost", "there is no store of packages here")
@@ -146,6 +193,7 @@ class ToolCall(msgspec.Struct, frozen=True):
             OpenTelemetry, and nothing that may be secret, such as the path or query of a URL.
         queued: A context that tells what the task waits for at its worker before it begins.
         bundle: The name of the packages that the task's Python code can import; empty: none.
+        data: The files and tables that the task may read, and where it writes its own.
         read_bundle: Returns the bytes of that bundle. Raises :class:`ToolFailure` with kind ``bundle_lost``.
         write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
         beat: Reports how far the attempt is, as JSON, from the event loop alone. Secrets are removed.
@@ -172,6 +220,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     queued: Callable[[str], AbstractContextManager[None]] = no_waiting_notice
     traceparent: str = ""
     attributes: dict[str, str | int] = {}
+    data: DataStore = NoData()
     bundle: str = ""
     read_bundle: Callable[[], Awaitable[bytes]] = no_bundle
 

@@ -67,9 +67,9 @@ class MemoryBlobs:
         except KeyError:
             raise BlobMissing(f"the object store has nothing under {key}") from None
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str) -> bool:
         self._line.check()
-        self._values.pop(key, None)
+        return self._values.pop(key, None) is not None
 
 
 class MemoryTaskLogs:

@@ -133,16 +133,17 @@ class NatsBlobs(OutboxPort):
         self.read_bytes += len(data)
         return data
 
-    async def delete(self, key: str) -> None:
+    async def delete(self, key: str) -> bool:
         """Deletes an object, its meta message first, so that no damaged object is visible."""
         subjects = [_meta_subject(key)]
         with contextlib.suppress(BlobMissing):  # a meta message that cannot be read names no chunks
             meta = await self._find(key)
             if meta is None:
-                return
+                return False
             subjects.append(_chunk_subject(meta.nuid))
         for subject in subjects:
             await self._connection.api(f"STREAM.PURGE.{RESULTS}", {"filter": subject})
+        return True
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the bucket exists."""

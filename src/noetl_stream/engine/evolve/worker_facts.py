@@ -73,6 +73,7 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     if state.usage is not None:
         after = count(after, state.usage, fact)
     stored = sum(max(0, reference.size) for reference in _named_by(fact) if _is_own(state.execution_id, reference))
+    stored += max(0, fact.outcome.stored_bytes) if isinstance(fact, events.TaskProcessed) else 0
     return replace(after, stored_bytes=after.stored_bytes + stored) if stored else after
 
 

@@ -36,7 +36,11 @@ class TaskStarted(Fact, frozen=True, tag="task.started"):
 
 
 class TaskHeartbeat(Fact, frozen=True, tag="task.heartbeat"):
-    """A running attempt says how far it is. The next attempt is given the ``details``."""
+    """A running attempt says how far it is. The next attempt is given the ``details``.
+
+    ``key``: it has begun to write a file or table there, in more than one part. Deleting the execution deletes them,
+    whatever becomes of the attempt.
+    """
 
     kind: ClassVar = Kind("task")
 
@@ -44,6 +48,7 @@ class TaskHeartbeat(Fact, frozen=True, tag="task.heartbeat"):
     attempt: int
     details: Any = None
     path: Path = ()
+    key: str = ""
 
 
 class TaskProcessed(Fact, frozen=True, tag="task.processed"):

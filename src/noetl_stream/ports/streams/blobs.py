@@ -27,8 +27,8 @@ class Blobs(Protocol):
             Unreachable: no answer in time.
         """
 
-    async def delete(self, key: str) -> None:
-        """Deletes the value of ``key``, if it exists.
+    async def delete(self, key: str) -> bool:
+        """Deletes the value of ``key``; returns whether it existed.
 
         Raises:
             Unreachable: no answer in time.

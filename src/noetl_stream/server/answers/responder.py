@@ -30,6 +30,7 @@ from noetl_stream.server.answers.command_questions import CommandQuestions
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.settings.grants import GrantsSource
+from noetl_stream.storage.data_parts import delete_object
 from noetl_stream.trigger.signatures import Refused, WebhookDelivery, challenge_in, secret_headers, secrets_in, verify
 
 
@@ -38,7 +39,7 @@ async def delete_kept(blobs: Blobs, task_logs: TaskLogs, keys: Iterable[str]) ->
     for key in keys:
         execution_id = subjects.named_by_logs_key(key)
         if execution_id is None:
-            await blobs.delete(key)
+            await delete_object(blobs, key)
         else:
             await task_logs.delete(execution_id)
 

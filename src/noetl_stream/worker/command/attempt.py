@@ -33,6 +33,7 @@ from noetl_stream.tools.inputs import validated
 from noetl_stream.tools.size_knobs import bounded_knobs
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
+from noetl_stream.worker.command.data import AttemptData
 from noetl_stream.worker.command.heartbeats import AttemptHeartbeats, Heartbeats
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.command.spans import RunTrace
@@ -45,8 +46,8 @@ from noetl_stream.worker.worker_limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT
 
 log = logging.getLogger(__name__)
 
-_Told: TypeAlias = tuple[Write, AttemptHeartbeats, dict[str, Any]]
-"""What hears of an attempt while it runs: its log, its heartbeats, and the attributes of its span."""
+_Told: TypeAlias = tuple[Write, AttemptHeartbeats, dict[str, Any], AttemptData]
+"""What hears of an attempt while it runs: its log, its heartbeats, the attributes of its span, and its data."""
 
 
 class Attempts:
@@ -98,6 +99,7 @@ class Attempts:
         secrets = TaskSecrets(self._secrets, self._scope.readable_credentials(progress))
         lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, Any]()
         beats = AttemptHeartbeats(self._heartbeats, action)
+        data = AttemptData(self._results, beats.begin_writing)
         try:
             try:
                 if task.tracing and self._trace is not None and self._trace.is_sampled:
@@ -113,7 +115,7 @@ class Attempts:
                 if task.kind in SUSPENDING_KINDS:
                     secrets.check_unread(task.kind)
                     return await self._wait(task, inputs, action.iteration.path)
-                calling = self._call_tool(action, inputs, secrets, (lines.write, beats, attributes), current)
+                calling = self._call_tool(action, inputs, secrets, (lines.write, beats, attributes, data), current)
                 total_s = task.timeouts.total
                 result = await (calling if total_s is None else _with_timeout(total_s, task, calling))
             except (ExpressionError, ReferenceUnavailable) as error:
@@ -128,6 +130,8 @@ class Attempts:
             if self._trace is not None:
                 self._record_span(action, began_ms, took_s, outcome, attributes)
             outcome = self._with_meta(outcome, progress, began_ms, took_s)
+            if data.stored_bytes:
+                outcome = msgspec.structs.replace(outcome, stored_bytes=data.stored_bytes)
             if outcome.error is not None or lines.has_begun:
                 lines.ended(outcome)
             if outcome.error is not None:
@@ -279,7 +283,7 @@ class Attempts:
         secrets: TaskSecrets,
         told: _Told,
     ) -> ToolCall:
-        write, beats, attributes = told
+        write, beats, attributes, data = told
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
         seen: dict[str, Any] = {}
         if tool.spec.reads_scope:
@@ -311,6 +315,7 @@ class Attempts:
             previous_details=beats.previous_details,
             traceparent=self._trace.traceparent(action) if self._trace is not None else "",
             attributes=attributes,
+            data=data,
             bundle=command.bundle,
             read_bundle=self._read_bundle,
         )

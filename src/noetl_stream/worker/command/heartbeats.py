@@ -52,9 +52,16 @@ class AttemptHeartbeats:
         if self._run.clock.monotonic_s() - self._reported_s >= REPORT_EVERY_S:
             self.end()
 
+    def begin_writing(self, key: str) -> None:
+        """Reports at once that the attempt writes a file or table under ``key``, beside its last details."""
+        self._run.report(self._heartbeat(self._run.last.get(self._key), key))
+
     def end(self) -> None:
         """Reports the last heartbeat, if that was not done yet."""
         if not self._is_reported:
             self._is_reported, self._reported_s = True, self._run.clock.monotonic_s()
-            details, progress, path = self._run.last[self._key], self._action.progress, self._action.iteration.path
-            self._run.report(TaskHeartbeat(self._action.task.name, progress.attempt, details, path))
+            self._run.report(self._heartbeat(self._run.last[self._key]))
+
+    def _heartbeat(self, details: Any, key: str = "") -> TaskHeartbeat:
+        action = self._action
+        return TaskHeartbeat(action.task.name, action.progress.attempt, details, action.iteration.path, key)

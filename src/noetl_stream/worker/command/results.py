@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,6 +19,7 @@ from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, read_object
 from noetl_stream.protocol import subjects
+from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import GivenKeys
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.worker import worker_limits as limits
@@ -125,17 +126,48 @@ class RunResults:
         Raises:
             StorageExhausted: the execution may store no more.
         """
+        key = self.next_key()
         self._stored_bytes.take(self._command, len(encoded))
+        await self._put(self._blobs, key, encoded)
+        return Reference("nats", key, len(encoded), await found_checksum(encoded))
+
+    def next_key(self) -> str:
+        """Returns the key of the next object of this run."""
         run = self._run
         prefix = f"{self._command.execution_id}/{run.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
         key, self._objects = f"{prefix}/{self._objects}", self._objects + 1
-        self.keeping += 1
-        try:
-            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded), self.trouble.note)
-        finally:
-            self.keeping -= 1
-            self.trouble.end()
-        return Reference("nats", key, len(encoded), await found_checksum(encoded))
+        return key
+
+    async def put_object(self, key: str, sealed: bytes) -> None:
+        """Stores an object as it is: part of a file or table.
+
+        Raises:
+            StorageExhausted: the execution may store no more.
+        """
+        self._stored_bytes.take(self._command, len(sealed))
+        await self._put(self._plain_blobs, key, sealed)
+
+    async def get_object(self, key: str) -> bytes:
+        """Reads an object as it is.
+
+        Raises:
+            BlobMissing: it does not exist, or is damaged.
+        """
+        return await persist(self._clock, f"read {key}", lambda: self._plain_blobs.get(key))
+
+    @property
+    def own_ring(self) -> KeyRing:
+        """The keys of the command's execution."""
+        given = GivenKeys(self._command.object_keys).ring(self._command.execution_id)
+        assert given is not None, "each command has the keys of its execution"
+        return given
+
+    @property
+    def rings(self) -> Iterator[KeyRing]:
+        """The keys of the executions whose results the command may read, its own first."""
+        yield self.own_ring
+        for current, *old in self._command.object_keys.values():
+            yield KeyRing(current, tuple(old))
 
     async def page(self, reference: Reference) -> list[Any]:
         """Loads a page of a loop's items.
@@ -172,6 +204,14 @@ class RunResults:
         if not is_bundle(name, data):
             raise ReferenceUnavailable(f"the packages {name} are damaged: their checksum differs")
         return data
+
+    async def _put(self, blobs: Blobs, key: str, data: bytes) -> None:
+        self.keeping += 1
+        try:
+            await persist(self._clock, f"store result {key}", lambda: blobs.put(key, data), self.trouble.note)
+        finally:
+            self.keeping -= 1
+            self.trouble.end()
 
     async def _read(self, reference: Reference) -> Any:
         stored = reference if reference.store == "nats" else await self._gather(reference)

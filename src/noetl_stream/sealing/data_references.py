@@ -1,0 +1,130 @@
+"""References to files and tables: values of the language that open one object each (PROTOCOL §3 *Object keys*).
+
+The bytes are encrypted with a key of their own. Its seal is in the reference, by the key of an execution: so a value
+from outside that looks like a reference opens nothing, and one that is handed to another execution is sealed for it
+again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from noetl_stream.sealing.keys import KEY_BYTES, NONCE_BYTES, KeyRing, open_bytes, seal_bytes
+
+PART_BYTES: Final = 4 * 1024 * 1024
+"""The bytes of each part but the last: an object of its own."""
+
+_PARTS: Final = "parts"
+_MAX_DIGITS: Final = 7
+
+PARQUET: Final = "application/vnd.apache.parquet"
+
+
+class Column(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column of a table: its name, and its type in DuckDB's words, such as ``BIGINT`` or ``VARCHAR[]``."""
+
+    name: str
+    type: str
+
+
+class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reference to a file, or to a table, which is a Parquet file.
+
+    Attributes:
+        key: Where it is: ``<execution>/<command>/<run>/<n>/parts-<count>``.
+        size: Its bytes.
+        checksum: ``sha256:<hex>`` over them.
+        seal: Its key, sealed for one execution.
+        name: The file's name, without folders; empty for a table.
+        columns: Those of a table, in order; ``None`` for a file.
+        rows: How many a table has.
+    """
+
+    key: str
+    size: int
+    checksum: str
+    seal: str
+    name: str = ""
+    media_type: str = ""
+    columns: tuple[Column, ...] | None = None
+    rows: int | None = None
+
+    @property
+    def what(self) -> str:
+        """What it is, for messages: ``the file orders.csv``."""
+        return f"the file {self.name}" if self.name else "the table" if self.columns is not None else "the file"
+
+
+class StoredParts(NamedTuple):
+    """The parts of a file or table: what their keys begin with, and how many there are, if that is known."""
+
+    prefix: str
+    total: int | None = None
+
+    @property
+    def key(self) -> str:
+        """The key that stands for all of them."""
+        return f"{self.prefix}{_PARTS}" if self.total is None else f"{self.prefix}{_PARTS}-{self.total}"
+
+
+def parts_of(key: str) -> StoredParts | None:
+    """The parts that a key stands for; ``None`` if it is that of one object."""
+    name = key.rpartition("/")[2]
+    prefix, (kind, dash, total) = key.removesuffix(name), name.partition("-")
+    if kind != _PARTS or (dash and not (total.isascii() and total.isdecimal() and len(total) <= _MAX_DIGITS)):
+        return None
+    return StoredParts(prefix, int(total) if dash else None)
+
+
+def read_reference(value: Any) -> DataReference | None:
+    """The reference that a value of the language is; ``None`` if it is something else. Nothing is opened."""
+    if not isinstance(value, dict) or not {"key", "seal"} <= value.keys():
+        return None
+    try:
+        found = msgspec.convert(value, DataReference)
+    except msgspec.ValidationError:
+        return None
+    parts = parts_of(found.key)
+    return found if parts is not None and parts.total == -(-found.size // PART_BYTES) else None
+
+
+def sealed_for(reference: DataReference, data_key: bytes, ring: KeyRing) -> DataReference:
+    """The reference with the key of its data sealed for the execution that has ``ring``.
+
+    The nonce derives from what is sealed, so that whoever seals it again makes the same text.
+    """
+    key = ring.current
+    nonce = hmac.digest(key.value, b"noetl data nonce\0" + data_key + _bound_to(reference), "sha256")[:NONCE_BYTES]
+    sealed = seal_bytes(key.value, data_key, _bound_to(reference), nonce=nonce)
+    return msgspec.structs.replace(reference, seal=base64.urlsafe_b64encode(sealed).decode())
+
+
+def data_key_of(reference: DataReference, rings: Iterable[KeyRing]) -> bytes | None:
+    """The key of its data, if it is sealed for an execution of ``rings``; ``None`` if not."""
+    try:
+        sealed = base64.urlsafe_b64decode(reference.seal)
+    except (binascii.Error, ValueError):
+        return None
+    context = _bound_to(reference)
+    opened = (open_bytes(key.value, sealed, context) for ring in rings for key in ring.all)
+    return next((found for found in opened if found is not None and len(found) == KEY_BYTES), None)
+
+
+def seal_part(data_key: bytes, key: str, data: bytes) -> bytes:
+    """Encrypts the part with this key."""
+    return seal_bytes(data_key, data, key.encode())
+
+
+def open_part(data_key: bytes, key: str, sealed: bytes) -> bytes | None:
+    """Decrypts the part with this key; ``None`` if it is another one, or was modified."""
+    return open_bytes(data_key, sealed, key.encode())
+
+
+def _bound_to(reference: DataReference) -> bytes:
+    return f"noetl data\0{reference.key}\0{reference.size}\0{reference.checksum}".encode()

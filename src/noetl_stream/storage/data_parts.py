@@ -1,0 +1,116 @@
+"""Files and tables in the object store: sealed parts, of which a few are in memory at a time (PROTOCOL §3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, TypeVar
+
+from noetl_stream.errors import BlobMissing
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.sealing.data_references import PART_BYTES, DataReference, StoredParts, open_part, parts_of, seal_part
+
+Value = TypeVar("Value")
+
+MISSING_IN_A_ROW: Final = 64
+"""How many parts must be missing until there are no more of them: a deletion may have been interrupted."""
+
+
+class Written(NamedTuple):
+    """What was written: its parts, its bytes, and its checksum as references have it."""
+
+    parts: StoredParts
+    size: int
+    checksum: str
+
+
+async def write_parts(
+    pieces: AsyncIterator[bytes], prefix: str, data_key: bytes, put: Callable[[str, bytes], Awaitable[None]]
+) -> Written:
+    """Writes bytes in parts, in order. While one part is stored, the next one is read.
+
+    Args:
+        prefix: What the keys of the parts begin with.
+        put: Stores a sealed part. What it raises ends the writing.
+    """
+    digest, size, number = sha256(), 0, 0
+    storing: asyncio.Task[None] | None = None
+
+    def seal(part: bytes) -> bytes:
+        digest.update(part)
+        return seal_part(data_key, f"{prefix}{number}", part)
+
+    try:
+        async with aclosing(_parts(pieces)) as parts:
+            async for part in parts:
+                sealed = await asyncio.to_thread(seal, part)
+                if storing is not None:
+                    await storing
+                storing = asyncio.create_task(_done(put, f"{prefix}{number}", sealed))
+                size, number = size + len(part), number + 1
+        if storing is not None:
+            await storing
+    finally:
+        if storing is not None and not storing.done():
+            storing.cancel()
+            await asyncio.wait([storing])
+    return Written(StoredParts(prefix, number), size, f"sha256:{digest.hexdigest()}")
+
+
+async def read_parts(
+    reference: DataReference, data_key: bytes, get: Callable[[str], Awaitable[bytes]]
+) -> AsyncIterator[bytes]:
+    """The bytes of a file or table, part by part. While one is used, the next one is fetched.
+
+    Raises:
+        BlobMissing: parts are missing, or are not those that were written.
+    """
+    digest, size, parts = sha256(), 0, parts_of(reference.key)
+    keys = [] if parts is None else [f"{parts.prefix}{number}" for number in range(parts.total or 0)]
+    fetching = asyncio.create_task(_done(get, keys[0])) if keys else None
+    try:
+        for number, key in enumerate(keys, start=1):
+            assert fetching is not None
+            sealed = await fetching
+            fetching = asyncio.create_task(_done(get, keys[number])) if number < len(keys) else None
+            part = await asyncio.to_thread(open_part, data_key, key, sealed)
+            if part is None:
+                raise BlobMissing(f"the part {key} of {reference.what} was modified in the store")
+            await asyncio.to_thread(digest.update, part)
+            size += len(part)
+            yield part
+    finally:
+        if fetching is not None and not fetching.done():
+            fetching.cancel()
+            await asyncio.wait([fetching])
+    if size != reference.size or f"sha256:{digest.hexdigest()}" != reference.checksum:
+        raise BlobMissing(f"{reference.what} is damaged: its size or checksum differs")
+
+
+async def delete_object(blobs: Blobs, key: str) -> None:
+    """Deletes the object with this key, or all parts that it stands for."""
+    parts = parts_of(key)
+    if parts is None:
+        await blobs.delete(key)
+        return
+    number = missing = 0
+    while missing < MISSING_IN_A_ROW and number != parts.total:
+        missing = 0 if await blobs.delete(f"{parts.prefix}{number}") else missing + 1
+        number += 1
+
+
+async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+    held = bytearray()
+    async for piece in pieces:
+        held += piece
+        while len(held) >= PART_BYTES:
+            yield bytes(held[:PART_BYTES])
+            del held[:PART_BYTES]
+    if held:
+        yield bytes(held)
+
+
+async def _done(action: Callable[..., Awaitable[Value]], *given: Any) -> Value:
+    return await action(*given)

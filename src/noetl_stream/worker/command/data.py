@@ -1,0 +1,90 @@
+"""The files and tables that one attempt of a task writes and reads (LANGUAGE §10 *Files and tables*)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from noetl_stream.errors import BlobMissing
+from noetl_stream.sealing.data_references import (
+    Column,
+    DataReference,
+    StoredParts,
+    data_key_of,
+    read_reference,
+    sealed_for,
+)
+from noetl_stream.sealing.keys import KEY_BYTES
+from noetl_stream.storage.data_parts import read_parts, write_parts
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.worker.command.results import RunResults
+from noetl_stream.worker.command.stored_bytes import StorageExhausted
+
+
+class AttemptData:
+    """:class:`~noetl_stream.tools.contract.DataStore` of one attempt.
+
+    Args:
+        begun: Is told the key of what has more than one part, while it is written.
+
+    Attributes:
+        stored_bytes: The bytes that were stored, also of what was not finished.
+    """
+
+    def __init__(self, results: RunResults, begun: Callable[[str], None]) -> None:
+        self.stored_bytes = 0
+        self._results = results
+        self._begun = begun
+
+    async def save(
+        self,
+        pieces: AsyncIterator[bytes],
+        *,
+        name: str = "",
+        media_type: str = "",
+        columns: Sequence[Column] | None = None,
+        rows: int | None = None,
+    ) -> dict[str, Any]:
+        data_key, prefix = os.urandom(KEY_BYTES), f"{self._results.next_key()}/"
+        try:
+            written = await write_parts(pieces, prefix, data_key, partial(self._put, prefix))
+        except StorageExhausted as exhausted:
+            raise ToolFailure.of(exhausted.kind, f"the file cannot be stored: {exhausted}") from None
+        reference = DataReference(
+            key=written.parts.key,
+            size=written.size,
+            checksum=written.checksum,
+            seal="",
+            name=name,
+            media_type=media_type,
+            columns=None if columns is None else tuple(columns),
+            rows=rows,
+        )
+        found: dict[str, Any] = msgspec.to_builtins(sealed_for(reference, data_key, self._results.own_ring))
+        return found
+
+    def reference(self, value: Any) -> DataReference | None:
+        found = read_reference(value)
+        return found if found is not None and self._data_key(found) is not None else None
+
+    async def read(self, reference: DataReference) -> AsyncIterator[bytes]:
+        data_key = self._data_key(reference)
+        assert data_key is not None, "only what `reference` returned is read"
+        try:
+            async for part in read_parts(reference, data_key, self._results.get_object):
+                yield part
+        except BlobMissing as missing:
+            raise ToolFailure.of("result_lost", f"{reference.what} is lost: {missing.message}") from None
+
+    async def _put(self, prefix: str, key: str, sealed: bytes) -> None:
+        if key == f"{prefix}1":
+            self._begun(StoredParts(prefix).key)
+        await self._results.put_object(key, sealed)
+        self.stored_bytes += len(sealed)
+
+    def _data_key(self, reference: DataReference) -> bytes | None:
+        return data_key_of(reference, self._results.rings)

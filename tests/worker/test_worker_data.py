@@ -1,0 +1,180 @@
+"""Files that tasks write and read by reference, through a worker's object store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from worker_stage import EXECUTION, Stage
+
+from noetl_stream.errors import BlobMissing
+from noetl_stream.model.events import Fact, TaskHeartbeat, TaskProcessed
+from noetl_stream.model.json import codec
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.outcome import Outcome
+from noetl_stream.ports.stores.store import StoredEvent
+from noetl_stream.sealing.data_references import PART_BYTES, read_reference
+from noetl_stream.storage.data_parts import delete_object
+from noetl_stream.storage.deletion import keys_of
+from noetl_stream.tools.contract import ToolCall, ToolFailure
+
+WRITE_THEN_READ = """
+- step: start
+  tool:
+  - {name: write, kind: puppet, spec: {policy: {rules: [{else: {then: {do: continue}}}]}}}
+  - {name: read, kind: puppet, file: "{{ write.file }}", size: "{{ write.file.size }}"}
+"""
+LONG = bytes(range(256)) * (5 * PART_BYTES // 512)  # two parts and a half
+
+
+async def pieces(data: bytes, *, then: Exception | None = None) -> AsyncIterator[bytes]:
+    for at in range(0, len(data), 1_000_000):
+        yield data[at : at + 1_000_000]
+    if then is not None:
+        raise then
+
+
+def writing(data: bytes) -> Any:
+    async def write(call: ToolCall) -> dict[str, Any]:
+        return {"file": await call.data.save(pieces(data), name="all.bin", media_type="application/octet-stream")}
+
+    return write
+
+
+async def read(call: ToolCall) -> dict[str, Any]:
+    reference = call.data.reference(call.inputs["file"])
+    if reference is None:
+        return {"opened": None}
+    digest, longest = sha256(), 0
+    async for part in call.data.read(reference):
+        digest.update(part)
+        longest = max(longest, len(part))
+    return {"opened": reference.name, "checksum": f"sha256:{digest.hexdigest()}", "longest": longest}
+
+
+def value(outcome: Outcome) -> Any:
+    return codec.decode_json(bytes(outcome.result.value))
+
+
+async def ran(stage: Stage, write: Any, **command: Any) -> dict[str, Outcome]:
+    """The outcomes of a step that writes a file and reads it, by task."""
+    stage.puppet.acts = {"write": write, "read": read}
+    await stage.start()
+    await stage.issue(stage.command(stage.plan(WRITE_THEN_READ), **command))
+    await stage.soon(lambda: not {"step.done", "step.failed"}.isdisjoint(stage.names))
+    return {fact.task: fact.outcome for fact in stage.facts if isinstance(fact, TaskProcessed)}
+
+
+@pytest.fixture
+async def following(stage: Stage) -> AsyncIterator[Stage]:
+    """A stage over the objects of the other one."""
+    made = Stage()
+    made.broker.blobs = stage.broker.blobs
+    yield made
+    await made.close()
+
+
+def answering(file: dict[str, Any]) -> Any:
+    async def answer(call: ToolCall) -> dict[str, Any]:
+        return {"file": file}
+
+    return answer
+
+
+async def test_a_file_is_written_in_parts_and_read_back(stage: Stage) -> None:
+    found = await ran(stage, writing(LONG))
+    file = value(found["write"])["file"]
+    checksum = f"sha256:{sha256(LONG).hexdigest()}"
+    about = {"name": "all.bin", "media_type": "application/octet-stream", "size": len(LONG), "checksum": checksum}
+    assert {name: file[name] for name in about} == about
+    assert value(found["read"]) == {"opened": "all.bin", "checksum": checksum, "longest": PART_BYTES}
+    assert stage.puppet.calls[-1].inputs["size"] == len(LONG)
+    assert found["write"].stored_bytes > len(LONG)
+
+
+async def test_an_empty_file_has_no_parts(stage: Stage) -> None:
+    found = await ran(stage, writing(b""))
+    assert value(found["read"])["checksum"] == f"sha256:{sha256(b'').hexdigest()}"
+
+
+@pytest.mark.parametrize("changed", ["key", "size", "checksum", "seal"])
+async def test_a_value_that_looks_like_a_reference_stays_data(stage: Stage, following: Stage, changed: str) -> None:
+    real = value((await ran(stage, writing(b"secret")))["write"])["file"]
+    other = {"key": real["key"].replace("/0/", "/7/"), "size": 5, "checksum": "sha256:0", "seal": "AAAA"}
+    made_up = {**real, changed: other[changed]}
+    assert read_reference(made_up) is not None
+    assert value((await ran(following, answering(made_up)))["read"]) == {"opened": None}
+
+
+async def test_a_reference_of_another_execution_stays_data(stage: Stage, following: Stage) -> None:
+    real = value((await ran(stage, writing(b"secret")))["write"])["file"]
+    found = await ran(following, answering(real), execution_id="execution-2")
+    assert value(found["read"]) == {"opened": None}
+
+
+@pytest.mark.parametrize("number", [0, 2])
+async def test_a_lost_part_is_a_lost_result(stage: Stage, following: Stage, number: int) -> None:
+    file = value((await ran(stage, writing(LONG)))["write"])["file"]
+    await stage.broker.blobs.delete(f"{file['key'].rpartition('/')[0]}/{number}")
+    error = (await ran(following, answering(file)))["read"].error
+    assert error is not None
+    assert error.kind == "result_lost"
+    assert error.message.startswith("the file all.bin is lost: the object store has nothing under ")
+
+
+async def test_a_damaged_part_is_a_lost_result(stage: Stage, following: Stage) -> None:
+    file = value((await ran(stage, writing(b"whole")))["write"])["file"]
+    key = f"{file['key'].rpartition('/')[0]}/0"
+    stored = await stage.broker.blobs.get(key)
+    await stage.broker.blobs.delete(key)
+    await stage.broker.blobs.put(key, stored[:-1] + bytes([stored[-1] ^ 1]))
+    error = (await ran(following, answering(file)))["read"].error
+    assert error is not None
+    assert error.message.endswith("was modified in the store")
+
+
+async def test_a_file_beyond_the_bound_fails_its_task_and_is_counted(stage: Stage) -> None:
+    found = await ran(stage, writing(LONG), limits=Limits(max_stored_bytes=2 * PART_BYTES + 1_000))
+    error = found["write"].error
+    assert error is not None
+    assert error.kind == "limit_exceeded"
+    assert 2 * PART_BYTES < found["write"].stored_bytes < len(LONG)
+
+
+async def test_what_broke_off_is_deleted_with_its_execution(stage: Stage) -> None:
+    async def write(call: ToolCall) -> dict[str, Any]:
+        return {"file": await call.data.save(pieces(2 * LONG, then=ToolFailure.of("connection", "broke off")))}
+
+    await ran(stage, write)
+    heartbeat = next(fact for fact in stage.facts if isinstance(fact, TaskHeartbeat))
+    assert (await parts_left(stage, heartbeat))[:2] == [True, True]
+    for key in keys_of(EXECUTION, [journal_entry(heartbeat)]):
+        await delete_object(stage.broker.blobs, key)
+    assert await parts_left(stage, heartbeat) == [False, False, False]
+
+
+async def test_a_whole_file_is_deleted_with_its_execution(stage: Stage) -> None:
+    await ran(stage, writing(LONG))
+    processed = next(fact for fact in stage.facts if isinstance(fact, TaskProcessed))
+    heartbeat = next(fact for fact in stage.facts if isinstance(fact, TaskHeartbeat))
+    assert await parts_left(stage, heartbeat) == [True, True, True]
+    for key in keys_of(EXECUTION, [journal_entry(processed)]):
+        await delete_object(stage.broker.blobs, key)
+    assert await parts_left(stage, heartbeat) == [False, False, False]
+
+
+def journal_entry(fact: Fact) -> StoredEvent:
+    return StoredEvent(1, fact.event_name(), "worker", 0, None, None, None, codec.encode(fact))
+
+
+async def parts_left(stage: Stage, heartbeat: TaskHeartbeat) -> list[bool]:
+    async def is_there(key: str) -> bool:
+        try:
+            await stage.broker.blobs.get(key)
+        except BlobMissing:
+            return False
+        return True
+
+    return [await is_there(f"{heartbeat.key.removesuffix('parts')}{number}") for number in range(3)]
