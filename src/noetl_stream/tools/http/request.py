@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
 
+from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.tools.http.address import has_user, written_url
 from noetl_stream.tools.http.body import FilePart, Scalar, body_of, pairs, scalar_text
 from noetl_stream.tools.http.tls import TLS_KEYS, Tls
@@ -82,6 +83,12 @@ class HttpInputs(Inputs):
     encoding: Literal["base64"] | None = Field(
         default=None, description="`base64`: `body` is base64 text, whose bytes are sent."
     )
+    into: Literal["file"] | None = Field(
+        default=None, description="`file`: the body of a response below 300 is stored as a file, of any length."
+    )
+    checksum: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")] | None = Field(
+        default=None, description="`sha256:…`: what the file of `into` must have."
+    )
     auth: Auth | None = auth_field(
         None,
         "Name of a credential (text is a bearer token), or inline `{token}`, `{username, password}`, `{header: {…}}`, "
@@ -96,12 +103,17 @@ class HttpInputs(Inputs):
             raise ValueError(f"more than one body: {', '.join(given)}; keep one")
         if self.encoding is not None and not isinstance(self.body, str):
             raise ValueError("`encoding: base64` needs `body`, as base64 text")
+        if self.checksum is not None and self.into is None:
+            raise ValueError("`checksum` is of the file of `into: file`; add it")
         return self
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request. ``secret_headers`` and ``tls`` are for the origin of ``url`` only, not for redirects elsewhere."""
+    """A request. ``secret_headers`` and ``tls`` are for the origin of ``url`` only, not for redirects elsewhere.
+
+    ``file`` is the body in place of ``body``.
+    """
 
     method: str
     url: str
@@ -109,27 +121,41 @@ class HttpRequest:
     secret_headers: dict[str, str]
     body: bytes | None
     tls: Tls | None = None
+    file: DataReference | None = None
 
 
 def request_of(
-    inputs: HttpInputs, credential: str | dict[str, Any] | None, idempotency_key: str, traceparent: str = ""
+    inputs: HttpInputs,
+    credential: str | dict[str, Any] | None,
+    idempotency_key: str,
+    traceparent: str = "",
+    file: DataReference | None = None,
 ) -> HttpRequest:
     """Builds the request for these inputs. All methods except GET and HEAD send ``Idempotency-Key`` (DESIGN §2).
+
+    Args:
+        file: The file that the input ``body`` is.
 
     Raises:
         ToolFailure: ``invalid_input`` or ``credential``.
     """
-    body, content_type = body_of(
-        json_value=inputs.json_body if inputs.json_body is not None else inputs.body,
-        form=inputs.form,
-        multipart=inputs.multipart,
-        text=inputs.body if isinstance(inputs.body, str) else None,
-        is_base64=inputs.encoding is not None,
+    body, content_type = (
+        (None, file.media_type or "application/octet-stream")
+        if file is not None
+        else body_of(
+            json_value=inputs.json_body if inputs.json_body is not None else inputs.body,
+            form=inputs.form,
+            multipart=inputs.multipart,
+            text=inputs.body if isinstance(inputs.body, str) else None,
+            is_base64=inputs.encoding is not None,
+        )
     )
     headers = {name: scalar_text(value) for name, value in (inputs.headers or {}).items() if value is not None}
     explicit = {name.lower() for name in headers}
     if content_type is not None and "content-type" not in explicit:
         headers["Content-Type"] = content_type
+    if inputs.into is not None and "accept-encoding" not in explicit:
+        headers["Accept-Encoding"] = "identity"  # so that it can be resumed
     if inputs.method not in _WITHOUT_KEY and "idempotency-key" not in explicit:
         headers["Idempotency-Key"] = idempotency_key
     if traceparent and "traceparent" not in map(str.lower, inputs.headers or ()):
@@ -143,7 +169,9 @@ def request_of(
     if duplicate:
         raise invalid_input(f"headers.{min(duplicate)}: auth also sets this header; remove one")
     check_headers({**headers, **secret})
-    return HttpRequest(inputs.method, written_url(inputs.url, pairs(inputs.params)), headers, secret, body, tls)
+    return HttpRequest(
+        inputs.method, written_url(inputs.url, pairs(inputs.params)), headers, secret, body, tls=tls, file=file
+    )
 
 
 def _tls_of(auth: Auth, credential: str | dict[str, Any]) -> tuple[Tls | None, str | dict[str, Any]]:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, cast
 
 from pydantic import AfterValidator, Field
 
 from noetl_stream import __version__
 from noetl_stream.model.json import pieces
-from noetl_stream.model.json.texts import header_text
+from noetl_stream.model.json.texts import header_text, media_type
 from noetl_stream.model.secrets.urls import strip_logins
 from noetl_stream.playbook.kinds.spec import KindSpec
-from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.tools import ToolSettings, check_proxy
 from noetl_stream.tools.contract import SHORTAGE, ToolCall, ToolFailure, ToolResult, WorkerUnfit
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
 from noetl_stream.tools.http.address import has_user, parse_url, redirect_url, shown
-from noetl_stream.tools.http.content import BrokenBody, unpacker
+from noetl_stream.tools.http.content import BrokenBody
+from noetl_stream.tools.http.download import Download, file_name, unpacked_pieces
 from noetl_stream.tools.http.request import HttpInputs, HttpRequest, request_of
 from noetl_stream.tools.http.response import header_mapping, read_body, status_failure
 from noetl_stream.tools.http.tls import TlsContexts
@@ -91,7 +91,7 @@ class HttpTool:
         knobs=HttpKnobs,
         beside={"verify_ssl": "verify_tls", "follow_redirects": "follow_redirects", "timeout": "timeout"},
         helper="http",
-        result_keys=frozenset(["status", "headers", "data", "encoding"]),
+        result_keys=frozenset(["status", "headers", "data", "encoding", "file"]),
     )
 
     def __init__(self, egress: Egress | None = None, *, proxy: str | None = None, ca_file: Path | None = None) -> None:
@@ -106,18 +106,23 @@ class HttpTool:
         return cls(Egress(settings.egress), proxy=settings.http_proxy, ca_file=settings.http_ca)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Returns ``{status, headers, data}`` with the helper ``http {status, headers}``.
+        """Returns ``{status, headers, data}``, or ``{status, headers, file}``, with the helper ``http {status,
+        headers}``.
 
         Raises:
             ToolFailure: ``http_status`` and ``result_not_json`` (keep the result), ``connection``, ``timeout``,
-                ``forbidden_address``, ``output_too_large``, ``credential``, ``invalid_input``.
+                ``forbidden_address``, ``output_too_large``, ``credential``, ``invalid_input``; with ``into``
+                ``limit_exceeded`` and ``checksum_mismatch``.
         """
         inputs = validated(HttpInputs, call.inputs)
         knobs = validated(HttpKnobs, call.knobs)
         credential = None if inputs.auth is None else await credential_of(call, inputs.auth)
-        make = partial(request_of, inputs, credential, call.idempotency_key, call.traceparent)
+        file = call.data.reference(inputs.body)
+        make = partial(request_of, inputs, credential, call.idempotency_key, call.traceparent, file)
         request = await asyncio.to_thread(make) if pieces.is_long(call.inputs) else make()
-        status, headers, body = await self._exchange(request, knobs, call)
+        status, headers, body = await self._exchange(request, inputs, knobs, call)
+        if isinstance(body, dict):
+            return _stored(request, status, headers, body, inputs.checksum)
         as_text = knobs.numbers == "text"
         content_type = headers.get("content-type", "")
         if len(body) <= _READ_INLINE_BYTES:
@@ -138,8 +143,9 @@ class HttpTool:
             await self._sessions.popitem()[1].close()
 
     async def _exchange(
-        self, request: HttpRequest, knobs: HttpKnobs, call: ToolCall
-    ) -> tuple[int, dict[str, str], bytes]:
+        self, request: HttpRequest, inputs: HttpInputs, knobs: HttpKnobs, call: ToolCall
+    ) -> tuple[int, dict[str, str], bytes | dict[str, Any]]:
+        """Returns status and headers, and the body or the file that it is stored as."""
         import aiohttp
 
         reach = Reach.ALLOWED
@@ -148,10 +154,18 @@ class HttpTool:
                 url = parse_url(request.url)
                 call.attributes.update(_attributes_of(request.method, url))
                 route = await self._route(url, reach, knobs)
-                async with self._send(request, url, route, knobs, call.timeouts) as response:
+                send = partial(self._send, url=url, route=route, knobs=knobs, call=call)
+                async with send(request) as response:
                     target = _target(response) if knobs.follow_redirects else None
                     if target is None:
                         headers = header_mapping(response.raw_headers)
+                        if inputs.into is not None and 200 <= response.status < 300:
+                            download = Download(request, response, headers, send)
+                            most = knobs.max_response_bytes if "max_response_bytes" in knobs.model_fields_set else None
+                            body = _bounded(download.pieces(), most, response.status, headers)
+                            name, kind = file_name(headers, url.path), media_type(headers.get("content-type", ""))
+                            saved = await call.data.save(body, name=name, media_type=kind)
+                            return response.status, headers, saved
                         return response.status, headers, await _read(response, headers, knobs.max_response_bytes)
                     request = _redirect_request(request, response.status, target)
                     reach = _reach_after(response, route, reach)
@@ -162,15 +176,17 @@ class HttpTool:
         raise _failure("connection", request, f"redirected more than {MAX_REDIRECTS} times", retryable=False)
 
     def _send(
-        self, request: HttpRequest, url: URL, route: _Route, knobs: HttpKnobs, timeouts: Timeouts
+        self, request: HttpRequest, *, url: URL, route: _Route, knobs: HttpKnobs, call: ToolCall
     ) -> aiohttp.client._RequestContextManager:
         import aiohttp
 
+        timeouts, file = call.timeouts, request.file
+        length = {} if file is None else {"Content-Length": str(file.size)}
         return route.session.request(
             request.method,
             url,
-            headers={**request.headers, **request.secret_headers},
-            data=request.body,
+            headers={**request.headers, **request.secret_headers, **length},
+            data=request.body if file is None else call.data.read(file),
             allow_redirects=False,
             skip_auto_headers=("Content-Type",),
             ssl=self._contexts.get(request.tls, verify=knobs.verify_tls),
@@ -226,18 +242,38 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
         BrokenBody: the body is not packed as its headers say, or cut off.
     """
     body = bytearray()
-    unpack = unpacker(headers.get("content-encoding", ""))
-    async for packed in response.content.iter_any():
-        for piece in (packed,) if unpack is None else unpack.feed(packed):
-            body += piece
-            if len(body) > max_bytes:
-                message = f"the response exceeds {max_bytes:,} bytes; request less, or raise `spec.max_response_bytes`"
-                helper = {"status": response.status, "headers": headers}
-                raise ToolFailure.of("output_too_large", message, helper=helper)
-            await asyncio.sleep(0)  # a turn for others: a small packed piece may be long
-    if unpack is not None:
-        unpack.finish()
+    unpacked = unpacked_pieces(response.content.iter_any(), headers)
+    async for piece in _bounded(unpacked, max_bytes, response.status, headers):
+        body += piece
     return bytes(body)
+
+
+async def _bounded(
+    pieces: AsyncIterator[bytes], max_bytes: int | None, status: int, headers: Mapping[str, str]
+) -> AsyncIterator[bytes]:
+    size = 0
+    async for piece in pieces:
+        size += len(piece)
+        if max_bytes is not None and size > max_bytes:
+            message = f"the response exceeds {max_bytes:,} bytes; request less, or raise `spec.max_response_bytes`"
+            raise ToolFailure.of("output_too_large", message, helper={"status": status, "headers": headers})
+        yield piece
+
+
+def _stored(
+    request: HttpRequest, status: int, headers: dict[str, str], file: dict[str, Any], checksum: str | None
+) -> ToolResult:
+    """Returns the result of a response that was stored as a file.
+
+    Raises:
+        ToolFailure: ``checksum_mismatch``.
+    """
+    helper = {"status": status, "headers": headers}
+    if checksum is not None and file["checksum"] != checksum:
+        reason = f"{file['size']:,} bytes with the checksum {file['checksum']}, where `checksum` says {checksum}"
+        error = _failure("checksum_mismatch", request, reason, retryable=False).error
+        raise ToolFailure(error, result={**helper, "file": file}, helper=helper)
+    return ToolResult({**helper, "file": file}, helper=helper)
 
 
 def _target(response: aiohttp.ClientResponse) -> bytes | None:
@@ -264,11 +300,13 @@ def _redirect_request(request: HttpRequest, status: int, location: bytes) -> Htt
     headers, secret, tls = request.headers, request.secret_headers, request.tls
     if not is_same:
         headers, secret, tls = _without_headers(headers, _SAME_ORIGIN_HEADERS), {}, None
-    method, body = request.method, request.body
+    method, body, file = request.method, request.body, request.file
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
-        method, body = "GET", None
+        method, body, file = "GET", None, None
         headers = _without_headers(headers, frozenset({"content-encoding", "content-type", "idempotency-key"}))
-    return replace(request, url=target, method=method, headers=headers, secret_headers=secret, body=body, tls=tls)
+    return replace(
+        request, url=target, method=method, headers=headers, secret_headers=secret, body=body, tls=tls, file=file
+    )
 
 
 def _without_headers(headers: dict[str, str], names: frozenset[str]) -> dict[str, str]:

@@ -1,0 +1,236 @@
+"""``kind: http`` with files: a response as a file, and a file as the body of a request."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator, Awaitable, Callable
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from noetl_stream.settings.egress import egress_rules
+from noetl_stream.testing.calls import FilesInMemory, tool_call
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.egress import Egress
+from noetl_stream.tools.http import download
+from noetl_stream.tools.http.tool import HttpTool
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BODY = b"id,name\n" + b"1,Ada\n" * 50_000
+CHECKSUM = f"sha256:{sha256(BODY).hexdigest()}"
+
+
+class Server:
+    """A server of one file, and the requests that it saw."""
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        self.seen: list[web.Request] = []
+        self.bodies: list[bytes] = []
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.seen.append(request)
+        self.bodies.append(await request.read())
+        assert self.handler is not None
+        return await self.handler(request)
+
+    def answer(self, body: bytes = BODY, **response: Any) -> None:
+        async def handler(request: web.Request) -> web.StreamResponse:
+            return web.Response(body=body, **response)
+
+        self.handler = handler
+
+    def break_off(self, *, at: int, times: int, headers: dict[str, str], changed: bytes = b"") -> None:
+        """Answers with ranges, and breaks off the first answers after some bytes."""
+        broken = 0
+
+        async def handler(request: web.Request) -> web.StreamResponse:
+            nonlocal broken
+            asked = request.headers.get("Range", "bytes=0-")
+            first = int(asked.removeprefix("bytes=").rstrip("-"))
+            if changed and first:
+                return web.Response(body=changed, headers=headers)
+            ranged = {"Content-Range": f"bytes {first}-{len(BODY) - 1}/{len(BODY)}"} if first else {}
+            response = web.StreamResponse(status=206 if first else 200, headers={**headers, **ranged})
+            response.content_length = len(BODY) - first
+            await response.prepare(request)
+            if broken < times:
+                broken += 1
+                await response.write(BODY[first : first + at])
+                assert request.transport is not None
+                request.transport.abort()
+            else:
+                await response.write(BODY[first:])
+            return response
+
+        self.handler = handler
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    app = web.Application(client_max_size=10**9)
+    app.router.add_route("*", "/{path:.*}", made.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+class Client:
+    """The tool, and the files of its tasks."""
+
+    def __init__(self, tool: HttpTool) -> None:
+        self.files = FilesInMemory()
+        self._tool = tool
+
+    async def send(self, knobs: Any = None, **inputs: Any) -> Any:
+        return (await self._tool.run(tool_call(inputs, knobs=knobs, data=self.files))).result
+
+    async def content(self, file: Any) -> bytes:
+        reference = self.files.reference(file)
+        assert reference is not None
+        return b"".join([part async for part in self.files.read(reference)])
+
+
+@pytest.fixture
+async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+    monkeypatch.setattr(download, "_FIRST_PAUSE_S", 0.0)
+    tool = HttpTool(Egress(egress_rules("loopback")))
+    yield Client(tool)
+    await tool.close()
+
+
+async def test_a_response_is_stored_as_a_file(server: Server, client: Client) -> None:
+    server.answer(content_type="text/csv")
+    found = await client.send(url=f"{server.url}/data/orders.csv?key=1", into="file")
+    assert set(found) == {"status", "headers", "file"}
+    about = {name: found["file"][name] for name in ("name", "media_type", "size", "checksum")}
+    assert about == {"name": "orders.csv", "media_type": "text/csv", "size": len(BODY), "checksum": CHECKSUM}
+    assert await client.content(found["file"]) == BODY
+    assert server.seen[0].headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "name"),
+    [
+        ('attachment; filename="a b.csv"', "x", "a b.csv"),
+        ("attachment; filename*=UTF-8''na%C3%AFve.csv", "x", "naïve.csv"),
+        ('attachment; filename="../../etc/passwd"', "x", "passwd"),
+        ('attachment; filename="C:\\\\Temp\\\\x.csv"', "x", "x.csv"),
+        ("attachment", "a%20b.csv", "a b.csv"),
+        ('attachment; filename=".."', "x", "download"),
+        (None, "", "download"),
+    ],
+)
+async def test_a_file_has_the_name_that_the_server_gives_without_folders(
+    server: Server, client: Client, given: str | None, path: str, name: str
+) -> None:
+    server.answer(headers={} if given is None else {"Content-Disposition": given})
+    assert (await client.send(url=f"{server.url}/{path}", into="file"))["file"]["name"] == name
+
+
+async def test_an_error_status_is_read_as_without_a_file(server: Server, client: Client) -> None:
+    server.answer(b'{"why": "gone"}', status=410, content_type="application/json")
+    with pytest.raises(ToolFailure) as failed:
+        await client.send(url=server.url, into="file")
+    assert failed.value.error.kind == "http_status"
+    assert failed.value.result["data"] == {"why": "gone"}
+
+
+@pytest.mark.parametrize("version", [{"ETag": '"1"'}, {"Last-Modified": "Mon, 30 Nov 2026 10:00:00 GMT"}])
+async def test_a_broken_response_is_resumed(server: Server, client: Client, version: dict[str, str]) -> None:
+    server.break_off(at=70_000, times=3, headers={"Accept-Ranges": "bytes", **version})
+    found = await client.send(url=server.url, into="file", checksum=CHECKSUM)
+    assert await client.content(found["file"]) == BODY
+    assert len(server.seen) == 4
+    assert server.seen[-1].headers["If-Range"] == next(iter(version.values()))
+
+
+@pytest.mark.parametrize("headers", [{}, {"Accept-Ranges": "bytes"}, {"Accept-Ranges": "bytes", "ETag": 'W/"1"'}])
+async def test_a_broken_response_that_cannot_be_resumed_is_an_error(
+    server: Server, client: Client, headers: dict[str, str]
+) -> None:
+    server.break_off(at=70_000, times=1, headers=headers)
+    with pytest.raises(ToolFailure) as failed:
+        await client.send(url=server.url, into="file")
+    assert (failed.value.error.kind, failed.value.error.retryable) == ("connection", True)
+    assert len(server.seen) == 1
+
+
+async def test_a_response_that_breaks_off_for_ever_is_an_error(server: Server, client: Client) -> None:
+    server.break_off(at=10, times=100, headers={"Accept-Ranges": "bytes", "ETag": '"1"'})
+    with pytest.raises(ToolFailure) as failed:
+        await client.send(url=server.url, into="file")
+    assert failed.value.error.kind == "connection"
+    assert len(server.seen) == 1 + download.RESUMES
+
+
+async def test_a_file_that_changes_meanwhile_is_an_error(server: Server, client: Client) -> None:
+    server.break_off(at=70_000, times=1, headers={"Accept-Ranges": "bytes", "ETag": '"1"'}, changed=b"another")
+    with pytest.raises(ToolFailure, match=r"the file changed after .* bytes, when it was resumed"):
+        await client.send(url=server.url, into="file")
+
+
+async def test_a_wrong_checksum_is_an_error_that_keeps_the_file(server: Server, client: Client) -> None:
+    server.answer()
+    with pytest.raises(ToolFailure) as failed:
+        await client.send(url=f"{server.url}/orders.csv", into="file", checksum=f"sha256:{'0' * 64}")
+    assert failed.value.error.kind == "checksum_mismatch"
+    assert f"{len(BODY):,} bytes with the checksum {CHECKSUM}" in failed.value.error.message
+    assert failed.value.result["file"]["checksum"] == CHECKSUM
+
+
+async def test_a_truncated_gzip_is_an_error(server: Server, client: Client) -> None:
+    server.answer(gzip.compress(BODY)[:-20], headers={"Content-Encoding": "gzip"})
+    with pytest.raises(ToolFailure, match="its gzip data ends too early"):
+        await client.send(url=server.url, into="file")
+
+
+async def test_a_bound_of_bytes_holds_for_files_where_it_is_set(server: Server, client: Client) -> None:
+    server.answer()
+    with pytest.raises(ToolFailure) as failed:
+        await client.send(knobs={"max_response_bytes": 1_000}, url=server.url, into="file")
+    assert failed.value.error.kind == "output_too_large"
+
+
+async def test_a_file_is_sent_as_the_body(server: Server, client: Client) -> None:
+    server.answer(content_type="text/csv")
+    file = (await client.send(url=server.url, into="file"))["file"]
+    server.answer(b"")
+    await client.send(method="PUT", url=server.url, body=file)
+    assert server.bodies[-1] == BODY
+    assert server.seen[-1].headers["Content-Length"] == str(len(BODY))
+    assert server.seen[-1].headers["Content-Type"] == "text/csv"
+
+
+async def test_a_file_is_sent_again_after_a_redirect(server: Server, client: Client) -> None:
+    server.answer()
+    file = (await client.send(url=server.url, into="file"))["file"]
+
+    async def redirect_once(request: web.Request) -> web.StreamResponse:
+        elsewhere = {"Location": "/elsewhere"}
+        return web.Response(status=307, headers=elsewhere) if request.path == "/" else web.Response()
+
+    server.handler = redirect_once
+    await client.send(method="PUT", url=server.url, body=file)
+    assert server.bodies[1:] == [BODY, BODY]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        ({"into": "table"}, "into: input should be 'file'"),
+        ({"checksum": CHECKSUM}, "`checksum` is of the file of `into: file`; add it"),
+        ({"into": "file", "checksum": "abc"}, "checksum: string should match pattern"),
+    ],
+)
+async def test_wrong_inputs_are_named(client: Client, inputs: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        await client.send(url="http://127.0.0.1:1", **inputs)
+    assert reason in failed.value.error.message
