@@ -200,7 +200,8 @@ class JournalHistory(JournalReader[str]):
 
     def attempt_reported(self, at: Recorded, step: str, fact: events.TaskHeartbeat) -> None:
         command = self._command(at)
-        command.heartbeat_ms, command.details = at.at_ms, fact.details
+        if not fact.key:  # else the worker says where it stores a file, beside the details of the last heartbeat
+            command.heartbeat_ms, command.details = at.at_ms, fact.details
 
     def attempt_ended(self, at: Recorded, step: str, fact: events.TaskProcessed) -> None:
         place = at.step_run_id or "", fact.path, fact.task
