@@ -136,6 +136,31 @@ def test_anything_else_fails_the_step(value: str, spec: str) -> None:
     assert scenario.facts(LoopStarted) == scenario.facts(StepScheduled) == []
 
 
+TABLE = {
+    "key": "e/c/1.1.n/0/parts-1",
+    "size": 9,
+    "checksum": "sha256:0",
+    "seal": "AAAA",
+    "columns": [{"name": "id", "type": "BIGINT"}],
+    "rows": 2_500,
+}
+
+
+@pytest.mark.parametrize("spec", [PARALLEL, "mode: sequential"])
+def test_a_table_gives_parts_of_so_many_rows(spec: str) -> None:
+    scenario = loop('"{{ ctx.rows | batch(1000) }}"', spec, ctx={"rows": TABLE})
+    parts = [{**TABLE, "first": first, "rows": rows} for first, rows in ((0, 1_000), (1_000, 1_000), (2_000, 500))]
+    command = scenario.take("start", index=0 if spec == PARALLEL else None).command
+    given = command.chain if spec == PARALLEL else command.items
+    assert given == (parts[:1] if spec == PARALLEL else parts)
+
+
+@pytest.mark.parametrize("path", ["ctx.rows", "[ctx.rows][0]"])
+def test_a_table_itself_has_no_items(path: str) -> None:
+    scenario = loop(f'"{{{{ {path} }}}}"', ctx={"rows": TABLE})
+    assert "must be a list or a mapping, not the table; `| batch(1000)` makes tables of" in scenario.error.message
+
+
 def test_an_in_that_cannot_be_evaluated_fails_the_step_and_that_is_routed() -> None:
     arcs = """{step: rescue, when: "{{ event.error.kind == 'expression_error' and event.loop is none }}"}"""
     scenario = loop(items='"{{ ctx.never }}"', arcs=arcs)

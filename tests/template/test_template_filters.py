@@ -99,6 +99,18 @@ def test_an_empty_selection_is_false_and_has_a_length() -> None:
     assert rendered("{{ ctx.rows | select('gt', 1) | length }}") == 2
 
 
+def test_batch_of_a_table_gives_parts_of_it_also_of_a_part() -> None:
+    table = {"key": "e/c/1.1.n/0/parts-1", "size": 9, "checksum": "sha256:0", "seal": "AAAA", "rows": 5, "columns": []}
+    parts = rendered("{{ ctx.table | batch(2) }}", ctx={"table": table})
+    assert [(part["first"], part["rows"]) for part in parts] == [(0, 2), (2, 2), (4, 1)]
+    assert parts[0] == {**table, "first": 0, "rows": 2}
+    inner = rendered("{{ (ctx.table | batch(3))[1] | batch(1) }}", ctx={"table": table})
+    assert [(part["first"], part["rows"]) for part in inner] == [(3, 1), (4, 1)]
+    assert rendered("{{ ctx.table | batch(2) }}", ctx={"table": {**table, "rows": 0}}) == []
+    message = failure("{{ ctx.table | batch(0) }}", ctx={"table": table}).message
+    assert "`batch` takes a whole number of rows of at least 1" in message
+
+
 @pytest.mark.parametrize(
     ("expression", "part"),
     [

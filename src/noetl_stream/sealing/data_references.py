@@ -44,6 +44,7 @@ class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
         name: The file's name, without folders; empty for a table.
         columns: Those of a table, in order; ``None`` for a file.
         rows: How many a table has.
+        first: The row of the stored table that it begins with: a part of a table is one with the same key and seal.
     """
 
     key: str
@@ -54,6 +55,7 @@ class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
     media_type: str = ""
     columns: tuple[Column, ...] | None = None
     rows: int | None = None
+    first: int = 0
 
     @property
     def what(self) -> str:

@@ -15,6 +15,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
+from noetl_stream.sealing.data_references import read_reference
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, render, render_number
 
 
@@ -78,7 +79,10 @@ def loop_items(level: LoopPlan, scope: Scope) -> list[Any]:
     value = render(level.items, scope)
     items = items_of(value)
     if items is None:
-        text = f"must be a list or a mapping, not {'text' if isinstance(value, str) else type(value).__name__}"
+        found = read_reference(value)
+        kind = "text" if isinstance(value, str) else type(value).__name__ if found is None else found.what
+        remedy = "; `| batch(1000)` makes tables of 1,000 rows" if found is not None and found.rows is not None else ""
+        text = f"must be a list or a mapping, not {kind}{remedy}"
         raise ExpressionError(text, expression=str(level.items.source))
     return items
 

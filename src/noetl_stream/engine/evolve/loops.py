@@ -14,11 +14,14 @@ from noetl_stream.model import events
 from noetl_stream.model.events import Path
 from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import EMPTY, ErrorInfo, Payload, Reference
+from noetl_stream.sealing.data_references import read_reference
 
 
 def items_of(value: Any) -> list[Any] | None:
     """The items of a loop over ``value``; ``None`` if it cannot be iterated (LANGUAGE §6)."""
     if isinstance(value, dict):
+        if read_reference(value) is not None:
+            return None
         return [{"key": key, "value": item} for key, item in value.items()]
     return value if isinstance(value, list) else None
 

@@ -16,6 +16,7 @@ from jinja2.runtime import Context
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import _PassArg
 
+from noetl_stream.sealing.data_references import read_reference
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.filters.base import Filter, leading_args, meter_of, reject_non_value, scope_of
 from noetl_stream.template.filters.text import TEXT_FILTERS
@@ -226,8 +227,16 @@ def _unique(context: Context, value: Any, case_sensitive: bool = False, attribut
 
 @pass_context
 def _batch(context: Context, value: Any, size: int, fill: Any = None) -> list[Any]:
-    meter_of(context).repeat(size)
-    return list(JINJA_FILTERS["batch"](value, size, fill))
+    meter, table = meter_of(context), read_reference(value)
+    meter.repeat(size)
+    if table is None or table.rows is None:
+        return list(JINJA_FILTERS["batch"](value, size, fill))
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise EvaluationFailure(f"`batch` takes a whole number of rows of at least 1, not {size!r:.60}")
+    firsts = range(0, table.rows, size)
+    meter.repeat(len(firsts))
+    meter.work(len(firsts))
+    return [{**value, "first": table.first + at, "rows": min(size, table.rows - at)} for at in firsts]
 
 
 @pass_context
