@@ -91,6 +91,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "views.iterations": lambda operations, one: operations.views.iterations(one, "s", IterationRange(), 10),
     "views.changes": lambda operations, one: operations.views.changes(one, None, 10, None),
     "views.calls": lambda operations, one: operations.views.calls(one, 10, None),
+    "views.lineage": lambda operations, one: operations.views.lineage(one, 10, None),
     "views.events": lambda operations, one: operations.views.events(one, EventFilter(), 10),
     "views.diff": lambda operations, one: operations.views.diff(one, "e1", "all", 10, None),
     "feed": lambda operations, one: operations.feed.execution(one, 0),

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from worker_stage import EXECUTION, Stage
 
 from noetl_stream.errors import BlobMissing
@@ -15,10 +16,11 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports.stores.store import StoredEvent
-from noetl_stream.sealing.data_references import PART_BYTES, read_reference
+from noetl_stream.sealing.data_references import PART_BYTES, DataReference, read_reference
 from noetl_stream.storage.data_parts import delete_object
 from noetl_stream.storage.deletion import keys_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.worker.command.data import MAX_WRITTEN
 
 WRITE_THEN_READ = """
 - step: start
@@ -92,6 +94,8 @@ async def test_a_file_is_written_in_parts_and_read_back(stage: Stage) -> None:
     assert value(found["read"]) == {"opened": "all.bin", "checksum": checksum, "longest": PART_BYTES}
     assert stage.puppet.calls[-1].inputs["size"] == len(LONG)
     assert found["write"].stored_bytes > len(LONG)
+    described = replace(call_reference(file), seal="")
+    assert (found["write"].written, found["read"].read) == ((described,), (described,))
 
 
 async def test_an_empty_file_has_no_parts(stage: Stage) -> None:
@@ -163,6 +167,21 @@ async def test_a_whole_file_is_deleted_with_its_execution(stage: Stage) -> None:
     for key in keys_of(EXECUTION, [journal_entry(processed)]):
         await delete_object(stage.broker.blobs, key)
     assert await parts_left(stage, heartbeat) == [False, False, False]
+
+
+def call_reference(file: dict[str, Any]) -> DataReference:
+    reference = read_reference(file)
+    assert reference is not None
+    return reference
+
+
+async def test_a_task_writes_so_many_files_at_most(stage: Stage) -> None:
+    async def write(call: ToolCall) -> list[Any]:
+        return [await call.data.save(pieces(b""), name=f"{number}") for number in range(MAX_WRITTEN + 1)]
+
+    error = (await ran(stage, write))["write"].error
+    assert error is not None
+    assert (error.kind, error.message[:34]) == ("limit_exceeded", "a task writes at most 1,000 files ")
 
 
 def journal_entry(fact: Fact) -> StoredEvent:

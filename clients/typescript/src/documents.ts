@@ -286,6 +286,11 @@ export interface ChildUse {
   waiting: number
 }
 
+export interface Column {
+  name: string
+  type: string
+}
+
 export interface ComparedExecution {
   execution_id: string
   path: string
@@ -362,6 +367,30 @@ export interface CtxChange {
   step: string | null
   step_run_id: string | null
   task: string | null
+}
+
+export interface DataReference {
+  key: string
+  size: number
+  checksum: string
+  seal?: string
+  name?: string
+  media_type?: string
+  columns?: Column[] | null
+  rows?: number | null
+  first?: number
+}
+
+export interface DataUse {
+  position: number
+  at: string
+  step: string
+  step_run_id: string
+  iteration: number[]
+  task: string
+  attempt: number
+  read: DataReference[]
+  written: DataReference[]
 }
 
 export interface DeadLetter {
@@ -789,6 +818,11 @@ export interface LimitWithSlots {
   used_by: string[]
   holders: Slot[]
   waiting: Slot[]
+}
+
+export interface LineagePage {
+  items: DataUse[]
+  next: string | null
 }
 
 export interface ListedEvent {

@@ -33,6 +33,7 @@ import type {
   KeyChangePage,
   LimitPage,
   LimitWithSlots,
+  LineagePage,
   LogPage,
   LoopStrip,
   NewApiToken,
@@ -125,6 +126,9 @@ export interface Verbs {
 
   /** List the changes of its `ctx` by key, with the values before and after. */
   listCtxChanges(given: Asked & { execution_id: string; limit?: number | null; cursor?: string | null; key?: string | null }): Promise<KeyChangePage>
+
+  /** List which task has read and written which files and tables. */
+  listLineage(given: Asked & { execution_id: string; limit?: number | null; cursor?: string | null }): Promise<LineagePage>
 
   /** List the executions that it has called, with their statuses. */
   listCalls(given: Asked & { execution_id: string; limit?: number | null; cursor?: string | null }): Promise<CallPage>
@@ -382,6 +386,7 @@ export const ROUTES: { readonly [Name in keyof Verbs]: Route } = {
   getStrip: { method: "GET", path: "/executions/{execution_id}/steps/{step_run_id}/strip", query: ["first", "end", "within", "buckets"] },
   listIterationSummaries: { method: "GET", path: "/executions/{execution_id}/steps/{step_run_id}/iterations/summaries", query: ["first", "end", "within", "status", "limit"], next: "first" },
   listCtxChanges: { method: "GET", path: "/executions/{execution_id}/ctx/changes", query: ["limit", "cursor", "key"], next: "cursor" },
+  listLineage: { method: "GET", path: "/executions/{execution_id}/lineage", query: ["limit", "cursor"], next: "cursor" },
   listCalls: { method: "GET", path: "/executions/{execution_id}/calls", query: ["limit", "cursor"], next: "cursor" },
   injectToken: { method: "POST", path: "/executions/{execution_id}/tokens", body: ["step", "args"], takes_key: true },
   sendSignal: { method: "POST", path: "/executions/{execution_id}/signals/{name}", body: ["payload"], takes_key: true },

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from noetl_stream.sealing.data_references import DataReference
+
 EMPTY: msgspec.Raw = msgspec.Raw(b"null")
 
 EXECUTION = "execution"
@@ -194,7 +196,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     ``helper`` is the block specific to the task's kind: ``http {status, headers}``, ``pg {code, sqlstate, message}`` or
     ``py {exception_type, traceback}``; templates read it as ``outcome.http`` and so on. ``output`` is captured text.
     ``warnings`` are shown with the execution (LANGUAGE §14). ``stored_bytes`` are those of the files and tables
-    that the run has written.
+    that the run has stored, also of what it has not finished; ``written`` are those that it has, ``read`` those
+    that it has read, without their seals.
     """
 
     status: Literal["ok", "error"]
@@ -205,6 +208,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     output: str = ""
     warnings: tuple[RunWarning, ...] = ()
     stored_bytes: int = 0
+    written: tuple[DataReference, ...] = ()
+    read: tuple[DataReference, ...] = ()
 
 
 class StepValue(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -40,7 +40,7 @@ class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
         key: Where it is: ``<execution>/<command>/<run>/<n>/parts-<count>``.
         size: Its bytes.
         checksum: ``sha256:<hex>`` over them.
-        seal: Its key, sealed for one execution.
+        seal: Its key, sealed for one execution; empty where the reference only says what it is.
         name: The file's name, without folders; empty for a table.
         columns: Those of a table, in order; ``None`` for a file.
         rows: How many a table has.
@@ -50,7 +50,7 @@ class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     size: int
     checksum: str
-    seal: str
+    seal: str = ""
     name: str = ""
     media_type: str = ""
     columns: tuple[Column, ...] | None = None
@@ -61,6 +61,13 @@ class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
     def what(self) -> str:
         """What it is, for messages: ``the file orders.csv``."""
         return f"the file {self.name}" if self.name else "the table" if self.columns is not None else "the file"
+
+    @property
+    def shown(self) -> str:
+        """It for people, in a list: ``orders.csv (1,200 bytes)``, ``table (5 rows, 3 columns)``."""
+        if self.columns is not None:
+            return f"{self.name or 'table'} ({self.rows or 0:,} rows, {len(self.columns)} columns)"
+        return f"{self.name or 'file'} ({self.size:,} bytes)"
 
 
 class StoredParts(NamedTuple):

@@ -329,6 +329,13 @@ class ChildUse(Document, frozen=True, kw_only=True):
     waiting: int
 
 
+class Column(Document, frozen=True, kw_only=True):
+    """A column of a table: its name, and its type in DuckDB's words, such as `BIGINT` or `VARCHAR[]`."""
+
+    name: str
+    type: str
+
+
 class ComparedExecution(Document, frozen=True, kw_only=True):
     """An execution that is compared, up to the event at `compared` of its `position` events."""
 
@@ -414,6 +421,47 @@ class CtxChange(Document, frozen=True, kw_only=True):
     step: str | None
     step_run_id: str | None
     task: str | None
+
+
+class DataReference(Document, frozen=True, kw_only=True):
+    """A reference to a file, or to a table, which is a Parquet file.
+
+    Fields:
+        key: Where it is: `<execution>/<command>/<run>/<n>/parts-<count>`.
+        size: Its bytes.
+        checksum: `sha256:<hex>` over them.
+        seal: Its key, sealed for one execution; empty where the reference only says what it is.
+        name: The file's name, without folders; empty for a table.
+        columns: Those of a table, in order; `None` for a file.
+        rows: How many a table has.
+        first: The row of the stored table that it begins with: a part of a table is one with the same key and seal.
+    """
+
+    key: str
+    size: int
+    checksum: str
+    seal: str = ""
+    name: str = ""
+    media_type: str = ""
+    columns: list[Column] | None = None
+    rows: int | None = None
+    first: int = 0
+
+
+class DataUse(Document, frozen=True, kw_only=True):
+    """The files and tables that an attempt of a task has read and written, without their seals. `at` is when it had
+    ended.
+    """
+
+    position: int
+    at: datetime
+    step: str
+    step_run_id: str
+    iteration: list[int]
+    task: str
+    attempt: int
+    read: list[DataReference]
+    written: list[DataReference]
 
 
 class DeadLetter(Document, frozen=True, kw_only=True):
@@ -1030,6 +1078,13 @@ class LimitWithSlots(Document, frozen=True, kw_only=True):
     used_by: list[str]
     holders: list[Slot]
     waiting: list[Slot]
+
+
+class LineagePage(Document, frozen=True, kw_only=True):
+    """In the order in which the attempts ended."""
+
+    items: list[DataUse]
+    next: str | None
 
 
 class ListedEvent(Document, frozen=True, kw_only=True):

@@ -124,6 +124,7 @@ ROUTES: Final = {
     "list_ctx_changes": Route(
         "GET", "/executions/{execution_id}/ctx/changes", query=("limit", "cursor", "key"), next="cursor"
     ),
+    "list_lineage": Route("GET", "/executions/{execution_id}/lineage", query=("limit", "cursor"), next="cursor"),
     "list_calls": Route("GET", "/executions/{execution_id}/calls", query=("limit", "cursor"), next="cursor"),
     "inject_token": Route("POST", "/executions/{execution_id}/tokens", body=("step", "args"), takes_key=True),
     "send_signal": Route("POST", "/executions/{execution_id}/signals/{name}", body=("payload",), takes_key=True),

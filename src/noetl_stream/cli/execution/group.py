@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     )
     from noetl_stream.ports.operations.reading.events import ListedEventDocument
     from noetl_stream.ports.operations.reading.views import KeyChangeDocument
+    from noetl_stream.sealing.data_references import DataReference
 
 MODULES: Final = {
     "start": "execution.start",
@@ -100,6 +102,18 @@ STEP_COLUMNS: Final = columns_of(
     error=_error,
 )
 ITERATION_COLUMNS: Final = {"iteration": _place, **columns_of("status", "attempts", "worker", error=_error)}
+
+
+def _data_text(references: Sequence[DataReference]) -> str:
+    return ", ".join(one.shown for one in references)
+
+
+LINEAGE_COLUMNS: Final = columns_of(
+    *("step", "task"),
+    iteration=lambda one: ".".join(map(str, one.iteration)),
+    read=lambda one: _data_text(one.read),
+    written=lambda one: _data_text(one.written),
+)
 
 
 @execution.command("list")
@@ -183,6 +197,14 @@ def steps() -> None:
 @lists("executions.iterations", ITERATION_COLUMNS, _place)
 def iterations() -> None:
     """List the iterations of a loop. `execution steps` shows the ids of step runs."""
+
+
+@execution.command()
+@execution_id
+@limit_option("attempts")
+@lists("views.lineage", LINEAGE_COLUMNS, "position")
+def lineage() -> None:
+    """List which task has read and written which files and tables."""
 
 
 @execution.command()

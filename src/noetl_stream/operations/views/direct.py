@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         TimelineDocument,
         TimeRange,
     )
-    from noetl_stream.ports.operations.reading.views import CallPage, ExecutionStateDocument, KeyChangePage
+    from noetl_stream.ports.operations.reading.views import CallPage, ExecutionStateDocument, KeyChangePage, LineagePage
 
 Answer = TypeVar("Answer")
 
@@ -138,6 +138,13 @@ class DirectViews:
         index = await self._indexes.of(execution_id)
         after = max(0, read_cursor(cursor, int) or 0)
         return await change_page(self._store, index, key, page_size(limit), after)
+
+    async def lineage(self, execution_id: str, limit: int, cursor: str | None) -> LineagePage:
+        from noetl_stream.operations.views.lineage import lineage_page
+
+        await known_row(self._store, execution_id)
+        index = await self._indexes.of(execution_id)
+        return await lineage_page(self._store, index, page_size(limit), read_cursor(cursor, int) or 0)
 
     async def calls(self, execution_id: str, limit: int, cursor: str | None) -> CallPage:
         await known_row(self._store, execution_id)

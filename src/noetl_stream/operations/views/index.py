@@ -70,6 +70,7 @@ class ExecutionIndex(JournalReader[int]):
     Attributes:
         reads: Held while the journal is read.
         lock: Held while the index changes, or must not.
+        data_uses: The positions where attempts have read or written files and tables, and their step runs.
     """
 
     def __init__(self, execution_id: str) -> None:
@@ -83,6 +84,7 @@ class ExecutionIndex(JournalReader[int]):
         self.levels: dict[int, dict[events.Path, LoopLevel]] = {}
         self.arcs: dict[str, ArcCounts] = {}
         self.changes = Changes()
+        self.data_uses: list[tuple[int, int]] = []
         self.busy = BusyTimes()
         self.left_out = 0
         self.step_numbers: dict[str, int] = {}
@@ -115,7 +117,16 @@ class ExecutionIndex(JournalReader[int]):
         spans = sum(spans.size for spans in self.rows.values())
         levels = sum(level.size for by_path in self.levels.values() for level in by_path.values())
         waiting = 400 * (len(self._open) + len(self.tokens))
-        return 10_000 + spans + levels + waiting + self.runs.size + self.changes.size + self.busy.size
+        return (
+            10_000
+            + spans
+            + levels
+            + waiting
+            + self.runs.size
+            + self.changes.size
+            + self.busy.size
+            + 100 * len(self.data_uses)
+        )
 
     def take(self, entries: Iterable[StoredEntry]) -> None:
         """Adds entries, which follow those that it has."""
@@ -236,6 +247,8 @@ class ExecutionIndex(JournalReader[int]):
         self.busy.measured(run, at.command_id, begin_ms, at.at_ms)
         if fact.path and (level := self._level_of(run, fact.path)) is not None:
             level.attempted(fact.path[-1], begin_ms)
+        if fact.outcome.written or fact.outcome.read:
+            self.data_uses.append((at.position, run))
         for key in fact.set_ctx:
             self.changes.add(at.position, key, run)
         if fact.set_shared:

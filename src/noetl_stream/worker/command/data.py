@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.errors import BlobMissing
+from noetl_stream.model.outcome import Outcome
 from noetl_stream.sealing.data_references import (
     Column,
     DataReference,
@@ -24,6 +26,9 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.stored_bytes import StorageExhausted
 
+MAX_WRITTEN: Final = 1_000
+"""How many files and tables one attempt may write: the journal names them all."""
+
 
 class AttemptData:
     """:class:`~noetl_stream.tools.contract.DataStore` of one attempt.
@@ -33,10 +38,13 @@ class AttemptData:
 
     Attributes:
         stored_bytes: The bytes that were stored, also of what was not finished.
+        written: The references to what was written, without seals.
     """
 
     def __init__(self, results: RunResults, begun: Callable[[str], None]) -> None:
         self.stored_bytes = 0
+        self.written: list[DataReference] = []
+        self._read: dict[tuple[str, int], DataReference] = {}
         self._results = results
         self._begun = begun
 
@@ -49,6 +57,9 @@ class AttemptData:
         columns: Sequence[Column] | None = None,
         rows: int | None = None,
     ) -> dict[str, Any]:
+        if len(self.written) == MAX_WRITTEN:
+            message = f"a task writes at most {MAX_WRITTEN:,} files and tables; make one archive of them"
+            raise ToolFailure.of("limit_exceeded", message)
         data_key, prefix = os.urandom(KEY_BYTES), f"{self._results.next_key()}/"
         try:
             written = await write_parts(pieces, prefix, data_key, partial(self._put, prefix))
@@ -58,12 +69,12 @@ class AttemptData:
             key=written.parts.key,
             size=written.size,
             checksum=written.checksum,
-            seal="",
             name=name,
             media_type=media_type,
             columns=None if columns is None else tuple(columns),
             rows=rows,
         )
+        self.written.append(reference)
         found: dict[str, Any] = msgspec.to_builtins(sealed_for(reference, data_key, self._results.own_ring))
         return found
 
@@ -72,6 +83,7 @@ class AttemptData:
         return found if found is not None and self._data_key(found) is not None else None
 
     async def read(self, reference: DataReference) -> AsyncIterator[bytes]:
+        self._read[reference.key, reference.first] = replace(reference, seal="")
         data_key = self._data_key(reference)
         assert data_key is not None, "only what `reference` returned is read"
         try:
@@ -79,6 +91,13 @@ class AttemptData:
                 yield part
         except BlobMissing as missing:
             raise ToolFailure.of("result_lost", f"{reference.what} is lost: {missing.message}") from None
+
+    def noted_in(self, outcome: Outcome) -> Outcome:
+        """Returns the outcome of the attempt with what it has written and read."""
+        if not self.stored_bytes and not self.written and not self._read:
+            return outcome
+        read = tuple(self._read.values())[:MAX_WRITTEN]
+        return replace(outcome, stored_bytes=self.stored_bytes, written=tuple(self.written), read=read)
 
     async def _put(self, prefix: str, key: str, sealed: bytes) -> None:
         if key == f"{prefix}1":

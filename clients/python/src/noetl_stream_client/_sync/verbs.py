@@ -453,6 +453,17 @@ class Verbs(Asking):
         """
         return self._ask("list_ctx_changes", documents.KeyChangePage, locals())
 
+    def list_lineage(
+        self, execution_id: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> documents.LineagePage:
+        """List which task has read and written which files and tables.
+
+        Args:
+            limit: Maximum number of items.
+            cursor: `next` of the page before.
+        """
+        return self._ask("list_lineage", documents.LineagePage, locals())
+
     def list_calls(
         self, execution_id: str, *, limit: int | None = None, cursor: str | None = None
     ) -> documents.CallPage:

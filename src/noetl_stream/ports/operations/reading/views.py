@@ -34,6 +34,7 @@ from noetl_stream.ports.operations.verbs import (
     verb,
 )
 from noetl_stream.ports.operations.waits import WaitingOnDocument
+from noetl_stream.sealing.data_references import DataReference
 
 
 class KeyChangeDocument(Document, frozen=True):
@@ -178,6 +179,26 @@ class CallPage(DocumentPage[CallDocument], frozen=True):
     """In the order in which they were called."""
 
 
+class DataUseDocument(Document, frozen=True):
+    """The files and tables that an attempt of a task has read and written, without their seals. ``at`` is when it had
+    ended.
+    """
+
+    position: int
+    at: Time
+    step: str
+    step_run_id: str
+    iteration: list[int]
+    task: str
+    attempt: int
+    read: list[DataReference]
+    written: list[DataReference]
+
+
+class LineagePage(DocumentPage[DataUseDocument], frozen=True):
+    """In the order in which the attempts ended."""
+
+
 SEARCHED: Final = "Events are searched as they are shown, at most 10,000 for a page. A page ends after 1 MiB."
 
 SoFar = Annotated[
@@ -301,6 +322,10 @@ class Views(Protocol):
         cursor: Cursor | None,
     ) -> KeyChangePage:
         """List the changes of its `ctx` by key, with the values before and after."""
+
+    @verb("GET", "/executions/{execution_id}/lineage", "listLineage", listed_first=("limit", "cursor"), heavy=True)
+    async def lineage(self, execution_id: ExecutionId, limit: Limit, cursor: Cursor | None) -> LineagePage:
+        """List which task has read and written which files and tables."""
 
     @verb("GET", "/executions/{execution_id}/calls", "listCalls", listed_first=("limit", "cursor"), heavy=True)
     async def calls(self, execution_id: ExecutionId, limit: Limit, cursor: Cursor | None) -> CallPage:
