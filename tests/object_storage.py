@@ -2,7 +2,8 @@
 
 What is written into the folders by others it may not see: it remembers listings.
 
-rclone answers a range with status 200 and its right part of the object; S3 says 206, and so does the door.
+rclone answers a range with status 200 and its right part of the object; S3 says 206, and so does the door. rclone
+writes whatever `If-Match` and `If-None-Match` say; S3 and the door compare them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import md5
 from pathlib import Path
 
 import aiohttp
@@ -44,6 +46,7 @@ class ObjectStorage:
         self.refused: Callable[[str, str], bool] = self.never
         self._port = free_port()
         self._loop = asyncio.new_event_loop()
+        self._writing = asyncio.Lock()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._rclone: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -112,6 +115,17 @@ class ObjectStorage:
         self.requests.append((request.method, request.path_qs))
         if self.refused(request.method, request.path_qs):
             return web.Response(status=503)
+        if request.method != "PUT" or not {"If-Match", "If-None-Match"} & request.headers.keys():
+            return await self._pass_on(request)
+        async with self._writing:
+            file = self.folder / request.path.lstrip("/")
+            found = f'"{md5(file.read_bytes()).hexdigest()}"' if file.is_file() else None
+            wanted = request.headers.get("If-Match")
+            if (found is not None) if wanted is None else (found != wanted):
+                return web.Response(status=412, text="<Error><Code>PreconditionFailed</Code></Error>")
+            return await self._pass_on(request)
+
+    async def _pass_on(self, request: web.Request) -> web.Response:
         url = URL(f"http://127.0.0.1:{self._port}{request.raw_path}", encoded=True)
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
         async with self._session.request(

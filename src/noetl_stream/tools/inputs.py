@@ -110,7 +110,7 @@ def _reason(model: type[BaseModel], values: Mapping[str, Any], problem: dict[str
     if problem["type"] == "extra_forbidden" and len(location) == 1:
         return f"{location[0]}: {_unknown(model, values, location[0])}"
     # Pydantic adds the attempted member of a union to the location ("command.list[str]"), which does not help authors.
-    shown = [part for part in location if part not in _TYPE_NAMES and "[" not in part]
+    shown = [*location[:1], *(part for part in location[1:] if part not in _TYPE_NAMES and "[" not in part)]
     message = str(problem["msg"]).removeprefix("Value error, ")
     return f"{'.'.join(shown)}: {message[:1].lower()}{message[1:]}" if shown else message
 

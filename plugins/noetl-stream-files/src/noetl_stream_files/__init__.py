@@ -1,0 +1,1 @@
+"""``kind: files`` for noetl-stream."""

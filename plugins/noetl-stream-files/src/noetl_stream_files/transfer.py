@@ -1,0 +1,195 @@
+"""The way of one file's bytes: from a place or a reference, to a place or a reference, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+import obstore
+
+from noetl_stream.sealing.data_references import DataReference
+from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream_files.errors import Conflict, FileNotThere, conflict, failures_of
+from noetl_stream_files.listing import tag_text, time_text
+from noetl_stream_files.places import Place
+from noetl_stream_files.stores import Storage
+
+ABSENT: Final = "absent"
+"""The condition that there is no file yet; any other is the etag of the one that is replaced."""
+WHOLE_BYTES: Final = 8 << 20
+"""A file up to this size is written by one request, which also compares the condition."""
+MAX_PARTS: Final = 9_000
+"""S3 takes 10,000."""
+PARTS_AT_ONCE: Final = 2
+MAX_PART_BYTES: Final = 64 << 20
+SERVER_COPY_BYTES: Final = 5 * 10**9
+"""S3 copies no larger file by itself."""
+_READ_BYTES: Final = 1 << 20
+_WRITTEN_BY: Final = "noetlrun"
+"""The entry of an object's metadata that tells which task run wrote it."""
+
+
+class Target(NamedTuple):
+    """A place in its storage."""
+
+    place: Place
+    storage: Storage
+
+
+class StoredFile(NamedTuple):
+    """What a storage says of a file."""
+
+    size: int
+    etag: str
+    modified: str
+    version: str | None
+    attributes: Mapping[str, str]
+    raw_etag: str | None
+
+    @property
+    def media_type(self) -> str:
+        """Its media type; empty if the storage keeps none."""
+        return self.attributes.get("Content-Type", "")
+
+    @property
+    def as_replaced(self) -> dict[str, str]:
+        """What a storage compares before it writes over the file."""
+        given = {"e_tag": self.raw_etag, "version": self.version}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def shown(self, place: Place) -> dict[str, Any]:
+        """The file as a value of the language."""
+        about = {"size": self.size, "modified": self.modified, "etag": self.etag}
+        return {
+            "path": str(place),
+            "name": place.path.rpartition("/")[2],
+            **about,
+            "media_type": self.media_type,
+            "version": self.version,
+        }
+
+
+class Body(NamedTuple):
+    """The bytes of a file, and what is kept of it."""
+
+    pieces: AsyncIterator[bytes]
+    size: int
+    attributes: Mapping[str, str]
+
+
+async def stat(target: Target) -> StoredFile:
+    """Asks for a file.
+
+    Raises:
+        FileNotThere: It is not there.
+    """
+    with failures_of(target.place):
+        found = await obstore.get_async(
+            target.storage.store, target.storage.path_of(target.place), options={"head": True}
+        )
+        return _stored(found)
+
+
+async def stat_or_none(target: Target) -> StoredFile | None:
+    """Asks for a file that may be missing."""
+    try:
+        return await stat(target)
+    except FileNotThere:
+        return None
+
+
+async def open_body(source: Target) -> tuple[StoredFile, Body]:
+    """Begins to read a file. All of it is of the version that was found, or the reading fails.
+
+    Raises:
+        FileNotThere: It is not there.
+    """
+    with failures_of(source.place):
+        got = await obstore.get_async(source.storage.store, source.storage.path_of(source.place))
+        found = _stored(got)
+    return found, Body(_pieces(got, source.place, found.size), found.size, found.attributes)
+
+
+def body_of(call: ToolCall, reference: DataReference) -> Body:
+    """The body of a file or table that the task may read."""
+    attributes = {"Content-Type": reference.media_type} if reference.media_type else {}
+    return Body(call.data.read(reference), reference.size, attributes)
+
+
+async def write(call: ToolCall, target: Target, body: Body, condition: str | None) -> StoredFile:
+    """Writes a file whole or not at all.
+
+    Raises:
+        Conflict: The condition does not hold, and it was not this run of the task that wrote the file before.
+    """
+    run = sha256(call.idempotency_key.encode()).hexdigest()[:32]
+    try:
+        await _write(target, body, condition, run)
+    except Conflict:
+        found = await stat_or_none(target)
+        if found is None or found.attributes.get(_WRITTEN_BY) != run:
+            raise
+        return found
+    return await stat(target)
+
+
+async def is_own(call: ToolCall, target: Target) -> StoredFile | None:
+    """The file of a place if this run of the task has written it, before it was delivered again."""
+    found = await stat_or_none(target)
+    run = sha256(call.idempotency_key.encode()).hexdigest()[:32]
+    return found if found is not None and found.attributes.get(_WRITTEN_BY) == run else None
+
+
+async def _write(target: Target, body: Body, condition: str | None, run: str) -> None:
+    place, storage = target
+    path, mode = storage.path_of(place), await _mode(target, condition)
+    attributes = None if storage.is_local else {**body.attributes, _WRITTEN_BY: run}
+    if body.size <= WHOLE_BYTES:
+        data = b"".join([piece async for piece in body.pieces])
+        with failures_of(place):
+            await obstore.put_async(storage.store, path, data, attributes=attributes, mode=mode, use_multipart=False)
+        return
+    part = max(WHOLE_BYTES, -(-body.size // MAX_PARTS))
+    if part > MAX_PART_BYTES:
+        message = f"{place}: a file may have {MAX_PART_BYTES * MAX_PARTS:,} bytes at most"
+        raise ToolFailure.of("limit_exceeded", message)
+    with failures_of(place):
+        async with obstore.open_writer_async(
+            storage.store, path, attributes=attributes, buffer_size=part, max_concurrency=PARTS_AT_ONCE
+        ) as writer:
+            async for piece in body.pieces:
+                await writer.write(piece)
+            await _mode(target, condition)
+
+
+async def _mode(target: Target, condition: str | None) -> Any:
+    """Compares a condition with what is there, and returns it as the storage compares it when it writes."""
+    if condition is None:
+        return "overwrite"
+    found = await stat_or_none(target)
+    if condition == ABSENT:
+        if found is not None:
+            raise conflict(target.place)
+        return "create"
+    if found is None or found.etag != condition:
+        raise conflict(target.place)
+    # A folder compares nothing itself.
+    return "overwrite" if target.storage.is_local else found.as_replaced
+
+
+async def _pieces(got: Any, place: Place, size: int) -> AsyncIterator[bytes]:
+    seen = 0
+    with failures_of(place):
+        async for piece in got.stream(min_chunk_size=_READ_BYTES):
+            seen += len(piece)
+            yield bytes(piece)
+    if seen != size:
+        message = f"{place}: {seen:,} bytes came, where the storage says {size:,}"
+        raise ToolFailure.of("connection", message, retryable=True)
+
+
+def _stored(got: Any) -> StoredFile:
+    meta = got.meta
+    etag, modified = meta["e_tag"], time_text(meta["last_modified"])
+    return StoredFile(meta["size"], tag_text(etag), modified, meta["version"], dict(got.attributes), etag)
