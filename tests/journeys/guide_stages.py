@@ -65,6 +65,8 @@ PAGES: Final[Mapping[str, tuple[Stage, ...] | str]] = {
     "move-to-another-cluster.md": "journeys/test_journey_move.py",
     "deploy-a-project.md": "journeys/test_journey_deploy.py",
     "call-a-function.md": "journeys/test_journey_functions.py",
+    "move-files.md": "journeys/test_journey_files.py",
+    "react-to-new-files.md": "journeys/test_journey_files.py",
     "write-a-tool-kind.md": "journeys/test_journey_tool_kind.py",
     "release.md": "quality/test_quality_contributing.py",  # it tags and pushes
 }

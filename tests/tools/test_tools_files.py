@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import check
@@ -127,6 +128,94 @@ async def test_a_long_file_is_written_in_parts_and_read_in_pieces(
     assert await files.read(await files.put(f"{place}/long.bin", long)) == long
     copy = await files(copy=f"{place}/long.bin", to=f"{files.bucket}/copy.bin")
     assert await files.read(copy["path"]) == long
+
+
+async def test_a_long_file_is_not_joined_over_one_that_came_meanwhile(
+    files: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "WHOLE_BYTES", 5 << 20)
+    target, source = f"{files.bucket}/claim", await files.save(os.urandom(12 << 20))
+    read = files.data.read
+
+    async def while_another_writes(reference: Any) -> AsyncIterator[bytes]:
+        monkeypatch.setattr(files.data, "read", read)
+        async for part in read(reference):
+            yield part
+        await files.put(target)
+
+    monkeypatch.setattr(files.data, "read", while_another_writes)
+    assert (await files.error(copy=source, to=target, **{"if": "absent"}))[0] == "conflict"
+    assert await files.read(target) == CSV
+
+
+async def test_a_task_that_is_cancelled_leaves_no_file(files: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "WHOLE_BYTES", 5 << 20)
+    source, reached = await files.save(os.urandom(12 << 20)), asyncio.Event()
+    read = files.data.read
+
+    async def for_ever(reference: Any) -> AsyncIterator[bytes]:
+        async for part in read(reference):
+            yield part
+        reached.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(files.data, "read", for_ever)
+    task = asyncio.create_task(files(copy=source, to=f"{files.bucket}/long"))
+    async with asyncio.timeout(60):
+        await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await files.names(files.bucket) == []
+
+
+class Recorder:
+    """A server that has nothing, and remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, str]] = []
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.seen.append((request.method, request.raw_path, request.headers.get("Authorization", "")))
+        return web.Response(status=404)
+
+
+@pytest.fixture
+async def recorder() -> AsyncIterator[Recorder]:
+    made = Recorder()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", made.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield made
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("place", "auth", "path", "signature"),
+    [
+        ("gs://b1/a/x%20y", {"token": "of-the-task"}, "/b1/a%2Fx%2520y", "Bearer of-the-task"),
+        ("gs://b1/a", {}, "/b1/a", ""),
+        ("az://b1/a/x", {"account_name": "acc", "account_key": "b2YgdGhlIHRhc2s="}, "/b1/a/x", "SharedKey acc:"),
+        ("az://b1/a/x", {"account_name": "acc", "sas_token": "?sv=1&sig=two"}, "/b1/a/x?sv=1&sig=two", ""),
+        ("az://b1/a/x", {"account_name": "acc"}, "/b1/a/x", ""),
+    ],
+)
+async def test_each_cloud_is_asked_in_its_words_and_with_the_credential_of_the_task(
+    files: Runner, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, place: str, auth: Any, path: str, signature: str
+) -> None:
+    for name in ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_TOKEN", "GOOGLE_BEARER_TOKEN"):
+        monkeypatch.setenv(name, "b2YgdGhlIHdvcmtlcg==")
+    assert await files.error(stat=place, auth={**auth, "endpoint": recorder.url}) == (
+        "not_found", f"{place} is not there",
+    )  # fmt: skip
+    ((method, asked, authorization),) = recorder.seen
+    assert (method, asked) == ("HEAD", path)
+    assert authorization.startswith(signature)
+    assert bool(authorization) is bool(signature)
 
 
 async def test_a_list_has_pages_in_the_order_of_paths(files: Runner, place: str) -> None:
@@ -268,14 +357,16 @@ async def test_a_file_that_is_deleted_while_sync_runs_is_an_error_that_names_it(
 
 
 async def test_ten_thousand_files_are_listed_and_synchronized(files: Runner) -> None:
-    (files.folder / "from").mkdir()
-    for number in range(10_000):
-        (files.folder / "from" / f"{number:05}").touch()
+    for name, count in (("from", 10_000), ("to", 9_000)):
+        (files.folder / name).mkdir()
+        for number in range(count):
+            (files.folder / name / f"{number:05}").touch()
     start, goal = f"file://{files.folder}/from", f"file://{files.folder}/to"
     page = await files(list=start, limit=10_000)
     assert (len(page["files"]), page["next"]) == (10_000, None)
     done = await files(sync=start, to=goal)
-    assert (done["copied"]["count"], len(done["copied"]["paths"])) == (10_000, operations.MAX_SHOWN)
+    assert (done["copied"]["count"], done["skipped"]["count"]) == (1_000, 9_000)
+    assert len(await files.names(goal, limit=10_000)) == 10_000
     files.tool = files.configured(max_files=9_999)
     assert await files.error(sync=start, to=goal) == (
         "limit_exceeded",

@@ -32,8 +32,8 @@ from noetl_stream_files.transfer import (
     StoredFile,
     Target,
     body_of,
-    is_own,
     open_body,
+    own_file,
     stat,
     stat_or_none,
     write,
@@ -123,7 +123,8 @@ class Operation:
         data = json.dumps({**shown_marker(marker), "etag": None}).encode()
         body = Body(_once(data), len(data), {"Content-Type": "application/json"})
         condition = ABSENT if marker.etag is None else marker.etag
-        return (await write(self._call, target, body, condition)).shown(target.place)
+        await write(self._call, target, body, condition)
+        return (await stat(target)).shown(target.place)
 
     async def _copy(self, source: str | dict[str, Any]) -> dict[str, Any]:
         if isinstance(source, dict):
@@ -138,16 +139,18 @@ class Operation:
             saved = await self._call.data.save(body.pieces, name=name, media_type=kind)
             return {**found.shown(start.place), "media_type": kind, "file": saved}
         goal = await self._file_goal()
-        return (await self._copy_file(start, goal, self._inputs.condition)).shown(goal.place)
+        await self._copy_file(start, goal, self._inputs.condition)
+        return (await stat(goal)).shown(goal.place)
 
     async def _copy_reference(self, reference: DataReference) -> dict[str, Any]:
         if self._inputs.into is not None:
             raise invalid_input("copy: is a stored file already; write it `to` a place")
         goal = await self._file_goal()
         body = self._typed(body_of(self._call, reference))
-        return (await write(self._call, goal, body, self._inputs.condition)).shown(goal.place)
+        await write(self._call, goal, body, self._inputs.condition)
+        return (await stat(goal)).shown(goal.place)
 
-    async def _copy_file(self, start: Target, goal: Target, condition: str | None = None) -> StoredFile:
+    async def _copy_file(self, start: Target, goal: Target, condition: str | None = None) -> None:
         if start.place == goal.place:
             raise invalid_input("to: is the same file")
         if start.storage is goal.storage and condition is None and self._inputs.media_type is None:
@@ -156,11 +159,10 @@ class Operation:
                 with failures_of(goal.place):
                     paths = start.storage.path_of(start.place), goal.storage.path_of(goal.place)
                     await obstore.copy_async(start.storage.store, *paths)
-                copied = await stat(goal)
-                if copied.media_type == found.media_type:
-                    return copied  # not every server keeps it
+                if (await stat(goal)).media_type == found.media_type:
+                    return  # not every server keeps it
         _, body = await open_body(start)
-        return await write(self._call, goal, self._typed(body), condition)
+        await write(self._call, goal, self._typed(body), condition)
 
     def _typed(self, body: Body) -> Body:
         kind = self._inputs.media_type
@@ -169,12 +171,13 @@ class Operation:
     async def _move(self, source: str) -> dict[str, Any]:
         start, goal = await self._target(source), await self._file_goal()
         try:
-            moved = await self._copy_file(start, goal, self._inputs.condition)
+            await self._copy_file(start, goal, self._inputs.condition)
         except FileNotThere:
-            before = await is_own(self._call, goal) or await self._moved_before(goal)
+            before = await own_file(self._call, goal) or await self._moved_before(goal)
             if before is None:
                 raise
             return before.shown(goal.place)
+        moved = await stat(goal)
         self._call.beat({"moved": str(goal.place), "etag": moved.etag})
         await self._remove(start)
         return moved.shown(goal.place)

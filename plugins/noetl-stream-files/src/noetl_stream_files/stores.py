@@ -56,6 +56,7 @@ class Storage:
         self.store = store
         self.is_local = root is not None
         self._root = root
+        self._real_root = None if root is None else os.path.realpath(root)
 
     def path_of(self, place: Place) -> str:
         """The path of a place in the store.
@@ -76,9 +77,9 @@ class Storage:
 
     def holds(self, path: str) -> bool:
         """Whether the path of a place does not lead out of the folder by a symbolic link."""
-        if self._root is None:
+        if self._real_root is None:
             return True
-        return Path(os.path.realpath(f"/{path}")).is_relative_to(os.path.realpath(self._root))
+        return Path(os.path.realpath(f"/{path}")).is_relative_to(self._real_root)
 
 
 class Storages:

@@ -117,28 +117,27 @@ def body_of(call: ToolCall, reference: DataReference) -> Body:
     return Body(call.data.read(reference), reference.size, attributes)
 
 
-async def write(call: ToolCall, target: Target, body: Body, condition: str | None) -> StoredFile:
-    """Writes a file whole or not at all.
+async def write(call: ToolCall, target: Target, body: Body, condition: str | None) -> None:
+    """Writes a file whole or not at all. It stays as it is if this run of the task has written it before.
 
     Raises:
-        Conflict: The condition does not hold, and it was not this run of the task that wrote the file before.
+        Conflict: The condition does not hold.
     """
-    run = sha256(call.idempotency_key.encode()).hexdigest()[:32]
     try:
-        await _write(target, body, condition, run)
+        await _write(target, body, condition, _run_of(call))
     except Conflict:
-        found = await stat_or_none(target)
-        if found is None or found.attributes.get(_WRITTEN_BY) != run:
+        if await own_file(call, target) is None:
             raise
-        return found
-    return await stat(target)
 
 
-async def is_own(call: ToolCall, target: Target) -> StoredFile | None:
+async def own_file(call: ToolCall, target: Target) -> StoredFile | None:
     """The file of a place if this run of the task has written it, before it was delivered again."""
     found = await stat_or_none(target)
-    run = sha256(call.idempotency_key.encode()).hexdigest()[:32]
-    return found if found is not None and found.attributes.get(_WRITTEN_BY) == run else None
+    return found if found is not None and found.attributes.get(_WRITTEN_BY) == _run_of(call) else None
+
+
+def _run_of(call: ToolCall) -> str:
+    return sha256(call.idempotency_key.encode()).hexdigest()[:32]
 
 
 async def _write(target: Target, body: Body, condition: str | None, run: str) -> None:

@@ -566,7 +566,7 @@ NEXT: Final = {
     "wait": _belongs("wait", "under `spec`", "next: { spec: { wait: { timeout_s: 3600 } }, arcs: [ … ] }"),
 }
 
-PLUGINS: Final = {"quantum": "noetl-stream-quantum"}
+PLUGINS: Final = {"files": "noetl-stream-files", "quantum": "noetl-stream-quantum"}
 """Tool kinds that a known plugin provides."""
 
 EXECUTOR: Final = {
