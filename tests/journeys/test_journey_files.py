@@ -21,6 +21,24 @@ workflow:
   - step: ask
     tool: {{ kind: files, stat: "s3://reports/of {SECRET_KEY}.csv", auth: reports_bucket }}
 """
+AWAY = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: away, path: guides/away }
+workflow:
+  - step: ask
+    tool:
+      kind: files
+      stat: s3://reports/2026/orders.csv
+      auth: reports_bucket
+      spec:
+        policy:
+          rules:
+            - when: "{{ outcome.status == 'error' and outcome.error.retryable }}"
+              then: { do: retry, attempts: 10, delay: 0.1 }
+            - when: "{{ outcome.status == 'error' }}"
+              then: { do: fail }
+"""
 GUIDES = ROOT / "docs" / "how-to"
 
 
@@ -45,5 +63,10 @@ def test_the_pages_lead_to_reports_in_a_bucket_and_to_a_schedule_that_sees_what_
                         reader.do(step)
             reader.do(Step(HIDDEN, file="hidden.yaml"))
             reader.do(Step("noetl-stream run hidden.yaml", exit_code=1, shown="…s3://reports/of ***.csv is not there…"))
+            refusals = iter(range(10))
+            storage.refused = lambda _method, _path: next(refusals, None) is not None
+            reader.do(Step(AWAY, file="away.yaml"))
+            reader.do(Step("noetl-stream run away.yaml", shown="…\ncompleted…"))
+            assert next(refusals, None) is None
         log = b"".join(file.read_bytes() for file in home.rglob("*.log"))
         assert SECRET_KEY.encode() not in log

@@ -296,6 +296,17 @@ async def test_a_move_that_is_delivered_again_has_been_made(files: Runner, place
     assert (await files.error(run="two", move=f"{place}/none", to=f"{place}/b.csv"))[0] == "not_found"
 
 
+async def test_a_move_onto_itself_by_another_name_keeps_the_file(files: Runner, storage: ObjectStorage) -> None:
+    await files.put(f"file://{files.folder}/in/a")
+    (files.folder / "also").symlink_to(files.folder / "in")
+    same = {"move": f"file://{files.folder}/in/a", "to": f"file://{files.folder}/also/a"}
+    assert await files.error(**same) == ("invalid_input", "to: is the same file")
+    files.credentials["again"] = {**files.credentials["bucket"], "region": "eu-central-1"}
+    place = await files.put("a")
+    assert await files.error(move=place, to=place, to_auth="again") == ("invalid_input", "to: is the same file")
+    assert await files.read(place) == await files.read(f"file://{files.folder}/in/a") == CSV
+
+
 async def test_deleting_what_is_absent_is_no_error_unless_asked(files: Runner, place: str) -> None:
     both = [await files.put(f"{place}/a"), f"{place}/none"]
     assert await files.error(delete=both, missing="fail") == ("not_found", f"{place}/none is not there")
@@ -400,14 +411,28 @@ async def test_a_file_that_becomes_visible_late_is_listed(files: Runner) -> None
     assert [one["name"] for one in (await files(list=start, arrived=state))["files"]] == ["late"]
 
 
+async def test_a_marker_begins_at_a_time(files: Runner, place: str) -> None:
+    await files.put(f"{place}/in/a")
+    for name, since in (("past", "2000-01-01T00:00:00Z"), ("future", "2100-01-01T00:00:00+01:00")):
+        await files(mark=f"{place}/{name}", marker={"since": since})
+        found = await files(list=f"{place}/in", arrived=f"{place}/{name}")
+        assert len(found["files"]) == (name == "past")
+
+
 async def test_of_two_that_move_a_marker_one_wins(files: Runner) -> None:
     state = f"{files.bucket}/state.json"
     await files.put("in/a")
-    lists = [await files(list=f"{files.bucket}/in", arrived=state) for _ in range(2)]
-    marked = await files(run="one", mark=state, marker=lists[0]["marker"])
-    assert await files(run="one", mark=state, marker=lists[0]["marker"]) == marked
+    first = await files(list=f"{files.bucket}/in", arrived=state)
+    await files.put("in/b")
+    lists = [first, await files(list=f"{files.bucket}/in", arrived=state)]
+    marked = await files(mark=state, marker=lists[0]["marker"])
+    assert await files(mark=state, marker=lists[0]["marker"]) == marked, "delivered again"
     assert (await files.error(mark=state, marker=lists[1]["marker"]))[0] == "conflict"
-    await files.put("state.json", b"{}x")
+
+
+@pytest.mark.parametrize("text", [b"{}x", b"[" * 100_000, b"null", b'{"since": "monday"}', b"{}" + b" " * (1 << 20)])
+async def test_a_file_that_is_no_marker_is_refused(files: Runner, text: bytes) -> None:
+    state = await files.put("state.json", text)
     assert await files.error(list=f"{files.bucket}/in", arrived=state) == (
         "refused", f"{state} is not a marker of `list`",
     )  # fmt: skip
@@ -494,6 +519,7 @@ async def test_an_error_of_the_storage_shows_no_secret(files: Runner) -> None:
         ({"list": "s3://b1", "auth": {"user": "x"}}, "credential", "must be a mapping of access_key_id, endpoint"),
         ({"list": "s3://b1", "auth": {"access_key_id": "x"}}, "credential", "belong together"),
         ({"list": "s3://b1", "auth": {"endpoint": "ftp://x"}}, "credential", "endpoint must be http:// or https://"),
+        ({"mark": "s3://b1/x", "marker": {"since": "2026-11-30T12:00:00"}}, "invalid_input", "marker: is not the"),
         ({"list": "az://b1", "auth": {}}, "credential", "az:// needs account_name"),
         ({"list": "gs://b1", "auth": {"service_account_key": "{"}}, "credential", "cannot be used for gs://b1"),
         ({"stat": "s3://b1/x", "auth": "none"}, "credential", "no credential 'none'"),

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Annotated, Any, Final, NamedTuple
 
 import obstore
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.inputs import Inputs
@@ -61,7 +61,7 @@ class Marker(Inputs):
     of the while before it that were listed.
     """
 
-    since: Annotated[datetime, Field(strict=False)] = datetime(1970, 1, 1, tzinfo=UTC)
+    since: Annotated[AwareDatetime, Field(strict=False)] = datetime(1970, 1, 1, tzinfo=UTC)
     seen: list[str] = Field(default=[], max_length=MAX_SEEN)
     etag: str | None = None
     """That of the file which the marker was read from; ``None`` if there is none yet."""

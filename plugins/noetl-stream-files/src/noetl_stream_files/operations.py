@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import obstore
@@ -12,7 +13,7 @@ import obstore
 from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.inputs import Auth, invalid_input
-from noetl_stream_files.errors import FileNotThere, failures_of
+from noetl_stream_files.errors import Conflict, FileNotThere, failures_of
 from noetl_stream_files.inputs import FilesInputs
 from noetl_stream_files.listing import (
     FoundFile,
@@ -107,11 +108,9 @@ class Operation:
         except FileNotThere:
             return Marker()
         if found.size <= MAX_MARKER_BYTES:
-            try:
-                read = read_marker(json.loads(b"".join([piece async for piece in body.pieces])))
-                return read.model_copy(update={"etag": found.etag})
-            except (ValueError, TypeError):
-                pass
+            data = b"".join([piece async for piece in body.pieces])
+            with suppress(ValueError, RecursionError):
+                return read_marker(json.loads(data)).model_copy(update={"etag": found.etag})
         raise ToolFailure.of("refused", f"{source.place} is not a marker of `list`", code="marker")
 
     async def _mark(self, text: str) -> dict[str, Any]:
@@ -123,7 +122,11 @@ class Operation:
         data = json.dumps({**shown_marker(marker), "etag": None}).encode()
         body = Body(_once(data), len(data), {"Content-Type": "application/json"})
         condition = ABSENT if marker.etag is None else marker.etag
-        await write(self._call, target, body, condition)
+        try:
+            await write(self._call, target, body, condition)
+        except Conflict:  # or it was written before this task was delivered again
+            if shown_marker(await self._read_marker(target)) | {"etag": None} != json.loads(data):
+                raise
         return (await stat(target)).shown(target.place)
 
     async def _copy(self, source: str | dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +154,7 @@ class Operation:
         return (await stat(goal)).shown(goal.place)
 
     async def _copy_file(self, start: Target, goal: Target, condition: str | None = None) -> None:
-        if start.place == goal.place:
+        if start.identity == goal.identity:
             raise invalid_input("to: is the same file")
         if start.storage is goal.storage and condition is None and self._inputs.media_type is None:
             found = await stat(start)
@@ -205,7 +208,7 @@ class Operation:
 
     async def _sync(self, source: str) -> dict[str, Any]:
         start, goal = await self._target(source), await self._goal()
-        if _overlap(start.place, goal.place):
+        if _overlap(start.identity, goal.identity):
             raise invalid_input("to: lies in the place that `sync` reads, or around it")
         there = {goal.place.relative(one.path): one async for one in self._all(goal)}
         here = {start.place.relative(one.path): one async for one in self._all(start)}
@@ -292,8 +295,8 @@ def _is_current(source: FoundFile, copy: FoundFile | None) -> bool:
     return (bool(source.etag) and source.etag == copy.etag) or copy.modified >= source.modified
 
 
-def _overlap(one: Place, other: Place) -> bool:
-    paths = [f"{place.scheme}://{place.bucket}/{place.path}".rstrip("/") + "/" for place in (one, other)]
+def _overlap(one: str, other: str) -> bool:
+    paths = [path.rstrip("/") + "/" for path in (one, other)]
     return paths[0].startswith(paths[1]) or paths[1].startswith(paths[0])
 
 

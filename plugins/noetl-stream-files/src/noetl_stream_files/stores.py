@@ -47,14 +47,19 @@ Credential = Mapping[str, Any]
 class Storage:
     """The storage of the places of one bucket or folder, open as long as the task runs.
 
+    Args:
+        origin: Where the bucket is.
+        root: The folder, if it is one of the worker.
+
     Attributes:
         store: That of ``obstore``.
         is_local: Whether it is a folder of the worker.
     """
 
-    def __init__(self, store: ObjectStore, root: Path | None = None) -> None:
+    def __init__(self, store: ObjectStore, origin: str = "", root: Path | None = None) -> None:
         self.store = store
         self.is_local = root is not None
+        self._origin = origin
         self._root = root
         self._real_root = None if root is None else os.path.realpath(root)
 
@@ -74,6 +79,10 @@ class Storage:
     def place_path(self, path: str) -> str:
         """The path in a place of what the store lists as ``path``."""
         return path if self._root is None else f"{self._root}/{path}".strip("/")
+
+    def identity(self, place: Place) -> str:
+        """The text that is the same for all names of a file: its bucket may have several, and links lead to it."""
+        return os.path.realpath(f"/{place.path}") if self.is_local else f"{self._origin}/{place.bucket}/{place.path}"
 
     def holds(self, path: str) -> bool:
         """Whether the path of a place does not lead out of the folder by a symbolic link."""
@@ -108,7 +117,7 @@ class Storages:
                 raise bad_credential({} if auth is None else auth, "az:// needs account_name")
             store = self._store(place, credential, auth)
             await self._check(place, credential)
-            self._opened[key] = Storage(store)
+            self._opened[key] = Storage(store, _endpoint(place, credential))
         return self._opened[key]
 
     def _folder_of(self, place: Place) -> Storage:
@@ -117,7 +126,7 @@ class Storages:
             if path.is_relative_to(folder):
                 root = Path(folder)
                 with failures_of(place):
-                    return Storage(LocalStore(root), root)
+                    return Storage(LocalStore(root), root=root)
         raise _not_allowed(place)
 
     async def _check(self, place: Place, credential: Credential) -> None:

@@ -36,6 +36,11 @@ class Target(NamedTuple):
     place: Place
     storage: Storage
 
+    @property
+    def identity(self) -> str:
+        """The text that is the same for all names of the file."""
+        return self.storage.identity(self.place)
+
 
 class StoredFile(NamedTuple):
     """What a storage says of a file."""
