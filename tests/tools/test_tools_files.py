@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.sealing.data_references import Column
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.testing.calls import FilesInMemory, tool_call
@@ -23,6 +25,7 @@ from noetl_stream_files import operations, transfer
 from noetl_stream_files.places import is_match
 from noetl_stream_files.tool import FilesTool
 from object_storage import ACCESS_KEY, SECRET_KEY, ObjectStorage, object_storage
+from own_certificate import write_certificate
 
 CSV = b"id,name\n1,Ada\n"
 
@@ -170,11 +173,21 @@ async def test_a_task_that_is_cancelled_leaves_no_file(files: Runner, monkeypatc
 
 
 class Recorder:
-    """A server that has nothing, and remembers what was asked of it."""
+    """A server that has nothing, and remembers what was asked of it; also over TLS, with a certificate of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
         self.seen: list[tuple[str, str, str]] = []
+        self.certificate, self._key = write_certificate(folder, 2, ca=False)
         self.url = ""
+        self.tls_url = ""
+
+    async def start(self, runner: web.AppRunner) -> None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.certificate, self._key)
+        for given in (None, context):
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=given).start()
+        plain, tls = (address[1] for address in runner.addresses)
+        self.url, self.tls_url = f"http://127.0.0.1:{plain}", f"https://127.0.0.1:{tls}"
 
     async def handle(self, request: web.Request) -> web.Response:
         self.seen.append((request.method, request.raw_path, request.headers.get("Authorization", "")))
@@ -182,16 +195,34 @@ class Recorder:
 
 
 @pytest.fixture
-async def recorder() -> AsyncIterator[Recorder]:
-    made = Recorder()
+async def recorder(tmp_path: Path) -> AsyncIterator[Recorder]:
+    made = Recorder(tmp_path)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", made.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await made.start(runner)
     yield made
     await runner.cleanup()
+
+
+async def test_tls_goes_through_the_guard_with_the_authorities_of_the_operator(
+    files: Runner, recorder: Recorder
+) -> None:
+    asked: dict[str, Any] = {"stat": "s3://b1/x", "auth": {"endpoint": recorder.tls_url}}
+    error = (await files.failure(**asked)).error
+    assert (error.message, error.retryable) == ("s3://b1/x: the certificate of the storage is refused", False)
+    files.tool = FilesTool(ToolSettings(egress=egress_rules("loopback"), http_ca=recorder.certificate))
+    assert await files.error(**asked) == ("not_found", "s3://b1/x is not there")
+    assert [path for _, path, _ in recorder.seen] == ["/b1/x"]
+
+
+async def test_a_table_is_a_parquet_file(files: Runner) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"PAR1"
+
+    table = await files.data.save(pieces(), columns=[Column("id", "BIGINT")], rows=1)
+    assert (await files(copy=table, to=f"{files.bucket}/t"))["media_type"] == "application/vnd.apache.parquet"
 
 
 @pytest.mark.parametrize(
@@ -546,6 +577,8 @@ workflow:
 """
     found = [(one.line, one.message) for one in check(playbook, kinds=kinds_of(load_tools())).diagnostics]
     assert [line for line, _ in found] == [8, 9, 10], found
+    without = kinds_of({kind: tool for kind, tool in load_tools().items() if kind != "files"})
+    assert check(playbook, kinds=without).diagnostics[0].hint == "install the plugin `noetl-stream-files`"
 
 
 @pytest.mark.parametrize("own", [{"folders": ["relative"]}, {"folder": "/"}, {"max_files": 0}])

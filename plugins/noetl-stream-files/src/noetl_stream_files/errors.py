@@ -27,6 +27,7 @@ _CONFLICTS: Final = ("409", "412")
 _SLOW_DOWN: Final = "429"
 _GATEWAYS: Final = ("502", "504")
 """What the worker's own proxy answers where it cannot connect."""
+_CERTIFICATE: Final = "InvalidCertificate("
 _UNREACHABLE: Final = ("HTTP error", "timed out", "error sending request")
 
 
@@ -73,6 +74,8 @@ def _failure(place: object, error: Exception) -> ToolFailure:
         return ToolFailure.of("connection", message, retryable=True, code=code or status)
     if status:
         return ToolFailure.of("refused", f"{place}: the request is refused ({answer})", code=code or status)
+    if _CERTIFICATE in text:
+        return ToolFailure.of("connection", f"{place}: the certificate of the storage is refused")
     if any(words in text for words in _UNREACHABLE):
         return ToolFailure.of("connection", f"{place}: the storage does not answer", retryable=True)
     if number := _NUMBER.search(text):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import obstore
 
-from noetl_stream.sealing.data_references import DataReference
+from noetl_stream.sealing.data_references import PARQUET, DataReference
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream_files.errors import Conflict, FileNotThere, conflict, failures_of
 from noetl_stream_files.listing import tag_text, time_text
@@ -118,7 +118,8 @@ async def open_body(source: Target) -> tuple[StoredFile, Body]:
 
 def body_of(call: ToolCall, reference: DataReference) -> Body:
     """The body of a file or table that the task may read."""
-    attributes = {"Content-Type": reference.media_type} if reference.media_type else {}
+    kind = reference.media_type or ("" if reference.columns is None else PARQUET)
+    attributes = {"Content-Type": kind} if kind else {}
     return Body(call.data.read(reference), reference.size, attributes)
 
 
