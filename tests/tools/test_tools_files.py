@@ -502,6 +502,8 @@ async def test_what_the_guard_learns_too_late_is_not_connected_to(
     async def passes(*_: Any) -> None:
         pass
 
+    for name in ("NO_PROXY", "no_proxy", "AWS_PROXY_EXCLUDES"):
+        monkeypatch.setenv(name, "127.0.0.1")
     files.tool = files.configured("none")
     monkeypatch.setattr("noetl_stream.tools.egress.Egress.check_host", passes)
     before = len(storage.requests)
