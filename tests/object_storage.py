@@ -146,5 +146,7 @@ def object_storage() -> Iterator[ObjectStorage]:
     with tempfile.TemporaryDirectory(prefix="noetl-buckets-") as folder:
         storage = ObjectStorage(Path(folder))
         storage.start()
-        yield storage
-        storage.end()
+        try:
+            yield storage
+        finally:
+            storage.end()
