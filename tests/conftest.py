@@ -133,6 +133,8 @@ def shared_home(
                     NOETL_KEYCHAIN_FOLDERS=str(keychain_folder),
                     NOETL_CHILD_PATHS=f"{files}:{ROOT / 'docs' / 'adr'}",
                     NOETL_TRIGGER_STREAMS="VISITS",
+                    NOETL_PYTHON_INDEX=str(files),
+                    NOETL_PYTHON_INTERPRETERS=sys.executable,
                 ),
             )
         try:

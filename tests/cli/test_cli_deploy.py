@@ -96,7 +96,7 @@ def test_a_document_of_another_kind_than_its_key_is_refused(tmp_path: Path) -> N
 
 
 def test_the_command_ends_with_one_line_and_a_hint(tmp_path: Path) -> None:
-    project(tmp_path, 'name = "a"\npackages = ["src"]')
+    project(tmp_path, 'name = "a"\npackages = ["src"]', "playbooks/a.yaml")
     found = noetl("deploy", tmp_path)
     assert "src: `packages` names no folder: No such file or directory" in found.stderr
     assert found.returncode == 2 and one_clear_line(found)

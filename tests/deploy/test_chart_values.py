@@ -11,6 +11,7 @@ import pytest
 from helm import CHART, EXAMPLES, NAMESPACE, objects, refusal, render, run_helm
 from manifests import of_kind
 
+from noetl_stream.settings.python_environments import VARIABLES as PYTHON_VARIABLES
 from noetl_stream.settings.sources.environment import Settings
 
 pytestmark = pytest.mark.xdist_group("helm")
@@ -19,7 +20,7 @@ SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 NAMES: dict[str, Any] = json.loads((CHART / "files" / "names.json").read_text())
 POD_NAMES = NAMES["podDefaults"].keys()
 ROLES = ("server", "gateway", "migration", "poolDefaults")
-VARIABLES = {one.name for one in Settings.variables().values()}
+VARIABLES = {*PYTHON_VARIABLES, *(one.name for one in Settings.variables().values())}
 
 
 @pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)

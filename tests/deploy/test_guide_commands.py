@@ -29,6 +29,7 @@ from noetl_stream.settings.file_keys import ARCHIVE_KEYS_VARIABLE, BACKUP_KEYS_V
 from noetl_stream.settings.gateway_settings import OIDC_PREFIX, OIDC_VARIABLES
 from noetl_stream.settings.key_variables import CREDENTIAL_PREFIX
 from noetl_stream.settings.monitoring import PREFIX as TRACES_PREFIX
+from noetl_stream.settings.python_environments import VARIABLES as PYTHON_VARIABLES
 from noetl_stream.settings.sources.environment import Settings
 from noetl_testkit.waiting import until_it_is
 from postgres_pair import Postgres, postgres_pair
@@ -157,6 +158,7 @@ def test_the_program_knows_a_command_with_its_options(text: str) -> None:
 def test_a_setting_exists_and_takes_the_value(text: str) -> None:
     name, value = re.fullmatch(SETTING, text).groups()  # type: ignore[union-attr]
     known = {one.name for one in Settings.variables().values()} | {OIDC_PREFIX + one for one in OIDC_VARIABLES}
+    known |= {*PYTHON_VARIABLES}
     for keys in (BACKUP_KEYS_VARIABLE, ARCHIVE_KEYS_VARIABLE):
         known |= {keys.replace("<NAME>", one) for one in FILE_KEY_NAMES}
     assert name.removesuffix("_FILE") in known or name.startswith((CREDENTIAL_PREFIX, TRACES_PREFIX))

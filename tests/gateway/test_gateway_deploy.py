@@ -14,7 +14,7 @@ from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 from noetl_stream.cli.base.session import CallerRights, Session
 from noetl_stream.cli.project.deployment import Deployment, compared, require_author
-from noetl_stream.cli.project.packages import bundle_in, bundle_of, with_bundle
+from noetl_stream.cli.project.packages import bundle_in, bundle_of, project_locks, stored_files, with_bundle
 from noetl_stream.cli.project.project_check import check_project
 from noetl_stream.cli.project.project_file import read_project, texts_of
 from noetl_stream.errors import Forbidden, UsageError
@@ -23,6 +23,7 @@ from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.protocol.subjects import bundle_key
+from wheels import wheel
 
 HEAD = "apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{ name: one, path: {path}{more} }}\n"
 
@@ -86,9 +87,10 @@ class Folder:
 
     async def compared(self, *, prune: bool = False) -> list[tuple[str, str]]:
         project, caller = read_project(self.folder), await self.session.caller()
-        bundle = bundle_of(project)
+        texts = texts_of(project)
+        bundle = bundle_of(project, project_locks(project, texts, keep=True))
         folders = [self.folder / one for one in project.packages]
-        documents = await check_project(self.session, with_bundle(texts_of(project), bundle), caller, folders)
+        documents = await check_project(self.session, with_bundle(texts, bundle), caller, folders)
         self.last = await compared(self.session, project.name, documents, caller, bundle, prune=prune)
         return [(item.change, item.path) for item in self.last.items]
 
@@ -504,3 +506,74 @@ async def test_what_is_no_bundle_is_not_stored_and_what_is_not_stored_not_regist
         await playbooks.register(text.encode(), "double", "")
     with pytest.raises(UsageError, match="names no bundle"):
         await playbooks.register(text.replace("@00", "@0g").encode(), "double", "")
+
+
+def requiring(*requires: str, path: str = "team/needs", code: str = "return 1") -> str:
+    spec = f"executor: {{ spec: {{ python: {{ requires: {[*requires]} }} }} }}\n"
+    step = f"workflow:\n  - step: start\n    tool:\n      kind: python\n      code: |\n        {code}"
+    return document("Playbook", path, spec + step)
+
+
+@pytest.fixture
+def index(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of wheels in which versions are looked for."""
+    folder = tmp_path_factory.mktemp("index")
+    wheel(folder, "tiny", "1.0", {"tiny.py": ""})
+    monkeypatch.setenv("NOETL_PYTHON_INDEX", str(folder))
+    return folder
+
+
+async def locks_of(project: Folder, path: str) -> dict[str, str]:
+    name = bundle_in(await registered_text(project, path))
+    assert name is not None
+    return {file: data.decode() for file, data in (await stored_files(project.session, name)).items()}
+
+
+async def test_what_tasks_require_is_locked_once_and_the_lock_is_part_of_the_bundle(
+    project: Folder, index: Path
+) -> None:
+    project.has({"playbooks/needs.yaml": requiring("tiny>=1"), "playbooks/part.yaml": playbook("team/part")})
+    assert await project.deploy() == [("added", path) for path in ("team/flows", "team/needs", "team/part")]
+    ((file, text),) = (await locks_of(project, "team/needs")).items()
+    assert text.startswith("# tiny>=1\ntiny==1.0 \\\n    --hash=sha256:") and file.startswith("locks/")
+    assert (project.folder / file).read_text() == text, "it is kept with the project"
+    wheel(index, "tiny", "1.1", {"tiny.py": ""})
+    assert {change for change, _ in await project.deploy()} == {"unchanged"}
+    (project.folder / file).unlink()
+    changes = [("changed", "team/flows"), ("changed", "team/needs"), ("unchanged", "team/part")]
+    assert await project.deploy() == changes
+    assert (await locks_of(project, "team/needs"))[file].startswith("# tiny>=1\ntiny==1.1 ")
+
+
+async def test_what_cannot_be_locked_is_told_with_its_requirement_and_its_line(direct: Folder, index: Path) -> None:
+    (index / "built-1.0.tar.gz").write_bytes(b"")
+    for requires, why in (
+        (("tiny>=2",), r"needs\.yaml:4: tiny>=2: cannot be locked: .*only tiny==1\.0 is available"),
+        (("tiny", "absent"), r"needs\.yaml:4: absent: cannot be locked"),
+        (("built",), r"needs\.yaml:4: built: cannot be locked: .*NOETL_PYTHON_SDISTS=on"),
+    ):
+        direct.has({"playbooks/needs.yaml": requiring(*requires)})
+        with pytest.raises(UsageError, match=why):
+            await direct.deploy()
+    assert await direct.registered() == {}
+
+
+async def test_an_index_that_is_away_is_told(direct: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOETL_PYTHON_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    direct.has({"playbooks/needs.yaml": requiring("tiny")})
+    with pytest.raises(UsageError, match=r"needs\.yaml:4: tiny: the index of packages does not answer"):
+        await direct.deploy()
+
+
+async def test_nothing_is_registered_whose_requirements_are_not_locked(project: Folder, index: Path) -> None:
+    playbooks = project.session.operations.playbooks
+    source = requiring("tiny")
+    with pytest.raises(UsageError, match=r"n\.yaml:8: the task requires tiny, and nothing locks that"):
+        await playbooks.register(source.encode(), "n.yaml", "")
+    project.has(packaged(**{"playbooks/part.yaml": source}))
+    await project.deploy()
+    name = bundle_in(await registered_text(project, "team/needs"))
+    other = requiring("tiny", "tiny>=1") + f"bundle: {name}\n"
+    with pytest.raises(UsageError, match="the task requires tiny, tiny>=1, and nothing locks that"):
+        await playbooks.register(other.encode(), "n.yaml", "")

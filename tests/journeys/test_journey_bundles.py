@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from cli_program import only_json
+from homes import SHARED_FILES
 from warm_program import noetl
+from wheels import wheel, wheel_of_installed
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -73,3 +75,56 @@ def test_a_worker_that_never_saw_the_packages_runs_their_functions_and_execution
     asked("pull", copy, "--path", "team/etl")
     assert {name: copy.joinpath(name).read_text() for name in FILES} == FILES
     assert asked("deploy", copy, "--dry-run")[0]["change"] == "unchanged", "it is the same project"
+
+
+REQUIRING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: packed, path: team/etl/packed }
+workload: { n: 21 }
+workflow:
+  - step: start
+    tool:
+      kind: python
+      function: "etl:versions"
+      args: { n: "{{ workload.n }}" }
+      spec: { python: { requires: ["packaging<1"] } }
+"""
+VERSIONS = """\
+import packaging
+
+
+def versions(n: int) -> list[object]:
+    return [packaging.__version__, 2 * n]
+"""
+
+
+def test_a_function_runs_with_another_version_of_a_package_than_its_worker_has(
+    shared_home: Path, tmp_path: Path
+) -> None:
+    wheel(SHARED_FILES, "packaging", "0.1", {"packaging.py": "__version__ = '0.1'\n"})
+    wheel_of_installed(SHARED_FILES, "msgspec")
+    settings = {"NOETL_HOME": str(shared_home), "NOETL_PYTHON_INDEX": str(SHARED_FILES)}
+    folder = tmp_path / "project"
+    files = {
+        "noetl-stream.toml": PROJECT,
+        "playbooks/packed.yaml": REQUIRING,
+        "src/etl/__init__.py": VERSIONS,
+    }
+    for name, text in files.items():
+        folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+        folder.joinpath(name).write_text(text)
+
+    def asked(*command: str | Path) -> Any:
+        ended = noetl(*command, "-o", "json", **settings)
+        assert ended.returncode == 0, (ended.stdout, ended.stderr)
+        return only_json(ended)
+
+    first = asked("run", folder / "playbooks/packed.yaml")
+    asked("deploy", folder)
+    assert [one["result"] for one in (first, asked("execution", "start", "team/etl/packed", "--wait"))] == [
+        ["0.1", 42]
+    ] * 2
+    assert len([*folder.glob("locks/*.txt")]) == 1, "the lock is kept with the project"
+    logged = noetl("execution", "logs", first["execution_id"], **settings)
+    assert "Installed 2 packages" in logged.stdout, (logged.stdout, logged.stderr)

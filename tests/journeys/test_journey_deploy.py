@@ -13,18 +13,30 @@ from ruamel.yaml import YAML
 from walkthrough import Walkthrough, steps
 
 from cli_program import only_json
+from homes import SHARED_FILES
 from warm_program import noetl, write_script
+from wheels import wheel
 
 pytestmark = pytest.mark.xdist_group("stack")
 
 PAGE = (ROOT / "docs" / "how-to" / "deploy-a-project.md").read_text()
+
+POLARS = """\
+class Series(list):
+    def sum(self):
+        return sum(self)
+"""
+"""What the page uses of polars: no test asks an index on the network."""
 
 
 def test_the_page_leads_to_a_project_that_its_workflow_deploys(shared_home: Path, tmp_path: Path) -> None:
     programs = f"{write_script(tmp_path).parent}:{Path(sys.executable).parent}:/usr/bin:/bin"
     folder = tmp_path / "project"
     folder.mkdir()
-    with Walkthrough(folder, {"HOME": str(tmp_path), "NOETL_HOME": str(shared_home), "PATH": programs}, {}) as reader:
+    wheel(SHARED_FILES, "polars", "1.30.0", {"polars.py": POLARS})
+    index = {"NOETL_PYTHON_INDEX": str(SHARED_FILES)}
+    given = {"HOME": str(tmp_path), "NOETL_HOME": str(shared_home), "PATH": programs, **index}
+    with Walkthrough(folder, given, {}) as reader:
         for step in steps(PAGE):
             reader.do(step)
     workflow = YAML(typ="safe").load(folder / ".github" / "workflows" / "deploy.yml")
@@ -37,7 +49,7 @@ def test_the_page_leads_to_a_project_that_its_workflow_deploys(shared_home: Path
     for step in workflow["jobs"]["deploy"]["steps"]:
         command = shlex.split(step.get("run", ""))
         if command[:1] == ["noetl-stream"]:
-            target = {"NOETL_URL": gateway_of(shared_home), "NOETL_TOKEN": token, "HOME": str(tmp_path)}
+            target = {"NOETL_URL": gateway_of(shared_home), "NOETL_TOKEN": token, "HOME": str(tmp_path), **index}
             ended = noetl(*command[1:], cwd=folder, **target)
             assert ended.returncode == 0, (command, ended.stdout, ended.stderr)
     newest, *_ = only_json(noetl("playbook", "versions", "team/totals/report", "--home", shared_home, "-o", "json"))

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.errors import UsageError
 from noetl_stream.protocol.nats_permissions import worker_identity
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules, egress_rules, read_allowed, servers_of
+from noetl_stream.settings.python_environments import EnvironmentSettings
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
@@ -45,13 +47,16 @@ def test_the_environment_sets_the_permissions_of_tools() -> None:
     rules = egress_rules("10.1.0.0/16,api.local,/run/postgresql")
     folders = (Path("/data"), Path("/srv/b"))
     for embedded in (True, False):
-        settings = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=embedded)
+        found = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=embedded)
+        settings = replace(found, python_environments=EnvironmentSettings())
         assert settings == ToolSettings(rules, OFF, folders, (), 1_610_612_736, 2, http_proxy="http://proxy.local:3128")
 
 
 def test_by_default_only_the_embedded_stack_allows_loopback() -> None:
     settings = Settings.from_environment(HOME)
-    assert settings.tools("nats://nats.local", embedded=True) == ToolSettings(egress_rules("loopback"))
+    embedded = settings.tools("nats://nats.local", embedded=True)
+    kept = EnvironmentSettings(f"{settings.home}/environments")
+    assert embedded == ToolSettings(egress_rules("loopback"), python_environments=kept)
     assert settings.tools("nats://nats.local", embedded=False) == ToolSettings()
 
 
@@ -200,6 +205,46 @@ def test_the_settings_of_children_reach_the_tools() -> None:
         python_path=("/srv/flows", "/srv/shop"),
     )
     assert children == expected
+
+
+def test_the_environment_says_where_environments_come_from() -> None:
+    given = {
+        "NOETL_PYTHON_ENVIRONMENTS": "/srv/environments",
+        "NOETL_PYTHON_ENVIRONMENTS_MAX_BYTES": "1000",
+        "NOETL_PYTHON_INDEX": "/srv/wheels",
+        "NOETL_PYTHON_CONSTRAINTS": "/srv/constraints.txt",
+        "NOETL_PYTHON_SDISTS": "on",
+        "NOETL_PYTHON_INTERPRETERS": "/usr/bin/python3.12:/opt/python3.14",
+    }
+    expected = EnvironmentSettings(
+        "/srv/environments",
+        max_bytes=1000,
+        index="/srv/wheels",
+        constraints="/srv/constraints.txt",
+        sdists=True,
+        interpreters=("/usr/bin/python3.12", "/opt/python3.14"),
+    )
+    settings = Settings.from_environment(HOME | given)
+    assert settings.tools("nats://nats.local", embedded=True).python_environments == expected
+    off = Settings.from_environment(HOME | {"NOETL_PYTHON_ENVIRONMENTS": "off"})
+    assert off.tools("nats://nats.local", embedded=True).python_environments.folder == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "why"),
+    [
+        ("NOETL_PYTHON_ENVIRONMENTS", "on", "relative path"),
+        ("NOETL_PYTHON_ENVIRONMENTS_MAX_BYTES", "10GB", "invalid NOETL_PYTHON_ENVIRONMENTS_MAX_BYTES '10GB'"),
+        ("NOETL_PYTHON_INDEX", "ftp://pypi.org", "invalid address in NOETL_PYTHON_INDEX"),
+        ("NOETL_PYTHON_INDEX", "https://u:p@pypi.org/simple", "NOETL_PYTHON_INDEX holds a password"),
+        ("NOETL_PYTHON_CONSTRAINTS", "constraints.txt", "relative path"),
+        ("NOETL_PYTHON_SDISTS", "yes", "invalid NOETL_PYTHON_SDISTS 'yes'"),
+        ("NOETL_PYTHON_INTERPRETERS", "python3.12", "relative path"),
+    ],
+)
+def test_what_is_no_setting_of_environments_is_refused(variable: str, value: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        Settings.from_environment(HOME | {variable: value})
 
 
 class _Hello(BaseHTTPRequestHandler):

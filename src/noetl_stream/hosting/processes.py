@@ -18,6 +18,7 @@ from noetl_stream.local.background import Main, command_line, fork_command
 from noetl_stream.local.nats_server import SYNC_S
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.monitoring import STATUS_VARIABLE
+from noetl_stream.settings.python_environments import ENVIRONMENTS_VARIABLE
 from noetl_stream.settings.servers import SYNC_VARIABLE
 from noetl_stream.settings.sources.process_environment import (
     holds_engine_variables,
@@ -183,7 +184,7 @@ class Supervised:
         """Sends the child its environment."""
         stack = self._stack if isinstance(self._stack, StackAccess) else await asyncio.shield(self._stack)
         environment = self._environment(stack)
-        environment |= self._egress(stack, environment)
+        environment |= self._of_tasks(stack, environment)
         if stack.embedded is not None:  # a gateway's doctor knows as much as that of the command line
             environment[SYNC_VARIABLE] = f"{SYNC_S:.0f}s"
         if stack.settings.traces is not None:
@@ -212,11 +213,13 @@ class Supervised:
             archive_signing_key=endpoint.retention.archive_keys.signing_key,
         )
 
-    def _egress(self, stack: StackAccess, told: Mapping[str, str]) -> dict[str, str]:
-        """Returns what the child's tasks may connect to: it does not know of embedded servers, or the gateway."""
+    def _of_tasks(self, stack: StackAccess, told: Mapping[str, str]) -> dict[str, str]:
+        """Returns what the child's tasks may use: it does not know of embedded servers, or the gateway."""
         found, given = {}, {**inherited_environment(), **told}
         if stack.embedded is not None and not given.get(ALLOW_VARIABLE):
             found[ALLOW_VARIABLE] = "loopback"
+        if stack.embedded is not None and not given.get(ENVIRONMENTS_VARIABLE):
+            found[ENVIRONMENTS_VARIABLE] = stack.endpoint_of(self._identity).tools.python_environments.folder or "off"
         if self._gateway_port is not None:
             found[DENY_VARIABLE] = ",".join(filter(None, (given.get(DENY_VARIABLE), f"loopback:{self._gateway_port}")))
         return found

@@ -21,6 +21,9 @@ BUNDLE_PATTERN: Final = r"[^\s@/][^\s@]{0,511}@[0-9a-f]{64}"
 PACKAGES: Final = "packages"
 """The folder of the zip file whose modules can be imported."""
 
+LOCKS: Final = "locks"
+"""The folder of the zip file with the locks of what tasks require."""
+
 MAX_BUNDLE_BYTES: Final = 8 * 1024 * 1024
 MAX_BUNDLE_FILES: Final = 4_000
 

@@ -91,6 +91,7 @@ ERROR_KINDS: dict[str, str] = {
     "result_too_large": "the result exceeds a limit",
     "output_too_large": "a response exceeds its limit; the message has the limit and what sets it",
     "credential": "a credential is missing or unusable",
+    "environment": "the environment that the task requires cannot be made here",
     "crashed": "the child process that ran the code died",
     "memory": "processes of the task were killed, since they used all the memory that the operator allows",
     "exit_status": "the command ended with an exit status other than 0",

@@ -147,6 +147,8 @@ class DirectPlaybooks:
         bundle = checked.plan.bundle if checked.plan is not None else ""
         if bundle and not (await self._wants(bundle) and await self._bundle(bundle) is not None):
             raise UsageError(f"the bundle {bundle} is not stored", hint="`noetl-stream deploy` stores it")
+        if checked.plan is not None:
+            await self._require_locks(checked.plan, name)
         text = source.decode()
         now_ms = self._clock.now_ms()
         wanted = await asyncio.to_thread(  # which reads the text again
@@ -165,6 +167,22 @@ class DirectPlaybooks:
                 await self._catalog.delete(entry.path, entry.revision)
             raise
         return document_from(RegisteredDocument, entry_document(entry), created=is_new)
+
+    async def _require_locks(self, plan: Plan, name: str) -> None:
+        """
+        Raises:
+            UsageError: the bundle of a playbook has no lock of what a task requires.
+        """
+        from noetl_stream.tools.python.environments.requirements import required_by  # commands that read load no tools
+
+        required = await asyncio.to_thread(required_by, plan)
+        data = await self._bundle(plan.bundle) if required and plan.bundle else None
+        files = {} if data is None else await asyncio.to_thread(files_of, data)
+        for one, line in required.items():
+            if one.lock_name not in files:
+                what = ", ".join(one.requires) or f"Python {one.python}"
+                hint = "`noetl-stream deploy` locks what tasks require, and registers the playbook with it"
+                raise UsageError(f"{name}:{line}: the task requires {what}, and nothing locks that", hint=hint)
 
     async def put_bundle(self, path: str, source: bytes, by: str) -> BundleDocument:
         files = await asyncio.to_thread(files_of, source)

@@ -44,6 +44,7 @@ class ChildSettings(msgspec.Struct, frozen=True):
         network: ``host``: children use the machine's network. ``none``: only a loopback interface of their own.
             ``proxy``: that, and a proxy there which lets them reach what tasks may connect to.
         python_path: Absolute paths of folders whose modules `python` tasks can import in addition to installed ones.
+        readable: Absolute paths of folders that children may read in addition: the interpreters of environments.
     """
 
     isolation: Isolation = "shared"
@@ -57,3 +58,4 @@ class ChildSettings(msgspec.Struct, frozen=True):
     confinement: Confinement = "none"
     network: ChildNetwork = "host"
     python_path: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()

@@ -8,14 +8,16 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.secrets.urls import split_address
 from noetl_stream.settings.children import ChildSettings
-from noetl_stream.settings.egress import EgressRules
+from noetl_stream.settings.egress import ALLOW_VARIABLE, EgressRules
+from noetl_stream.settings.python_environments import EnvironmentSettings
 
 KINDS_OFF_VARIABLE: Final = "NOETL_KINDS_OFF"
 OWN_PREFIX: Final = "NOETL_TOOL_"
@@ -47,6 +49,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
         http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
         http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
         children: The settings of the child processes of `python` and `shell` tasks.
+        python_environments: The environments of `python` tasks.
         own: The settings of kinds that come by plugin, by kind.
         max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
     """
@@ -62,6 +65,28 @@ class ToolSettings(msgspec.Struct, frozen=True):
     children: ChildSettings = msgspec.field(default_factory=ChildSettings)
     own: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     max_result_bytes: int = DEFAULT_MAX_RESULT_BYTES
+    python_environments: EnvironmentSettings = EnvironmentSettings()
+
+    def of_home(self, home: Path | None) -> Self:
+        """The permissions of a worker of the embedded stack in ``home``, where it may keep environments."""
+        found = self.python_environments
+        if found.folder or found.is_off or home is None:
+            return self
+        return replace(self, python_environments=replace(found, folder=str(home / "environments")))
+
+
+def check_renamed(given: Mapping[str, str]) -> None:
+    """Refuses variables of renamed restrictions: none is ever ignored because its name has changed.
+
+    Raises:
+        UsageError: One is set.
+    """
+    if "NOETL_HTTP_ALLOW" in given:
+        hint = "it now holds for every kind that connects"
+        raise UsageError(f"NOETL_HTTP_ALLOW has become {ALLOW_VARIABLE}: rename it", hint=hint)
+    if "NOETL_SHELL" in given:
+        hint = f"{KINDS_OFF_VARIABLE}=shell switches it off"
+        raise UsageError(f"NOETL_SHELL has become {KINDS_OFF_VARIABLE}, a list of kinds", hint=hint)
 
 
 def read_kinds(variable: str, given: Mapping[str, str]) -> frozenset[str]:

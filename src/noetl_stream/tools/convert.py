@@ -2,13 +2,15 @@
 
 Dates, times and UUIDs become text, ``Decimal`` a number, tuples and sets lists, dataclasses and models of pydantic
 mappings, members of enumerations their values. Sets are sorted if possible, so that results are reproducible. Anything
-else is an error with its path. Child processes load this module too, so it imports
-the standard library only.
+else is an error with its path. Child processes load this module too, so it imports the standard library only, and
+msgspec where there is one: an environment of a playbook may have none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
@@ -16,6 +18,18 @@ from enum import Enum
 from math import isfinite
 from typing import Any, Final
 from uuid import UUID
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+decode_json: Callable[[bytes], Any] = json.loads
+encode_json: Callable[[Any], bytes] = _encode
+with contextlib.suppress(ImportError):
+    import msgspec
+
+    decode_json, encode_json = msgspec.json.decode, msgspec.json.encode
 
 MAX_DEPTH: Final = 200
 """How deep lists and mappings may nest."""

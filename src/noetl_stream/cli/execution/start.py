@@ -65,7 +65,7 @@ STEP_KEYS: Final = ("step", "runs", "status", "duration_s")
 _CALL: Final = re.compile(r"\bkind\b\W+playbook\b")
 """What the text of a playbook that calls another one holds."""
 
-_FUNCTION: Final = re.compile(r"\bfunction\b")
+_PACKED: Final = re.compile(r"\bfunction\b|\brequires\b|\bpython\s*:|# /// script")
 """What the text of a playbook that calls a function holds."""
 
 LOOKUP_S: Final = 0.5
@@ -297,7 +297,7 @@ def wanted_of(playbook: str | None, digest: str | None = None) -> tuple[Start, B
     if not isinstance(given, Path):
         return Start(given.path, given.version), None
     source, bundle = read_text(given).source, None
-    if _FUNCTION.search(source):
+    if _PACKED.search(source):
         from noetl_stream.cli.project.packages import packed
 
         source, bundle = packed(given, source)

@@ -13,7 +13,7 @@ from noetl_stream.cli.base.output import Columns, columns_of, print_documents, s
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.project.deployment import Deployment, compared, require_author
-from noetl_stream.cli.project.packages import bundle_of, with_bundle
+from noetl_stream.cli.project.packages import bundle_of, project_locks, with_bundle
 from noetl_stream.cli.project.project_check import STARTERS, check_project
 from noetl_stream.cli.project.project_file import read_project, target_of, texts_of
 from noetl_stream.errors import UsageError
@@ -50,8 +50,9 @@ def deploy(
     if exit_code and not dry_run:
         raise UsageError("--exit-code needs --dry-run", hint="a deployment that succeeds exits with 0")
     project = read_project(folder)
-    bundle = bundle_of(project)
-    texts = with_bundle(texts_of(project), bundle)
+    documents = texts_of(project)
+    bundle = bundle_of(project, project_locks(project, documents, keep=not dry_run))
+    texts = with_bundle(documents, bundle)
     asks_servers = not dry_run and (prune or any(text.kind in STARTERS for text in texts))
     made: list[Deployment] = []
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.playbook.playbook_source import accepted
+from noetl_stream.cli.project.locks import RequiringTask, locks_of
 from noetl_stream.cli.project.project_file import ProjectFile, ProjectText, project_around
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.bundles import (
@@ -35,10 +36,13 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import constant_at
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.stores.catalog import PLAYBOOK
+from noetl_stream.tools.python.environments.requirements import Requirements, required_by
 
 SHOWN_FILES: Final = 5
 _NO_SOURCE: Final = (".pyc", ".egg-info")
+_MAY_REQUIRE: Final = re.compile(rb"\brequires\b|\bpython\s*:|# /// script")
 _LAST_LINE: Final = re.compile(rf"(?:\A|\n)bundle: ({BUNDLE_PATTERN})(\n?)\Z")
 
 
@@ -50,13 +54,13 @@ class Bundle(NamedTuple):
     files: Mapping[str, bytes]
 
 
-def bundle_of(project: ProjectFile) -> Bundle | None:
-    """The bundle of a project with packages: the same for the same files, wherever it is made.
+def bundle_of(project: ProjectFile, locks: Mapping[str, bytes] = {}) -> Bundle | None:
+    """The bundle of a project with packages or locks: the same for the same files, wherever it is made.
 
     Raises:
         UsageError: a folder or a file is not there or not readable, is a link, or too large, or is there twice.
     """
-    if not project.packages:
+    if not project.packages and not locks:
         return None
     files: dict[str, bytes] = {}
     for folder in project.packages:
@@ -68,15 +72,31 @@ def bundle_of(project: ProjectFile) -> Bundle | None:
                 files[name] = file.read_bytes()
             except OSError as error:
                 raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
-    if not files:
+    if project.packages and not files:
         raise UsageError(f"{project.file}: `packages` has no file", hint="leave out `packages`, or add a module")
     try:
-        data = zip_of(files)
+        return _bundle(project.name, {**files, **locks})
     except BundleRefused as error:
         largest = max(files, key=lambda name: len(files[name])).removeprefix(f"{PACKAGES}/")
         hint = f"the largest file is {largest}; leave out what is no code, or make several projects"
         raise UsageError(f"{project.file}: `packages` has {error.message}", hint=hint) from None
-    return Bundle(named_bundle(project.name, data), data, files)
+
+
+def _bundle(name: str, files: Mapping[str, bytes]) -> Bundle:
+    data = zip_of(files)
+    return Bundle(named_bundle(name, data), data, files)
+
+
+def project_locks(project: ProjectFile, texts: Sequence[ProjectText], *, keep: bool) -> dict[str, bytes]:
+    """The locks of what the tasks of a project require. ``keep`` has new ones written into its folder.
+
+    Raises:
+        UsageError: something cannot be locked.
+    """
+    required: dict[Requirements, RequiringTask] = {}
+    for text in texts:
+        required = {**_required(text), **required}
+    return locks_of(required, project.folder, keep=keep)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -132,13 +152,14 @@ def with_bundle(texts: Sequence[ProjectText], bundle: Bundle | None) -> list[Pro
     kinds, limits = accepted()
     found = []
     for text in texts:
-        functions = _functions(text, kinds, limits)
+        functions, required = _functions(text, kinds, limits), _required(text)
         for module, function in functions.items():
-            if not _has_module(bundle, module) and module.partition(".")[0] not in stdlib_module_names:
+            is_known = bool(required) or module.partition(".")[0] in stdlib_module_names
+            if not is_known and not _has_module(bundle, module):
                 message = f"{text.name}: {function}: the packages of the project have no module {module}"
                 hint = "add it to a folder of `packages`; what workers have installed is called by a function of yours"
                 raise UsageError(message, hint=hint)
-        found.append(_named(text, bundle.name) if functions else text)
+        found.append(_named(text, bundle.name) if functions or required else text)
     return found
 
 
@@ -150,18 +171,40 @@ def packed(file: Path, source: str) -> tuple[str, Bundle | None]:
         UsageError: the project or its packages are invalid, or the text cannot name them.
     """
     project = project_around(file)
-    bundle = None if project is None else bundle_of(project)
     text = ProjectText(str(file), source.encode(), PLAYBOOK)
-    if bundle is None or constant_at(text.source, "/bundle") is not None:
+    if constant_at(text.source, "/bundle") is not None:
         return source, None
-    if not any(_has_module(bundle, module) for module in _functions(text, *accepted())):
+    required = _required(text)
+    folder = None if project is None else project.folder
+    locks = locks_of(required, folder, keep=True)
+    if project is not None:
+        bundle = bundle_of(project, locks)
+    else:
+        path = constant_at(text.source, "/metadata/path")
+        bundle = _bundle(str(path).removeprefix("/"), locks) if locks and path else None
+    if bundle is None:
+        return source, None
+    if not locks and not any(_has_module(bundle, module) for module in _functions(text, *accepted())):
         return source, None
     return _named(text, bundle.name).source.decode(), bundle
 
 
+def _required(text: ProjectText) -> dict[Requirements, RequiringTask]:
+    """What the tasks of a playbook require, and where."""
+    if text.kind != PLAYBOOK or not _MAY_REQUIRE.search(text.source):
+        return {}
+    draft = _draft(text.source, *accepted())
+    found = {} if draft is None else required_by(draft)
+    return {one: RequiringTask(text.name, text.source.decode(), line) for one, line in found.items()}
+
+
+def _draft(source: bytes, kinds: Kinds, limits: Limits) -> Plan | None:
+    return check_document(source, kinds, limits=limits).draft
+
+
 def _functions(text: ProjectText, kinds: Kinds, limits: Limits) -> dict[str, str]:
     """The functions that a playbook calls, by module."""
-    draft = check_document(text.source, kinds, limits=limits).draft if text.kind == PLAYBOOK else None
+    draft = _draft(text.source, kinds, limits) if text.kind == PLAYBOOK else None
     tasks = [task for step in draft.every_step for task in step.tasks] if draft is not None else []
     named = [str(task.verbatim["function"]) for task in tasks if task.verbatim.get("function")]
     return {one.partition(":")[0]: one for one in named}

@@ -27,7 +27,7 @@ from noetl_stream.cli.project.project_file import (
     target_of,
 )
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.model.bundles import PACKAGES
+from noetl_stream.model.bundles import LOCKS, PACKAGES
 from noetl_stream.model.rights import covers
 from noetl_stream.ports.operations.playbooks import PlaybookWithSourceDocument
 from noetl_stream.ports.stores.catalog import is_path
@@ -75,8 +75,9 @@ def pull(folder: Path, path: str | None, force: bool, output: str, target: Targe
     packages = () if project is None else project.packages
     modules = with_session(chosen, lambda session: _modules(session, base, folder, packages or (SOURCES,)))
     texts: dict[Path, str | bytes] = {}
+    has_code = any(one.parent != folder / LOCKS for one in modules)
     if project is None:
-        texts[folder / FILE] = f'name = "{base}"\n' + (f'packages = ["{SOURCES}"]\n' if modules else "")
+        texts[folder / FILE] = f'name = "{base}"\n' + (f'packages = ["{SOURCES}"]\n' if has_code else "")
     items: list[PulledItem] = []
     for one in found:
         below = one.path.removeprefix(f"{base}/") if one.path != base else base.rpartition("/")[2]
@@ -123,14 +124,20 @@ async def _registered(session: Session, base: str) -> list[PlaybookWithSourceDoc
 
 
 async def _modules(session: Session, base: str, folder: Path, packages: Sequence[str]) -> dict[Path, bytes]:
-    """The files of the packages of the project of this name: where one of its folders has them, else in the first."""
+    """The locks of the project of this name, and the files of its packages: where one of its folders has them, else in
+    the first.
+    """
     record = None
     with suppress(UsageError):  # what is there is no record
         record, _ = await record_at(session, record_path(base))
     found = await stored_files(session, record.bundle if record is not None else "")
-    names = {name.removeprefix(f"{PACKAGES}/"): content for name, content in found.items()}
-    places = {name: [folder / one / name for one in packages] for name in names}
-    return {next((one for one in places[name] if one.exists()), places[name][0]): names[name] for name in names}
+    files: dict[Path, bytes] = {}
+    for name, content in found.items():
+        places = [folder / one / name.removeprefix(f"{PACKAGES}/") for one in packages]
+        if name.startswith(f"{LOCKS}/"):
+            places = [folder / name]
+        files[next((one for one in places if one.exists()), places[0])] = content
+    return files
 
 
 def _write(file: Path, text: str | bytes) -> None:

@@ -80,6 +80,7 @@ from noetl_stream.settings.monitoring import (
     read_traces,
 )
 from noetl_stream.settings.places import Place
+from noetl_stream.settings.python_environments import ENVIRONMENTS_VARIABLE, EnvironmentSettings, read_environments
 from noetl_stream.settings.retention_periods import (
     ARCHIVE_VARIABLE,
     DEFAULT_EVENTS_MAX_AGE,
@@ -145,6 +146,7 @@ from noetl_stream.settings.tools import (
     MAX_RESULT_BYTES_VARIABLE,
     OWN_VARIABLE,
     ToolSettings,
+    check_renamed,
     read_certificates,
     read_folders,
     read_kinds,
@@ -234,16 +236,6 @@ def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> 
 def _child_limit(name: str) -> Any:
     default: int = getattr(ChildSettings(), name)
     return setting(CHILD_PREFIX + name.upper(), str(default), number(default, MAX_CHILD_LIMIT))
-
-
-def _check_renamed(given: Given) -> None:
-    """Refuses variables of renamed restrictions: none is ever ignored because its name has changed."""
-    if "NOETL_HTTP_ALLOW" in given:
-        hint = "it now holds for every kind that connects"
-        raise UsageError(f"NOETL_HTTP_ALLOW has become {ALLOW_VARIABLE}: rename it", hint=hint)
-    if "NOETL_SHELL" in given:
-        hint = f"{KINDS_OFF_VARIABLE}=shell switches it off"
-        raise UsageError(f"NOETL_SHELL has become {KINDS_OFF_VARIABLE}, a list of kinds", hint=hint)
 
 
 def read_home(variable: str, given: Given) -> Path | None:
@@ -434,6 +426,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         number(DEFAULT_PYTHON_CHILDREN, MAX_PYTHON_CHILDREN),
     )
     python_path: tuple[Path, ...] = setting(PYTHON_PATH_VARIABLE, "none", _read_folders_apart)
+    python_environments: EnvironmentSettings = setting(
+        ENVIRONMENTS_VARIABLE, "`environments` in the home with the embedded stack, else off", read_environments
+    )
     limits: Mapping[str, str] = setting(
         LIMIT_VARIABLE, "see limits.md", lambda _, given: MappingProxyType(limit_settings(given))
     )
@@ -489,7 +484,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         held = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
         given = with_files(held, ENGINE_VARIABLES)
         settings = cls(**{field: one.read(one.name, given) for field, one in cls.variables().items()})
-        _check_renamed(given)
+        check_renamed(given)
         if settings.postgres_read_dsn is not None and settings.postgres_dsn is None:
             raise UsageError(f"{READ_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint="set both, or neither")
         if settings.postgres_dsn is not None and settings.nats_url is None:
@@ -566,7 +561,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         allowed = default if self.egress_allow is None else self.egress_allow
         denied = (*self.egress_deny, *servers_of(nats_url))
         egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
-        return ToolSettings(egress=egress, own=self.tools_own, **self._named_in(ToolSettings, "egress", "own"))
+        found = ToolSettings(egress=egress, own=self.tools_own, **self._named_in(ToolSettings, "egress", "own"))
+        return found.of_home(self.home_folder) if embedded else found
 
     @property
     def children(self) -> ChildSettings:
@@ -590,6 +586,11 @@ def python_path() -> tuple[Path, ...]:
         UsageError: One is not absolute, or holds keys of noetl-stream.
     """
     return _read_folders_apart(PYTHON_PATH_VARIABLE, os.environ)
+
+
+def environment_settings() -> EnvironmentSettings:
+    """The settings of :attr:`Settings.python_environments` without the others."""
+    return read_environments(ENVIRONMENTS_VARIABLE, os.environ)
 
 
 def kinds_off() -> frozenset[str]:

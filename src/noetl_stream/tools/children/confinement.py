@@ -5,11 +5,10 @@ Each part that a platform lacks is left out; :mod:`measures` says which ones hol
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from noetl_stream.settings.children import ChildSettings
@@ -32,6 +31,7 @@ from noetl_stream.tools.children.namespaces import (
     fork_into,
     start_loopback,
 )
+from noetl_stream.tools.children.own_limits import limit
 from noetl_stream.tools.children.seccomp import filters_calls, refuse_calls, uncounted_memory
 from noetl_stream.tools.children.view import IN_MEMORY, SHARED_MEMORY, Stage, StagePlace, prepare_stage, step_onto
 
@@ -144,34 +144,36 @@ def fork_child(settings: ChildSettings, apart: Apart | None) -> int:
     return fork_into(PROCESSES | MOUNTS | IPC | (0 if settings.network == "host" else NETWORK))
 
 
-def packages_of(home: ChildHome, packages: str, apart: Apart | None) -> str:
-    """Returns where a child finds a folder of packages: of all that there are, it sees its own alone."""
-    return packages if apart is None else os.path.join(os.path.dirname(home.path), "packages")  # noqa: PTH118, PTH120
+def seen_at(home: ChildHome, name: str, source: str, apart: Apart | None) -> str:
+    """Returns where a child finds a folder of its own: of all such that there are, it sees no others."""
+    return source if apart is None else os.path.join(os.path.dirname(home.path), name)  # noqa: PTH118, PTH120
 
 
-def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None, packages: str = "") -> bool:
+def confine(
+    settings: ChildSettings, home: ChildHome, apart: Apart | None = None, folders: Mapping[str, str] = {}
+) -> bool:
     """Confines this process, which has one thread, for good. With ``apart``, :func:`fork_child` has made it. It can
-    read the folder ``packages``.
+    read ``folders``: the place where it sees each.
 
     Returns whether it sees no processes but its own.
 
     Raises:
         OSError: The system refuses a part of the confinement that it offers.
     """
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_DATA, settings.memory_bytes)
-    _limit(resource.RLIMIT_NOFILE, settings.files)
-    sees_own_processes = apart is not None and _leave_system(settings, home, apart, packages)
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_DATA, settings.memory_bytes)
+    limit(resource.RLIMIT_NOFILE, settings.files)
+    sees_own_processes = apart is not None and _leave_system(settings, home, apart, folders)
     has_process_limit = home.user is not None or apart is not None
     if has_process_limit:
-        _limit(resource.RLIMIT_NPROC, settings.processes)
+        limit(resource.RLIMIT_NPROC, settings.processes)
     if home.user is not None:
         _become(home.user)
     hide_process()
     refuse_new_privileges()
     version = landlock_version()
     if version:
-        given = [Grant(packages_of(home, packages, apart), READ)] if packages else []
+        given = (Grant(place, READ) for place in folders.values())
         restrict_self((*_grants(settings, home, apart), *given), version)
     if filters_calls():
         refuse_calls(uncounted_memory(settings.memory_bytes // _most_mappings()) if apart is not None else ())
@@ -180,15 +182,13 @@ def confine(settings: ChildSettings, home: ChildHome, apart: Apart | None = None
     return sees_own_processes
 
 
-def _leave_system(settings: ChildSettings, home: ChildHome, apart: Apart, packages: str) -> bool:
+def _leave_system(settings: ChildSettings, home: ChildHome, apart: Apart, folders: Mapping[str, str]) -> bool:
     """Leaves the files and the user of the system. Returns whether the child sees no other processes."""
     processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if settings.network != "host":
             start_loopback()
-        sees_own_processes = step_onto(
-            apart.stage, settings.memory_bytes, home.path, (packages, packages_of(home, packages, apart))
-        )
+        sees_own_processes = step_onto(apart.stage, settings.memory_bytes, home.path, folders)
         os.chdir(home.path)
         if home.user is None:
             enter_user_namespace(home.number, processes)
@@ -213,24 +213,8 @@ def _become(user: int) -> None:
     os.setuid(user)
 
 
-def limit_cpu_time(seconds: int) -> None:
-    """Limits the further CPU time of this process: it ends with ``SIGXCPU``, and is killed a second later."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    end_s = int(used.ru_utime + used.ru_stime) + 1 + seconds
-    _limit(resource.RLIMIT_CPU, end_s, end_s + 1)
-
-
-def _limit(kind: int, soft: int, hard: int | None = None) -> None:
-    given = resource.getrlimit(kind)[1]
-    wanted = (soft, soft if hard is None else hard)
-    if given != resource.RLIM_INFINITY:
-        wanted = (min(wanted[0], given), min(wanted[1], given))
-    with contextlib.suppress(ValueError):  # macOS refuses some values
-        resource.setrlimit(kind, wanted)
-
-
 def _grants(settings: ChildSettings, home: ChildHome, apart: Apart | None) -> Iterator[Grant]:
-    for path in _readable_paths():
+    for path in (*_readable_paths(), *settings.readable):
         yield Grant(path, READ)
     for path in (*_DEVICES, _ZEROS, home.path, *settings.paths):
         yield Grant(path, WRITE)
@@ -242,7 +226,7 @@ def _grants(settings: ChildSettings, home: ChildHome, apart: Apart | None) -> It
 
 
 def _places(settings: ChildSettings) -> Iterator[StagePlace]:
-    for path in (*_readable_paths(), *settings.python_path):
+    for path in (*_readable_paths(), *settings.python_path, *settings.readable):
         yield StagePlace(path, writable=False)
     for path in (*_DEVICES, *settings.paths):
         yield StagePlace(path, writable=True)

@@ -31,6 +31,7 @@ from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.cgroups import Cgroup, Cgroups, own_cgroups
 from noetl_stream.tools.child_process import kill_group, kill_trees
 from noetl_stream.tools.children.confinement import CHILD_USERS, stage_of
+from noetl_stream.tools.children.frames import take_frames
 from noetl_stream.tools.children.messages import (
     ANSWER_S,
     PULSES,
@@ -48,7 +49,6 @@ from noetl_stream.tools.children.messages import (
     Started,
     Vacated,
     encode_message,
-    take_frames,
 )
 from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.children.namespaces import PROXY_PORT
@@ -111,6 +111,7 @@ class Launcher:
         silent_s: How long this process may be silent before children are killed: if it is frozen, their commands belong
             to other workers by then.
         answer_s: How long a zygote that must answer may be silent before it is replaced.
+        homes: Where the folders of children are. Default: the folder for temporary files.
     """
 
     def __init__(
@@ -123,7 +124,9 @@ class Launcher:
         proxy: EgressProxy | None = None,
         silent_s: float = SILENT_S,
         answer_s: float = ANSWER_S,
+        homes: str | None = None,
     ) -> None:
+        self._homes = homes
         self._limits = OwnLimits()
         self._answer_s = answer_s
         if settings.network == "proxy" and proxy is None:
@@ -146,7 +149,7 @@ class Launcher:
             raise WorkerUnfit(f"somebody has lowered the limits of this worker: {lowered}", for_good=True) from None
 
     async def start(
-        self, descriptors: Sequence[int], program: ExternalProgram | None = None, *, packages: str = ""
+        self, descriptors: Sequence[int], program: ExternalProgram | None = None, *, folders: Mapping[str, str] = {}
     ) -> ChildProcess:
         """Starts a confined child in its own session and folder. See :class:`StartChild` for the arguments.
 
@@ -156,7 +159,7 @@ class Launcher:
         self.check()
         for _ in range(_TRIES):
             try:
-                return await self._start_child(descriptors, program, packages)
+                return await self._start_child(descriptors, program, folders)
             except ZygoteEnded as ended:
                 log.warning("%s; another one is started", ended)
             except OSError as error:
@@ -164,11 +167,11 @@ class Launcher:
         raise WorkerUnfit(f"the process that starts children ended or stopped answering {_TRIES} times")
 
     async def _start_child(
-        self, descriptors: Sequence[int], program: ExternalProgram | None, packages: str
+        self, descriptors: Sequence[int], program: ExternalProgram | None, folders: Mapping[str, str]
     ) -> ChildProcess:
         zygote = self._living_zygote()
         proxy = self._proxy.open() if self._proxy is not None else None
-        child = zygote.start(descriptors, program, proxy, packages)
+        child = zygote.start(descriptors, program, proxy, folders)
         try:
             await asyncio.shield(child.started)
         except asyncio.CancelledError:
@@ -179,7 +182,7 @@ class Launcher:
     def _living_zygote(self) -> _Zygote:
         if self._zygote is None or self._zygote.has_ended:
             setup = replace(self._setup, cgroups=own_cgroups().folders)
-            self._zygote = _Zygote(setup, self._environment, self._answer_s)
+            self._zygote = _Zygote(setup, self._environment, self._answer_s, self._homes)
         return self._zygote
 
     async def close(self) -> None:
@@ -268,11 +271,11 @@ class ChildProcess:
 class _Zygote:
     """The launcher's connection to one zygote."""
 
-    def __init__(self, setup: Setup, environment: Mapping[str, str], answer_s: float) -> None:
+    def __init__(self, setup: Setup, environment: Mapping[str, str], answer_s: float, homes: str | None) -> None:
         with contextlib.ExitStack() as failing:
             felt, pulse = os.pipe()
             failing.callback(_close, (felt, pulse))
-            self._homes = tempfile.mkdtemp(prefix="noetl-children-")
+            self._homes = tempfile.mkdtemp(prefix="noetl-children-", dir=homes)
             failing.callback(os.rmdir, self._homes)
             os.chmod(self._homes, 0o711)  # noqa: PTH101, S103  # so that each child reaches its own, by name
             self._channel, theirs = socket.socketpair()
@@ -301,7 +304,11 @@ class _Zygote:
         threading.Thread(target=_beat, args=beat, name="pulse", daemon=True).start()
 
     def start(
-        self, descriptors: Sequence[int], program: ExternalProgram | None, proxy: ChildProxy | None, packages: str
+        self,
+        descriptors: Sequence[int],
+        program: ExternalProgram | None,
+        proxy: ChildProxy | None,
+        folders: Mapping[str, str],
     ) -> ChildProcess:
         """Orders the zygote to start a child. The descriptors may be closed afterwards."""
         try:
@@ -318,7 +325,7 @@ class _Zygote:
         home, group = os.path.join(self._homes, str(number)), self._cgroups.of_child(self._process.pid, number)  # noqa: PTH118
         child = ChildProcess(self, number, slot, home, group, proxy)
         self._children[number] = child
-        self.expect_answer(StartChild(number, slot, child.home, program, packages), passed)
+        self.expect_answer(StartChild(number, slot, child.home, program, dict(folders)), passed)
         return child
 
     def expect_answer(self, order: StartChild | Ping, descriptors: Sequence[int] = ()) -> None:

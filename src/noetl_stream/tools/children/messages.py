@@ -6,14 +6,13 @@ take, without waiting, and the zygote waits. Neither blocks on the rest of a mes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.children.frames import add_length
 
-HEADER_BYTES: Final = 4
 ZYGOTE_DIED: Final = -9
 """The exit code of children whose zygote ended, with which they are killed."""
 
@@ -46,11 +45,15 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
 
 
 class ExternalProgram(msgspec.Struct, frozen=True):
-    """A program to execute. ``environment`` is added to that of all children; ``folder``: default, the child's own."""
+    """A program to execute. ``environment`` is added to that of all children; ``folder``: default, the child's own.
+    ``{name}`` in a word is the place of the child's folder of this name. ``is_server``: it limits the CPU time of what
+    it runs itself.
+    """
 
     words: list[bytes]
     environment: dict[bytes, bytes]
     folder: bytes | None
+    is_server: bool = False
 
 
 class StartChild(msgspec.Struct, frozen=True, tag=True):
@@ -58,15 +61,15 @@ class StartChild(msgspec.Struct, frozen=True, tag=True):
 
     With a program, the descriptors sent along are its input, output and errors, and a pipe for the number of the system
     error if it cannot be executed. Without one, they are the channel that the child serves, and its output. If children
-    have a proxy, the last one more is the socket by which the child sends the one that listens for it. ``packages`` is
-    a folder that it can read and import from; empty: none.
+    have a proxy, the last one more is the socket by which the child sends the one that listens for it. ``folders`` are
+    those that it can read, by name; without a program, it imports from them.
     """
 
     number: int
     slot: int
     home: str
     program: ExternalProgram | None = None
-    packages: str = ""
+    folders: dict[str, str] = {}
 
 
 class ReleaseChild(msgspec.Struct, frozen=True, tag=True):
@@ -112,19 +115,3 @@ Event = Started | Ended | Vacated | Pong
 def encode_message(message: Order | Event) -> bytes:
     """Encodes a message, with its length."""
     return add_length(msgspec.msgpack.encode(message))
-
-
-def add_length(body: bytes) -> bytes:
-    """Adds its length to the body of a message."""
-    return len(body).to_bytes(HEADER_BYTES, "big") + body
-
-
-def take_frames(received: bytearray) -> Iterator[bytes]:
-    """Removes and yields the complete messages of the received bytes; the rest stays."""
-    while len(received) >= HEADER_BYTES:
-        end = HEADER_BYTES + int.from_bytes(received[:HEADER_BYTES], "big")
-        if len(received) < end:
-            return
-        frame = bytes(received[HEADER_BYTES:end])
-        del received[:end]
-        yield frame

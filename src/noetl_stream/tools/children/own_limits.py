@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 from typing import Final
 
@@ -39,3 +40,20 @@ class OwnLimits:
                 lowered.append(f"{name} is {found[1]} and was {kept[1]}")
         if lowered:
             raise LimitsLowered("; ".join(lowered))
+
+
+def limit_cpu_time(seconds: int) -> None:
+    """Limits the further CPU time of this process: it ends with ``SIGXCPU``, and is killed a second later."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    end_s = int(used.ru_utime + used.ru_stime) + 1 + seconds
+    limit(resource.RLIMIT_CPU, end_s, end_s + 1)
+
+
+def limit(kind: int, soft: int, hard: int | None = None) -> None:
+    """Limits this process for good, as far as it may still raise the limit."""
+    given = resource.getrlimit(kind)[1]
+    wanted = (soft, soft if hard is None else hard)
+    if given != resource.RLIM_INFINITY:
+        wanted = (min(wanted[0], given), min(wanted[1], given))
+    with contextlib.suppress(ValueError):  # macOS refuses some values
+        resource.setrlimit(kind, wanted)

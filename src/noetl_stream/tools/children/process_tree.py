@@ -8,7 +8,7 @@ import signal
 from collections.abc import Collection, Iterator
 from typing import Final
 
-_KERNEL_LISTS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+_KERNEL_LISTS_CHILDREN: Final = os.path.exists("/proc/thread-self/children")  # noqa: PTH110
 _OWN: Final = "/proc/self"
 _READ_BYTES: Final = 64 * 1024
 

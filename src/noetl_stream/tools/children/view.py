@@ -107,10 +107,10 @@ def _show(place: StagePlace, folder: str) -> None:
 
 
 def step_onto(
-    stage: Stage, memory_bytes: int = _STAGE_BYTES, home: str | None = None, packages: tuple[str, str] = ("", "")
+    stage: Stage, memory_bytes: int = _STAGE_BYTES, home: str | None = None, folders: Mapping[str, str] = {}
 ) -> bool:
     """Makes the stage the root of this process, whose mount namespace is its own, with its memory and its folder.
-    ``packages`` are a folder to read, and where it is seen, beside that folder.
+    ``folders`` are those to read: where each is seen, beside that folder.
 
     Returns whether its ``/proc`` shows its own processes only: the kernel may refuse that.
 
@@ -119,13 +119,14 @@ def step_onto(
     """
     for path in IN_MEMORY:
         mount_memory(stage.path + path, memory_bytes // len(IN_MEMORY), 0o1777)
-    homes = [StagePlace(home, writable=True)] if home is not None else []
-    if home is not None and not _is_beneath(home, IN_MEMORY):
-        mount_memory(stage.path + os.path.dirname(home), _STAGE_BYTES, 0o755)  # noqa: PTH120
-    for place in (*stage.later, *homes):
+    for place in stage.later:
         _show(place, stage.path)
-    source, target = packages
-    if source:
+    if home is not None:
+        around = stage.path + os.path.dirname(home)  # noqa: PTH120
+        os.makedirs(around, exist_ok=True)  # noqa: PTH103
+        mount_memory(around, _STAGE_BYTES, 0o755)
+        _show(StagePlace(home, writable=True), stage.path)
+    for source, target in folders.items():
         os.mkdir(stage.path + target)  # noqa: PTH102
         bind(source, stage.path + target, read_only=True)
     for path in _REPLACED_OFTEN:

@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Final, NoReturn
 
@@ -33,12 +33,12 @@ from noetl_stream.tools.children.confinement import (
     fork_child,
     go_apart,
     home_of,
-    limit_cpu_time,
     make_home,
-    packages_of,
+    seen_at,
     stage_of,
     user_of,
 )
+from noetl_stream.tools.children.frames import take_frames
 from noetl_stream.tools.children.levels import confinement_level, least_level, reaches, try_separation
 from noetl_stream.tools.children.linux import adopt_orphans, die_with_parent, hide_process
 from noetl_stream.tools.children.messages import (
@@ -54,11 +54,10 @@ from noetl_stream.tools.children.messages import (
     Started,
     Vacated,
     encode_message,
-    take_frames,
 )
 from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.children.namespaces import send_listener
-from noetl_stream.tools.children.own_limits import OwnLimits
+from noetl_stream.tools.children.own_limits import OwnLimits, limit_cpu_time
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import clear_stage
 
@@ -216,12 +215,10 @@ class Zygote:
                 *descriptors, listener = descriptors
                 send_listener(listener)
             if order.program is not None:
-                self._execute(order.program, home, descriptors)
+                self._execute(order, order.program, home, descriptors)
             channel, output = descriptors
             _keep_only(channel, standard=(0, output, output))
-            self._enter(home, order.packages)
-            if order.packages:
-                sys.path.append(packages_of(home, order.packages, self._apart))
+            sys.path += self._enter(home, order.folders).values()
             assert self._serve is not None
             self._serve(channel, self._settings.cpu_s)
         except BaseException:
@@ -229,29 +226,35 @@ class Zygote:
         finally:
             os._exit(_CONFINEMENT_FAILED)
 
-    def _execute(self, program: ExternalProgram, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
+    def _execute(
+        self, order: StartChild, program: ExternalProgram, home: ChildHome, descriptors: Sequence[int]
+    ) -> NoReturn:
         *standard, errors = descriptors
         try:
             _keep_only(errors, standard=standard)
             for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(ignored_by_python, signal.SIG_DFL)
-            limit_cpu_time(self._settings.cpu_s)
-            self._enter(home)
+            if not program.is_server:
+                limit_cpu_time(self._settings.cpu_s)
+            seen = self._enter(home, order.folders)
+            words = [_with_places(word, seen) for word in program.words]
             if self._apart is not None:
                 _fork_below_first()
             os.chdir(program.folder or home.path)
-            os.execvpe(program.words[0], program.words, os.environb | program.environment)  # noqa: S606
+            os.execvpe(words[0], words, os.environb | program.environment)  # noqa: S606
         except OSError as error:
             os.write(errors, str(error.errno or 0).encode())
         finally:
             os._exit(_CONFINEMENT_FAILED)
 
-    def _enter(self, home: ChildHome, packages: str = "") -> None:
-        """Makes the folder of this child, changes into it and confines the process."""
+    def _enter(self, home: ChildHome, folders: Mapping[str, str]) -> dict[str, str]:
+        """Makes the folder of this child, changes into it, confines the process; returns where it sees ``folders``."""
         make_home(home)
         os.environ |= {"HOME": home.path, "TMPDIR": home.path}
         os.chdir(home.path)
-        confine(self._settings, home, self._apart, packages)
+        seen = {name: seen_at(home, name, source, self._apart) for name, source in folders.items()}
+        confine(self._settings, home, self._apart, {folders[name]: place for name, place in seen.items()})
+        return seen
 
     def _report_ended(self) -> None:
         for number, process_id in self._process_ids.items():
@@ -331,6 +334,12 @@ def _separation(settings: ChildSettings, homes: str) -> Apart | None:
     if not reaches(confinement_level(separation), least_level(settings)):
         sys.exit(f"tasks cannot be confined to level {least_level(settings)}: {separation.why_not}")
     return None
+
+
+def _with_places(word: bytes, places: Mapping[str, str]) -> bytes:
+    for name, place in places.items():
+        word = word.replace(f"{{{name}}}".encode(), os.fsencode(place))
+    return word
 
 
 def _fork_below_first() -> None:

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.tools.children.messages import add_length, take_frames
+from noetl_stream.tools.children.frames import add_length, take_frames
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, NUMBER_BYTES, ROWS, DuckdbJob, Ending
 from noetl_stream.tools.duckdb.task_session import DuckdbSession, SessionResult

@@ -25,8 +25,8 @@ from noetl_stream.settings.tools import (
     ToolSettings,
     size_bytes,
 )
+from noetl_stream.tools.children.frames import add_length
 from noetl_stream.tools.children.launcher import Launcher
-from noetl_stream.tools.children.messages import add_length
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, beginning
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, copy_databases
 from noetl_stream.tools.duckdb.copies import CopiedDatabase

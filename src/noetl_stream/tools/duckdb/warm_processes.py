@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.model.json import pieces
+from noetl_stream.tools.children.frames import HEADER_BYTES
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
-from noetl_stream.tools.children.messages import HEADER_BYTES
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, FRAME_ROW_BYTES, NUMBER_BYTES, ROWS, DuckdbJob, Ending
 

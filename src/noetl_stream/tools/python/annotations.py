@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
-
+from noetl_stream.tools.convert import encode_json
 from noetl_stream.tools.python.line import LINE
 
 CONTEXT: Final = "noetl_stream_client.tasks.Context"
@@ -91,6 +90,8 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
         return value
     if _names_pydantic(hint):
         return _validate(name, value, hint)
+    import msgspec  # code in an environment of its own may be without
+
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
@@ -111,7 +112,7 @@ def _validate(name: str, value: Any, hint: Any) -> Any:
     from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(hint).validate_json(msgspec.json.encode(value), strict=True)
+        return TypeAdapter(hint).validate_json(encode_json(value), strict=True)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
         where = "".join(f".{part}" for part in problem["loc"])

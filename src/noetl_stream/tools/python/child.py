@@ -25,15 +25,13 @@ import sys
 import time
 from typing import Any, Final, NoReturn
 
-import msgspec
-
-from noetl_stream.tools.children.confinement import limit_cpu_time
+from noetl_stream.tools.children.frames import HEADER_BYTES, add_length, take_frames
 from noetl_stream.tools.children.landlock import landlock_version, stay_apart
 from noetl_stream.tools.children.linux import die_with_parent
-from noetl_stream.tools.children.messages import HEADER_BYTES, add_length, take_frames
-from noetl_stream.tools.children.own_limits import OwnLimits
+from noetl_stream.tools.children.own_limits import OwnLimits, limit_cpu_time
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import folders_in_memory
+from noetl_stream.tools.convert import decode_json
 from noetl_stream.tools.python.ahead import import_ahead
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
@@ -152,7 +150,7 @@ def _remember(channel: socket.socket, received: bytearray, functions: list[str])
         return True
     received += data
     for frame in take_frames(received):
-        source, place = msgspec.json.decode(frame, type=tuple[str, str])
+        source, place = decode_json(frame)
         if source:
             compile_program(source, place)
         else:
@@ -222,7 +220,7 @@ def _serve_one(connection: socket.socket, output: io.TextIOWrapper) -> None:
 
 
 def _answer(frame: bytes) -> bytes:
-    job = msgspec.json.decode(frame)
+    job = decode_json(frame)
     if (traceparent := job.get("traceparent")) is not None:
         os.environ[TRACE_VARIABLE] = traceparent
     try:

@@ -19,7 +19,7 @@ from typing import Any, Final, TextIO, cast
 
 import msgspec
 
-from noetl_stream.tools.children.messages import add_length, take_frames
+from noetl_stream.tools.children.frames import add_length, take_frames
 from noetl_stream.tools.python.job import JobFailed, run_shared_job
 from noetl_stream.tools.python.line import LINE, JobLine
 from noetl_stream.tools.python.output import error_answer, result_answer, text_output

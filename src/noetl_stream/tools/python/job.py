@@ -28,6 +28,9 @@ that jobs share, the number of the job follows.
 MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 
+in_environment = False
+"""Whether this process has the packages of an environment, not those of the worker."""
+
 _MISSING: Final = object()
 _WHAT_IT_SEES: Final = "a task may use its own folder, $HOME, and what the worker's NOETL_CHILD_PATHS allows"
 
@@ -265,6 +268,8 @@ def _message_of(error: BaseException) -> str:
 
 
 def _remedy(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError) and in_environment:
+        return "; name its package in `requires`, or deploy it with a project, in its `packages`"
     if isinstance(error, ModuleNotFoundError):
         place = f"install it in {sys.prefix}, the worker's Python, and restart workers that ran before"
         return f"; {place}, name its folder in their NOETL_PYTHON_PATH, or deploy it with a project, in its `packages`"

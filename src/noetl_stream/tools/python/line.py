@@ -12,10 +12,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
-import msgspec
-
-from noetl_stream.tools.children.messages import add_length
-from noetl_stream.tools.convert import NotJson, to_json
+from noetl_stream.tools.children.frames import add_length
+from noetl_stream.tools.convert import NotJson, encode_json, to_json
 
 CANCEL_S: Final = 5.0
 """How long a cancelled job that asks whether it is cancelled may take to end; its process is killed then."""
@@ -46,7 +44,7 @@ class JobLine:
             ValueError: The details are not JSON, or too large.
         """
         try:
-            note = msgspec.json.encode({"heartbeat": to_json(details, name="details")})
+            note = encode_json({"heartbeat": to_json(details, name="details")})
         except NotJson as error:
             raise ValueError(f"a heartbeat: {error}") from None
         if len(note) > MAX_NOTE_BYTES:

@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
+from noetl_stream.tools.convert import encode_json
 from noetl_stream.tools.python.job import JobFailed
 
 MAX_OUTPUT_BYTES: Final = 64 * 1024
@@ -56,13 +55,13 @@ def result_answer(result: Any, limit: int) -> bytes:
     Raises:
         JobFailed: ``result_too_large``.
     """
-    encoded = msgspec.json.encode(result)
+    encoded = encode_json(result)
     if len(encoded) > limit:
         message = f"the result has {len(encoded):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
         raise JobFailed("result_too_large", message)
-    return msgspec.json.encode([msgspec.Raw(encoded), None])
+    return b"[" + encoded + b",null]"
 
 
 def error_answer(failed: JobFailed) -> bytes:
     """Encodes the answer with an error."""
-    return msgspec.json.encode([None, failed.error])
+    return encode_json([None, failed.error])

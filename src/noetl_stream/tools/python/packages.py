@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import tempfile
 from collections import Counter
@@ -15,6 +14,7 @@ from typing import Final
 from noetl_stream.model.bundles import PACKAGES, BundleRefused, files_of
 from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, beginning
+from noetl_stream.tools.python.environments.folders import made_folder, remove_folders_left
 
 KEPT_BYTES: Final = 256 * 1024 * 1024
 """The bytes of bundles that stay unpacked. What living children import from stays in any case."""
@@ -33,7 +33,7 @@ class PackageFolders:
     """
 
     def __init__(self, used: Callable[[], Collection[str]], *, kept_bytes: int = KEPT_BYTES) -> None:
-        remove_folders_left()
+        remove_folders_left(_PREFIX)
         self._used, self._kept_bytes = used, kept_bytes
         self._root, self._lock = "", -1
         self._sizes: dict[str, int] = {}
@@ -95,7 +95,7 @@ class PackageFolders:
     def _write(self, digest: str, data: bytes) -> None:
         files = files_of(data)
         if not self._root:
-            self._root, self._lock = _made_folder()
+            self._root, self._lock = made_folder(_PREFIX)
             Path(self._root).chmod(0o711)  # so that children reach theirs, by name
         unfinished = Path(tempfile.mkdtemp(dir=self._root))
         try:
@@ -109,40 +109,3 @@ class PackageFolders:
             os.rename(unfinished, Path(self._root, digest))  # noqa: PTH104
         finally:
             remove_folder(str(unfinished))
-
-
-def remove_folders_left() -> None:
-    """Removes the folders of processes that were killed. A process that lives holds the lock of its own."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):  # it is locked, somebody else's, or gone
-            lock = _locked(str(folder))
-            try:
-                if os.fstat(lock).st_uid == os.geteuid():
-                    remove_folder(str(folder))
-            finally:
-                os.close(lock)
-
-
-def _made_folder() -> tuple[str, int]:
-    """Returns a new folder, and the descriptor that holds its lock."""
-    while True:
-        folder = tempfile.mkdtemp(prefix=_PREFIX)
-        with contextlib.suppress(BlockingIOError, FileNotFoundError):  # another process removes it before it is locked
-            lock = _locked(folder)
-            if Path(folder).exists():
-                return folder, lock
-            os.close(lock)
-
-
-def _locked(folder: str) -> int:
-    """
-    Raises:
-        OSError: It is no folder, or another process holds its lock.
-    """
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise
-    return lock

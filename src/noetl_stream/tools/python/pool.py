@@ -10,9 +10,9 @@ from typing import Final
 from noetl_stream.tools.capacity import Capacity, Queued
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
-from noetl_stream.tools.contract import WorkerUnfit
+from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.tools.python.shared import SharedProcess
-from noetl_stream.tools.python.template import Child, NotBegun, PythonAnswer, PythonJob
+from noetl_stream.tools.python.template import Child, Imports, NotBegun, PythonAnswer, PythonJob
 
 _TRIES: Final = 2
 """How many children, one after the other, may fail before they can take a job."""
@@ -44,9 +44,9 @@ class ChildPool:
         return len(self._idle) + len(self._busy)
 
     @property
-    def packages(self) -> set[str]:
+    def folders(self) -> set[str]:
         """The folders that living children import from."""
-        return {child.packages for child in (*self._idle, *self._busy)}
+        return {folder for child in (*self._idle, *self._busy) for folder in child.imports.folders.values()}
 
     async def run(self, job: PythonJob) -> PythonAnswer:
         """Runs one job in a child. Cancelling it kills its process and everything it started.
@@ -58,7 +58,7 @@ class ChildPool:
         if job.shares and job.domain is not None:
             return await self._run_shared(job, job.domain)
         for _ in range(_TRIES):
-            async with self._child(job.domain, job.packages, job.queued) as child:
+            async with self._child(job.domain, job.imports, job.queued) as child:
                 try:
                     return await child.run(job)
                 except NotBegun:
@@ -100,13 +100,13 @@ class ChildPool:
             fitting = (
                 shared for shared, its_domain in self._shared.items() if its_domain == domain and shared.takes_jobs
             )
-            shared = next(fitting, None) or self._share(domain, job.packages)
+            shared = next(fitting, None) or self._share(domain, job.imports)
             with contextlib.suppress(NotBegun):
                 return await shared.run(job)
         raise WorkerUnfit(f"the process that runs share died {_TRIES} times before this one had begun")
 
-    def _share(self, domain: str, packages: str) -> SharedProcess:
-        shared = SharedProcess(self._child(domain, packages), self.capacity)
+    def _share(self, domain: str, imports: Imports) -> SharedProcess:
+        shared = SharedProcess(self._child(domain, imports), self.capacity)
         self._shared[shared] = domain
         shared.life.add_done_callback(lambda _: self._forget(shared))
         return shared
@@ -117,23 +117,23 @@ class ChildPool:
 
     @contextlib.asynccontextmanager
     async def _child(
-        self, domain: str | None, packages: str, queued: Queued = contextlib.nullcontext
+        self, domain: str | None, imports: Imports, queued: Queued = contextlib.nullcontext
     ) -> AsyncIterator[Child]:
         """Yields a child that is ready, and holds a place."""
         if self.capacity.is_full and (resting := next((one for one in self._shared if one.rests), None)):
             resting.end()
         async with self.capacity.place(queued):
-            child = await self._ready_child(domain, packages)
+            child = await self._ready_child(domain, imports)
             try:
                 yield child
             finally:
                 self._leave(child)
 
-    async def _ready_child(self, domain: str | None, packages: str) -> Child:
+    async def _ready_child(self, domain: str | None, imports: Imports) -> Child:
         self._launcher.check()
         why = ""
         for _ in range(_TRIES):
-            child = self._idle_child(domain) or await self._start(domain, packages)
+            child = self._idle_child(domain) or await self._start(domain, imports)
             self._busy.add(child)
             is_ready = False
             try:
@@ -146,7 +146,10 @@ class ChildPool:
                 if not is_ready:
                     self._leave(child)
         ended = f"the process that forks those of jobs ended or stopped answering {_TRIES} times"
-        raise WorkerUnfit(f"{ended}, the last with {why.strip()[-MAX_WHY_CHARS:]}")
+        message = f"{ended}, the last with {why.strip()[-MAX_WHY_CHARS:]}"
+        if imports.environment is not None:  # whose interpreter runs code of its packages
+            raise ToolFailure.of("environment", f"no task can run in its environment: {message}")
+        raise WorkerUnfit(message)
 
     def _leave(self, child: Child) -> None:
         self._busy.discard(child)
@@ -166,10 +169,10 @@ class ChildPool:
             self._idle.remove(found)
         return found
 
-    async def _start(self, domain: str | None, packages: str) -> Child:
+    async def _start(self, domain: str | None, imports: Imports) -> Child:
         if len(self) >= self._max_children:
             self._end(self._idle.pop(0))  # the one that was unused for longest
-        child = await Child.start(self._launcher, domain, self._answer_s, packages)
+        child = await Child.start(self._launcher, domain, self._answer_s, imports)
         self.started += 1
         return child
 

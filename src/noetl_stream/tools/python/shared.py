@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.tools.capacity import Capacity
-from noetl_stream.tools.children.messages import HEADER_BYTES, add_length
+from noetl_stream.tools.children.frames import HEADER_BYTES, add_length
 from noetl_stream.tools.contract import WorkerUnfit
 from noetl_stream.tools.python.line import CANCEL_S
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES

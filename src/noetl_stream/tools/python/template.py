@@ -15,11 +15,12 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
 from noetl_stream.tools.capacity import Queued
 from noetl_stream.tools.child_process import CapturedOutput, Heard, ignore_output
+from noetl_stream.tools.children.frames import HEADER_BYTES, add_length
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
-from noetl_stream.tools.children.messages import HEADER_BYTES, add_length
 from noetl_stream.tools.contract import WorkerUnfit, ignore_heartbeat
 from noetl_stream.tools.python.child import MAX_REMEMBERED_BYTES
 from noetl_stream.tools.python.code_compiler import MAX_PROGRAMS
+from noetl_stream.tools.python.environments.environment_store import MadeEnvironment
 from noetl_stream.tools.python.line import CANCEL_S, CANCELLED, MAX_NOTE_BYTES
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 
@@ -66,6 +67,27 @@ class NotBegun(Exception):
     """The process ended before it had begun the job."""
 
 
+class Imports(NamedTuple):
+    """What the jobs of a child can import.
+
+    Attributes:
+        packages: A folder with the packages of a bundle; empty: none.
+        environment: The interpreter and packages of the playbook; ``None``: those of the worker.
+    """
+
+    packages: str = ""
+    environment: MadeEnvironment | None = None
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The folders that a child is shown."""
+        packages = {"packages": self.packages} if self.packages else {}
+        return packages if self.environment is None else {**self.environment.folders, **packages}
+
+
+_NO_IMPORTS: Final = Imports()
+
+
 class PythonJob(NamedTuple):
     """A job for :func:`~noetl_stream.tools.python.job.run_job`.
 
@@ -77,7 +99,7 @@ class PythonJob(NamedTuple):
         queued: A context entered while the job waits for a child.
         beat: Called with the details of each heartbeat.
         shares: Whether it runs in the process that other such jobs of its domain share.
-        packages: A folder that it can import from, the same for all jobs of its domain; empty: none.
+        imports: What it can import, the same for all jobs of its domain.
     """
 
     fields: bytes
@@ -88,7 +110,7 @@ class PythonJob(NamedTuple):
     queued: Queued = contextlib.nullcontext
     beat: Callable[[Any], None] = ignore_heartbeat
     shares: bool = False
-    packages: str = ""
+    imports: Imports = _NO_IMPORTS
 
     def noted(self, note: bytes) -> bool:
         """Takes a note of the job; returns whether it looks for its cancellation.
@@ -151,11 +173,13 @@ class Child:
     Attributes:
         is_running: Whether a job has begun and not ended.
         has_ended: Whether it takes no more jobs.
-        packages: The folder that its jobs can import from; empty: none.
+        imports: What its jobs can import.
     """
 
     @classmethod
-    async def start(cls, launcher: Launcher, domain: str | None, answer_s: float, packages: str = "") -> Child:
+    async def start(
+        cls, launcher: Launcher, domain: str | None, answer_s: float, imports: Imports = _NO_IMPORTS
+    ) -> Child:
         """Starts a child. It is killed if it does not fork a process within ``answer_s`` when it should.
 
         Raises:
@@ -172,10 +196,15 @@ class Child:
             with contextlib.ExitStack() as failing:
                 failing.callback(ours.close)
                 failing.callback(os.close, reading)
-                process = await launcher.start([theirs.fileno(), writing], packages=packages)
+                made = imports.environment
+                if made is None:
+                    process = await launcher.start([theirs.fileno(), writing], folders=imports.folders)
+                else:
+                    descriptors = [theirs.fileno(), writing, writing, writing]
+                    process = await made.launcher.start(descriptors, made.program, folders=imports.folders)
                 failing.pop_all()
         child = cls(process, ours, CapturedOutput(reading, MAX_OUTPUT_BYTES), domain, answer_s)
-        child.packages = packages
+        child.imports = imports
         return child
 
     def __init__(
@@ -183,7 +212,7 @@ class Child:
     ) -> None:
         self.process = process
         self.domain = domain
-        self.packages = ""
+        self.imports = _NO_IMPORTS
         self.is_running = self.has_ended = False
         self._channel = channel
         self._output = output

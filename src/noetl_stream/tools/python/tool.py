@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import signal
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettings
+from noetl_stream.settings.python_environments import EnvironmentSettings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
 from noetl_stream.template.runtime.scope import SHADOWABLE
@@ -37,10 +40,19 @@ from noetl_stream.tools.python.code_compiler import (
     syntax_error,
     unbound_names,
 )
+from noetl_stream.tools.python.environments.environment_store import Environments, lock_of
+from noetl_stream.tools.python.environments.requirements import (
+    MAX_REQUIREMENTS,
+    RequirementRefused,
+    checked_python,
+    checked_requirement,
+    requirements_in,
+    requirements_of,
+)
 from noetl_stream.tools.python.packages import PackageFolders
 from noetl_stream.tools.python.pool import ChildPool
 from noetl_stream.tools.python.signatures import args_warning
-from noetl_stream.tools.python.template import MAX_JOB_BYTES, ChildDied, PythonJob
+from noetl_stream.tools.python.template import MAX_JOB_BYTES, ChildDied, Imports, PythonJob
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
 
@@ -54,6 +66,7 @@ KILLED: Final = Metric(
     "counter", "noetl_worker_python_children_killed", "Such processes that died or were killed while they ran a task."
 )
 
+_NO_ENVIRONMENTS: Final = EnvironmentSettings()
 _ERROR_FIELDS: Final = ("kind", "message", "code", "retryable", "retry_after_s")
 _SCOPE: Final = ("workload", "ctx", "iter", "execution")
 _RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"}) - SHADOWABLE
@@ -125,12 +138,27 @@ class PythonInputs(Inputs):
         return self
 
 
+class EnvironmentKnob(Knobs):
+    """What a task requires of its interpreter."""
+
+    requires: list[Annotated[str, AfterValidator(checked_requirement)]] = Field(
+        default=[], max_length=MAX_REQUIREMENTS, description="Packages: names, extras, versions, markers."
+    )
+    python: Annotated[str, AfterValidator(checked_python)] = Field(
+        default="", description="Versions of Python: `3.12`, or `>=3.12,<3.14`. Default: that of the worker."
+    )
+
+
 class PythonKnobs(Knobs):
     """Knobs of ``python``."""
 
     max_result_bytes: int = Field(default=MAX_RESULT_BYTES, gt=0, description="Size of the result, in bytes of JSON.")
     python_shared: bool = Field(
         default=False, description="Whether runs of `async def main`, of one playbook and principal, share a process."
+    )
+    python: EnvironmentKnob | None = Field(
+        default=None,
+        description="The packages and the Python of an environment of its own, in place of those of the worker.",
     )
 
 
@@ -148,6 +176,10 @@ def _problems_of(code: str) -> list[CodeProblem]:
         message = f"not Python: {_ON_LINE.sub('', error.msg)}"
         hint = "indent what belongs to the line above by four spaces" if "indent" in message else None
         return [CodeProblem(message, error.lineno or 1, error.offset or 1, hint=hint)]
+    try:
+        requirements_in(code)
+    except RequirementRefused as refused:
+        return [CodeProblem(str(refused), refused.line)]
     if _REFLECTION.search(code):
         return []
     unbound = [_unbound(name, place) for name, place in unbound_names(code).items() if name not in _GIVEN]
@@ -201,6 +233,7 @@ class PythonTool:
         preload: See :class:`Launcher`.
         proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`; it holds for children too.
+        environments: Whether there are environments of playbooks. Default: none.
     """
 
     spec = KindSpec(
@@ -225,6 +258,7 @@ class PythonTool:
         preload: Sequence[str] = (),
         proxy: EgressProxy | None = None,
         answer_s: float = ANSWER_S,
+        environments: EnvironmentSettings = _NO_ENVIRONMENTS,
     ) -> None:
         settings = settings or ChildSettings()
         max_children = max_children or settings.python_children
@@ -235,12 +269,17 @@ class PythonTool:
             settings, environment, server=child.__name__, preload=preload, proxy=proxy, answer_s=answer_s
         )
         self._pool = ChildPool(launcher, max_children=max_children, answer_s=answer_s)
-        self._packages = PackageFolders(lambda: self._pool.packages)
+        self._packages = PackageFolders(lambda: self._pool.folders)
+        self._environments = Environments(environments, settings, proxy, lambda: self._pool.folders)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
         """Makes the tool with the operator's settings."""
-        return cls(settings.children, proxy=EgressProxy.configured(settings))
+        return cls(
+            settings.children,
+            proxy=EgressProxy.configured(settings),
+            environments=settings.python_environments,
+        )
 
     def readings(self) -> Sequence[Reading]:
         """Returns the metrics of the tool: see :class:`~noetl_stream.telemetry.measures.Measured`."""
@@ -276,17 +315,17 @@ class PythonTool:
             raise invalid_input(reason)
         fields = _encode_job(inputs, knobs, call, await _secrets_of(inputs, call))
         try:
-            async with self._packages.of(call) as packages:
+            async with self._imports(inputs, knobs, call) as imports:
                 job = PythonJob(
                     fields,
                     program,
                     knobs.max_result_bytes,
-                    self._domain(call),
+                    self._domain(call, imports),
                     heard,
                     queued=queued,
                     beat=call.beat,
                     shares=knobs.python_shared,
-                    packages=packages,
+                    imports=imports,
                 )
                 answer = await self._pool.run(job)
         except ChildDied as died:
@@ -311,12 +350,31 @@ class PythonTool:
         """Kills the child processes of the tool."""
         await self._pool.close()
         await self._packages.close()
+        await self._environments.close()
 
-    def _domain(self, call: ToolCall) -> str | None:
+    @contextlib.asynccontextmanager
+    async def _imports(self, inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> AsyncIterator[Imports]:
+        """Yields what the code can import, as long as the context."""
+        given = None if knobs.python is None else knobs.python.model_dump()
+        try:
+            converts = inputs.function is not None or knobs.python_shared
+            wanted = requirements_of(given, inputs.code or "", converts=converts)
+        except RequirementRefused as refused:
+            raise invalid_input(str(refused)) from None
+        async with self._packages.of(call) as packages:
+            if wanted is None:
+                yield Imports(packages)
+                return
+            lock = await asyncio.to_thread(lock_of, wanted, packages)
+            async with self._environments.of(wanted, lock, call) as made:
+                yield Imports(packages, made)
+
+    def _domain(self, call: ToolCall, imports: Imports) -> str | None:
         """Returns the trust domain of a job: jobs of one may share a child."""
         if self._isolation == "task":
             return None
-        return call.execution_id if self._isolation == "execution" else call.trust_domain
+        domain = call.execution_id if self._isolation == "execution" else call.trust_domain
+        return domain if imports.environment is None else f"{domain} {imports.environment.folder}"
 
 
 def _place(call: ToolCall) -> str:

@@ -1,0 +1,335 @@
+"""The environments of a worker: each is made once for a lock, in a child of its own, and kept while there is room.
+
+An environment has its name when it is complete, by a rename. Who uses one holds a shared lock on its folder, and
+nobody removes what another process uses: workers may have one folder together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import stat
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+import noetl_stream
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.python_environments import (
+    DEFAULT_INDEX,
+    ENVIRONMENTS_VARIABLE,
+    INDEX_VARIABLE,
+    MAX_BYTES_VARIABLE,
+    SDISTS_VARIABLE,
+    EnvironmentSettings,
+)
+from noetl_stream.tools.child_process import CapturedOutput
+from noetl_stream.tools.children.launcher import Launcher
+from noetl_stream.tools.children.messages import ExternalProgram
+from noetl_stream.tools.children.mounts import remove_folder
+from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure
+from noetl_stream.tools.proxy.egress_proxy import EgressProxy
+from noetl_stream.tools.python.environments.entry import MODULES, START
+from noetl_stream.tools.python.environments.folders import locked, made_folder, remove_folders_left
+from noetl_stream.tools.python.environments.interpreters import Interpreter, chosen, interpreters_of, uv_program
+from noetl_stream.tools.python.environments.requirements import Requirements
+
+_MADE_IN: Final = "making-"
+_ENVIRONMENT: Final = "environment"
+_SIZE: Final = ".bytes"
+_MAX_SAID_BYTES: Final = 16 * 1024
+_MAX_WORDS: Final = 1_500
+_LATER: Final = re.compile(
+    "error sending request|failed to fetch|request failed|timed out|connection|dns error|os error 28|no space left"
+    "|status code: 5|503|502|429",
+    re.IGNORECASE,
+)
+"""What uv says when waiting may help."""
+_WHEELS: Final = re.compile("source distribution|no usable wheels|no-build|no wheels", re.IGNORECASE)
+_SCRIPT: Final = (
+    'set -e; uv="$1" python="$2"; shift 2; "$uv" venv -q --relocatable --python "$python" environment; '
+    '"$uv" pip install --python environment/bin/python --link-mode copy --require-hashes --no-deps "$@" -r -; '
+    '"$python" -I -S -m compileall -q environment/lib || true'
+)
+_VARIABLES: Final = {
+    b"UV_PYTHON_DOWNLOADS": b"never",
+    b"UV_NO_CONFIG": b"1",
+    b"UV_NO_CACHE": b"1",
+    b"UV_SYSTEM_CERTS": b"1",
+    b"UV_NO_PROGRESS": b"1",
+}
+
+
+class MadeEnvironment(NamedTuple):
+    """An environment that is complete: what starts children in it, and the program that they run."""
+
+    launcher: Launcher
+    folders: dict[str, str]
+    program: ExternalProgram
+
+    @property
+    def folder(self) -> str:
+        return self.folders[_ENVIRONMENT]
+
+
+class Environments:
+    """The environments of one worker process.
+
+    Args:
+        used: Returns the folders of those in which children live.
+    """
+
+    def __init__(
+        self,
+        settings: EnvironmentSettings,
+        children: ChildSettings,
+        proxy: EgressProxy | None,
+        used: Callable[[], Collection[str]],
+    ) -> None:
+        self._settings, self._children, self._proxy, self._used = settings, children, proxy, used
+        self._root = Path(settings.folder)
+        self._interpreters: list[Interpreter] = []
+        self._launcher: Launcher | None = None
+        self._making, self._lock = "", -1
+        self._held: dict[str, int] = {}
+        self._running: Counter[str] = Counter()
+        self._one_by_one: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @contextlib.asynccontextmanager
+    async def of(self, wanted: Requirements, lock: bytes, call: ToolCall) -> AsyncIterator[MadeEnvironment]:
+        """Yields the environment of a lock, which is made if there is none. It stays as long as the context.
+
+        Raises:
+            ToolFailure: ``environment``: it cannot be made.
+            WorkerUnfit: No process can be started.
+        """
+        if not self._settings.folder:
+            hint = f"the operator allows that with {ENVIRONMENTS_VARIABLE}"
+            raise ToolFailure.of("environment", f"this worker makes no environments for what tasks require: {hint}")
+        launcher = await self._ready()
+        interpreter = chosen(self._interpreters, wanted.python)
+        name = sha256(b"\0".join((lock, *map(os.fsencode, interpreter)))).hexdigest()[:32]
+        self._running[name] += 1
+        try:
+            if not self._hold(name):
+                number = len(re.findall(rb"^[^\s#-]", lock, re.MULTILINE))
+                with call.queued(f"its environment, for which {number} packages are installed"):
+                    async with self._one_by_one[name]:
+                        if not self._hold(name):
+                            await self._make(name, interpreter, lock, launcher, call)
+            folders = {_ENVIRONMENT: str(self._root / name), "runtime": str(Path(self._making, "runtime"))}
+            words = (
+                "{environment}/bin/python",
+                "-I",
+                "-c",
+                START,
+                "{runtime}",
+                str(self._children.cpu_s),
+                "{packages}",
+            )
+            yield MadeEnvironment(
+                launcher, folders, ExternalProgram([*map(str.encode, words)], {}, None, is_server=True)
+            )
+        finally:
+            self._running[name] -= 1
+
+    async def close(self) -> None:
+        """Ends what makes environments. They stay."""
+        if self._launcher is not None:
+            await self._launcher.close()
+        for folder in self._held.values():
+            os.close(folder)
+        self._held.clear()
+        if self._making:
+            await asyncio.to_thread(remove_folder, self._making)
+            os.close(self._lock)
+            self._making = ""
+
+    async def _ready(self) -> Launcher:
+        async with self._one_by_one[""]:
+            if self._launcher is None:
+                with _told(f"environments cannot be kept in {self._root}"):
+                    await asyncio.to_thread(self._prepare)
+                index = (self._settings.index,) if os.path.isabs(self._settings.index) else ()  # noqa: PTH117
+                readable = (*(one.prefix for one in self._interpreters), *index)
+                if self._settings.constraints:
+                    readable = (*readable, self._settings.constraints)
+                children = replace(self._children, readable=readable)
+                self._launcher = Launcher(children, proxy=self._proxy, homes=self._making)
+        return self._launcher
+
+    def _prepare(self) -> None:
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o755)
+        remove_folders_left(_MADE_IN, str(self._root))
+        self._interpreters = interpreters_of(self._settings.interpreters)
+        self._making, self._lock = made_folder(_MADE_IN, str(self._root))
+        Path(self._making).chmod(0o711)
+        source = Path(noetl_stream.__file__).parent
+        for module in MODULES:
+            parts = module.split(".")
+            target = Path(self._making, "runtime", "noetl_stream", *parts).with_suffix(".py")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.joinpath(*parts).with_suffix(".py").read_bytes())
+
+    def _hold(self, name: str) -> bool:
+        """Marks an environment as used now; returns whether there is one."""
+        try:
+            if name not in self._held:
+                self._held[name] = locked(str(self._root / name), fcntl.LOCK_SH)
+            os.utime(self._held[name])
+            return (self._root / name).exists() or not self._release(name)
+        except OSError:  # it is not there, or somebody removes it
+            return False
+
+    def _release(self, name: str) -> bool:
+        os.close(self._held.pop(name))
+        return True
+
+    async def _make(self, name: str, interpreter: Interpreter, lock: bytes, launcher: Launcher, call: ToolCall) -> None:
+        with _told("its environment cannot be made"), contextlib.ExitStack() as closing:
+            source = closing.enter_context(tempfile.TemporaryFile())
+            source.write(lock)
+            source.seek(0)
+            reading, writing = os.pipe()
+            output = CapturedOutput(reading, _MAX_SAID_BYTES, partial(call.write, "stderr"))
+            closing.callback(output.close)
+            try:
+                descriptors = [source.fileno(), writing, writing, writing]
+                process = await launcher.start(descriptors, self._program(interpreter))
+            finally:
+                os.close(writing)
+            try:
+                exit_code = await asyncio.shield(process.exit_code)
+                process.kill()  # what it has left running changes nothing any more
+                said = output.take()[0]
+                if exit_code != 0:
+                    raise failure_of(said or f"exit code {exit_code}")
+                await self._complete(name, Path(process.home, _ENVIRONMENT))
+            finally:
+                process.kill()
+                await process.end()
+
+    def _program(self, interpreter: Interpreter) -> ExternalProgram:
+        index = self._settings.index
+        options = ["--default-index", index or DEFAULT_INDEX]
+        if os.path.isabs(index):  # noqa: PTH117
+            options = ["--no-index", "--find-links", index]
+        if not self._settings.sdists:
+            options.append("--no-build")
+        if self._settings.constraints:
+            options += ["--constraint", self._settings.constraints]
+        words = ["/bin/sh", "-c", _SCRIPT, "sh", uv_program(), interpreter.path, *options]
+        return ExternalProgram([*map(os.fsencode, words)], _VARIABLES, None)
+
+    async def _complete(self, name: str, made: Path) -> None:
+        """Gives an environment its name, unless another worker was quicker."""
+        size = await asyncio.to_thread(_take, made)
+        if size > self._settings.max_bytes:
+            most = f"the operator allows {self._settings.max_bytes:,} for all ({MAX_BYTES_VARIABLE})"
+            raise ToolFailure.of("environment", f"the environment has {size:,} bytes: {most}")
+        gone = self._make_room(size)
+        with contextlib.suppress(OSError):  # there is one: see below
+            os.rename(made, self._root / name)  # noqa: PTH104
+        is_held = self._hold(name)
+        for folder in gone:
+            await asyncio.to_thread(remove_folder, folder)
+        if not is_held:
+            raise ToolFailure.of("environment", "the environment was removed as it was made", retryable=True)
+
+    def _make_room(self, size: int) -> list[str]:
+        """Takes their names from environments that were not used for the longest time, and that nobody uses. Returns
+        where they are.
+        """
+        used, gone = self._used(), list[str]()
+        found: list[tuple[float, int, Path]] = []
+        for folder in self._root.iterdir():
+            with contextlib.suppress(OSError, ValueError):  # it is none, or another worker removes it
+                found.append((folder.stat().st_mtime, int((folder / _SIZE).read_text()), folder))
+        total = size + sum(one for _, one, _ in found)
+        for _, own, folder in sorted(found):
+            if total <= self._settings.max_bytes:
+                break
+            if not self._running[folder.name] and str(folder) not in used and self._takes_name(folder):
+                gone.append(f"{self._making}/{folder.name}")
+                total -= own
+        return gone
+
+    def _takes_name(self, folder: Path) -> bool:
+        if folder.name in self._held:
+            self._release(folder.name)
+        try:
+            lock = locked(str(folder))
+        except OSError:  # another worker uses it, or removes it
+            return False
+        try:
+            folder.rename(Path(self._making, folder.name))
+        finally:
+            os.close(lock)
+        return True
+
+
+def lock_of(wanted: Requirements, packages: str) -> bytes:
+    """The lock in the bundle whose folder of packages this is; empty: there is no bundle.
+
+    Raises:
+        ToolFailure: ``environment``: it has none.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if packages:
+            return Path(packages).parent.joinpath(wanted.lock_name).read_bytes()
+    hint = "`noetl-stream deploy` and `run FILE` lock what tasks require"
+    raise ToolFailure.of(
+        "environment", f"the playbook has no lock of {', '.join(wanted.requires) or 'its Python'}: {hint}"
+    )
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Tells the errors of the system as those of a task, which may pass if a disk is full, or a limit reached."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{what}: {error.strerror or error}"
+        raise ToolFailure.of("environment", message, retryable=error.errno in OWN_TROUBLE) from None
+
+
+def _take(folder: Path) -> int:
+    """Makes all in a folder this process's own, for everybody to read, and notes its bytes, which it returns."""
+    size, is_root = 0, os.geteuid() == 0
+    for around, folders, files in os.walk(folder, onerror=_raise):
+        for path in (around, *(os.path.join(around, name) for name in (*folders, *files))):  # noqa: PTH118
+            if is_root:
+                os.chown(path, 0, 0, follow_symlinks=False)
+            found = os.lstat(path)
+            if stat.S_ISLNK(found.st_mode):
+                continue
+            size += 0 if path == around else found.st_blocks * 512
+            Path(path).chmod((found.st_mode & 0o755) | (0o755 if stat.S_ISDIR(found.st_mode) else 0o644))
+    noted = folder / _SIZE
+    noted.unlink(missing_ok=True)
+    with noted.open("x") as file:
+        file.write(str(size))
+    return size
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def failure_of(said: str) -> ToolFailure:
+    """The failure of a task whose environment could not be made, from what uv said."""
+    words = " ".join(said.split("error:", 1)[-1].split())[:_MAX_WORDS]
+    hint = f"; {SDISTS_VARIABLE}=on of the operator allows what is built here" if _WHEELS.search(words) else ""
+    if "hash mismatch" in words.lower():
+        hint = f"; {INDEX_VARIABLE} of this worker has another file than the one that was locked: deploy again"
+    later = bool(_LATER.search(words)) and "hash mismatch" not in words.lower()
+    return ToolFailure.of("environment", f"its environment cannot be made: {words}{hint}", retryable=later)
