@@ -31,6 +31,15 @@ from wheels import wheel, wheel_of_installed
 
 in_child = pytest.mark.asyncio(loop_scope="module")
 SHOW = "import tiny\nreturn tiny.VERSION"
+SHOP = """\
+from noetl_stream_client import Context, Fatal
+
+
+def doubled(n: int, context: Context) -> int:
+    if n < 0:
+        raise Fatal(context.step)
+    return 2 * n
+"""
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +75,7 @@ def call(data: bytes, *, heard: list[bytes] | None = None, shared: bool = False,
     python = {"requires": ["tiny"], "python": inputs.pop("python", "")}
     wanted = requirements_of(python, inputs.get("code", ""), converts="function" in inputs or shared)
     assert wanted is not None
-    bundle = zip_of({wanted.lock_name: data, "packages/shop.py": b"def doubled(n: int) -> int:\n    return 2 * n\n"})
+    bundle = zip_of({wanted.lock_name: data, "packages/shop.py": SHOP.encode()})
     name = str(named_bundle("team/shop", bundle))
 
     async def read() -> bytes:
@@ -122,7 +131,7 @@ async def test_a_task_sees_its_environment_and_its_bundle_and_no_package_of_the_
     code = """
 import importlib.util, os, shop, sys
 known = [name for name in ("tiny", "msgspec", "pydantic", "pip", "pytest") if importlib.util.find_spec(name)]
-return [known, shop.doubled(4), os.environ.get("BASE"), sys.executable.startswith(sys.prefix)]
+return [known, shop.doubled(4, None), os.environ.get("BASE"), sys.executable.startswith(sys.prefix)]
 """
     pinned = lock(index, "tiny==2.0", "base==1.0")
     assert await run(tool, call(pinned, code=code)) == [["tiny"], 8, "began", True]
@@ -137,6 +146,8 @@ async def test_a_function_has_its_inputs_converted_by_its_environment(tool: Pyth
     program = "async def main():\n    import tiny\n    return tiny.VERSION"
     shared = (run(tool, call(pinned, code=program, shared=True)) for _ in range(2))
     assert await asyncio.gather(*shared) == ["1.0", "1.0"]
+    error = await failure(tool, call(pinned, function="shop:doubled", args={"n": -1}))
+    assert (error.retryable, "Fatal: step" in error.message) == (False, True)
     error = await failure(tool, call(pinned, function="shop:doubled", args={"n": "21"}))
     assert error.kind == "invalid_input" and "args.n" in error.message
 

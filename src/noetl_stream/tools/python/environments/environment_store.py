@@ -14,9 +14,10 @@ import re
 import stat
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from functools import partial
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -46,6 +47,9 @@ from noetl_stream.tools.python.environments.requirements import Requirements
 _MADE_IN: Final = "making-"
 _ENVIRONMENT: Final = "environment"
 _SIZE: Final = ".bytes"
+_OF_CLIENT: Final = ("__init__", "tasks")
+"""The modules of the client that functions use, and that a worker which has it shows to its environments."""
+
 _MAX_SAID_BYTES: Final = 16 * 1024
 _MAX_WORDS: Final = 1_500
 _LATER: Final = re.compile(
@@ -135,6 +139,7 @@ class Environments:
                 "{runtime}",
                 str(self._children.cpu_s),
                 "{packages}",
+                "{runtime}/client",
             )
             yield MadeEnvironment(
                 launcher, folders, ExternalProgram([*map(str.encode, words)], {}, None, is_server=True)
@@ -173,12 +178,10 @@ class Environments:
         self._interpreters = interpreters_of(self._settings.interpreters)
         self._making, self._lock = made_folder(_MADE_IN, str(self._root))
         Path(self._making).chmod(0o711)
-        source = Path(noetl_stream.__file__).parent
-        for module in MODULES:
-            parts = module.split(".")
-            target = Path(self._making, "runtime", "noetl_stream", *parts).with_suffix(".py")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(source.joinpath(*parts).with_suffix(".py").read_bytes())
+        runtime, client = Path(self._making, "runtime"), find_spec("noetl_stream_client")
+        _copy(Path(noetl_stream.__file__).parent, runtime / "noetl_stream", MODULES)
+        if client is not None and client.origin is not None:
+            _copy(Path(client.origin).parent, runtime / "client" / "noetl_stream_client", _OF_CLIENT)
 
     def _hold(self, name: str) -> bool:
         """Marks an environment as used now; returns whether there is one."""
@@ -275,6 +278,13 @@ class Environments:
         finally:
             os.close(lock)
         return True
+
+
+def _copy(source: Path, target: Path, modules: Iterable[str]) -> None:
+    for module in modules:
+        file = Path(*module.split(".")).with_suffix(".py")
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        (target / file).write_bytes((source / file).read_bytes())
 
 
 def lock_of(wanted: Requirements, packages: str) -> bytes:
