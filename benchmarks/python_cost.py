@@ -4,9 +4,11 @@
 
 Prints the median and the 99th percentile of runs of code that only gives a result: with a pause before each, as an
 execution makes it, and one right after the other, which shows what the end of a run costs too; and of a function that
-does the same. With another checkout,
-whose environment must be ready, rounds on the two alternate, and the ratio of the medians is shown. ``chrt`` keeps
-other work on the machine from what is measured.
+does the same. Code and the function alternate (ABBA); of what the function takes, as a multiple of code, the median and
+the range of the rounds are shown, and the same of the processor's time, that of all processes.
+
+With another checkout, whose environment must be ready, rounds on the two alternate, and the ratio of the medians is
+shown. ``chrt`` keeps other work on the machine from what is measured.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import resource
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from statistics import median, quantiles
@@ -31,6 +35,8 @@ from noetl_stream.tools.python.tool import PythonTool
 RUNS: Final = 300
 PAUSE_S: Final = 0.01
 """Less than an execution of one step takes."""
+PAUSES: Final = {"": PAUSE_S, ", without a pause": 0.0}
+CALLED: Final = ", a function"
 NEW_CHILDREN: Final = 100
 ROUNDS: Final = 6
 MEASURE: Final = "--measure"
@@ -72,16 +78,31 @@ async def seconds_of(tool: PythonTool, runs: int, pause_s: float, program: Mappi
 
 
 def measure() -> dict[str, list[float]]:
-    """Seconds of each run of this checkout."""
-    pauses = {"warm": PAUSE_S, "warm, without a pause": 0.0}
-    taken = {name: _run(seconds_of(PythonTool(), RUNS, pause_s)) for name, pause_s in pauses.items()}
-    taken["warm, a function"] = _run(seconds_of(PythonTool(), RUNS, PAUSE_S, FUNCTION))
+    """Seconds of each run of this checkout; of ``CPU`` those of a processor, for a run on average."""
+    taken: defaultdict[str, list[float]] = defaultdict(list)
+    for pause, pause_s in PAUSES.items():
+        at_start_s = _costs(CODE, pause_s, 0)[1]
+        for name in ("", CALLED, CALLED, ""):
+            seconds, cpu_s = _costs(FUNCTION if name else CODE, pause_s, RUNS)
+            taken[f"warm{pause}{name}"] += seconds
+            taken[f"CPU{pause}{name}"].append((cpu_s - at_start_s) / RUNS)
     if "settings" in inspect.signature(PythonTool).parameters:
         from noetl_stream.settings.children import ChildSettings
 
         tool = PythonTool(ChildSettings(isolation="execution"))
         taken["a child for each execution"] = _run(seconds_of(tool, NEW_CHILDREN, PAUSE_S))
     return taken
+
+
+def _costs(program: Mapping[str, str], pause_s: float, runs: int) -> tuple[list[float], float]:
+    """Seconds of each run of a new tool, and those of a processor that the tool takes from its start to its end."""
+    before_s = _spent_s()
+    return _run(seconds_of(PythonTool(), runs, pause_s, program)), _spent_s() - before_s
+
+
+def _spent_s() -> float:
+    spent = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in spent)
 
 
 def _run(work: Coroutine[Any, Any, list[float]]) -> list[float]:
@@ -107,12 +128,23 @@ def main(others: list[str]) -> None:
                 found.setdefault((checkout, name), []).append(taken)
     for (checkout, name), rounds in found.items():
         middle = median(map(median, rounds))
-        late = median(quantiles(taken, n=100)[98] for taken in rounds)
-        print(f"{checkout}: {name}: p50 {middle * 1e6:.0f} us, p99 {late * 1e6:.0f} us")
+        late = (
+            ""
+            if name.startswith("CPU")
+            else f", p99 {median(quantiles(one, n=100)[98] for one in rounds) * 1e6:.0f} us"
+        )
+        print(f"{checkout}: {name}: p50 {middle * 1e6:.0f} us{late}")
+    for (checkout, name), rounds in found.items():
+        if name.endswith(CALLED):
+            _print_ratio(f"{checkout}: {name} / code", rounds, found[checkout, name.removesuffix(CALLED)])
     for (other, name), theirs in found.items():
         if other != here:
-            ratios = sorted(median(mine) / median(one) for mine, one in zip(found[here, name], theirs, strict=True))
-            print(f"{name}, p50 here / there: {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+            _print_ratio(f"{name}, p50 here / there", found[here, name], theirs)
+
+
+def _print_ratio(name: str, these: list[list[float]], those: list[list[float]]) -> None:
+    ratios = sorted(median(mine) / median(one) for mine, one in zip(these, those, strict=True))
+    print(f"{name}: {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import sys
 import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from msgspec.structs import replace
 
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.python.ahead import CompiledModules
 from noetl_stream.tools.python.job import JobFailed, run_job
 from noetl_stream.tools.python.signatures import args_warning
 from noetl_stream.tools.python.tool import PythonTool
@@ -162,6 +165,32 @@ async def test_what_another_run_would_have_called_leaves_no_trace(
 async def test_a_model_of_msgspec_is_one_although_something_loads_pydantic(tool: PythonTool, make_call: Any) -> None:
     ran = await run(tool, make_call, function="model_samples:double", args={"paid": {"amount": 4}})
     assert ran.result == 8
+
+
+async def test_a_template_compiles_a_module_and_compiles_it_again_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "compiled_flows"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "daily.py").write_text("raise RuntimeError('a template runs nothing')")
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = CompiledModules()
+
+    def compiled() -> bool:
+        modules.compile("compiled_flows.daily:run")
+        return modules.find_spec("compiled_flows.daily") is not None
+
+    await until(compiled)
+    monkeypatch.setattr(sys, "meta_path", [modules, *sys.meta_path])
+    with pytest.raises(RuntimeError, match="runs nothing"):
+        importlib.import_module("compiled_flows.daily")
+    assert type(vars(sys.modules["compiled_flows"])["__loader__"]).__name__ == "_CompiledLoader"
+
+    (package / "daily.py").write_text("VERSION = 2")
+    assert modules.find_spec("compiled_flows.daily") is None
+    assert importlib.import_module("compiled_flows.daily").VERSION == 2
+    await until(compiled)
 
 
 # --- heartbeats and cancellation --------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Imports the module of a function before its job comes: most runs call what the one before called.
 
-What the module prints is printed when the job begins. If a file has changed since, the job imports anew what is not
-installed: workers see what is installed later once they restart.
+The template compiles the module, and each process that it forks runs it. What the module prints is printed when the job
+begins. If a file has changed since, the job imports anew what is not installed: workers see what is installed later
+once they restart.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import reduce
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from itertools import accumulate, takewhile
+from types import CodeType
 from typing import Any, Final, cast
 
-from noetl_stream.tools.python.annotations import call_function, signature_of
+from noetl_stream.tools.python.annotations import parameters_of
 
 CLOCK_TICK_NS: Final = 20_000_000
 """How far the time of a file may be behind the clock: more than the kernel takes between two ticks."""
@@ -52,25 +56,73 @@ class _Ahead:
 _ahead = _Ahead()
 
 
+class _CompiledLoader(SourceFileLoader):
+    """Loads a module whose file is compiled already."""
+
+    code: CodeType
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.code
+
+
+class CompiledModules:
+    """Finds what the function of the last job was imported from, its packages and its module, as compiled by the
+    template: else each process would look for them in all folders, and compile them again where no file has that.
+
+    Nothing is run here, and what cannot be found or compiled like that is left to the import.
+    """
+
+    def __init__(self) -> None:
+        self._function = ""
+        self._found: dict[str, tuple[ModuleSpec, tuple[int, ...]]] = {}
+
+    def compile(self, function: str) -> None:
+        """Compiles the modules of ``module:name``, if they are not, or have changed."""
+        if function == self._function and all(map(self._is_current, self._found)):
+            return
+        self._function, self._found = function, {}
+        with contextlib.suppress(Exception):
+            self._add(function.partition(":")[0].split("."))
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """See :class:`importlib.abc.MetaPathFinder`."""
+        return self._found[name][0] if name in self._found and self._is_current(name) else None
+
+    def _add(self, parts: Sequence[str]) -> None:
+        folders = None
+        for name in accumulate(parts, "{}.{}".format):
+            spec, began_ns = PathFinder.find_spec(name, folders), time.time_ns() - CLOCK_TICK_NS
+            if spec is None or type(spec.loader) is not SourceFileLoader or not spec.origin:
+                return
+            version, loader = _version_of(spec.origin, began_ns), _CompiledLoader(name, spec.origin)
+            if not version:
+                self._function = ""  # it may be changing: next time
+                return
+            code = spec.loader.get_code(name)
+            assert code is not None  # as of all sources
+            loader.code, spec.loader, spec.cached = code, loader, spec.cached  # which is made when it is first read
+            self._found[name] = spec, version
+            folders = spec.submodule_search_locations
+
+    def _is_current(self, name: str) -> bool:
+        spec, version = self._found[name]
+        return _version_of(spec.origin or "") == version
+
+
 def import_ahead(path: str) -> None:
-    """Imports the module of ``module:name`` and reads the signature of the function. Errors are shown when the job
+    """Imports the module of ``module:name`` and reads the parameters of the function. Errors are shown when the job
     does so.
     """
-    call_function(_first, {"n": 1}, {})  # so that pages of memory which every call writes to are this process's own
-    known, began_ns = set(sys.modules), time.time_ns() - CLOCK_TICK_NS
+    last, began_ns = next(reversed(sys.modules)), time.time_ns() - CLOCK_TICK_NS
     with _silence(), contextlib.suppress(BaseException):
         module, _, name = path.partition(":")
-        signature_of(reduce(getattr, name.split("."), cast(Any, importlib.import_module(module))))
+        parameters_of(reduce(getattr, name.split("."), cast(Any, importlib.import_module(module))))
     _ahead.path = path
-    for name in sys.modules.keys() - known:
+    for name in takewhile(last.__ne__, reversed(sys.modules)):  # reading all names would write to their memory
         file = getattr(sys.modules[name], "__file__", None)
         if isinstance(file, str) and not file.startswith(INSTALLED):
             _ahead.files[name] = file, _version_of(file, began_ns)
     _ahead.has_changed()
-
-
-def _first(n: int) -> int:
-    return n
 
 
 def use_ahead(path: str) -> None:
@@ -93,14 +145,15 @@ def use_ahead(path: str) -> None:
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
     """Keeps what Python code prints, and drops what other code writes: the output belongs to the job that runs."""
-    outputs = [os.dup(1), os.dup(2)]
+    streams, outputs = (sys.stdout, sys.stderr), [os.dup(1), os.dup(2)]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         for number in (1, 2):
             os.dup2(nowhere, number)
-        with contextlib.redirect_stdout(_ahead.printed), contextlib.redirect_stderr(_ahead.printed):
-            yield
+        sys.stdout = sys.stderr = _ahead.printed
+        yield
     finally:
+        sys.stdout, sys.stderr = streams
         for number, output in enumerate(outputs, start=1):
             os.dup2(output, number)
             os.close(output)

@@ -12,13 +12,17 @@ import typing
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final
+from types import FunctionType
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.tools.convert import encode_json
 from noetl_stream.tools.python.line import LINE
 
 CONTEXT: Final = "noetl_stream_client.tasks.Context"
 """The class of the parameter that gets the context of the run."""
+
+
+_PLAIN: Final = (str, int, float, bool)
 
 
 class Unfit(Exception):
@@ -35,16 +39,18 @@ def call_function(function: Callable[..., Any], args: Mapping[str, Any], context
     Raises:
         Unfit: A parameter is missing, unknown, or no value of its type.
     """
-    signature, hints = signature_of(function)
-    if signature is None:
+    parameters = parameters_of(function)
+    if parameters is None:
         return function(**args)
     given = dict(args)
-    for name in signature.parameters:
-        hint = hints.get(name, Any)
+    for name, hint in parameters.hints.items():
         if name in given:
             given[name] = _convert(name, given[name], hint)
         elif _is_context(hint):
             given[name] = _context(hint, context)
+    if parameters.are_named and parameters.required <= given.keys() <= parameters.hints.keys():
+        return function(**given)
+    signature = inspect.signature(function)
     try:
         bound = signature.bind(**given)
     except TypeError as error:
@@ -52,21 +58,64 @@ def call_function(function: Callable[..., Any], args: Mapping[str, Any], context
     return function(*bound.args, **bound.kwargs)
 
 
+class Parameters(NamedTuple):
+    """The parameters of a function.
+
+    Attributes:
+        hints: The type of each.
+        required: Those without a default.
+        are_named: Whether each has a name of its own that a call can use.
+    """
+
+    hints: Mapping[str, Any]
+    required: frozenset[str] = frozenset()
+    are_named: bool = False
+
+
 @lru_cache(maxsize=2)
-def signature_of(function: Callable[..., Any]) -> tuple[inspect.Signature | None, Mapping[str, Any]]:
-    """Returns the signature of a function and the types of its parameters; ``None``: one in C, which says neither.
+def parameters_of(function: Callable[..., Any]) -> Parameters | None:
+    """Returns the parameters of a function; ``None``: one in C, which does not say them.
 
     Raises:
         Unfit: An annotation cannot be read.
     """
     try:
-        signature = inspect.signature(function)
+        if type(function) is FunctionType and not vars(function) and (found := _plain_parameters(function)):
+            return found
+        names = inspect.signature(function).parameters
     except (TypeError, ValueError):
-        return None, {}
+        return None
+    except NameError as error:
+        raise _unreadable(error) from None
     try:
-        return signature, typing.get_type_hints(function, include_extras=True)
+        hints = typing.get_type_hints(function, include_extras=True)
     except (TypeError, NameError) as error:
-        raise Unfit(f"its annotations cannot be read: {error}") from None
+        raise _unreadable(error) from None
+    return Parameters({name: hints.get(name, Any) for name in names})
+
+
+def _unreadable(error: Exception) -> Unfit:
+    return Unfit(f"its annotations cannot be read: {error}")
+
+
+def _plain_parameters(function: FunctionType) -> Parameters | None:
+    """Returns the parameters of a function whose annotations are classes, without what reads all others: `inspect` and
+    `typing` write to many pages of memory, each of which a forked process has to copy first.
+    """
+    code, defaults = function.__code__, function.__defaults__ or ()
+    if code.co_posonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        return None
+    positional, hints = code.co_argcount, {}
+    names = code.co_varnames[: positional + code.co_kwonlyargcount]
+    for name in names:
+        hint = function.__annotations__.get(name, Any)
+        if isinstance(hint, str):
+            hint = function.__globals__.get(hint) or function.__builtins__.get(hint)
+        if hint is not Any and not issubclass(type(hint), type):
+            return None
+        hints[name] = hint
+    optional = {*names[positional - len(defaults) : positional], *(function.__kwdefaults__ or ())}
+    return Parameters(hints, frozenset(names).difference(optional), are_named=True)
 
 
 def _is_context(hint: Any) -> bool:
@@ -86,7 +135,7 @@ def _context(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
 
 
 def _convert(name: str, value: Any, hint: Any) -> Any:
-    if hint is Any:
+    if hint is Any or (hint is type(value) and hint in _PLAIN):
         return value
     if _names_pydantic(hint):
         return _validate(name, value, hint)

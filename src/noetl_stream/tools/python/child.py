@@ -23,6 +23,7 @@ import os
 import socket
 import sys
 import time
+from importlib.machinery import PathFinder
 from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.children.frames import HEADER_BYTES, add_length, take_frames
@@ -32,7 +33,7 @@ from noetl_stream.tools.children.own_limits import OwnLimits, limit_cpu_time
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import folders_in_memory
 from noetl_stream.tools.convert import decode_json
-from noetl_stream.tools.python.ahead import import_ahead
+from noetl_stream.tools.python.ahead import CompiledModules, import_ahead
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
 from noetl_stream.tools.python.line import LINE, JobFrames
@@ -56,6 +57,14 @@ _FIRST_JOB: Final = (
     b'"max_result_bytes":100}'
 )
 """A job that each process runs first: the pages of memory that every job writes to are its own then."""
+_FIRST_CALL: Final = msgspec.json.encode(
+    {**msgspec.json.decode(_FIRST_JOB), "function": f"{__name__}:_first", "context": {}}
+)
+"""The same, where functions are called."""
+
+
+def _first(n: int) -> int:
+    return n
 
 
 _FORK_HOOKS: Final[list[dict[str, Any]]] = []
@@ -71,7 +80,8 @@ def prepare() -> None:
         show_log_records()
     finally:
         os.register_at_fork = register
-    _answer(_FIRST_JOB)
+    for job in (_FIRST_JOB, _FIRST_CALL):
+        _answer(job)
 
 
 def serve(channel_fd: int, cpu_s: int) -> None:
@@ -84,7 +94,8 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     limits, children, landlock = OwnLimits(), ChildrenList(), landlock_version()
     faulthandler.enable(file=2, all_threads=False)
     sys.stdout = sys.stderr = output = text_output()
-    exit_code, received, functions = 0, bytearray(), [""]
+    exit_code, received, functions, modules = 0, bytearray(), [""], CompiledModules()
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), modules)
 
     def fork() -> tuple[int, socket.socket, int]:
         ours, theirs = socket.socketpair()
@@ -96,13 +107,14 @@ def serve(channel_fd: int, cpu_s: int) -> None:
                 for one in (channel, ours, children):
                     one.close()
                 stay_apart(landlock)  # it cannot stop this process or the next one either
-                _run(theirs, output, cpu_s, gate)
+                _run(theirs, output, cpu_s, gate, _FIRST_CALL if functions[-1] else _FIRST_JOB)
         os.close(gate)
         return process_id, ours, opener
 
     process_id, connection, opener = fork()
     while _remember(channel, received, functions):
         with connection:
+            modules.compile(functions[-1])
             _open_gate(opener, functions[-1])
             send_next(channel, exit_code, connection)
         next_id, connection, opener = fork()  # while the job runs, or waits
@@ -180,10 +192,11 @@ def _remove(entry: os.DirEntry[str], device: int) -> None:
         os.rmdir(entry)  # noqa: PTH106
 
 
-def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, gate: int) -> NoReturn:
+def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, gate: int, first: bytes) -> NoReturn:
     """Runs a job in the process made for it, which ends without Python's work at an exit.
 
     Args:
+        first: A job that it runs first.
         gate: What the job will probably call is read from here, to its end; nothing if that is not known.
     """
     try:
@@ -193,12 +206,14 @@ def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, gate: 
             os.register_at_fork(**hooks)
         mine, other = socket.socketpair()
         with mine, other:
-            other.sendall(add_length(_FIRST_JOB))
+            other.sendall(add_length(first))
             _serve_one(mine, output)
-        with open(gate, "rb") as told:
-            function = told.read().decode()
-        if function:
-            import_ahead(function)
+        told = b""
+        while data := os.read(gate, _READ_BYTES):
+            told += data
+        os.close(gate)
+        if told:
+            import_ahead(told.decode())
         _serve_one(connection, output)
     finally:
         os._exit(0)
