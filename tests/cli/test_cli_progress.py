@@ -31,6 +31,7 @@ from noetl_stream.model.json.codec import decode_json, encode
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
+from noetl_stream.ports.operations.reading.logs import LogLineDocument
 
 TOKEN = Token("t1", "greet", "start")
 ENQUEUED = ProgressUpdate(TokenEnqueued(TOKEN), None)
@@ -81,6 +82,24 @@ def test_the_output_of_a_task_is_shown_before_its_retry() -> None:
     lines = [texts(fold, news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
     retry = "greet[3].call: retry in 2 s after attempt 1 (exception: it broke)"
     assert lines == [["greet[3].call | one", "greet[3].call | two", retry], ["greet.call | three"], []]
+
+
+def line_of(text: str, attempt: int) -> LogLineDocument:
+    return LogLineDocument("1", "", "greet", "run1", "call", attempt, [], "stdout", text, "default", "w")
+
+
+def test_what_was_shown_while_a_task_ran_is_not_shown_again_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress(stderr=False)
+    output = "".join(f"{number}\n" for number in range(30)) + "a long line in two"
+    ended = ProgressUpdate(TaskProcessed("call", 1, Outcome("ok", output=output), "continue"), "run1")
+    for update in (ENQUEUED, CLAIMED):
+        progress.event(fold(update))
+    progress.written(line_of(str(number), 1) for number in range(30))
+    progress.written([line_of("a long ", 1)])
+    progress.event(fold(ended))
+    progress.written([line_of("line in two", 1), line_of("of the next attempt", 2)])
+    shown = [line.removeprefix("greet.call | ") for line in capsys.readouterr().out.splitlines()]
+    assert shown == [*map(str, range(30)), "a long ", "line in two", "of the next attempt"]
 
 
 def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> None:

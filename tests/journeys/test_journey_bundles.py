@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli_program import only_json
+from cli_program import PATIENCE_S, only_json, start
 from homes import SHARED_FILES
 from warm_program import noetl
 from wheels import wheel, wheel_of_installed
@@ -48,6 +48,37 @@ def test_a_file_runs_with_the_packages_of_its_project_as_they_are(shared_home: P
     assert [one["result"] for one in results] == [105, 147], "nothing was deployed"
     ended = noetl("execution", "rerun", results[0]["execution_id"], "start", "--wait", NOETL_HOME=str(shared_home))
     assert ended.returncode == 0 and "105" in ended.stdout, "a rerun has the code of its original"
+
+
+def test_what_a_function_prints_is_shown_while_it_runs_and_edited_code_in_the_next_run(
+    shared_home: Path, tmp_path: Path
+) -> None:
+    folder = project(tmp_path)
+    module = folder / "src" / "etl" / "factors.py"
+    module.write_text(
+        "import time\n"
+        "from noetl_stream_client import Context\n"
+        "FACTOR = 0\n"
+        "def wait(n: int, context: Context) -> None:\n"
+        "    print('waits', n)\n"
+        "    while not context.is_cancelled:\n"
+        "        time.sleep(0.05)\n"
+    )
+    file = folder / "playbooks" / "multiply.yaml"
+    file.write_text(PLAYBOOK.replace("etl:multiplied", "etl.factors:wait"))
+    with start("run", file, "--label", "test=printed", "--timeout", PATIENCE_S, NOETL_HOME=str(shared_home)) as running:
+        assert running.stderr is not None
+        while "| waits 21" not in (line := running.stderr.readline()):
+            assert line, "it has ended"
+        noetl("execution", "cancel", "--label", "test=printed", "--yes", NOETL_HOME=str(shared_home))
+        shown = running.communicate(timeout=PATIENCE_S)[1]
+    assert "waits" not in shown, "what was shown is not shown again"
+    module.write_text("FACTOR = 0\ndef wait(n: int) -> str:\n    print('second edition')\n    return 'edited'\n")
+    ended = noetl("run", file, NOETL_HOME=str(shared_home))
+    assert (ended.returncode, ended.stdout.splitlines()[0]) == (0, '"edited"')
+    assert ended.stderr.splitlines()[:2] == ["start.start_task | second edition", "start: done"]
+    quiet = noetl("run", file, "-o", "json", NOETL_HOME=str(shared_home))
+    assert only_json(quiet)["result"] == "edited" and "edition" not in quiet.stderr
 
 
 def test_a_worker_that_never_saw_the_packages_runs_their_functions_and_executions_keep_them(

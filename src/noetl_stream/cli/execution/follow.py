@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Final, NoReturn
 
 import click
@@ -15,7 +15,7 @@ from noetl_stream.cli.base.activity import activity
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import bundled, form_option
 from noetl_stream.cli.base.output import print_document, say
-from noetl_stream.cli.base.session import Session, with_session
+from noetl_stream.cli.base.session import PAGE, Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.progress import EventLines, PlainProgress, ProgressView, Stalls
 from noetl_stream.cli.execution.tables import print_ended
@@ -24,6 +24,7 @@ from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import ExecutionDocument
+from noetl_stream.ports.operations.reading.logs import FOLLOW_EVERY_S, FROM_THE_START, LogFilter
 from noetl_stream.retries import pauses
 
 WAIT_S: Final = 30.0
@@ -159,8 +160,13 @@ def progress_for(output: str, *, stderr: bool = True, verbose: bool = False) -> 
     return PlainProgress(stderr=stderr, verbose=verbose)
 
 
-async def followed(session: Session, execution_id: str, view: ProgressView) -> ExecutionDocument:
+async def followed(
+    session: Session, execution_id: str, view: ProgressView, writers: Callable[[], Collection[tuple[str, str]]] = tuple
+) -> ExecutionDocument:
     """Shows the events of an execution to its end, and why it waits when nothing moves: the ended execution.
+
+    Args:
+        writers: Returns the steps and tasks that have what they write shown as they write it.
 
     Raises:
         Unreachable: NATS and Postgres, or the gateway, were unreachable for longer than :data:`PATIENCE_S`.
@@ -170,11 +176,16 @@ async def followed(session: Session, execution_id: str, view: ProgressView) -> E
     view.start(execution_id)
     showing = _show_events(session, execution_id, view, moved)
     try:
-        ended = await result_until(showing, _show_why(session, execution_id, view, moved))
+        output = _show_output(session, execution_id, view, writers)
+        ended = await result_until(showing, _both(_show_why(session, execution_id, view, moved), output))
     finally:
         view.close()
     assert ended is not None  # `_show_why` never returns
     return ended
+
+
+async def _both(one: Awaitable[None], other: Awaitable[None]) -> None:
+    await asyncio.gather(one, other)
 
 
 async def _show_events(
@@ -208,6 +219,22 @@ async def _show_why(session: Session, execution_id: str, view: ProgressView, mov
             with contextlib.suppress(NoetlError):  # tried again below
                 view.waits((await session.operations.executions.why(execution_id)).reasons)
             await set_within(moved, WHY_EVERY_S)
+
+
+async def _show_output(
+    session: Session, execution_id: str, view: ProgressView, writers: Callable[[], Collection[tuple[str, str]]]
+) -> None:
+    await asyncio.sleep(FOLLOW_EVERY_S)  # what ends sooner needs none of this
+    shown = writers() if view.shows_output else ()
+    after = FROM_THE_START
+    while shown:
+        page = None
+        with contextlib.suppress(NoetlError):  # what is missed is shown with the end of its attempt
+            page = await session.operations.executions.logs(execution_id, LogFilter(), after, PAGE)
+            view.written(line for line in page.items if line.stream != "worker" and (line.step, line.task) in shown)
+            after = page.next
+        if page is None or page.state != "more":
+            await asyncio.sleep(FOLLOW_EVERY_S)
 
 
 def end_as(found: ExecutionDocument | None, execution_id: str, following: Following, output: str) -> NoReturn:

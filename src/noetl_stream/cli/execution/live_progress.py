@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,14 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from noetl_stream.cli.base.activity import FRAMES, PERIOD_S
-from noetl_stream.cli.execution.progress import ProgressFold, ProgressView, StepProgress, Summary
+from noetl_stream.cli.execution.progress import ProgressFold, ProgressLine, ProgressView, StepProgress, Summary
 from noetl_stream.durations import duration_text
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
+from noetl_stream.ports.operations.reading.logs import LogLineDocument
 from noetl_stream.telemetry.terminal import shown
 
-_PRINTED: Final = ("output", "token")
+_PRINTED: Final = ("output", "printed", "token")
 """Kinds of lines that are printed above the picture, which has the others in its own way."""
 
 _NOTES: Final = 3
@@ -31,6 +32,8 @@ _LINES_BESIDE: Final = 12
 
 class LiveProgress(ProgressView):
     """A picture of the steps, redrawn in place several times a second, so that times count. It stays at the end."""
+
+    shows_output = True
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -48,7 +51,14 @@ class LiveProgress(ProgressView):
 
     def event(self, event: FeedEvent) -> None:
         self._waits, self._why_no_news = (), ""
-        for line in self._summary.chosen(self._fold.lines(event)):
+        self._print(self._fold.lines(event))
+
+    def written(self, lines: Iterable[LogLineDocument]) -> None:
+        for line in lines:
+            self._print(self._fold.written(line))
+
+    def _print(self, lines: Iterable[ProgressLine]) -> None:
+        for line in self._summary.chosen(lines):
             if line.kind in _PRINTED:
                 self._console.print(Text(shown(line.text), style="yellow"))
 

@@ -18,6 +18,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
+from noetl_stream.ports.operations.reading.logs import LogLineDocument
 
 NOBODY: Final = frozenset({"no_worker", "no_server", "server_cannot_store", "queue_unreadable", "unreported"})
 """Kinds of reasons to wait that last until somebody acts."""
@@ -45,7 +46,7 @@ class StepProgress:
         return "".join(f", {part}" for part in found)
 
 
-Kind = Literal["started", "loop", "count", "output", "retry", "wait", "failed", "ended", "failing", "token"]
+Kind = Literal["started", "loop", "count", "printed", "output", "retry", "wait", "failed", "ended", "failing", "token"]
 """What a line is about."""
 
 
@@ -56,6 +57,10 @@ class ProgressLine(NamedTuple):
     step: str
     text: str
     error: ErrorInfo | None = None
+
+
+_Attempt = tuple[str, events.Path, str, int]
+"""A step run, an iteration, a task, and the number of the attempt."""
 
 
 class ProgressUpdate(NamedTuple):
@@ -73,6 +78,8 @@ class ProgressFold(JournalReader[str]):
         self.steps: dict[str, StepProgress] = {}
         self.failing: ErrorInfo | None = None
         self._lines: list[ProgressLine] = []
+        self._written: dict[_Attempt, list[str]] = {}
+        self._told: set[_Attempt] | None = None
 
     def lines(self, event: FeedEvent) -> list[ProgressLine]:
         """The log lines of an event."""
@@ -84,6 +91,27 @@ class ProgressFold(JournalReader[str]):
         self._lines = []
         self.read(Recorded(update.fact, 0, 0, update.step_run_id, ""))
         return self._lines
+
+    def written(self, line: LogLineDocument) -> list[ProgressLine]:
+        """The log line of what a task has written, unless the end of its attempt has told it."""
+        attempt = (line.step_run_id, tuple(line.iteration), line.task, line.attempt)
+        self._told = set() if self._told is None else self._told
+        if attempt in self._told:
+            return []
+        self._written.setdefault(attempt, []).append(line.text)
+        return [_output_line(line.step, attempt[1], line.task, line.text)]
+
+    def _unwritten(self, attempt: _Attempt, output: str) -> str:
+        """What is left to show of the output of an attempt that has ended."""
+        if self._told is None or not output:
+            return output
+        self._told.add(attempt)
+        at = 0
+        for text in self._written.pop(attempt, ()):
+            if (found := output.find(text, at)) < 0:
+                return ""  # longer than the output that is kept
+            at = found + len(text)
+        return output[at:].removeprefix("\n")
 
     def _say(self, kind: Kind, step: str, text: str, error: ErrorInfo | None = None) -> None:
         self._lines.append(ProgressLine(kind, step, text, error))
@@ -139,8 +167,9 @@ class ProgressFold(JournalReader[str]):
     def attempt_ended(self, at: Recorded, step: str, fact: events.TaskProcessed) -> None:
         """The output of a task's code, then its retry (LANGUAGE §12 *python*)."""
         target = f"{step}{_place(fact.path)}.{fact.task}"
-        for line in fact.outcome.output.splitlines():
-            self._say("output", step, f"{target} | {line}")
+        attempt = (at.step_run_id or "", tuple(fact.path), fact.task, fact.attempt)
+        for text in self._unwritten(attempt, fact.outcome.output).splitlines():
+            self._lines.append(_output_line(step, fact.path, fact.task, text))
         if fact.do == "retry":
             shown, error = self.steps[step], fact.outcome.error
             shown.retries, shown.error = shown.retries + 1, error
@@ -170,6 +199,10 @@ class ProgressFold(JournalReader[str]):
             self._say("count", step, f"{step}: {shown.ended:,}/{shown.count:,} iterations")
 
 
+def _output_line(step: str, path: events.Path, task: str, text: str) -> ProgressLine:
+    return ProgressLine("output" if path else "printed", step, f"{step}{_place(path)}.{task} | {text}")
+
+
 class Summary:
     """Chooses the lines of an execution that are printed: for each step how it ended, and a bounded number of others.
 
@@ -197,7 +230,7 @@ class Summary:
     def chosen(self, lines: Iterable[ProgressLine]) -> Iterator[ProgressLine]:
         """Those to print, of lines in their order."""
         for line in lines:
-            if self._verbose or line.kind in ("loop", "count", "failing"):
+            if self._verbose or line.kind in ("loop", "count", "failing", "printed"):
                 yield line
             elif line.kind in self.FIRST:
                 self._counts[line.step, line.kind] += 1
@@ -241,7 +274,13 @@ def update_of(event: EventDocument) -> ProgressUpdate | None:
 
 
 class ProgressView:
-    """Shows an execution as it goes. This one shows nothing."""
+    """Shows an execution as it goes. This one shows nothing.
+
+    Attributes:
+        shows_output: Whether it shows what tasks write.
+    """
+
+    shows_output = False
 
     def doing(self, text: str) -> None:
         """Shows what is done before the execution starts."""
@@ -252,6 +291,9 @@ class ProgressView:
 
     def event(self, event: FeedEvent) -> None:
         """Shows an event."""
+
+    def written(self, lines: Iterable[LogLineDocument]) -> None:
+        """Shows what tasks have written so far."""
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         """Shows why nothing moves (:meth:`~noetl_stream.ports.operations.executions.Executions.why`)."""
@@ -298,6 +340,8 @@ def _about(reason: ReasonDocument) -> str:
 class PlainProgress(ProgressView):
     """Lines of what changes: a summary, or with ``verbose`` each change. The message of an error is printed once."""
 
+    shows_output = True
+
     def __init__(self, *, stderr: bool, verbose: bool = False) -> None:
         self._fold = ProgressFold()
         self._summary = Summary(verbose=verbose)
@@ -309,7 +353,14 @@ class PlainProgress(ProgressView):
         say(text, err=self._stderr)
 
     def event(self, event: FeedEvent) -> None:
-        for line in self._summary.chosen(self._fold.lines(event)):
+        self._show(self._fold.lines(event))
+
+    def written(self, lines: Iterable[LogLineDocument]) -> None:
+        for line in lines:
+            self._show(self._fold.written(line))
+
+    def _show(self, lines: Iterable[ProgressLine]) -> None:
+        for line in self._summary.chosen(lines):
             why = "" if self.has_said(line.error) else self._said(line.error)
             if why or line.kind != "failing":
                 say(f"{line.text}{why}", err=self._stderr)

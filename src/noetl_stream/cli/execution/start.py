@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,7 +122,8 @@ def run(
     If no server is running, one is started in the background, together with a worker. They stop when no longer needed.
     With --url, the servers and workers of the gateway are used.
 
-    Progress goes to stderr: a picture on a terminal, elsewhere a summary, with --verbose a line for each change.
+    Progress goes to stderr: a picture on a terminal, elsewhere a summary, with --verbose a line for each change. If a
+    FILE calls functions, what `python` tasks print is shown as they print it.
 
     Ctrl-C and --timeout stop the waiting only; the execution continues.
 
@@ -352,7 +354,7 @@ async def run_in(
         async with asyncio.timeout(timeout_s):
             activity.show(f"waiting for a server to accept {name}")
             execution_id = (await started(session, wanted, name, ids)).execution_id
-            ended = await followed(session, execution_id, view)
+            ended = await followed(session, execution_id, view, partial(_writers, wanted.playbook))
             return await _with_steps(session, ended)
     except TimeoutError:
         code, why = ExitCode.TIMEOUT, f"timeout after {duration_text(timeout_s)}"
@@ -360,6 +362,15 @@ async def run_in(
         code, why = ExitCode.INTERRUPTED, "interrupted"
     say(f"{why}: {_aftermath(session, execution_id or await _answered(session, ids), ids)}", err=True)
     return code
+
+
+def _writers(source: str | None) -> Collection[tuple[str, str]]:
+    """The tasks of a playbook that calls functions whose output is shown as it comes: those of `python`."""
+    if source is None or _FUNCTION.search(source) is None:
+        return ()
+    from noetl_stream.cli.project.packages import python_tasks
+
+    return python_tasks(source)
 
 
 async def _with_steps(session: Session, ended: ExecutionDocument) -> ExecutionDocument:

@@ -36,7 +36,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import constant_at
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.ports.stores.catalog import PLAYBOOK
 from noetl_stream.tools.python.environments.requirements import Requirements, required_by
 
@@ -204,10 +204,19 @@ def _draft(source: bytes, kinds: Kinds, limits: Limits) -> Plan | None:
 
 def _functions(text: ProjectText, kinds: Kinds, limits: Limits) -> dict[str, str]:
     """The functions that a playbook calls, by module."""
-    draft = _draft(text.source, kinds, limits) if text.kind == PLAYBOOK else None
-    tasks = [task for step in draft.every_step for task in step.tasks] if draft is not None else []
-    named = [str(task.verbatim["function"]) for task in tasks if task.verbatim.get("function")]
+    tasks = _tasks(text.source, kinds, limits) if text.kind == PLAYBOOK else ()
+    named = [str(task.verbatim["function"]) for _, task in tasks if task.verbatim.get("function")]
     return {one.partition(":")[0]: one for one in named}
+
+
+def python_tasks(source: str) -> frozenset[tuple[str, str]]:
+    """The steps and tasks of `python` in a playbook."""
+    return frozenset((step, task.name) for step, task in _tasks(source.encode(), *accepted()) if task.kind == "python")
+
+
+def _tasks(source: bytes, kinds: Kinds, limits: Limits) -> list[tuple[str, TaskPlan]]:
+    draft = _draft(source, kinds, limits)
+    return [(step.name, task) for step in draft.every_step for task in step.tasks] if draft is not None else []
 
 
 def _has_module(bundle: Bundle, module: str) -> bool:
