@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ from cli_program import one_clear_line, only_json
 from warm_program import noetl
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
-EXAMPLES = sorted(path.stem for path in PLAYBOOKS.glob("*.yaml") if "." not in path.stem)
+FILES = [*PLAYBOOKS.glob("*.yaml"), *PLAYBOOKS.glob("*/playbooks/*.yaml")]
+EXAMPLES = {path.stem: path for path in sorted(FILES, key=lambda path: path.stem) if "." not in path.stem}
 
 
 def files_of(folder: Path) -> set[str]:
@@ -41,22 +44,27 @@ def test_a_project_of_every_example_has_a_playbook_that_checks_and_all_files_tha
     assert noetl("playbook", "check", f"playbooks/{name}.yaml", cwd=tmp_path).returncode == 0
     readme = (tmp_path / "README.md").read_text()
     named = set(re.findall(r"\bplaybooks/\w+\.(?:yaml|py)\b", readme))
-    assert named == {path for path in files_of(tmp_path) if path.startswith("playbooks/")}
+    written = {path for path in files_of(tmp_path) if path.startswith("playbooks/")}
+    assert named == {path for path in written if not path.endswith(".test.yaml")}
     assert re.match(rf"# {name}\n\n[A-Z].+", readme)
     assert re.search(rf"^noetl-stream run playbooks/{name}\.yaml", readme, re.M)
     assert re.search(r"^Expect: \S", readme, re.M)
 
 
 @pytest.mark.xdist_group("stack")
-def test_the_commands_of_the_readme_work(shared_home: Path, tmp_path: Path) -> None:
-    noetl("init", cwd=tmp_path)
+@pytest.mark.parametrize(("name", "commands"), [("hello", 3), ("python", 7)])
+def test_the_commands_of_the_readme_work(shared_home: Path, tmp_path: Path, name: str, commands: int) -> None:
+    noetl("init", "--example", name, cwd=tmp_path)
     (block,) = re.findall(r"^```sh\n(.*?)^```$", (tmp_path / "README.md").read_text(), re.M | re.S)
     for line in block.splitlines():
         program, *words = shlex.split(line)
-        assert program == "noetl-stream"
-        ended = noetl(*words, cwd=tmp_path, NOETL_HOME=str(shared_home))
-        assert ended.returncode == 0, ended.stderr
-    assert len(block.splitlines()) == 3
+        if program == "noetl-stream":
+            ended = noetl(*words, cwd=tmp_path, NOETL_HOME=str(shared_home))
+        else:  # the unit test, which needs nothing of the program
+            path = f"PATH={Path(sys.executable).parent}"
+            ended = subprocess.run(["env", path, program, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert ended.returncode == 0, (line, ended.stderr)
+    assert len(block.splitlines()) == commands
 
 
 @pytest.mark.parametrize("occupied", ["README.md", ".gitignore", "playbooks/hello.yaml"])
@@ -95,7 +103,7 @@ def test_an_unknown_example_is_a_usage_error_that_tells_how_to_find_one(
 
 def test_every_example_is_listed_with_a_line_that_describes_it() -> None:
     listed = only_json(noetl("example", "list", "-o", "json"))
-    assert [one["name"] for one in listed] == EXAMPLES
+    assert [one["name"] for one in listed] == list(EXAMPLES)
     for one in listed:
         assert re.fullmatch(r"[A-Z].{10,100}\.", one["description"]), one
     assert {one["name"]: one["files"] for one in listed}["invoice_all_customers"] == [
@@ -108,7 +116,7 @@ def test_every_example_is_listed_with_a_line_that_describes_it() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_show_prints_the_file(name: str) -> None:
-    assert noetl("example", "show", name).stdout == (PLAYBOOKS / f"{name}.yaml").read_text()
+    assert noetl("example", "show", name).stdout == EXAMPLES[name].read_text()
 
 
 def test_a_shell_completes_the_name_of_an_example() -> None:

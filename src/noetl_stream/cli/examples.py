@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -36,7 +36,7 @@ class Example(NamedTuple):
         needs: Its prerequisites, as text; empty if none.
         run: The commands to run it, one per line.
         expect: The result.
-        files: Names of the other files that it needs.
+        files: The other files that it needs, by their paths in a project.
     """
 
     name: str
@@ -46,13 +46,15 @@ class Example(NamedTuple):
     needs: str
     run: str
     expect: str
-    files: tuple[str, ...]
+    files: Mapping[str, str]
 
 
 def example_names() -> list[str]:
-    """The names of all examples, sorted."""
-    names = [file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml")]
-    return sorted(name for name in names if "." not in name)
+    """The names of all examples, sorted: those of files, and of folders with a project."""
+    names = [
+        one.name.removesuffix(".yaml") for one in _folder().iterdir() if one.is_dir() or one.name.endswith(".yaml")
+    ]
+    return sorted(name for name in names if "." not in name and not name.startswith("_"))
 
 
 def read_example(name: str) -> Example:
@@ -62,7 +64,17 @@ def read_example(name: str) -> Example:
     """
     if name not in example_names():
         raise NotFound(f"example {name!r} not found", hint="list the examples: `noetl-stream example list`")
-    return _parse(name, read_example_file(f"{name}.yaml"))
+    project = dict(_files_below(_folder().joinpath(name)))
+    text = project.pop(f"{PROJECT_FOLDER}/{name}.yaml", "")
+    return _parse(name, text or read_example_file(f"{name}.yaml"), project)
+
+
+def _files_below(folder: Traversable, place: str = "") -> Iterator[tuple[str, str]]:
+    for one in sorted(folder.iterdir(), key=lambda one: one.name) if folder.is_dir() else ():
+        if one.is_dir() and one.name != "__pycache__":
+            yield from _files_below(one, f"{place}{one.name}/")
+        elif one.is_file():
+            yield f"{place}{one.name}", one.read_text(encoding="utf-8")
 
 
 def read_example_file(file_name: str) -> str:
@@ -74,14 +86,15 @@ def _folder() -> Traversable:
     return shipped("examples", PROJECT_FOLDER)
 
 
-def _parse(name: str, text: str) -> Example:
+def _parse(name: str, text: str, project: Mapping[str, str]) -> Example:
     from ruamel.yaml import YAML
 
     found = _METADATA.search(text)
     metadata = YAML(typ="safe", pure=True).load(found[0])["metadata"] if found else {}
     head = re.sub(r"^# ?", "", text.partition("\napiVersion:")[0], flags=re.MULTILINE)
     sections = {title: _INDENT.sub("", section) for title, section in _SECTION.findall(head)}
-    needed = [file for file in _FILE.findall(head) if file != f"{name}.yaml"]
+    named = [file for file in _FILE.findall(head) if file != f"{name}.yaml"]
+    needed = {f"{PROJECT_FOLDER}/{file}": read_example_file(file) for file in named}
     return Example(
         name,
         metadata.get("description", ""),
@@ -90,7 +103,7 @@ def _parse(name: str, text: str) -> Example:
         needs=sections.get("Needs", ""),
         run=sections.get("Run", ""),
         expect=sections.get("Expect", ""),
-        files=tuple(dict.fromkeys(needed)),
+        files={**needed, **project},
     )
 
 
@@ -107,7 +120,14 @@ def example() -> None:
 def list_examples(output: str) -> None:
     """List the examples."""
     found = [read_example(name) for name in example_names()]
-    documents = [{"name": one.name, "description": one.description, "files": list(one.files)} for one in found]
+    documents = [
+        {
+            "name": one.name,
+            "description": one.description,
+            "files": [file.removeprefix(f"{PROJECT_FOLDER}/") for file in one.files],
+        }
+        for one in found
+    ]
     print_documents(documents, output, columns_of("name", "description"), "name")
 
 
@@ -188,7 +208,7 @@ def _project(example: Example) -> Mapping[str, str]:
     needs = NEEDS.format(needs=example.needs) if example.needs else ""
     return {
         f"{PROJECT_FOLDER}/{example.name}.yaml": example.text,
-        **{f"{PROJECT_FOLDER}/{file}": read_example_file(file) for file in example.files},
+        **example.files,
         "README.md": README.format(**{**example._asdict(), "needs": needs}),
         ".gitignore": GITIGNORE,
     }
