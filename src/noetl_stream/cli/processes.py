@@ -17,6 +17,7 @@ from noetl_stream.cli.base.output import columns_of, print_json, print_table, sa
 from noetl_stream.cli.base.process import run_role, settings_for
 from noetl_stream.cli.base.verbs import lists
 from noetl_stream.errors import UsageError
+from noetl_stream.local.background import DEBUGGER
 from noetl_stream.ports.operations.cluster import WorkerDocument
 from noetl_stream.settings.children import ISOLATIONS, Isolation
 from noetl_stream.settings.monitoring import StatusAddress, read_status_address
@@ -41,6 +42,9 @@ def _end_with_parent(context: click.Context, option: click.Parameter, given: boo
 end_with_parent_option = click.option(
     "--end-with-parent", is_flag=True, hidden=True, expose_value=False, callback=_end_with_parent
 )
+
+
+debugger_option = click.option(DEBUGGER, type=click.IntRange(3), default=None, hidden=True)
 
 
 slots_option = click.option(
@@ -131,6 +135,7 @@ def server(status_address: StatusAddress | None, home: Path | None) -> None:
 @slots_option
 @isolation_option
 @status_option
+@debugger_option
 @end_with_parent_option
 @home_option
 @click.pass_context
@@ -140,6 +145,7 @@ def worker(
     slots: int | None,
     isolation: Isolation | Literal["show"] | None,
     status_address: StatusAddress | None,
+    debugger: int | None,
     home: Path | None,
 ) -> None:
     """Run a worker, or list the running workers.
@@ -170,7 +176,7 @@ def worker(
     require_confinement(settings.children)
     pool, slots = pool or settings.pool, slots or settings.slots
     with open_stack(settings, pool) as stack:
-        run_role(host_worker(stack, pool, slots))
+        run_role(host_worker(stack, pool, slots, debugger))
 
 
 def _children(one: WorkerDocument) -> str:
@@ -229,8 +235,9 @@ def gateway(
 
 
 @click.command(hidden=True)
+@debugger_option
 @home_option
-def background(home: Path | None) -> None:
+def background(debugger: int | None, home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
     from noetl_stream.cli.main import main
     from noetl_stream.hosting.background import background_lock, host_in_background
@@ -238,12 +245,13 @@ def background(home: Path | None) -> None:
     from noetl_stream.hosting.role_processes import load
 
     load("worker")
-    worker = fork(main, "worker")  # before there is more in this process than a worker may have
+    # Before there is more in this process than a worker may have. One with a debugger has words of its own.
+    worker = fork(main, "worker") if debugger is None else None
     settings = _logged(home)
     with background_lock(settings) as alone:
         if not alone:
             return
-        run_role(host_in_background(settings, worker))
+        run_role(host_in_background(settings, worker, debugger))
 
 
 @click.command()

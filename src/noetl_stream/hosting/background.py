@@ -14,6 +14,7 @@ from noetl_stream.concurrency import end_tasks, result_when_ended
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting.processes import Forked, Supervised
 from noetl_stream.hosting.role_processes import load, run_server
+from noetl_stream.local.background import DEBUGGER
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.startup_errors import system_errors_explained
 from noetl_stream.model.ids import partition_count
@@ -54,15 +55,18 @@ def background_lock(settings: Settings) -> Iterator[bool]:
         lock.close()
 
 
-async def host_in_background(settings: Settings, forked: Forked | None = None) -> None:
+async def host_in_background(settings: Settings, forked: Forked | None = None, debugger: int | None = None) -> None:
     """Runs a server and a worker for commands that found none, until they are no longer needed.
 
     Both load while the stack starts, the worker in a process of its own; ``forked`` is that process, if it has loaded
-    already.
+    already. ``debugger`` is the descriptor on which the worker has Python code debugged.
     """
     opened: asyncio.Future[StackAccess] = asyncio.get_running_loop().create_future()
     arguments = ["worker", "--pool", settings.pool, "--slots", str(settings.slots)]
-    worker = Supervised("worker", arguments, opened, worker_identity(settings.pool), forked=forked)
+    inherited = () if debugger is None else (debugger,)
+    arguments += [] if debugger is None else [DEBUGGER, str(debugger)]
+    identity = worker_identity(settings.pool)
+    worker = Supervised("worker", arguments, opened, identity, inherited=inherited, forked=forked)
     with ExitStack() as closing:
         running = asyncio.create_task(worker.run())
         try:

@@ -190,10 +190,11 @@ async def host_server(stack: StackAccess) -> None:
         await run_server(server, connected.nats, asyncio.Event())
 
 
-async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
-    """Connects to NATS, runs a worker until a signal, and closes."""
+async def host_worker(stack: StackAccess, pool: str, slots: int, debugger: int | None = None) -> None:
+    """Connects to NATS, runs a worker until a signal, and closes. ``debugger``: see :class:`Debugged`."""
     endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
     from noetl_stream.tools.children.measures import confinement_of
+    from noetl_stream.tools.contract import Debugged
 
     confinement = confinement_of(settings.children).level
     about = {"pool": pool, "slots": slots, "isolation": settings.isolation, "confinement": confinement}
@@ -204,6 +205,9 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
 
             drain_s = settings.worker_drain_s
             hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s, confinement=confinement)
+            for tool in hosted.tools.values():
+                if isinstance(tool, Debugged):
+                    tool.debugger = debugger
             attach(WorkerStatus(hosted.worker, lambda: ports.nats.is_connected), ports)
             await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
 

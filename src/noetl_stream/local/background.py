@@ -29,6 +29,9 @@ from noetl_stream.settings.sources.process_environment import show_arguments
 log = logging.getLogger(__name__)
 
 COMMAND: Final = "background"
+DEBUGGER: Final = "--debugger"
+"""The option with the descriptor of a debugger."""
+
 PROGRAM: Final = "noetl-stream"
 UNDO_POLL_S: Final = 0.02
 
@@ -58,6 +61,8 @@ class Background:
     def __init__(self, settings: Settings, main: Main | None = None) -> None:
         self._settings = settings
         self._main = main
+        self.debugger: int | None = None
+        """The descriptor on which the worker has Python code debugged where it raises."""
         self._process: _Process | None = None
         self.is_stack_down = False
         """Whether :meth:`prepare` has found the stack down, until it is started."""
@@ -98,7 +103,7 @@ class Background:
         Raises:
             LocalStackError: The processes cannot be started, or ended with an error.
         """
-        self._start(_spawn)
+        self._start(self._spawn)
 
     def _start(self, started: _Starting) -> None:
         if self._lacks_keys:
@@ -115,14 +120,29 @@ class Background:
             hint = f"see {output}" if home is not None else "run `noetl-stream server` to see why"
             raise LocalStackError(f"the background server exited with code {code}", hint=hint)
         words = [COMMAND] if home is None else [COMMAND, "--home", str(home)]
+        words += [] if self.debugger is None else [DEBUGGER, str(self.debugger)]
         with os.fdopen(_open_output(output), "ab") as sink:
             self._process = started(words, sink.fileno())
         self.log = None if home is None else output
 
     def _fork(self, words: list[str], output: int) -> _Process:
         """Starts a command in a copy of this process, where there can be one: before it has an event loop."""
-        pid = None if self._main is None else fork_command(self._main, words, output)
-        return _spawn(words, output) if pid is None else _Forked(pid)
+        alone = self._main if self.debugger is None else None
+        pid = None if alone is None else fork_command(alone, words, output)
+        return self._spawn(words, output) if pid is None else _Forked(pid)
+
+    def _spawn(self, words: list[str], output: int) -> _Process:
+        try:
+            return subprocess.Popen(
+                command_line(*words),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=() if self.debugger is None else (self.debugger,),
+            )
+        except OSError as error:
+            raise LocalStackError(f"cannot start the background server: {error.strerror}") from None
 
     def _home(self) -> Path | None:
         """Returns the home of the embedded stack, and makes it if missing; ``None`` for own servers."""
@@ -140,15 +160,6 @@ class _Process(Protocol):
 
 _Starting = Callable[[list[str], int], _Process]
 """A function that starts a command of this program, given its words and the descriptor of its output."""
-
-
-def _spawn(words: list[str], output: int) -> _Process:
-    try:
-        return subprocess.Popen(
-            command_line(*words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    except OSError as error:
-        raise LocalStackError(f"cannot start the background server: {error.strerror}") from None
 
 
 class _Forked(msgspec.Struct):

@@ -248,6 +248,17 @@ class Tool(Protocol):
 
 
 @runtime_checkable
+class Debugged(Protocol):
+    """A tool whose code a person may debug where it raises. Its runs have no timeout then.
+
+    Attributes:
+        debugger: The descriptor of a socket to a terminal; ``None``: nobody debugs.
+    """
+
+    debugger: int | None
+
+
+@runtime_checkable
 class SelfTested(Protocol):
     """A tool that can try whether its tasks can begin."""
 

@@ -139,17 +139,18 @@ async def stay(session: Session, execution_id: str, following: Following, output
     return found
 
 
-def progress_for(output: str, *, stderr: bool = True, verbose: bool = False) -> ProgressView:
+def progress_for(output: str, *, stderr: bool = True, verbose: bool = False, shared: bool = False) -> ProgressView:
     """The view that fits the output format and the terminal.
 
     Args:
         verbose: Whether each change is a line.
+        shared: Whether a person works with a program on the terminal meanwhile.
     """
     if output == "jsonl":
         return EventLines()
     if output != "text":
         return Stalls()
-    if not verbose and (sys.stderr if stderr else sys.stdout).isatty():
+    if not verbose and not shared and (sys.stderr if stderr else sys.stdout).isatty():
         from rich.console import Console
 
         from noetl_stream.cli.execution.live_progress import LiveProgress
@@ -157,7 +158,7 @@ def progress_for(output: str, *, stderr: bool = True, verbose: bool = False) -> 
         console = Console(stderr=stderr)
         if not console.is_dumb_terminal:
             return LiveProgress(console)
-    return PlainProgress(stderr=stderr, verbose=verbose)
+    return PlainProgress(stderr=stderr, verbose=verbose, shared=shared)
 
 
 async def followed(

@@ -63,6 +63,10 @@ _Attempt = tuple[str, events.Path, str, int]
 """A step run, an iteration, a task, and the number of the attempt."""
 
 
+_REMEMBERED: Final = 1000
+"""Attempts that have ended, of which no line is shown that comes later."""
+
+
 class ProgressUpdate(NamedTuple):
     """A fact, and the step run whose report it came with (``None`` for the server's own facts)."""
 
@@ -79,7 +83,7 @@ class ProgressFold(JournalReader[str]):
         self.failing: ErrorInfo | None = None
         self._lines: list[ProgressLine] = []
         self._written: dict[_Attempt, list[str]] = {}
-        self._told: set[_Attempt] | None = None
+        self._told: dict[_Attempt, None] = {}
 
     def lines(self, event: FeedEvent) -> list[ProgressLine]:
         """The log lines of an event."""
@@ -95,7 +99,6 @@ class ProgressFold(JournalReader[str]):
     def written(self, line: LogLineDocument) -> list[ProgressLine]:
         """The log line of what a task has written, unless the end of its attempt has told it."""
         attempt = (line.step_run_id, tuple(line.iteration), line.task, line.attempt)
-        self._told = set() if self._told is None else self._told
         if attempt in self._told:
             return []
         self._written.setdefault(attempt, []).append(line.text)
@@ -103,9 +106,11 @@ class ProgressFold(JournalReader[str]):
 
     def _unwritten(self, attempt: _Attempt, output: str) -> str:
         """What is left to show of the output of an attempt that has ended."""
-        if self._told is None or not output:
-            return output
-        self._told.add(attempt)
+        if not output:
+            return ""
+        self._told[attempt] = None
+        if len(self._told) > _REMEMBERED:
+            del self._told[next(iter(self._told))]
         at = 0
         for text in self._written.pop(attempt, ()):
             if (found := output.find(text, at)) < 0:
@@ -338,16 +343,20 @@ def _about(reason: ReasonDocument) -> str:
 
 
 class PlainProgress(ProgressView):
-    """Lines of what changes: a summary, or with ``verbose`` each change. The message of an error is printed once."""
+    """Lines of what changes: a summary, or with ``verbose`` each change. The message of an error is printed once.
+
+    On a terminal that a person uses meanwhile (``shared``), of waits only those are said that last until somebody acts.
+    """
 
     shows_output = True
 
-    def __init__(self, *, stderr: bool, verbose: bool = False) -> None:
+    def __init__(self, *, stderr: bool, verbose: bool = False, shared: bool = False) -> None:
         self._fold = ProgressFold()
         self._summary = Summary(verbose=verbose)
         self._shown: set[str] = set()
         self._errors: set[tuple[str, str]] = set()
         self._stderr = stderr
+        self._shared = shared
 
     def doing(self, text: str) -> None:
         say(text, err=self._stderr)
@@ -376,6 +385,8 @@ class PlainProgress(ProgressView):
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         for reason in reasons:
+            if self._shared and reason.kind not in NOBODY:
+                continue
             until = f" (until {reason.until})" if reason.until else ""
             self._say_once(f"waiting: {reason.sentence}{until}", _about(reason))
 

@@ -53,6 +53,7 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
 
 if TYPE_CHECKING:  # most playbooks call no function
+    from noetl_stream.cli.execution.debugging import DebuggerTerminal
     from noetl_stream.cli.project.packages import Bundle
     from noetl_stream.settings.sources.environment import Settings
 
@@ -97,6 +98,7 @@ marks_options = bundled(
 @traceparent_option
 @timeout_option
 @verbose_option
+@click.option("--pdb", "debugs", is_flag=True, help="Stop in pdb, on this terminal, where Python code raises.")
 @output_option("text", "json")
 @target_options
 @click.pass_context
@@ -109,6 +111,7 @@ def run(
     traceparent: str,
     timeout_s: float | None,
     verbose: bool,
+    debugs: bool,
     output: str,
     target: Target,
 ) -> None:
@@ -125,7 +128,8 @@ def run(
     Progress goes to stderr: a picture on a terminal, elsewhere a summary, with --verbose a line for each change. If a
     FILE calls functions, what `python` tasks print is shown as they print it.
 
-    Ctrl-C and --timeout stop the waiting only; the execution continues.
+    Ctrl-C and --timeout stop the waiting only; the execution continues. With --pdb, one worker runs `python` tasks one
+    by one and without timeouts; where one raises, pdb shows its frames, and the attempt fails once you quit.
 
     \b
     Exit code:
@@ -139,11 +143,14 @@ def run(
     from noetl_stream.cli.main import main  # which imports this module
 
     settings, check = settings_for(target.home), None
-    background, view = Background(settings, main), progress_for(output, verbose=verbose)
+    terminal = _debugger(target, settings) if debugs else None
+    background, view = Background(settings, main), progress_for(output, verbose=verbose, shared=debugs)
     is_local = gateway_of(target, settings) is None
     if is_local:
         ctx.call_on_close(background.close)
         background.prepare()
+    if terminal is not None:
+        terminal.attach(background, settings)
     given, bundle = wanted_of(playbook)
     wanted = replace(given, workload=workload, priority=priority, traceparent=traceparent, **marks)
     if is_local and wanted.playbook is not None:
@@ -152,6 +159,8 @@ def run(
         view.doing(f"starting NATS and Postgres in {settings.home}")
 
     async def work(session: Session) -> ExecutionDocument | ExitCode:
+        if terminal is not None:
+            terminal.start()
         await _store(session, bundle)
         return await run_in(session, wanted, playbook, view, timeout_s=timeout_s)
 
@@ -163,6 +172,12 @@ def run(
         ctx.exit(ended)
     _print_run(ended, output, view, background)
     ctx.exit(exit_code_of(ended))
+
+
+def _debugger(target: Target, settings: Settings) -> DebuggerTerminal:
+    from noetl_stream.cli.execution.debugging import DebuggerTerminal  # most runs have none
+
+    return DebuggerTerminal.of(target, settings)
 
 
 def _print_run(ended: ExecutionDocument, output: str, view: ProgressView, background: Background) -> None:

@@ -6,6 +6,7 @@ becomes a number. Child processes load this module.
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import sys
 import typing
@@ -110,7 +111,7 @@ def _plain_parameters(function: FunctionType) -> Parameters | None:
     for name in names:
         hint = function.__annotations__.get(name, Any)
         if isinstance(hint, str):
-            hint = function.__globals__.get(hint) or function.__builtins__.get(hint)
+            hint = function.__globals__.get(hint) or getattr(builtins, hint, None)
         if hint is not Any and not issubclass(type(hint), type):
             return None
         hints[name] = hint

@@ -20,6 +20,7 @@ from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.python.ahead import use_ahead
 from noetl_stream.tools.python.annotations import Unfit, call_function
 from noetl_stream.tools.python.code_compiler import BODY, NOT_ASYNC, NOT_ASYNC_FUNCTION, compile_program, file_of
+from noetl_stream.tools.python.line import debug
 
 MODULE: Final = "noetl_task"
 """The ``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself. In a process
@@ -114,7 +115,11 @@ def _failures(job: Mapping[str, Any]) -> Iterator[None]:
     except NotJson as error:
         raise JobFailed("result_not_json", str(error)) from None
     except BaseException as error:  # SystemExit and KeyboardInterrupt end the job, not this process
-        raise _exception(error, _own_file(job)) from None
+        failed = _exception(error, _own_file(job))
+        if job.get("debugged"):
+            with contextlib.suppress(Exception):  # the terminal may have gone
+                debug(error, _from_own_code(error.__traceback__, _own_file(job)))
+        raise failed from None
 
 
 def _own_file(job: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """The line from a running function to its worker: heartbeats, and whether the run is cancelled (LANGUAGE §12 *python*).
 
 A note is a frame with a JSON object: ``{"heartbeat": details}``, or ``{"asks": true}`` from a function that looks
-whether it is cancelled. It then has :data:`CANCEL_S` to end once the worker has written to it.
+whether it is cancelled. It then has :data:`CANCEL_S` to end once the worker has written to it. After :data:`DEBUGS`,
+from one that has raised, the worker sends it the socket to a terminal.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import socket
 from _thread import allocate_lock  # `threading` registers a hook that each fork of a template would run
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Final
+from types import TracebackType
+from typing import IO, Any, Final, cast
 
 from noetl_stream.tools.children.frames import add_length
 from noetl_stream.tools.convert import NotJson, encode_json, to_json
@@ -22,6 +24,7 @@ MAX_NOTE_BYTES: Final = 16 * 1024
 """The most bytes of a heartbeat."""
 
 CANCELLED: Final = b"\0"
+DEBUGS: Final = b'{"debugs":true}'
 
 
 class JobLine:
@@ -30,9 +33,16 @@ class JobLine:
     Args:
         note: Sends a note.
         cancelled: Returns whether the job is cancelled.
+        terminal: Asks for the socket to a terminal.
     """
 
-    def __init__(self, note: Callable[[bytes], None], cancelled: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        note: Callable[[bytes], None],
+        cancelled: Callable[[], bool],
+        terminal: Callable[[], socket.socket] | None = None,
+    ) -> None:
+        self.terminal = terminal
         self._note = note
         self._cancelled = cancelled
         self._has_asked = False
@@ -69,7 +79,7 @@ class JobFrames:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._sending = allocate_lock()
-        self.line = JobLine(self.send, self._is_cancelled)
+        self.line = JobLine(self.send, self._is_cancelled, self._terminal)
 
     def send(self, frame: bytes) -> None:
         with self._sending:
@@ -82,3 +92,43 @@ class JobFrames:
         except BlockingIOError:
             return False
         return True
+
+    def _terminal(self) -> socket.socket:
+        self.send(DEBUGS)
+        _, (descriptor,), _, _ = socket.recv_fds(self._connection, 1, 1)
+        return socket.socket(fileno=descriptor)
+
+
+class Terminal:
+    """A terminal behind a socket, which gives a line when it receives a NUL."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = connection.makefile("r", encoding="utf-8", errors="replace")
+
+    def write(self, text: str) -> int:
+        self._connection.sendall(text.replace("\0", "").encode(errors="backslashreplace"))
+        return len(text)
+
+    def flush(self) -> None:
+        """Does nothing: all is written at once."""
+
+    def readline(self) -> str:
+        self._connection.sendall(b"\0")
+        return self._lines.readline()
+
+
+def debug(error: BaseException, trace: TracebackType | None) -> None:
+    """Lets a person look at the frames of a traceback, if the line of the job leads to a terminal."""
+    line = LINE.get()
+    if line is None or line.terminal is None:
+        return
+    from pdb import Pdb  # most jobs need none
+
+    with line.terminal() as connection:
+        terminal = Terminal(connection)
+        terminal.write(f"{type(error).__name__}: {error}\n")
+        stream = cast(IO[str], terminal)  # what of it a debugger needs
+        debugger = Pdb(stdin=stream, stdout=stream, readrc=False)
+        debugger.reset()
+        debugger.interaction(None, trace)

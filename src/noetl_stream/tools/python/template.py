@@ -21,7 +21,7 @@ from noetl_stream.tools.contract import WorkerUnfit, ignore_heartbeat
 from noetl_stream.tools.python.child import MAX_REMEMBERED_BYTES
 from noetl_stream.tools.python.code_compiler import MAX_PROGRAMS
 from noetl_stream.tools.python.environments.environment_store import MadeEnvironment
-from noetl_stream.tools.python.line import CANCEL_S, CANCELLED, MAX_NOTE_BYTES
+from noetl_stream.tools.python.line import CANCEL_S, CANCELLED, DEBUGS, MAX_NOTE_BYTES
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 
 MAX_JOB_BYTES: Final = 1024**3
@@ -100,6 +100,7 @@ class PythonJob(NamedTuple):
         beat: Called with the details of each heartbeat.
         shares: Whether it runs in the process that other such jobs of its domain share.
         imports: What it can import, the same for all jobs of its domain.
+        debugger: The descriptor that it gets when it asks for a terminal to be debugged on.
     """
 
     fields: bytes
@@ -111,6 +112,7 @@ class PythonJob(NamedTuple):
     beat: Callable[[Any], None] = ignore_heartbeat
     shares: bool = False
     imports: Imports = _NO_IMPORTS
+    debugger: int | None = None
 
     def noted(self, note: bytes) -> bool:
         """Takes a note of the job; returns whether it looks for its cancellation.
@@ -296,7 +298,11 @@ class Child:
         try:
             await self._loop.sock_sendall(connection, add_length(job.fields))
             while await self._hear(connection, heard):
-                heard.asks |= job.noted(heard.take_note())
+                note = heard.take_note()
+                if note == DEBUGS and job.debugger is not None:
+                    socket.send_fds(connection, [CANCELLED], [job.debugger])
+                else:
+                    heard.asks |= job.noted(note)
             return ANSWERS.decode(memoryview(heard.received)[HEADER_BYTES : heard.end])
         except asyncio.CancelledError:
             if heard.asks:

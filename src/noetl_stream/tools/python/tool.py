@@ -271,6 +271,8 @@ class PythonTool:
         self._pool = ChildPool(launcher, max_children=max_children, answer_s=answer_s)
         self._packages = PackageFolders(lambda: self._pool.folders)
         self._environments = Environments(environments, settings, proxy, lambda: self._pool.folders)
+        self.debugger: int | None = None
+        self._debugging = asyncio.Lock()
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
@@ -313,9 +315,11 @@ class PythonTool:
         program = code, inputs.function or file_of(_place(call))
         if code and (reason := _sharing_error(knobs.python_shared, code)) is not None:
             raise invalid_input(reason)
-        fields = _encode_job(inputs, knobs, call, await _secrets_of(inputs, call))
+        is_debugged = self.debugger is not None
+        fields = _encode_job(inputs, knobs, call, await _secrets_of(inputs, call), is_debugged=is_debugged)
+        alone = self._debugging if is_debugged else contextlib.nullcontext()
         try:
-            async with self._imports(inputs, knobs, call) as imports:
+            async with alone, self._imports(inputs, knobs, call) as imports:
                 job = PythonJob(
                     fields,
                     program,
@@ -324,8 +328,9 @@ class PythonTool:
                     heard,
                     queued=queued,
                     beat=call.beat,
-                    shares=knobs.python_shared,
+                    shares=knobs.python_shared and not is_debugged,
                     imports=imports,
+                    debugger=self.debugger,
                 )
                 answer = await self._pool.run(job)
         except ChildDied as died:
@@ -387,7 +392,9 @@ async def _secrets_of(inputs: PythonInputs, call: ToolCall) -> dict[str, Any]:
     return {name: await call.credential(name) for name in names}
 
 
-def _encode_job(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall, secrets: dict[str, Any]) -> bytes:
+def _encode_job(
+    inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall, secrets: dict[str, Any], *, is_debugged: bool
+) -> bytes:
     job: dict[str, Any] = {
         "code": inputs.code or "",
         "place": _place(call),
@@ -400,6 +407,8 @@ def _encode_job(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall, secret
     }
     if inputs.function is not None:
         job |= {"function": inputs.function, "context": {**_context_of(call), "secrets": secrets}}
+    if is_debugged:
+        job["debugged"] = True
     if call.traceparent:
         job["traceparent"] = call.traceparent
     try:

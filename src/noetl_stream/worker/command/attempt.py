@@ -28,7 +28,7 @@ from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, W
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, ValueNeeded, render
-from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write, beginning
+from noetl_stream.tools.contract import Debugged, Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write, beginning
 from noetl_stream.tools.inputs import validated
 from noetl_stream.tools.size_knobs import bounded_knobs
 from noetl_stream.worker.asker import Asker
@@ -116,7 +116,7 @@ class Attempts:
                     secrets.check_unread(task.kind)
                     return await self._wait(task, inputs, action.iteration.path)
                 calling = self._call_tool(action, inputs, secrets, (lines.write, beats, attributes, data), current)
-                total_s = task.timeouts.total
+                total_s = None if self._is_debugged(task) else task.timeouts.total
                 result = await (calling if total_s is None else _with_timeout(total_s, task, calling))
             except (ExpressionError, ReferenceUnavailable) as error:
                 kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
@@ -317,6 +317,10 @@ class Attempts:
             bundle=command.bundle,
             read_bundle=self._read_bundle,
         )
+
+    def _is_debugged(self, task: TaskPlan) -> bool:
+        tool = self._dependencies.tools[task.kind]
+        return isinstance(tool, Debugged) and tool.debugger is not None
 
     def _without_secrets(self, details: Any) -> Any:
         return details if self._secrets.used is None else self._secrets.used.value(details)
