@@ -225,6 +225,19 @@ async def test_a_check_looks_up_what_is_called_and_strictly_that_is_an_error(
     assert (found.code, found.out) == (0, f"{caller}: ok\n")
 
 
+async def test_a_gateway_checks_what_calls_the_functions_of_a_project(stage: GatewayStage, tmp_path: Path) -> None:
+    (tmp_path / "noetl-stream.toml").write_text('name = "team/x"\npackages = ["src"]\n')
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "checked_here.py").write_text("def double(n: int) -> int:\n    return 2 * n\n")
+    file = tmp_path / "flow.yaml"
+    step = '- { step: start, tool: { kind: python, function: "checked_here:double", args: { m: 1 } } }'
+    metadata = "metadata: { name: flow, path: team/x/flow }"
+    file.write_text(f"apiVersion: noetl.io/v2\nkind: Playbook\n{metadata}\nworkflow:\n  {step}\n")
+    found = await noetl(stage, "playbook", "check", str(file), "--url", stage.url)
+    assert "checked_here:double(n: int) needs `n`, takes no `m`" in found.out
+    assert found.code == 0
+
+
 async def test_a_check_looks_up_the_schemas_that_are_named(stage: GatewayStage, tmp_path: Path) -> None:
     head = FAILS.partition("kind")[0]
     schema, typed = tmp_path / "schema.yaml", tmp_path / "typed.yaml"

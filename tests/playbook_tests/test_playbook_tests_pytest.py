@@ -37,6 +37,15 @@ def test_each_test_of_a_document_is_an_item(tmp_path: Path) -> None:
     assert "1 passed" in pytest_in(tmp_path, "-k", "one").stdout
 
 
+def test_functions_of_packages_are_found_at_the_path_of_pytest(tmp_path: Path) -> None:
+    step = '- { step: start, tool: { kind: python, function: "prices:total", args: { prices: [3, 4] } } }'
+    test = "- { name: sum, given: { real: [python] }, then: { result: 7 } }"
+    written(tmp_path, f"workflow:\n  {step}\n", test)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "prices.py").write_text("def total(prices: list[int]) -> int:\n    return sum(prices)\n")
+    assert "1 passed" in pytest_in(tmp_path, "-o", "pythonpath=src").stdout
+
+
 def test_a_document_with_errors_is_an_error_of_collection(tmp_path: Path) -> None:
     written(tmp_path, FETCH, "- { name: one, thn: {} }")
     ended = pytest_in(tmp_path)

@@ -70,4 +70,20 @@ class Reports:
         return sum(rows)
 
 
+class Thing:
+    """What JSON has no value for."""
+
+
+def thing(n: int) -> dict[str, Any]:
+    return {"things": [n, Thing()]}
+
+
+def lazy(n: int) -> Any:
+    return (one for one in range(n))
+
+
+def undefined(n: Elsewhere) -> int:  # type: ignore[name-defined]  # noqa: F821
+    return 1
+
+
 NUMBER = 7

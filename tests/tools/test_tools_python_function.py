@@ -290,6 +290,21 @@ def test_inputs_that_do_not_fit_are_named(function: str, args: dict[str, Any], m
     assert refusal(function, **args).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("thing", "result.things[1]: function_samples.Thing cannot be converted to JSON"),
+        ("lazy", "result: generator cannot be converted to JSON; write list(value)"),
+        ("undefined", "function_samples:undefined: its annotations cannot be read: name 'Elsewhere' is not defined"),
+    ],
+)
+def test_what_no_type_fits_is_named(function: str, message: str) -> None:
+    with pytest.raises(JobFailed) as failed:
+        call(function, n=1)
+    assert failed.value.error["message"] == message
+    assert failed.value.error["kind"] == ("invalid_input" if function == "undefined" else "result_not_json")
+
+
 @in_child
 async def test_plain_types_are_read_without_pydantic(tool: PythonTool, make_call: Any) -> None:
     with pytest.raises(ToolFailure) as failed:

@@ -116,8 +116,20 @@ async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, 
     for name, found in checked.items():
         # A playbook among the files will be registered with its caller.
         among = {one for one, path in paths_missing(found.diagnostics, texts[name]).items() if path in given}
-        results[name] = [one for one in found.diagnostics if one not in among]
+        results[name] = [one for one in found.diagnostics if one not in among] + _of_packages(Path(name), texts[name])
     return results
+
+
+def _of_packages(file: Path, text: bytes) -> list[Diagnostic]:
+    """What the packages of the project around a file, which a gateway does not have, say of its functions."""
+    folders = package_folders(file)
+    if not folders:
+        return []
+    kinds, limits = accepted()
+    without = check_document(text, kinds, file=str(file), limits=limits).diagnostics
+    with modules_in(folders):
+        found = check_document(text, kinds, file=str(file), limits=limits).diagnostics
+    return [one for one in found if one not in without]
 
 
 def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[str, Sequence[Diagnostic]]:
