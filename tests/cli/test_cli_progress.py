@@ -102,6 +102,18 @@ def test_what_was_shown_while_a_task_ran_is_not_shown_again_at_its_end(capsys: p
     assert shown == [*map(str, range(30)), "a long ", "line in two", "of the next attempt"]
 
 
+def test_a_picture_shows_what_a_task_writes_above_it_and_once() -> None:
+    console = Console(width=80)
+    picture = LiveProgress(console)
+    with console.capture() as captured:
+        for update in (ENQUEUED, CLAIMED):
+            picture.event(fold(update))
+        picture.written([line_of("so far", 1)])
+        ended = TaskProcessed("call", 1, Outcome("ok", output="so far\nmore\n"), "continue")
+        picture.event(fold(ProgressUpdate(ended, "run1")))
+    assert captured.get().splitlines() == ["greet.call | so far", "greet.call | more"]
+
+
 def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> None:
     fold = ProgressFold()
     other = TokenEnqueued(Token("t0", "first", "start"))

@@ -176,3 +176,6 @@ def test_functions_of_the_project_are_checked_and_called_as_they_are(tmp_path: P
     checked = noetl("playbook", "check", tmp_path / "flows" / "p.yaml")
     assert "prices:total(amounts: list[int]) needs `amounts`, takes no `prices`" in checked.stdout
     assert "total(amounts: list[int]) -> int; without a policy" in noetl("playbook", "test", tmp_path / "flows").stdout
+    module.rename(module.with_name("costs.py"))
+    checked = noetl("playbook", "check", tmp_path / "flows" / "p.yaml")
+    assert "warning[invalid_value]: the packages of the project have no module `prices`" in checked.stdout

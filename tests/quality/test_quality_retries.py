@@ -18,6 +18,7 @@ ON_THIS_MACHINE: Final = ("hosting/", "local/", "cli/base/")
 """What looks at processes, files and locks of this machine."""
 
 PERIODIC: Final = {
+    "cli/execution/debugging.py attach": "waits for the end of processes on this machine",
     "gateway/access/audit.py trim": "upkeep",
     "gateway/access/guard.py until_way_in": "a look each second at what an operator has to do",
     "gateway/http/idempotency.py forget_old": "upkeep",

@@ -68,8 +68,7 @@ class DebuggerTerminal:
             background.prepare()
 
     def start(self) -> None:
-        """Serves the debugger from now on. The other end must be inherited already."""
-        self._theirs.close()
+        """Serves the debugger from now on."""
         threading.Thread(target=self._serve, name="terminal", daemon=True).start()
 
     def _serve(self) -> None:

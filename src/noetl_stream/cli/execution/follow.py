@@ -227,14 +227,16 @@ async def _show_output(
 ) -> None:
     await asyncio.sleep(FOLLOW_EVERY_S)  # what ends sooner needs none of this
     shown = writers() if view.shows_output else ()
-    after = FROM_THE_START
+    after, waits = FROM_THE_START, pauses(RETRY_S, LONGEST_RETRY_S)
     while shown:
-        page = None
-        with contextlib.suppress(NoetlError):  # what is missed is shown with the end of its attempt
+        try:
             page = await session.operations.executions.logs(execution_id, LogFilter(), after, PAGE)
-            view.written(line for line in page.items if line.stream != "worker" and (line.step, line.task) in shown)
-            after = page.next
-        if page is None or page.state != "more":
+        except NoetlError:  # what is missed is shown with the end of its attempt
+            await asyncio.sleep(next(waits))
+            continue
+        view.written(line for line in page.items if line.stream != "worker" and (line.step, line.task) in shown)
+        after, waits = page.next, pauses(RETRY_S, LONGEST_RETRY_S)
+        if page.state != "more":
             await asyncio.sleep(FOLLOW_EVERY_S)
 
 

@@ -59,7 +59,7 @@ def call_function(function: Callable[..., Any], args: Mapping[str, Any], context
     return function(*bound.args, **bound.kwargs)
 
 
-class Parameters(NamedTuple):
+class FunctionParameters(NamedTuple):
     """The parameters of a function.
 
     Attributes:
@@ -74,7 +74,7 @@ class Parameters(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def parameters_of(function: Callable[..., Any]) -> Parameters | None:
+def parameters_of(function: Callable[..., Any]) -> FunctionParameters | None:
     """Returns the parameters of a function; ``None``: one in C, which does not say them.
 
     Raises:
@@ -92,14 +92,14 @@ def parameters_of(function: Callable[..., Any]) -> Parameters | None:
         hints = typing.get_type_hints(function, include_extras=True)
     except (TypeError, NameError) as error:
         raise _unreadable(error) from None
-    return Parameters({name: hints.get(name, Any) for name in names})
+    return FunctionParameters({name: hints.get(name, Any) for name in names})
 
 
 def _unreadable(error: Exception) -> Unfit:
     return Unfit(f"its annotations cannot be read: {error}")
 
 
-def _plain_parameters(function: FunctionType) -> Parameters | None:
+def _plain_parameters(function: FunctionType) -> FunctionParameters | None:
     """Returns the parameters of a function whose annotations are classes, without what reads all others: `inspect` and
     `typing` write to many pages of memory, each of which a forked process has to copy first.
     """
@@ -116,7 +116,7 @@ def _plain_parameters(function: FunctionType) -> Parameters | None:
             return None
         hints[name] = hint
     optional = {*names[positional - len(defaults) : positional], *(function.__kwdefaults__ or ())}
-    return Parameters(hints, frozenset(names).difference(optional), are_named=True)
+    return FunctionParameters(hints, frozenset(names).difference(optional), are_named=True)
 
 
 def _is_context(hint: Any) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,13 +82,18 @@ def args_warning(inputs: Mapping[str, Any]) -> str | None:
 
 def signature_of(path: str) -> FunctionSignature | str | None:
     """Returns the signature of ``module:name``; why there is no such function; ``None`` if nothing is known of it: its
-    module is not found here, or makes it in another way than by ``def``.
+    module is not found here, where there are no packages that should have it, or makes it in another way than by
+    ``def``.
     """
     module, _, name = path.partition(":")
-    file = _file_of(module.split("."))
-    if file is None:
+    parts = module.split(".")
+    spec = _spec_of(parts)
+    if spec is None:
+        should_be_there = _more_folders.get() and parts[0] not in sys.stdlib_module_names
+        return f"the packages of the project have no module `{module}`" if should_be_there else None
+    if spec.origin is None or not spec.origin.endswith(".py"):
         return None
-    node: ast.AST | None = _parsed(file)
+    node: ast.AST | None = _parsed(Path(spec.origin))
     if node is None:
         return None
     for part in name.split("."):
@@ -117,18 +122,17 @@ def _parsed_version(file: Path, _written_ns: int, _size: int) -> ast.Module | No
             return None
 
 
-def _file_of(parts: Sequence[str]) -> Path | None:
+def _spec_of(parts: Sequence[str]) -> ModuleSpec | None:
     from noetl_stream.settings.sources.environment import python_path
 
     folders = [*_more_folders.get(), *sys.path, *map(str, python_path())]
-    for place, part in enumerate(parts, start=1):
+    spec: ModuleSpec | None = None
+    for part in parts:
         spec = PathFinder.find_spec(part, folders)
         if spec is None:
             return None
-        if place == len(parts):
-            return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
         folders = list(spec.submodule_search_locations or ())
-    return None
+    return spec
 
 
 def _definitions(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
