@@ -12,7 +12,6 @@ import importlib
 import io
 import os
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -26,12 +25,13 @@ from noetl_stream.tools.python.annotations import parameters_of
 CLOCK_TICK_NS: Final = 20_000_000
 """How far the time of a file may be behind the clock: more than the kernel takes between two ticks."""
 
+_LIBRARY: Final = os.__file__.rpartition("/")[0]
 INSTALLED: Final = tuple(
     f"{folder}/"
-    for folder in (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), *sys.path)
-    if folder.endswith(("-packages", sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")))
+    for folder in (_LIBRARY, *sys.path)
+    if folder.endswith(("-packages", "lib-dynload", _LIBRARY.rpartition("/")[2]))
 )
-"""The folders of installed modules."""
+"""The folders of installed modules. `sysconfig` knows them too, and imports `threading` in Python 3.13."""
 
 
 class _Ahead:
