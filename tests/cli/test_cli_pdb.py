@@ -70,6 +70,7 @@ def test_the_debugger_stops_where_the_function_raised_and_no_timeout_ends_it(flo
     assert "timeout" not in seen
 
 
+@pytest.mark.xdist_group("stack")
 def test_what_a_debugger_cannot_reach_is_refused(flow: Path, shared_home: Path) -> None:
     for words, settings, refused in (
         (["--url", "http://127.0.0.1:1"], {}, "--pdb does not go with --url http://127.0.0.1:1: "),

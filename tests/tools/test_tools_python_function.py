@@ -187,10 +187,18 @@ async def test_a_template_compiles_a_module_and_compiles_it_again_when_it_has_ch
         importlib.import_module("compiled_flows.daily")
     assert type(vars(sys.modules["compiled_flows"])["__loader__"]).__name__ == "_CompiledLoader"
 
+    with pytest.raises(RuntimeError, match="runs nothing"):
+        modules.load("compiled_flows.daily")
+    assert "compiled_flows.daily" not in sys.modules
+
     (package / "daily.py").write_text("VERSION = 2")
     assert modules.find_spec("compiled_flows.daily") is None
-    assert importlib.import_module("compiled_flows.daily").VERSION == 2
+    assert modules.load("compiled_flows.daily").VERSION == 2
     await until(compiled)
+    for name in ("compiled_flows.daily", "compiled_flows"):
+        del sys.modules[name]
+    assert modules.load("compiled_flows.daily").VERSION == 2
+    assert sys.modules["compiled_flows"].daily is sys.modules["compiled_flows.daily"]
 
 
 # --- heartbeats and cancellation --------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ _CALL: Final = re.compile(r"\bkind\b\W+playbook\b")
 """What the text of a playbook that calls another one holds."""
 
 _PACKED: Final = re.compile(r"\bfunction\b|\brequires\b|\bpython\s*:|# /// script")
-"""What the text of a playbook that calls a function holds."""
+"""What the text of a playbook with packages holds: of a project, or of an environment."""
 
 LOOKUP_S: Final = 0.5
 """How long an interrupted run looks for the execution that it may have started."""
@@ -380,8 +380,8 @@ async def run_in(
 
 
 def _writers(source: str | None) -> Collection[tuple[str, str]]:
-    """The tasks of a playbook that calls functions whose output is shown as it comes: those of `python`."""
-    if source is None or _FUNCTION.search(source) is None:
+    """The tasks of a playbook with packages whose output is shown as it comes: those of `python`."""
+    if source is None or _PACKED.search(source) is None:
         return ()
     from noetl_stream.cli.project.packages import python_tasks
 

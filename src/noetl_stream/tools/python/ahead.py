@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import module_from_spec
 from itertools import accumulate, takewhile
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, Final, cast
 
 from noetl_stream.tools.python.annotations import parameters_of
@@ -75,14 +76,33 @@ class CompiledModules:
     def __init__(self) -> None:
         self._function = ""
         self._found: dict[str, tuple[ModuleSpec, tuple[int, ...]]] = {}
+        self._made: dict[str, ModuleType] = {}
 
     def compile(self, function: str) -> None:
         """Compiles the modules of ``module:name``, if they are not, or have changed."""
         if function == self._function and all(map(self._is_current, self._found)):
             return
-        self._function, self._found = function, {}
+        self._function, self._found, self._made = function, {}, {}
         with contextlib.suppress(Exception):
             self._add(function.partition(":")[0].split("."))
+
+    def load(self, name: str) -> Any:
+        """Runs a module that is compiled, and its packages, in what the template has made for that: each function of
+        :mod:`importlib` that is called costs memory of its own. Others are imported.
+        """
+        parent, _, last = name.rpartition(".")
+        package = self.load(parent) if parent else None  # which may import the module
+        if name in sys.modules or name not in self._made or not self._is_current(name):
+            return importlib.import_module(name)
+        module = sys.modules[name] = self._made[name]
+        try:
+            exec(self._found[name][0].loader.code, vars(module))  # type: ignore[union-attr]
+        except BaseException:
+            del sys.modules[name]
+            raise
+        if package is not None:
+            setattr(package, last, module)
+        return sys.modules[name]
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """See :class:`importlib.abc.MetaPathFinder`."""
@@ -101,7 +121,7 @@ class CompiledModules:
             code = spec.loader.get_code(name)
             assert code is not None  # as of all sources
             loader.code, spec.loader, spec.cached = code, loader, spec.cached  # which is made when it is first read
-            self._found[name] = spec, version
+            self._found[name], self._made[name] = (spec, version), module_from_spec(spec)
             folders = spec.submodule_search_locations
 
     def _is_current(self, name: str) -> bool:
@@ -109,14 +129,14 @@ class CompiledModules:
         return _version_of(spec.origin or "") == version
 
 
-def import_ahead(path: str) -> None:
+def import_ahead(path: str, modules: CompiledModules) -> None:
     """Imports the module of ``module:name`` and reads the parameters of the function. Errors are shown when the job
     does so.
     """
     last, began_ns = next(reversed(sys.modules)), time.time_ns() - CLOCK_TICK_NS
     with _silence(), contextlib.suppress(BaseException):
         module, _, name = path.partition(":")
-        parameters_of(reduce(getattr, name.split("."), cast(Any, importlib.import_module(module))))
+        parameters_of(reduce(getattr, name.split("."), cast(Any, modules.load(module))))
     _ahead.path = path
     for name in takewhile(last.__ne__, reversed(sys.modules)):  # reading all names would write to their memory
         file = getattr(sys.modules[name], "__file__", None)

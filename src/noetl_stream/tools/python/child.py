@@ -32,7 +32,7 @@ from noetl_stream.tools.children.linux import die_with_parent
 from noetl_stream.tools.children.own_limits import OwnLimits, limit_cpu_time
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import folders_in_memory
-from noetl_stream.tools.convert import decode_json
+from noetl_stream.tools.convert import decode_json, encode_json
 from noetl_stream.tools.python.ahead import CompiledModules, import_ahead
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
@@ -57,9 +57,7 @@ _FIRST_JOB: Final = (
     b'"max_result_bytes":100}'
 )
 """A job that each process runs first: the pages of memory that every job writes to are its own then."""
-_FIRST_CALL: Final = msgspec.json.encode(
-    {**msgspec.json.decode(_FIRST_JOB), "function": f"{__name__}:_first", "context": {}}
-)
+_FIRST_CALL: Final = encode_json({**decode_json(_FIRST_JOB), "function": f"{__name__}:_first", "context": {}})
 """The same, where functions are called."""
 
 
@@ -107,7 +105,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
                 for one in (channel, ours, children):
                     one.close()
                 stay_apart(landlock)  # it cannot stop this process or the next one either
-                _run(theirs, output, cpu_s, gate, _FIRST_CALL if functions[-1] else _FIRST_JOB)
+                _run(theirs, output, cpu_s, gate, modules, _FIRST_CALL if functions[-1] else _FIRST_JOB)
         os.close(gate)
         return process_id, ours, opener
 
@@ -192,7 +190,9 @@ def _remove(entry: os.DirEntry[str], device: int) -> None:
         os.rmdir(entry)  # noqa: PTH106
 
 
-def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, gate: int, first: bytes) -> NoReturn:
+def _run(
+    connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, gate: int, modules: CompiledModules, first: bytes
+) -> NoReturn:
     """Runs a job in the process made for it, which ends without Python's work at an exit.
 
     Args:
@@ -213,7 +213,7 @@ def _run(connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, gate: 
             told += data
         os.close(gate)
         if told:
-            import_ahead(told.decode())
+            import_ahead(told.decode(), modules)
         _serve_one(connection, output)
     finally:
         os._exit(0)

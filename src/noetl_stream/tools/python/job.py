@@ -200,7 +200,7 @@ def _variables(job: Mapping[str, Any]) -> dict[str, Any]:
 def _load(name: str, module: str, attribute: str | None) -> Any:
     """Imports what the input ``name`` asks for."""
     try:
-        loaded = importlib.import_module(module)
+        loaded = sys.modules.get(module) or importlib.import_module(module)
         if attribute is None:
             return loaded
         if hasattr(loaded, attribute):
