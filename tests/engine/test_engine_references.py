@@ -422,3 +422,18 @@ def test_a_size_below_zero_makes_no_room() -> None:
     taken = scenario.take("end")
     taken.report(TaskProcessed("end", 1, Outcome("ok", claimed), "continue"))
     assert scenario.execution.stored_bytes == before
+
+
+def test_bytes_beyond_all_measure_still_fit_into_a_column() -> None:
+    scenario = by_reference("- step: start\n  tool: [{name: one, kind: noop}, {name: two, kind: noop}]\n")
+    huge = Outcome("ok", stored_bytes=10**30)
+    taken = scenario.take("start")
+    taken.report(TaskProcessed("one", 1, huge, "continue", to="two"))
+    taken.report(TaskProcessed("two", 1, huge, "continue"))
+    assert 2**50 < scenario.execution.stored_bytes < 2**63
+
+
+def test_the_bytes_of_files_count_as_stored() -> None:
+    scenario = by_reference("- step: start\n  tool: {kind: noop}\n")
+    scenario.take("start").report(TaskProcessed("start", 1, Outcome("ok", stored_bytes=700), "continue"))
+    assert scenario.execution.stored_bytes == 700

@@ -28,6 +28,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``size`` counts bytes of JSON; ``checksum`` is ``sha256:<hex>`` over those bytes. ``store`` is ``nats`` for an
     object, ``journal`` for a loop result that is gathered from the journal's iteration results when read.
+    ``has_data``: the value has references to files or tables.
     """
 
     store: str
@@ -36,6 +37,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     checksum: str = ""
     schema_hint: str = ""
     preview: str = ""
+    has_data: bool = False
 
     @property
     def execution_id(self) -> str:

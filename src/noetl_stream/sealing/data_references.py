@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,6 +24,11 @@ PART_BYTES: Final = 4 * 1024 * 1024
 
 _PARTS: Final = "parts"
 _MAX_DIGITS: Final = 7
+
+_MARKER: Final = b'"seal":"'
+"""Stands in the JSON of each reference, and is searched before any JSON is decoded."""
+
+_SEALS: Final = re.compile(rb'(?<="seal":")[^"\\]+(?=")')
 
 PARQUET: Final = "application/vnd.apache.parquet"
 
@@ -56,6 +63,11 @@ class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
     columns: tuple[Column, ...] | None = None
     rows: int | None = None
     first: int = 0
+
+    @property
+    def execution_id(self) -> str:
+        """The execution that has stored it."""
+        return self.key.partition("/")[0]
 
     @property
     def what(self) -> str:
@@ -123,6 +135,40 @@ def data_key_of(reference: DataReference, rings: Iterable[KeyRing]) -> bytes | N
     context = _bound_to(reference)
     opened = (open_bytes(key.value, sealed, context) for ring in rings for key in ring.all)
     return next((found for found in opened if found is not None and len(found) == KEY_BYTES), None)
+
+
+def has_references(text: bytes) -> bool:
+    """Whether a JSON text may have references in it."""
+    return _MARKER in text
+
+
+def references_in(text: bytes, ring: KeyRing) -> Iterator[tuple[DataReference, bytes]]:
+    """The references in a JSON text that are sealed for the execution with ``ring``, each with the key of its data."""
+    left: list[Any] = []
+    if has_references(text):
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):  # it is no JSON, which its readers say
+            left.append(msgspec.json.decode(text))
+    while left:
+        value = left.pop()
+        if isinstance(value, list):
+            left += value
+        elif isinstance(value, dict):
+            left += value.values()
+            reference = read_reference(value)
+            data_key = None if reference is None else data_key_of(reference, (ring,))
+            if reference is not None and data_key is not None:
+                yield reference, data_key
+
+
+def hand_on(text: bytes, giver: KeyRing, receiver: KeyRing) -> bytes:
+    """The JSON text with each reference sealed for ``receiver`` that was sealed for ``giver``."""
+    if giver == receiver:
+        return text
+    seals = {
+        reference.seal.encode(): sealed_for(reference, data_key, receiver).seal.encode()
+        for reference, data_key in references_in(text, giver)
+    }
+    return _SEALS.sub(lambda found: seals.get(found[0], found[0]), text) if seals else text
 
 
 def seal_part(data_key: bytes, key: str, data: bytes) -> bytes:

@@ -232,9 +232,10 @@ class ServerParts:
         self.states = states
         self.counts = ServerCounts()
         self.reader = PartitionReader(ports.log, ports.clock)
-        originals = Originals(ports.store, ports.log, plans)
+        keys = ports.capabilities.object_keys
+        originals = Originals(ports.store, ports.log, plans, keys)
         self.waits = Waits(
-            ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, nudge=self.reader.nudge
+            ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, keys=keys, nudge=self.reader.nudge
         )
         self.timers = AggregateTimers(self._owns)
         self.triggers = WatchingTriggers(ports.store, ports.page_url)

@@ -36,7 +36,7 @@ async def delete_execution(
     await store.begin_deleting(execution_id)
     kept = await _keys_used_elsewhere(store, execution_id)
     async for piece in pieces(store, execution_id):
-        await delete_objects(sorted(keys_of(execution_id, piece) - kept))
+        await delete_objects(sorted(key for key in keys_of(execution_id, piece) if _place(key) not in kept))
     await delete_objects([use.key for use in await store.objects_kept_for(execution_id)])
     await delete_objects([logs_key(execution_id)])
     await store.delete_execution(execution_id, keep_journal=keep_journal)
@@ -69,7 +69,12 @@ async def _keys_used_elsewhere(store: Store, execution_id: str) -> set[str]:
         if use.store != "nats":
             text = f"execution {use.execution_id} uses results in the journal of {execution_id}"
             raise Conflict(text, hint=f"delete {use.execution_id} first")
-    return {use.key for use in uses}
+    return {_place(use.key) for use in uses}
+
+
+def _place(key: str) -> str:
+    """What is kept or deleted as a whole: an object, or the parts of a file or table, by any key that names them."""
+    return "/".join(key.split("/")[:4])
 
 
 async def _refuse_if_called(store: Store, execution_id: str) -> None:

@@ -41,6 +41,9 @@ from noetl_stream.model.outcome import MAX_WARNING_CHARACTERS, ErrorInfo, Page, 
 from noetl_stream.model.search_terms import MAX_WORKERS
 from noetl_stream.template import ExpressionError
 
+MAX_STORED_BYTES: Final = 2**60
+"""As far as stored bytes are counted: what workers say must fit into a column."""
+
 
 class WorkerRule(NamedTuple):
     """The handling of one kind of worker fact.
@@ -74,7 +77,7 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
         after = count(after, state.usage, fact)
     stored = sum(max(0, reference.size) for reference in _named_by(fact) if _is_own(state.execution_id, reference))
     stored += max(0, fact.outcome.stored_bytes) if isinstance(fact, events.TaskProcessed) else 0
-    return replace(after, stored_bytes=after.stored_bytes + stored) if stored else after
+    return replace(after, stored_bytes=min(after.stored_bytes + stored, MAX_STORED_BYTES)) if stored else after
 
 
 def _workers_with(workers: tuple[str, ...], name: str) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ class Capabilities:
         self._signer = Signer(server_keys, "command")
         self._pins = Signer(server_keys, "call")
         self._servers = Signer(server_keys, "server")
-        self._objects = DerivedKeys(access_keys)
+        self.object_keys: Final = DerivedKeys(access_keys)
 
     def encode(self, command: StepCommand, share: NamespaceShare) -> bytes:
         """Encodes a command for its worker, with its capability, the keys of its objects, and the share of its
@@ -38,12 +38,12 @@ class Capabilities:
         """
         parts = _parts(command, command.pool)
         capability = f"{command.pool}{SEPARATOR}{self._signer.sign(*parts)}"
-        keys = {command.execution_id: self._objects.ring(command.execution_id).all}
+        keys = {command.execution_id: self.object_keys.ring(command.execution_id).all}
         for reference in references_of(command):
-            keys[reference.execution_id] = self._objects.ring(reference.execution_id).all
+            keys[reference.execution_id] = self.object_keys.ring(reference.execution_id).all
         if command.bundle:
             owner = bundle_owner(command.bundle)
-            keys[owner] = self._objects.ring(owner).all
+            keys[owner] = self.object_keys.ring(owner).all
         return codec.encode(msgspec.structs.replace(command, capability=capability, object_keys=keys, share=share))
 
     def pool_of(self, shown: Report | ShownCommand) -> str | None:

@@ -31,7 +31,7 @@ from noetl_stream.model.events import (
     TimerFired,
 )
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.json import codec
+from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.outcome import PLAYBOOK, Reference
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.clock import Clock
@@ -40,6 +40,8 @@ from noetl_stream.ports.stores.store import Store, TimerRow
 from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, read_object
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.retries import pauses
+from noetl_stream.sealing.data_references import hand_on
+from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.server.journal_records import behind_events
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, PlanCache
@@ -53,8 +55,9 @@ AT_ONCE: Final = 4
 class Originals:
     """Reads the journals of originals of reruns, which may belong to partitions of other servers."""
 
-    def __init__(self, store: Store, log: EventLog, plans: PlanCache) -> None:
+    def __init__(self, store: Store, log: EventLog, plans: PlanCache, keys: DerivedKeys) -> None:
         self._store = store
+        self._keys = keys
         self._log = log
         self._plans = plans
         self._turns = asyncio.Semaphore(AT_ONCE)
@@ -91,10 +94,18 @@ class Originals:
         undone_by = await find_undoing(self._store, row) if plan.undoes else ""
         try:
             return await asyncio.to_thread(
-                lambda: reuse(plan, execution_id, request, JournalSummary(original, journal, undone_by))
+                lambda: [
+                    self._handed_on(fact, original, execution_id)
+                    for fact in reuse(plan, execution_id, request, JournalSummary(original, journal, undone_by))
+                ]
             )
         except VALUE_FAULTS as error:
             return (RerunRefused("unreadable", f"execution {original} cannot be read: {fault_text(error)}"),)
+
+    def _handed_on(self, fact: Fact, giver: str, receiver: str) -> Fact:
+        text = codec.encode(fact)
+        handed = hand_on(text, self._keys.ring(giver), self._keys.ring(receiver))
+        return fact if handed is text else codec.decode_fact(handed)
 
 
 log = logging.getLogger(__name__)
@@ -125,6 +136,7 @@ class Waits:
         plans: PlanCache,
         originals: Originals,
         *,
+        keys: DerivedKeys,
         nudge: Callable[[], None],
     ) -> None:
         self._store = store
@@ -134,6 +146,7 @@ class Waits:
         self._plans = plans
         self._nudge = nudge
         self._originals = originals
+        self._keys = keys
         self._due: list[tuple[int, str, str]] = []
         self._tracked: dict[tuple[str, str], int] = {}
         self._prune_above = FEW
@@ -274,7 +287,8 @@ class Waits:
         value = None
         try:
             data = await self._until_reached(f"result {reference.key}", lambda: self._read(reference))
-            value = await decoded(data)
+            giver, receiver = self._keys.ring(reference.execution_id), self._keys.ring(execution_id)
+            value = await decoded(data, lambda text: pieces.decode(hand_on(text, giver, receiver)))
             fact = ReferenceResolved(reference.key, await found_checksum(data))
         except (BlobMissing, *VALUE_FAULTS) as error:
             fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {fault_text(error)}")

@@ -23,6 +23,7 @@ from noetl_stream.ports.stores.store import PartitionAdvance, TermRow, Tick, Tim
 from noetl_stream.ports.streams.command_queue import QueuedCommand
 from noetl_stream.protocol import subjects
 from noetl_stream.server.assembly import ServerParts
+from noetl_stream.server.ticks.handing_on import handed_on, uses_in
 from noetl_stream.server.ticks.tick import PendingTick
 from noetl_stream.storage.used_secrets import hidden
 
@@ -88,6 +89,7 @@ class Committer:
             moved, self._published_ticks_at({id: place[0] for id, place in moved.items()})
         )
         ticks = {advance.id: advance.tick + 1 for advance in advances}
+        keys = self._parts.ports.capabilities.object_keys
         written = Tick(
             owner=self._ownership.owner,
             partitions=advances,
@@ -97,9 +99,9 @@ class Committer:
             playbooks=list(tick.playbooks.values()),
             timers=list(tick.timers.values()),
             timers_gone=[TimerKey(*key) for key in sorted(tick.timers_gone)],
-            inbox=tick.inbox,
+            inbox=[handed_on(keys, one) for one in tick.inbox],
             inbox_folded=tick.inbox_folded,
-            object_uses=tick.object_uses,
+            object_uses=[*tick.object_uses, *uses_in(keys, tick.segments)],
             terms=terms,
             terms_gone=tick.term_rows(found=False),
             dead_letters=[storable(letter) for letter in tick.dead_letters],
@@ -214,7 +216,7 @@ class Committer:
         if tick.aggregates:
             self._parts.timers.track(tick.timers.values())
         if tick.inbox:
-            self._parts.inbox.notify(tick.inbox)
+            self._parts.inbox.notify([one.row for one in tick.inbox])
 
     def _claim_answer(self, execution_id: str, run: RunId) -> bytes:
         """Returns the answer to a claim. A command that cannot be sent is issued again until it fails."""

@@ -79,6 +79,13 @@ from noetl_stream.server.ticks.watching import ToTrigger
 log = logging.getLogger(__name__)
 
 
+class Outgoing(NamedTuple):
+    """A message that an execution or aggregate sends to another one."""
+
+    sender: str
+    row: InboxRow
+
+
 class SentEvent(NamedTuple):
     """A message to a trigger about the execution ``sender``; ``number`` tells it from others at its position."""
 
@@ -224,7 +231,7 @@ class PendingTick:
     drops: list[tuple[str, Drop]] = field(default_factory=list)
     timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
     timers_gone: set[tuple[str, str]] = field(default_factory=set)
-    inbox: list[InboxRow] = field(default_factory=list)
+    inbox: list[Outgoing] = field(default_factory=list)
     inbox_folded: list[int] = field(default_factory=list)
     told: list[SentEvent] = field(default_factory=list)
     object_uses: list[ObjectUseRow] = field(default_factory=list)
@@ -311,7 +318,8 @@ class PendingTick:
                         ObjectUseRow(
                             execution_id=execution_id,
                             key=reference.key,
-                            store=reference.store,
+                            # With its owner stays what the files and tables in it need.
+                            store="journal" if reference.has_data else reference.store,
                             owner=reference.execution_id,
                         )
                     )
@@ -345,7 +353,8 @@ class PendingTick:
         receiver = effect.message.execution_id
         identity = derive(sender, "inbox", effect.position, *place)
         body = codec.encode(_in_format(effect.message, self.format))
-        self.inbox.append(InboxRow(id=identity, partition=partition_of(receiver), execution_id=receiver, body=body))
+        row = InboxRow(id=identity, partition=partition_of(receiver), execution_id=receiver, body=body)
+        self.inbox.append(Outgoing(sender, row))
 
     def tell_triggers(self, messages: Iterable[ToTrigger], position: int, execution_id: str) -> int:
         """Collects the messages to triggers about what an execution did at ``position``; returns the bytes of their

@@ -19,6 +19,7 @@ from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, read_object
 from noetl_stream.protocol import subjects
+from noetl_stream.sealing.data_references import hand_on, has_references
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import GivenKeys
 from noetl_stream.storage.sealed_blobs import SealedBlobs
@@ -129,7 +130,8 @@ class RunResults:
         key = self.next_key()
         self._stored_bytes.take(self._command, len(encoded))
         await self._put(self._blobs, key, encoded)
-        return Reference("nats", key, len(encoded), await found_checksum(encoded))
+        checksum = await found_checksum(encoded)
+        return Reference("nats", key, len(encoded), checksum, has_data=has_references(encoded))
 
     def next_key(self) -> str:
         """Returns the key of the next object of this run."""
@@ -219,7 +221,8 @@ class RunResults:
             data = await persist(self._clock, f"read result {stored.key}", lambda: read_object(self._blobs, stored))
         except BlobMissing as error:
             raise ReferenceUnavailable(f"the result kept as {stored.key} is lost: {error.message}") from error
-        return await decoded(data)
+        giver = GivenKeys(self._command.object_keys).ring(reference.execution_id) or self.own_ring
+        return await decoded(data, lambda text: pieces.decode(hand_on(text, giver, self.own_ring)))
 
     async def _gather(self, reference: Reference) -> Reference:
         """Asks a server to gather a loop's results into an object; returns its reference."""

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import astuple, replace
 
-from noetl_stream.model.events import TaskProcessed
+from noetl_stream.model.events import TaskHeartbeat, TaskProcessed
 from noetl_stream.model.events.composite import StepRan, TaskRan, TokenPassed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.json import codec
+from noetl_stream.model.outcome import Outcome
 from noetl_stream.model.search_terms import due_range, due_terms
 from noetl_stream.ports.stores.store import (
     ExecutionRow,
@@ -22,6 +23,8 @@ from noetl_stream.ports.stores.store import (
     TimerRow,
 )
 from noetl_stream.ports.stores.tallies import TallyKey
+from noetl_stream.protocol.subjects import named_by_logs_key
+from noetl_stream.storage.deletion import delete_execution
 from noetl_stream.storage.journal import events_of, facts_about
 from noetl_testkit.conformance.store_rows import (
     FACTS,
@@ -509,3 +512,25 @@ class DeletingConformance:
         assert await store.objects_kept_for("a") == uses[:1]
         await store.delete_execution("b")
         assert await store.objects_kept_for("a") == uses[:2]
+
+    async def test_the_parts_of_a_file_go_with_the_last_execution_that_holds_it(self, store: Store) -> None:
+        file, other = "child/command/run/0", "child/command/run/1/parts-1"
+        outcome = Outcome("ok", codec.payload_of([{"key": f"{file}/parts-2"}, {"key": other}]))
+        facts = [
+            FACTS["token.enqueued"],
+            TaskHeartbeat("task", 1, key=f"{file}/parts"),
+            TaskProcessed("task", 1, outcome, "continue"),
+        ]
+        entries = [entry_row("child", at, data=codec.encode([fact])) for at, fact in enumerate(facts, start=1)]
+        rows = [execution_row(name, finished_ms=1) for name in ("parent", "child")]
+        use = ObjectUseRow(execution_id="parent", key=f"{file}/parts-2", store="nats", owner="child")
+        await committed(store, entries=entries, executions=rows, object_uses=[use])
+        deleted: list[str] = []
+
+        async def delete_objects(keys: Sequence[str]) -> None:
+            deleted.extend(key for key in keys if named_by_logs_key(key) is None)
+
+        await delete_execution(store, delete_objects, "child")
+        assert deleted == [other]
+        await delete_execution(store, delete_objects, "parent")
+        assert deleted[1:] == [f"{file}/parts-2"]

@@ -1,0 +1,38 @@
+"""References to files and tables that a tick hands to other executions: they are sealed for the receiver, which holds
+them from then on (ADR 48).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from noetl_stream.ports.stores.store import InboxRow, ObjectUseRow
+from noetl_stream.sealing.data_references import hand_on, has_references, references_in
+from noetl_stream.sealing.objects import DerivedKeys
+from noetl_stream.server.ticks.tick import JournalSegment, Outgoing
+
+
+def handed_on(keys: DerivedKeys, sent: Outgoing) -> InboxRow:
+    """The message with what is sealed for its sender sealed for its receiver. Both may be aggregates: a trigger gets
+    what the ended execution had, and hands it to what it starts.
+    """
+    row = sent.row
+    if not has_references(row.body):
+        return row
+    return replace(row, body=hand_on(row.body, keys.ring(sent.sender), keys.ring(row.execution_id)))
+
+
+def uses_in(keys: DerivedKeys, segments: Mapping[str, JournalSegment]) -> Iterator[ObjectUseRow]:
+    """The files and tables of other executions that executions get in this tick: with a message, or from the original
+    of a rerun. What workers and people say brings none, since nobody has sealed it again.
+    """
+    for execution_id, segment in segments.items():
+        given = (fact for entry in segment.entries if entry.given.source == "server" for fact in entry.facts)
+        for fact in filter(has_references, given):
+            for reference, _ in references_in(fact, keys.ring(execution_id)):
+                if reference.execution_id != execution_id:
+                    yield ObjectUseRow(
+                        execution_id=execution_id, key=reference.key, store="nats", owner=reference.execution_id
+                    )
