@@ -27,6 +27,9 @@ HEADERS: Final = {
 }
 """Arguments that are headers."""
 
+STREAMED: Final = ("text/event-stream", "application/octet-stream")
+"""What clients read piece by piece."""
+
 JSON: Final = "application/json"
 KEY: Final = "Idempotency-Key"
 DURATION: Final = "^([0-9]{1,9}"
@@ -111,10 +114,10 @@ def documents_of(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def verbs_of(described: dict[str, Any]) -> Iterator[ApiVerb]:
-    """The verbs that a token opens, streams aside."""
+    """The verbs that a token opens, streams and downloads aside."""
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
-            is_stream = "text/event-stream" in str(operation["responses"])
+            is_stream = any(media in str(operation["responses"]) for media in STREAMED)
             is_offered = "x-role" in operation and operation["operationId"] not in OF_BROWSERS
             if path.startswith(f"{API}/") and is_offered and not is_stream:
                 yield _verb(method.upper(), path, operation, described["components"]["schemas"])

@@ -6,7 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Hashable,
+    Iterable,
+)
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -34,6 +43,22 @@ async def closing(owned: Opened) -> AsyncIterator[Opened]:
         yield owned
     finally:
         await owned.close()
+
+
+async def begun(pieces: AsyncGenerator[Item, None]) -> AsyncIterator[Item]:
+    """These items, once there is a first one, or none: what fails until then fails here."""
+    first: list[Item] = []
+    with contextlib.suppress(StopAsyncIteration):
+        first.append(await anext(pieces))
+
+    async def every() -> AsyncIterator[Item]:
+        async with contextlib.aclosing(pieces):
+            for item in first:
+                yield item
+            async for item in pieces:
+                yield item
+
+    return every()
 
 
 async def beside(work: Callable[[], Result], size: int) -> Result:

@@ -41,7 +41,7 @@ from noetl_stream.storage.grants import RegisteredGrants
 from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_testkit.conformance.store_rows import execution_row, taken, tick_of
-from noetl_testkit.keys import SIGNER
+from noetl_testkit.keys import OBJECT_KEYS, SIGNER
 from noetl_testkit.memory.access import MemoryAudit, MemoryGrants, MemoryIdempotency, MemorySessions, MemoryTokens
 from noetl_testkit.memory.broker import StagedBroker
 from noetl_testkit.memory.journals import MemoryFeed
@@ -80,7 +80,7 @@ class Stack:
         )
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         requests = Requests(broker.event_log, SIGNER)
-        ports = ExecutionPorts(requests, broker.bus, broker.blobs, self.store, catalog, clock, logs)
+        ports = ExecutionPorts(requests, broker.bus, broker.blobs, self.store, catalog, clock, logs, OBJECT_KEYS)
         executions = DirectExecutions(ports, checking, lambda: cluster)
         schedules = DirectSchedules(StarterPorts(requests, broker.bus, self.store, catalog, clock))
         triggers = DirectTriggers(StarterPorts(requests, broker.bus, self.store, catalog, clock), checking)

@@ -35,6 +35,7 @@ from noetl_stream.ports.operations.reading.logs import FROM_THE_START, LogFilter
 from noetl_stream.ports.operations.reading.timelines import IterationRange, TimeRange
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import BulkOrder
+from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.settings.grants import DefaultGrants
 from noetl_stream.storage.grants import REFRESH_S, grants_in_force
@@ -73,6 +74,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "wait": lambda operations, one: operations.executions.wait(one, 0),
     "result": lambda operations, one: operations.executions.result(one),
     "result_pieces": lambda operations, one: operations.executions.result_pieces(one),
+    "file": lambda operations, one: operations.executions.file(one, DataReference("k", 0, "", "")),
     "steps": lambda operations, one: operations.executions.steps(one),
     "runs": lambda operations, one: operations.executions.runs(one, StepRunRange()),
     "run_result": lambda operations, one: operations.executions.run_result(one, "s"),

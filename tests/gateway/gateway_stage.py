@@ -138,7 +138,7 @@ class GatewayStage:
         cluster_ports = ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock)
         cluster = DirectCluster(cluster_ports, secrets)
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
-        ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
+        ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs, OBJECT_KEYS)
         executions = DirectExecutions(ports, checking, lambda: cluster)
         schedules = DirectSchedules(StarterPorts(Requests(log, SIGNER), bus, store, catalog, clock))
         triggers = DirectTriggers(StarterPorts(ports.requests, bus, store, catalog, clock), checking)

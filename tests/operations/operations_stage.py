@@ -63,7 +63,9 @@ class OperationsStage:
         )
         self.cluster = DirectCluster(self.cluster_ports, NO_SECRETS)
         logs = ExecutionLogs(broker.task_logs, NO_SECRETS, self.clock)
-        ports = ExecutionPorts(self.requests, broker.bus, self.blobs, self.store, self.catalog, self.clock, logs)
+        ports = ExecutionPorts(
+            self.requests, broker.bus, self.blobs, self.store, self.catalog, self.clock, logs, OBJECT_KEYS
+        )
         self.execution_ports = ports
         self.fresh_executions = partial(DirectExecutions, ports, checking, lambda: self.cluster)
         self.executions = self.fresh_executions()

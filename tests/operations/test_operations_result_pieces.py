@@ -19,6 +19,7 @@ from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.streams.blobs import checksum_of
 from noetl_stream.storage.loop_results import PIECE_BYTES
 from noetl_testkit.conformance.store_rows import execution_row
+from noetl_testkit.keys import OBJECT_KEYS
 from noetl_testkit.simulation.work import playbook, work
 
 ITEM = 20_000
@@ -104,4 +105,4 @@ async def test_what_is_no_value_of_json_is_no_part_of_the_document(stage: Operat
     row = execution_row("a", status="failed", finished_ms=1, result=codec.encode(payload))
     await stage.broker.blobs.put("planted", planted)
     with pytest.raises(PayloadRefused):
-        [piece async for piece in result_pieces(row, stage.store, stage.broker.blobs, None)]
+        [piece async for piece in result_pieces(row, stage.store, stage.broker.blobs, OBJECT_KEYS, None)]

@@ -105,7 +105,8 @@ class MemoryStack:
         catalog = MemoryCatalog(self.store)
         server_keys = KeyRing(Key("server-key-1", clock.random_bytes(KEY_BYTES)))
         access_keys = KeyRing(Key("access-key-1", clock.random_bytes(KEY_BYTES)))
-        signer, objects = RequestSigner(access_keys), SealedBlobs(broker.blobs, DerivedKeys(access_keys))
+        object_keys = DerivedKeys(access_keys)
+        signer, objects = RequestSigner(access_keys), SealedBlobs(broker.blobs, object_keys)
         ports = ServerPorts(
             log=broker.event_log,
             queue=broker.command_queue,
@@ -132,6 +133,7 @@ class MemoryStack:
             catalog=catalog,
             clock=clock,
             logs=ExecutionLogs(broker.task_logs, hidden, clock),
+            object_keys=object_keys,
         )
         checking = compiled.for_clients
         self.executions = DirectExecutions(execution_ports, checking, lambda: DirectCluster(cluster_ports, hidden))

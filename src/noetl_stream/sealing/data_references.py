@@ -115,6 +115,27 @@ def read_reference(value: Any) -> DataReference | None:
     return found if parts is not None and parts.total == -(-found.size // PART_BYTES) else None
 
 
+def references_of(value: Any) -> Iterator[DataReference]:
+    """The references in a value, in order. Nothing is opened."""
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict) and (reference := read_reference(value)) is not None:
+            yield reference
+        elif isinstance(value, dict | list):
+            left += reversed(list(value.values()) if isinstance(value, dict) else value)
+
+
+def without_seals(value: Any) -> Any:
+    """The value as people read it: words in place of each reference."""
+    if isinstance(value, list):
+        return [without_seals(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    reference = read_reference(value)
+    return {key: without_seals(item) for key, item in value.items()} if reference is None else reference.shown
+
+
 def sealed_for(reference: DataReference, data_key: bytes, ring: KeyRing) -> DataReference:
     """The reference with the key of its data sealed for the execution that has ``ring``.
 
@@ -144,20 +165,14 @@ def has_references(text: bytes) -> bool:
 
 def references_in(text: bytes, ring: KeyRing) -> Iterator[tuple[DataReference, bytes]]:
     """The references in a JSON text that are sealed for the execution with ``ring``, each with the key of its data."""
-    left: list[Any] = []
+    value: Any = None
     if has_references(text):
         with contextlib.suppress(msgspec.DecodeError, RecursionError):  # it is no JSON, which its readers say
-            left.append(msgspec.json.decode(text))
-    while left:
-        value = left.pop()
-        if isinstance(value, list):
-            left += value
-        elif isinstance(value, dict):
-            left += value.values()
-            reference = read_reference(value)
-            data_key = None if reference is None else data_key_of(reference, (ring,))
-            if reference is not None and data_key is not None:
-                yield reference, data_key
+            value = msgspec.json.decode(text)
+    for reference in references_of(value):
+        data_key = data_key_of(reference, (ring,))
+        if data_key is not None:
+            yield reference, data_key
 
 
 def hand_on(text: bytes, giver: KeyRing, receiver: KeyRing) -> bytes:

@@ -61,7 +61,7 @@ async def write_parts(
 
 async def read_parts(
     reference: DataReference, data_key: bytes, get: Callable[[str], Awaitable[bytes]]
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """The bytes of a file or table, part by part. While one is used, the next one is fetched.
 
     Raises:

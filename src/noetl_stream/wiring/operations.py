@@ -116,6 +116,7 @@ class DirectOperations:
             catalog=store.catalog,
             clock=given.clock,
             logs=logs,
+            object_keys=given.object_keys,
             evaluator=self._evaluator,
         )
         return DirectExecutions(ports, self._checking, lambda: self.cluster, self._unanswered)

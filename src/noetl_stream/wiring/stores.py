@@ -153,7 +153,12 @@ class OperatorPorts(msgspec.Struct, frozen=True):
     @property
     def objects(self) -> SealedBlobs:
         """The objects of all executions. Raises like :attr:`requests`."""
-        return SealedBlobs(self.blobs, DerivedKeys(needed_keys(self.access_keys, ACCESS_KEY_VARIABLE)))
+        return SealedBlobs(self.blobs, self.object_keys)
+
+    @property
+    def object_keys(self) -> DerivedKeys:
+        """Their keys. Raises like :attr:`requests`."""
+        return DerivedKeys(needed_keys(self.access_keys, ACCESS_KEY_VARIABLE))
 
 
 class Connected(OperatorPorts, frozen=True):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from msgspec.structs import asdict
 
-from noetl_stream.adapters.gateway_client.connection import JSON, GatewayRequest
+from noetl_stream.adapters.gateway_client.connection import ANSWER_S, JSON, GatewayRequest
 from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
+from noetl_stream.concurrency import begun
 from noetl_stream.model.events import CtxPatched, InterventionFact
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
@@ -17,6 +19,7 @@ from noetl_stream.ports.operations.executions import (
     RerunOptions,
     Start,
 )
+from noetl_stream.sealing.data_references import DataReference
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 _GIVEN: Final = ("path", "version", "digest", "playbook", "priority")
@@ -44,6 +47,17 @@ class GatewayExecutions(GatewayVerbs):
         wait_s = min(timeout_s, MAX_WAIT_S)
         query = [("wait", f"{max(1, round(wait_s * 1000))}ms")]
         return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
+
+    async def file(self, execution_id: str, reference: DataReference) -> AsyncIterator[bytes]:
+        query = [(name, str(getattr(reference, name))) for name in ("key", "size", "checksum", "seal", "name")]
+        asked = GatewayRequest("GET", ("executions", execution_id, "file"), query)
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            async with self._connection.stream(asked, ANSWER_S) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+        return await begun(pieces())
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         form, headers = fact.form, headers_of(fact)

@@ -16,6 +16,7 @@ import msgspec
 
 from noetl_stream.cli.base.activity import activity
 from noetl_stream.ports.operations.documents import plain
+from noetl_stream.sealing.data_references import without_seals
 from noetl_stream.telemetry.terminal import UNSAFE, json_text, shown, shown_json
 
 DOCUMENTS = ("json", "jsonl", "yaml")
@@ -167,7 +168,7 @@ def cell_text(value: Any) -> str:
         return shown(value)
     if isinstance(value, float):
         return f"{value:g}"
-    return json_text(plain(value))
+    return json_text(without_seals(plain(value)))
 
 
 def print_result(result: Any) -> None:
@@ -181,7 +182,7 @@ def print_result(result: Any) -> None:
     elif isinstance(result, dict) and result:
         print_table(("key", "value"), [(key, _value(result, key)) for key in result])
     elif result is not None:
-        _write(json_text(result, indent=2))
+        _write(json_text(without_seals(result), indent=2))
 
 
 def _value(row: Mapping[str, Any], key: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -166,10 +167,27 @@ def get(execution_id: str, at: int | None, archive: ChosenArchive | None, output
 @execution.command()
 @execution_id
 @archive_option
+@click.option(
+    "--to",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Write it to result.json in this folder, and each file and table in it beside that.",
+)
+@click.option("--force", is_flag=True, help="With --to: overwrite files that exist.")
 @form_option("text")
 @target_options
-def result(execution_id: str, archive: ChosenArchive | None, output: str, target: Target) -> None:
+def result(
+    execution_id: str, archive: ChosenArchive | None, to: Path | None, force: bool, output: str, target: Target
+) -> None:
     """Show the whole result, or the error, of an ended execution."""
+    if to is not None:
+        from noetl_stream.cli.execution.downloads import download
+
+        folder = to
+        _refuse_archive(archive, "--to")
+        with_session(target, lambda session: download(session, execution_id, folder, force=force))
+        return
     if archive is not None:
         found = _opened(archive, target).result(execution_id)
     else:

@@ -34,7 +34,7 @@ CHECKS: Final = frozenset({"checkPlaybook"})
 
 HEAVY: Final = frozenset(
     {
-        *("listSteps", "getCtx", "getResult"),
+        *("listSteps", "getCtx", "getResult", "getFile"),
         *CHECKS,
         *(
             verb_of(asked).operation

@@ -45,6 +45,7 @@ log = logging.getLogger(__name__)
 
 OPERATION: Final = web.RequestKey("operation", str)
 CONTENT_TYPE: Final = "Content-Type"
+CONTENT_LENGTH: Final = "Content-Length"
 PAGE: Final = "page"
 """What metrics and the audit call a file of the page, which is not an operation of the API."""
 
@@ -257,7 +258,8 @@ class Serving:
                 await response.write_eof()
             except NoetlError as error:
                 log.warning("a stream of %s ended: %s", request.path, error)
-                if reply.media == JSON:  # its reader must not take a part for the whole
+                # No reader may take a part for the whole.
+                if reply.media == JSON or CONTENT_LENGTH in reply.headers:
                     connection_of(request).end("broken-off")
             except ConnectionError:
                 log.debug("a reader of %s is gone", request.path)

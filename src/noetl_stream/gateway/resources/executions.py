@@ -5,6 +5,7 @@ path's slashes are written ``%2F``, but behind ``/hooks/``, where senders write 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Final
+from urllib.parse import quote
 
 from msgspec.structs import replace
 from pydantic import Field
@@ -46,9 +47,12 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.operations.selections import Selections
 from noetl_stream.ports.operations.starters.triggers import DeliveredDocument, Triggers
 from noetl_stream.ports.operations.verbs import API, address_of
+from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 EXECUTIONS: Final = f"{API}/executions"
+
+OCTETS: Final = "application/octet-stream"
 
 routes = Routes()
 
@@ -159,6 +163,30 @@ async def result(call: Call[ExecutionAt, None]) -> Reply:
     A result kept by reference is loaded unless it is very large.
     """
     return Reply(await call.operations.executions.result_pieces(call.parameters.execution_id))
+
+
+class FileAt(ExecutionAt):
+    """The fields of the reference, as the execution shows them."""
+
+    key: Annotated[str, Field(max_length=512)]
+    size: Annotated[int, Field(ge=0)]
+    checksum: Annotated[str, Field(max_length=128)]
+    seal: Annotated[str, Field(max_length=256)]
+    name: Annotated[str, Field(max_length=255, description="What the download is called.")] = ""
+
+
+@routes(*address_of(Executions.file), "getFile", "viewer", {200: Answer("Its bytes", media=OCTETS)}, heavy=True)
+async def file(call: Call[FileAt, None]) -> Reply:
+    """Download a file or table that an execution holds.
+
+    The parameters are fields of its reference. A response that is shorter than its `Content-Length` is not whole.
+    """
+    given = call.parameters
+    reference = DataReference(given.key, given.size, given.checksum, given.seal, given.name)
+    pieces = await call.operations.executions.file(given.execution_id, reference)
+    called = f"attachment; filename*=UTF-8''{quote(given.name or 'file', safe='')}"
+    headers = {"Content-Disposition": called, "Content-Length": str(given.size)}
+    return Reply(pieces, headers=headers, media=OCTETS)
 
 
 class StepRunsOf(ExecutionAt):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.concurrency import beside
+from noetl_stream.concurrency import begun, beside
 from noetl_stream.errors import (
+    BlobMissing,
     Conflict,
     NoetlError,
     NotFound,
@@ -38,6 +39,7 @@ from noetl_stream.operations.executions.reading.documents import (
     error_of,
     event_documents,
     execution_document,
+    handing_to,
     listed_document,
     loaded,
     loaded_result,
@@ -90,6 +92,8 @@ from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.ports.streams.blobs import Blobs
 from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.sealing.data_references import DataReference, data_key_of
+from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.storage.undoing import find_undoing
 
 if TYPE_CHECKING:
@@ -133,6 +137,7 @@ class ExecutionPorts(msgspec.Struct, frozen=True):
     catalog: Catalog
     clock: Clock
     logs: ExecutionLogs
+    object_keys: DerivedKeys
     evaluator: Evaluator | None = None
 
 
@@ -263,13 +268,27 @@ class DirectExecutions:
     async def result(self, execution_id: str) -> ResultDocument:
         """A result of more than ``MAX_LOADED_BYTES`` is a reference."""
         row = await self._ended(execution_id)
-        result = await loaded_result(row, self._store, self._ports.blobs)
+        result = await loaded_result(row, self._store, self._ports.blobs, self._ports.object_keys)
         return ResultDocument(execution_id, row.status, result, error_of(row))
 
     async def result_pieces(self, execution_id: str, redactor: Redactor | None = None) -> AsyncIterator[bytes]:
         from noetl_stream.operations.executions.reading.result_pieces import result_pieces  # for gateways alone
 
-        return result_pieces(await self._ended(execution_id), self._store, self._ports.blobs, redactor)
+        ports = self._ports
+        return result_pieces(await self._ended(execution_id), self._store, ports.blobs, ports.object_keys, redactor)
+
+    async def file(self, execution_id: str, reference: DataReference) -> AsyncIterator[bytes]:
+        from noetl_stream.storage.data_parts import read_parts  # most verbs start faster without it
+
+        await self._row(execution_id)
+        data_key = data_key_of(reference, (self._ports.object_keys.ring(execution_id),))
+        if data_key is None:
+            hint = "take the reference as the execution shows it"
+            raise NotFound(f"execution {execution_id} has no such file: its reference opens nothing", hint=hint)
+        try:
+            return await begun(read_parts(reference, data_key, self._ports.blobs.get))
+        except BlobMissing as missing:
+            raise NotFound(f"{reference.what} is lost: {missing.message}") from None
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         row = await self._row(execution_id)
@@ -283,7 +302,8 @@ class DirectExecutions:
         """A result of more than ``MAX_LOADED_BYTES`` is a reference."""
         await self._row(execution_id)
         step, payload = await self._summaries.result(execution_id, step_run_id)
-        result = await loaded(payload, f"step run {step_run_id}", self._store, self._ports.blobs)
+        ports, of = self._ports, f"step run {step_run_id}"
+        result = await loaded(payload, self._store, ports.blobs, handing_to(ports.object_keys, execution_id), of=of)
         return StepRunResultDocument(execution_id, step_run_id, step, result)
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:

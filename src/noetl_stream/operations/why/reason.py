@@ -12,6 +12,7 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
+from noetl_stream.sealing.data_references import without_seals
 
 if TYPE_CHECKING:  # what has ended is explained by its journal alone
     from noetl_stream.ports.operations.cluster import (
@@ -88,7 +89,7 @@ def shown(value: Any) -> str:
     """A value in a sentence: JSON, truncated if long."""
     import json
 
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(without_seals(value), ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 

@@ -24,6 +24,7 @@ from noetl_stream.ports.operations.verbs import (
     verb,
 )
 from noetl_stream.ports.operations.waits import WaitDocument, WaitingOnDocument
+from noetl_stream.sealing.data_references import DataReference
 
 
 class RequestIds(msgspec.Struct, frozen=True, gc=False):
@@ -437,6 +438,18 @@ class Executions(Protocol):
 
         Raises:
             Conflict: it has not ended.
+        """
+
+    @verb("GET", "/executions/{execution_id}/file", secrets=False)
+    async def file(self, execution_id: str, reference: DataReference) -> AsyncIterator[bytes]:
+        """The bytes of a file or table, of which a few parts are in memory at a time. Its reader compares size and
+        checksum: the iteration ends with an error where a part is lost.
+
+        Args:
+            reference: As the execution shows it.
+
+        Raises:
+            NotFound: the reference is not sealed for the execution, or the first part is lost.
         """
 
     @verb("GET", "/executions/{execution_id}/steps", replica=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import astuple, replace
 
@@ -20,7 +19,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
 )
 from noetl_stream.model.json import codec, pieces
-from noetl_stream.model.outcome import ErrorInfo, Payload
+from noetl_stream.model.outcome import ErrorInfo, Payload, Reference
 from noetl_stream.operations.executions.reading.notices import Notices
 from noetl_stream.operations.executions.reading.step_runs import within_size
 from noetl_stream.ports.operations.documents import document_from
@@ -34,6 +33,8 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.operations.waits import WaitDocument
 from noetl_stream.ports.stores.store import ExecutionRow, ListedExecution, Store, StoredEvent
 from noetl_stream.ports.streams.blobs import Blobs, decoded, read_object
+from noetl_stream.sealing.data_references import hand_on
+from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.storage.journal import EVENTS_AT_ONCE
 from noetl_stream.storage.loop_results import gather_iterations
 
@@ -179,7 +180,11 @@ def event_document(execution_id: str, trace_id: str, digest: str, row: StoredEve
     )
 
 
-async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
+Hand: TypeAlias = Callable[[Reference, bytes], bytes]
+"""Makes of the JSON that a reference leads to the JSON that is shown."""
+
+
+async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs, keys: DerivedKeys) -> Any:
     """The result of an execution from wherever it is stored (LANGUAGE §10); ``{"$reference": {…}}`` if it is larger
     than :data:`MAX_LOADED_BYTES`, ``None`` if there is none.
 
@@ -188,10 +193,16 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
     """
     if row.result is None:
         return None
-    return await loaded(codec.decode_payload(row.result), f"execution {row.execution_id}", store, blobs)
+    hand = handing_to(keys, row.execution_id)
+    return await loaded(codec.decode_payload(row.result), store, blobs, hand, of=f"execution {row.execution_id}")
 
 
-async def loaded(payload: Payload, of: str, store: Store, blobs: Blobs) -> Any:
+def handing_to(keys: DerivedKeys, execution_id: str) -> Hand:
+    """Seals the files in the value of a reference for the execution that shows it: another one may have stored it."""
+    return lambda reference, data: hand_on(data, keys.ring(reference.execution_id), keys.ring(execution_id))
+
+
+async def loaded(payload: Payload, store: Store, blobs: Blobs, hand: Hand, *, of: str) -> Any:
     """A result from wherever it is stored, as :func:`loaded_result`.
 
     Raises:
@@ -208,7 +219,7 @@ async def loaded(payload: Payload, of: str, store: Store, blobs: Blobs) -> Any:
             data = await read_object(blobs, reference)
     except BlobMissing as error:
         raise NotFound(f"the result of {of} is lost: {error.message}") from None
-    return await decoded(data, partial(codec.decode_shown, decode=pieces.decode))
+    return await decoded(data, lambda text: codec.decode_shown(hand(reference, text), decode=pieces.decode))
 
 
 LOOK_AHEAD: Final = 500

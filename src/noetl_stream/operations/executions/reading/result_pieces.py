@@ -13,15 +13,16 @@ from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.json.values import MESSAGE_DEPTH, nests_deeper
 from noetl_stream.model.outcome import Payload
 from noetl_stream.model.secrets.credential import Redactor
-from noetl_stream.operations.executions.reading.documents import MAX_LOADED_BYTES, error_of
+from noetl_stream.operations.executions.reading.documents import MAX_LOADED_BYTES, Hand, error_of, handing_to
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 from noetl_stream.ports.streams.blobs import Blobs, read_object
+from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.storage.loop_results import PIECE_BYTES, LoopResult
 from noetl_stream.storage.used_secrets import hidden
 
 
 async def result_pieces(
-    row: ExecutionRow, store: Store, blobs: Blobs, redactor: Redactor | None
+    row: ExecutionRow, store: Store, blobs: Blobs, keys: DerivedKeys, redactor: Redactor | None
 ) -> AsyncIterator[bytes]:
     """The JSON of the :class:`~noetl_stream.ports.operations.executions.ResultDocument` of an ended execution.
 
@@ -37,7 +38,8 @@ async def result_pieces(
     payload = Payload() if row.result is None else codec.decode_payload(row.result)
     held = bytearray(codec.encode({"execution_id": row.execution_id, "status": row.status})[:-1] + b',"result":')
     try:
-        async for piece in _pieces_of(payload, store, blobs, partial(_shown, redactor)):
+        hand = handing_to(keys, row.execution_id)
+        async for piece in _pieces_of(payload, store, blobs, hand, partial(_shown, redactor)):
             held += piece
             if len(held) >= PIECE_BYTES:
                 yield bytes(held)
@@ -48,7 +50,7 @@ async def result_pieces(
 
 
 async def _pieces_of(
-    payload: Payload, store: Store, blobs: Blobs, shown: Callable[[bytes], bytes]
+    payload: Payload, store: Store, blobs: Blobs, hand: Hand, shown: Callable[[bytes], bytes]
 ) -> AsyncIterator[bytes]:
     reference = payload.reference
     if reference is None:
@@ -58,11 +60,11 @@ async def _pieces_of(
     elif reference.store == "journal":
         owner, _, step_run_id = reference.key.partition(".")
         loop = await LoopResult.read(store, blobs, owner, step_run_id)
-        async for piece in loop.pieces(shown):
+        async for piece in loop.pieces(lambda text: shown(hand(reference, text))):
             yield piece
         return
     else:
-        data = await read_object(blobs, reference)
+        data = hand(reference, await read_object(blobs, reference))
     data = await beside(partial(shown, data), len(data))
     for first in range(0, len(data), PIECE_BYTES):
         yield data[first : first + PIECE_BYTES]
