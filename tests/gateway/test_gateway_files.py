@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import ClientPayloadError
 from gateway_playbooks import LOOP
@@ -17,6 +18,9 @@ from noetl_stream.ports.operations.executions import Start
 from noetl_stream.sealing.data_references import PART_BYTES, DataReference, sealed_for
 from noetl_stream.sealing.keys import KEY_BYTES
 from noetl_stream.storage.data_parts import write_parts
+from noetl_stream_client import AsyncClient
+from noetl_stream_client import NotFound as NotFoundThere
+from noetl_stream_client import Unreachable as UnreachableThere
 from noetl_testkit.keys import OBJECT_KEYS
 
 CONTENT = bytes(range(256)) * (3 * PART_BYTES // 512)  # a part and a half
@@ -89,3 +93,17 @@ async def test_a_lost_part_is_noticed(stage: GatewayStage, file: tuple[str, Data
                 await answer.read()
     finally:
         await connection.close()
+
+
+async def test_the_python_client_downloads_a_file(stage: GatewayStage, file: tuple[str, DataReference]) -> None:
+    execution_id, reference = file
+    value, got = msgspec.to_builtins(reference), bytearray()
+    async with AsyncClient(stage.url, TOKEN) as client:
+        execution = client.execution(execution_id)
+        await execution.download(value, got.extend)
+        assert bytes(got) == CONTENT
+        with pytest.raises(NotFoundThere):
+            await execution.download({**value, "seal": "AAAA"}, got.extend)
+        await stage.broker.blobs.delete(f"{execution_id}/c/1.1.n/0/1")
+        with pytest.raises(UnreachableThere):
+            await execution.download(value, got.extend)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from datetime import timedelta
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream_client import outcomes
 from noetl_stream_client._async.transport import FOLLOW_PATIENCE_S, LATE_S
 from noetl_stream_client.calls import text_of
-from noetl_stream_client.errors import ClientError, ResultTooLarge
+from noetl_stream_client.errors import ClientError, ResultTooLarge, UnexpectedAnswer
 from noetl_stream_client.lazy import LazyModule
 from noetl_stream_client.requests import Request, document_of
 
@@ -132,6 +133,28 @@ class AsyncExecutionHandle:
                 yield event
                 if event.name == LAST_EVENT:
                     return
+
+    async def download(self, reference: Mapping[str, Any], write: Callable[[bytes], object]) -> None:
+        """Download a file or table that it holds: ``await execution.download(result["file"], file.write)``.
+
+        Args:
+            reference: As a result, an argument or ``ctx`` has it.
+            write: Is given the bytes, piece by piece. They are whole once this returns.
+
+        Raises:
+            NotFound: the reference is not one of this execution, or the file is lost.
+            Unreachable: the connection broke, or a part of the file is lost.
+            UnexpectedAnswer: the bytes are not those of the checksum.
+        """
+        digest = sha256()
+        query = {name: str(reference[name]) for name in ("key", "size", "checksum", "seal")}
+        asked = Request("GET", ("executions", self.id, "file"), query=query)
+        async with self._client.transport.download(asked) as pieces:
+            async for piece in pieces:
+                digest.update(piece)
+                write(piece)
+        if f"sha256:{digest.hexdigest()}" != reference["checksum"]:
+            raise UnexpectedAnswer(f"{self._client.gateway.url} answers with bytes of another checksum")
 
     async def logs(
         self,

@@ -137,12 +137,27 @@ class AsyncTransport:
             if response.status_code == 204:
                 yield None
                 return
-            if response.status_code != 200:
-                media = response.headers.get("content-type", "").partition(";")[0]
-                received = Received(response.status_code, media, response.headers, await response.aread())
-                body_of(received, self.gateway.url)
+            await self._check(response)
             self._was_answered = True
             yield self._frames(response)
+
+    @asynccontextmanager
+    async def download(self, asked: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of a file, which end with an error unless they are whole. Nothing is tried again."""
+        try:
+            async with self._answer(asked, ANSWER_S) as response:
+                await self._check(response)
+                yield response.aiter_bytes()
+        except Refused as refused:
+            raise refused.error from None
+        except Broken as broken:
+            raise lost_error(broken, asked, self.gateway.url) from None
+
+    async def _check(self, response: httpx.Response) -> None:
+        if response.status_code != 200:
+            media = response.headers.get("content-type", "").partition(";")[0]
+            received = Received(response.status_code, media, response.headers, await response.aread())
+            body_of(received, self.gateway.url)
 
     async def _frames(self, response: httpx.Response) -> AsyncIterator[Frame]:
         frames = Frames()

@@ -138,12 +138,27 @@ class Transport:
             if response.status_code == 204:
                 yield None
                 return
-            if response.status_code != 200:
-                media = response.headers.get("content-type", "").partition(";")[0]
-                received = Received(response.status_code, media, response.headers, response.read())
-                body_of(received, self.gateway.url)
+            self._check(response)
             self._was_answered = True
             yield self._frames(response)
+
+    @contextmanager
+    def download(self, asked: Request) -> Iterator[Iterator[bytes]]:
+        """The bytes of a file, which end with an error unless they are whole. Nothing is tried again."""
+        try:
+            with self._answer(asked, ANSWER_S) as response:
+                self._check(response)
+                yield response.iter_bytes()
+        except Refused as refused:
+            raise refused.error from None
+        except Broken as broken:
+            raise lost_error(broken, asked, self.gateway.url) from None
+
+    def _check(self, response: httpx.Response) -> None:
+        if response.status_code != 200:
+            media = response.headers.get("content-type", "").partition(";")[0]
+            received = Received(response.status_code, media, response.headers, response.read())
+            body_of(received, self.gateway.url)
 
     def _frames(self, response: httpx.Response) -> Iterator[Frame]:
         frames = Frames()
