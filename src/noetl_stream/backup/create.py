@@ -16,7 +16,7 @@ import msgspec
 
 from noetl_stream import __version__
 from noetl_stream.backup.folder import Manifest
-from noetl_stream.backup.names import NamedObjects
+from noetl_stream.backup.names import NamedObjects, objects_of
 from noetl_stream.backup.reader import BackupReader
 from noetl_stream.backup.writer import BackupWriter
 from noetl_stream.errors import BlobMissing
@@ -24,6 +24,7 @@ from noetl_stream.ports.backup import BackupDatabase, DatabaseSnapshot
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.files import Files
 from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.sealing.data_references import parts_of
 from noetl_stream.sealing.file_keys import FileKeys
 
 OBJECTS_AT_ONCE: Final = 16
@@ -94,7 +95,7 @@ async def _copy_tables(snapshot: DatabaseSnapshot, writer: BackupWriter, named: 
 
 
 async def _copy_objects(blobs: Blobs, writer: BackupWriter, keys: list[str]) -> list[str]:
-    """Copies objects into the backup; returns the keys of those that are missing."""
+    """Copies objects into the backup; returns the keys of those that are missing, as a whole or in part."""
 
     async def get(key: str) -> bytes | None:
         try:
@@ -102,9 +103,18 @@ async def _copy_objects(blobs: Blobs, writer: BackupWriter, keys: list[str]) -> 
         except BlobMissing:
             return None
 
-    missing = []
-    for at in range(0, len(keys), OBJECTS_AT_ONCE):
-        chosen = keys[at : at + OBJECTS_AT_ONCE]
+    missing, copied = [], set[str]()
+    single = [key for key in keys if parts_of(key) is None]
+    for key in sorted(set(keys) - set(single)):
+        for part in objects_of(key):
+            if part not in copied:
+                if (data := await get(part)) is None:
+                    missing.append(key)
+                    break
+                await asyncio.to_thread(writer.add_object, part, data)
+                copied.add(part)
+    for at in range(0, len(single), OBJECTS_AT_ONCE):
+        chosen = single[at : at + OBJECTS_AT_ONCE]
         for key, data in zip(chosen, await asyncio.gather(*map(get, chosen)), strict=True):
             if data is None:
                 missing.append(key)

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from noetl_stream.ports.backup import Sink, TableShape
 from noetl_stream.protocol.subjects import bundle_key
+from noetl_stream.sealing.data_references import parts_of
 
 _NAMED: Final = re.compile(rb'"store":"nats","key":"([^"\\]{1,400})"')
+_FILES: Final = re.compile(rb'"key":"([^"\\]{1,400}/parts-[0-9]{1,7})"')
+
+
+def objects_of(key: str) -> Iterator[str]:
+    """The keys of the objects that this key stands for, in order: itself, or the parts of a file or table. Read no
+    further than they exist: a value that looks like a reference may claim any number.
+    """
+    parts = parts_of(key)
+    if parts is None:
+        yield key
+    else:
+        yield from (f"{parts.prefix}{number}" for number in range(parts.total or 0))
 
 
 class NamedObjects:
-    """Collects the ``keys`` of objects from rows as they pass by, in pieces cut anywhere."""
+    """Collects the ``keys`` of objects, files and tables from rows as they pass by, in pieces cut anywhere."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
@@ -47,7 +60,7 @@ class NamedObjects:
 
 
 def _from_json(keys: set[str], table: TableShape, line: bytes) -> None:
-    keys.update(key.decode() for key in _NAMED.findall(line))
+    keys.update(key.decode() for named in (_NAMED, _FILES) for key in named.findall(line))
 
 
 def _from_uses(keys: set[str], table: TableShape, line: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from noetl_stream.backup.folder import SUMS
-from noetl_stream.backup.names import NamedObjects
+from noetl_stream.backup.names import NamedObjects, objects_of
 from noetl_stream.backup.reader import BackupReader
 from noetl_stream.errors import Conflict, NotReady, UsageError
 from noetl_stream.ports.backup import BackupDatabase
@@ -42,7 +42,10 @@ def problems_of(backup: BackupReader) -> list[str]:
     keys = [key for key, _ in backup.objects()]
     if len(keys) != manifest.objects:
         found.append(f"{len(keys)} objects instead of {manifest.objects}")
-    lacking = sorted(named.keys - set(keys) - set(manifest.missing))
+    held = set(keys)
+    lacking = sorted(
+        key for key in named.keys - set(manifest.missing) if not all(one in held for one in objects_of(key))
+    )
     return found + [f"object {key}: named by a row, not in the backup" for key in lacking]
 
 
