@@ -146,6 +146,7 @@ async def test_a_caller_reads_the_file_in_a_large_result(running: Stage, to: str
         steps = [step("call", call(CHILD)["tool"], "read", file="{{ call.file }}"), read("{{ args.file }}")]
     child = playbook("child", [write(padding=1000)], executor=SMALL)
     assert await run(running, playbook("parent", steps, result="{{ read }}"), child) == CONTENT
+    assert await running.rebuilt_differences() == []
     owner = await child_of(running)
     with pytest.raises(Conflict, match="uses results in the journal"):
         await delete(running, owner)
