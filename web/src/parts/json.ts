@@ -1,3 +1,5 @@
+import { fileOf } from './files'
+
 /** Pictures within a text. SVG is none of them: it is a document. */
 const IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/
 const LOOKED_AT = 50
@@ -7,7 +9,7 @@ const MOST_COLUMNS = 24
 export function columnsOf(list: readonly unknown[]): string[] {
   const found = new Set<string>()
   for (const row of list.slice(0, LOOKED_AT)) {
-    if (typeof row !== 'object' || row === null || Array.isArray(row) || '$reference' in row || '$large' in row) return []
+    if (typeof row !== 'object' || row === null || Array.isArray(row) || kindOf(row) !== 'object') return []
     for (const key of Object.keys(row)) if (found.size < MOST_COLUMNS) found.add(key)
   }
   return [...found]
@@ -39,13 +41,13 @@ export function absent(value: unknown): Absent | null {
 }
 
 /** A value as a tree shows it. */
-export type Kind = 'object' | 'list' | 'rows' | 'text' | 'image' | 'other' | 'reference'
+export type Kind = 'object' | 'list' | 'rows' | 'text' | 'image' | 'other' | 'reference' | 'file'
 
 export function kindOf(value: unknown): Kind {
   if (Array.isArray(value)) return columnsOf(value).length > 0 ? 'rows' : 'list'
   if (typeof value === 'string') return IMAGE.test(value) ? 'image' : 'text'
   if (typeof value !== 'object' || value === null) return 'other'
-  return '$reference' in value || '$large' in value ? 'reference' : 'object'
+  return '$reference' in value || '$large' in value ? 'reference' : fileOf(value) ? 'file' : 'object'
 }
 
 export function entriesOf(value: unknown): [string | number, unknown][] {
