@@ -16,7 +16,7 @@ from noetl_stream.model.envelope import EventDocument
 from noetl_stream.ports.operations.problems import PROBLEMS, ProblemKind
 from noetl_stream.ports.operations.verbs import API
 
-OF_BROWSERS: Final = ("signOut",)
+OF_BROWSERS: Final = ("signIn", "signOut")
 """Operations that a token has no use for."""
 
 HEADERS: Final = {
@@ -113,12 +113,17 @@ def documents_of(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: one for name, one in sorted(schemas.items()) if not name.endswith("Request")}
 
 
-def verbs_of(described: dict[str, Any]) -> Iterator[ApiVerb]:
-    """The verbs that a token opens, streams and downloads aside."""
+def verbs_of(described: dict[str, Any], *, of_browsers: bool = False) -> Iterator[ApiVerb]:
+    """The verbs that a token opens, streams and downloads aside.
+
+    Args:
+        of_browsers: Whether those of a browser's session are among them.
+    """
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             is_stream = any(media in str(operation["responses"]) for media in STREAMED)
-            is_offered = "x-role" in operation and operation["operationId"] not in OF_BROWSERS
+            is_of_browsers = operation["operationId"] in OF_BROWSERS
+            is_offered = of_browsers if is_of_browsers else "x-role" in operation
             if path.startswith(f"{API}/") and is_offered and not is_stream:
                 yield _verb(method.upper(), path, operation, described["components"]["schemas"])
 

@@ -27,7 +27,7 @@ MADE: Final = "Made by scripts/typescript_code.py: do not edit."
 def typescript_code() -> dict[Path, str]:
     """The generated modules, by their paths."""
     described = api_document()
-    schemas, verbs = described["components"]["schemas"], list(verbs_of(described))
+    schemas, verbs = described["components"]["schemas"], list(verbs_of(described, of_browsers=True))
     documents = documents_of(described)
     return {
         PACKAGE / "documents.ts": f"// The documents of the HTTP API. {MADE}\n"
@@ -130,15 +130,16 @@ def _method(verb: ApiVerb) -> str:
 
 def _kind(argument: ApiArgument) -> str:
     """The type of an argument."""
-    if argument.is_pairs:
-        return "Readonly<Record<string, unknown>> | readonly string[]"
-    if argument.kinds[0].get("format") == "date-time":
-        return "Date | string"
     found = " | ".join(_type_of(one) for one in argument.kinds)
-    found = f"readonly {found}" if found.endswith("[]") else found
-    return (
-        f"Readonly<{found}>" if found.startswith("Record<") else f"{found} | null" if not argument.required else found
-    )
+    if argument.is_pairs:
+        found = "Readonly<Record<string, unknown>> | readonly string[]"
+    elif argument.kinds[0].get("format") == "date-time":
+        found = "Date | string"
+    elif found.startswith("Record<"):
+        found = f"Readonly<{found}>"
+    elif found.endswith("[]"):
+        found = f"readonly {found}"
+    return found if argument.required else f"{found} | null"
 
 
 def _route(verb: ApiVerb) -> str:

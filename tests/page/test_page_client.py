@@ -10,7 +10,6 @@ import pytest
 from gateway_playbooks import LOOP
 from gateway_stage import GatewayStage
 from page_browser import needs_browser, visiting
-from page_stage import Shown
 
 from noetl_stream.settings.gateway_settings import GatewayLimits
 
@@ -22,15 +21,27 @@ pytestmark = [
     pytest.mark.skipif(not COMPILER.exists(), reason="NO NODE: run `npm ci` in web/ to test the client in TypeScript"),
 ]
 
-USED = """async (playbook) => {
-  const { Client, NotFound } = await import('/client/index.js')
-  const headers = () => ({ 'X-CSRF-Token': sessionStorage.getItem('noetl_csrf_token') })
-  const client = new Client('', { headers })
+USED = """async ({ playbook, code }) => {
+  const { Client, NotFound, Unauthenticated } = await import('/client/index.js')
+  let [token, told] = ['', []]
+  const headers = () => ({ 'X-CSRF-Token': token })
+  const client = new Client('', { headers, told: (error) => told.push(error?.code ?? '') })
+  token = (await client.signIn({ code })).csrf_token
   const started = await client.start({ playbook })
   const names = []
   for await (const event of started.events()) names.push(event.name)
+  const { status } = await started.get()
+  const { principal } = await client.me()
+  told = []
   const refused = await client.getExecution({ execution_id: 'none' }).catch((error) => error instanceof NotFound)
-  return [(await started.get()).status, names.at(-1), refused, (await client.me()).principal]
+  await client.signOut()
+  const left = await client.me().catch((error) => error instanceof Unauthenticated)
+  return [status, names.at(-1), principal, refused, left, told]
+}"""
+
+REQUESTED = """async () => {
+  const { requestOf } = await import('/client/index.js')
+  return requestOf('patchCtx', { execution_id: 'a/b', changes: { n: 1 }, reason: 'gut für alle', if_match: '"3"' })
 }"""
 
 
@@ -43,8 +54,17 @@ async def test_a_page_of_the_gateway_uses_the_client_with_the_session_of_the_bro
         await route.fulfill(body=(tmp_path / name).read_text(), content_type="text/javascript")
 
     async with GatewayStage(GatewayLimits()).open() as stage, visiting() as visit:
-        await Shown(stage, {}).sign_in(visit)
+        async with stage.client.post("/api/v1/session/codes") as answered:
+            code = (await answered.json())["code"]
+        await visit.page.goto(stage.url)
         await visit.page.route("**/client/*.js", file)
-        status, last, refused, principal = await visit.page.evaluate(USED, LOOP)
-    assert (status, last, refused) == ("completed", "playbook.processed", True)
+        status, last, principal, *after = await visit.page.evaluate(USED, {"playbook": LOOP, "code": code})
+        assert await visit.page.evaluate(REQUESTED) == {
+            "method": "PATCH",
+            "path": "/api/v1/executions/a%2Fb/ctx",
+            "headers": {"X-Reason": "gut f%C3%BCr alle", "If-Match": '"3"', "Content-Type": "application/json"},
+            "body": '{"n":1}',
+        }
+    assert (status, last) == ("completed", "playbook.processed")
     assert principal.startswith("token:")
+    assert after == [True, True, ["not-found", "", "unauthenticated"]]

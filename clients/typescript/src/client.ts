@@ -1,7 +1,7 @@
 import type { Event } from './documents.js'
 import { ConfigurationError } from './errors.js'
 import { ExecutionHandle, type Waiting } from './execution.js'
-import { type Asked, type Connecting, type Route, Transport } from './transport.js'
+import { type ApiRequest, type Asked, type Connecting, requestFor, type Route, Transport } from './transport.js'
 import { ROUTES, type Verbs } from './verbs.js'
 
 const EVENTS: Route = { method: 'GET', path: '/events/stream', query: ['name'] }
@@ -51,7 +51,7 @@ export class Client {
   async run(given: Starting & Waiting): Promise<unknown> {
     const { timeout, ...starting } = given
     const started = await this.start(starting)
-    return started.result({ ...(timeout === undefined ? {} : { timeout }), ...(given.abort && { abort: given.abort }) })
+    return started.result({ timeout, abort: given.abort })
   }
 
   /** The items of a list, page after page: `client.each('listExecutions', { status: ['failed'] })`. */
@@ -77,6 +77,11 @@ export class Client {
       if (frame.data !== '') yield JSON.parse(frame.data) as Event
     }
   }
+}
+
+/** The request that a method makes, to show it or to send it by other means: `requestOf('pauseSchedule', { path })`. */
+export function requestOf<Name extends keyof Verbs>(name: Name, ...[given]: Parameters<Verbs[Name]>): ApiRequest {
+  return requestFor(ROUTES[name], { ...given })
 }
 
 for (const [name, route] of Object.entries(ROUTES)) {

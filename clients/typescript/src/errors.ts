@@ -1,12 +1,14 @@
 import type { ErrorInfo, Execution, Problem, Why } from './documents.js'
 
-/** Base of all errors of this package. `hint` is what to do about it. */
+/** Base of all errors of this package. `detail` is what is wrong, `hint` what to do about it, `message` both. */
 export class ClientError extends Error {
+  readonly detail: string
   readonly hint: string
 
-  constructor(message: string, hint: string = '') {
-    super(hint === '' ? message : `${message} (${hint})`)
+  constructor(detail: string, hint: string = '') {
+    super(hint === '' ? detail : `${detail} (${hint})`)
     this.name = new.target.name
+    this.detail = detail
     this.hint = hint
   }
 }

@@ -8,13 +8,23 @@ import { ROUTES } from './verbs.js'
 /** How long one request waits for the end, in seconds. */
 const WAIT_S = 30
 const ENDED = ['completed', 'failed', 'cancelled']
+/** The most lines that a gateway gives at once. */
+const LOG_PAGE = 1000
 const LAST_EVENT = 'playbook.processed'
 const EVENTS: Route = { method: 'GET', path: '/executions/{execution_id}/events/stream' }
-const LOGS: Route = { method: 'GET', path: '/executions/{execution_id}/logs/stream', query: ['step', 'task', 'grep'] }
+const LOGS: Route = { method: 'GET', path: '/executions/{execution_id}/logs/stream', query: ['step', 'task', 'iteration', 'grep'] }
 
 /** How long to wait: `timeout` is in seconds; without it for as long as it takes. */
 export interface Waiting extends Asked {
-  timeout?: number
+  timeout?: number | undefined
+}
+
+/** Which lines: of a step, a task, an iteration such as `3` or `3.0`, or that contain a text, which is no pattern. */
+export interface LogChoice {
+  step?: string | null
+  task?: string | null
+  iteration?: string | null
+  grep?: string | null
 }
 
 /** An execution by its id, which is asked for whenever something of it is needed. */
@@ -106,15 +116,15 @@ export class ExecutionHandle {
 
   /** Read what its tasks have written; with `follow`, go on until it has ended. `after` is the id of a line. */
   async *logs(
-    given: Asked & { follow?: boolean; step?: string; task?: string; grep?: string; after?: string } = {},
+    given: Asked & LogChoice & { follow?: boolean; after?: string } = {},
   ): AsyncGenerator<LogLine> {
-    const { follow = false, after = '0', ...chosen } = given
-    const read = (from: string): Promise<LogPage> =>
-      this.#client.listLogs({ ...chosen, execution_id: this.id, after: from })
+    const { follow = false, after = null, ...chosen } = given
+    const read = (from: string | null): Promise<LogPage> =>
+      this.#client.listLogs({ ...chosen, execution_id: this.id, after: from, limit: LOG_PAGE })
     if (follow) {
       const asked = { ...chosen, execution_id: this.id }
       const hasMore = async (last: string | null): Promise<boolean> => {
-        const rest = { ...asked, after: last ?? '0', limit: 1 }
+        const rest = { ...asked, after: last, limit: 1 }
         const page = (await this.#client.transport.ask(ROUTES.listLogs, rest, FOLLOW_PATIENCE)) as LogPage
         return page.state !== 'ended'
       }

@@ -1,5 +1,5 @@
 import type { Problem } from './documents.js'
-import { ApiError, ClientError, UnexpectedAnswer } from './errors.js'
+import { ApiError, UnexpectedAnswer } from './errors.js'
 import { type Frame, Frames } from './frames.js'
 import { OutcomeUnknown, PROBLEMS, Unreachable } from './problems.js'
 import { Retries, RetryBudget } from './retrying.js'
@@ -8,12 +8,12 @@ import { HEADERS } from './verbs.js'
 /** What every call takes. */
 export interface Asked {
   /** Ends the call. What it has asked for may be done all the same. */
-  abort?: AbortSignal
+  abort?: AbortSignal | undefined
 }
 
 /** What a call takes that changes something: asked again with the same `request_id`, it does nothing twice. */
 export interface Changing extends Asked {
-  request_id?: string
+  request_id?: string | undefined
 }
 
 /** Where a verb is in the HTTP API, and which of its arguments are where. */
@@ -36,6 +36,17 @@ export interface Connecting {
   /** Headers of each request, as of a browser's session. */
   headers?: () => Record<string, string>
   fetch?: typeof fetch
+  /** Called with null after each answer, with the error after a refusal, and after each try that no gateway answers. */
+  told?: (error: ApiError | null) => void
+}
+
+/** A request of the HTTP API, without what proves who asks. */
+export interface ApiRequest {
+  method: string
+  /** With its query. */
+  path: string
+  headers: Record<string, string>
+  body?: string
 }
 
 /** How long a request is tried again, in ms; and waits and streams, which have been answered before. */
@@ -53,11 +64,7 @@ const REFUSED_CONNECTIONS = 3
 const AWAY = [502, 503, 504]
 const PROBLEM = 'application/problem+json'
 
-interface Request {
-  method: string
-  url: string
-  headers: Record<string, string>
-  body?: string | undefined
+interface Request extends ApiRequest {
   isRepeatable: boolean
   /** How long it asks the gateway to wait, in ms. */
   wait: number
@@ -124,7 +131,7 @@ export class Transport {
       const request = this.#request(route, given)
       request.headers.Accept = 'text/event-stream'
       if (last !== null) request.headers['Last-Event-ID'] = last
-      let lost = new Unreachable(`${this.url} ends the stream ${route.path} again and again`)
+      let lost = new Unreachable(`${this.#name} ends the stream ${route.path} again and again`)
       let [again, most] = [0, Infinity]
       try {
         let isNew = true
@@ -150,8 +157,8 @@ export class Transport {
     let timer = setTimeout(() => silent.abort(), SILENCE)
     try {
       const response = await this.#answer(request, silent.signal, abort)
-      if (response.status === 204) return
-      if (response.status !== 200 || response.body === null) await this.#body(response, request)
+      if (response.status !== 200 || response.body === null) return void (await this.#body(response, request))
+      this.#heard(null)
       const frames = new Frames()
       const reader = (response.body as ReadableStream<Uint8Array>).getReader()
       try {
@@ -173,30 +180,22 @@ export class Transport {
   }
 
   #request(route: Route, given: Given): Request {
-    const headers: Record<string, string> = { ...this.connecting.headers?.() }
-    if (this.connecting.token) headers.Authorization = `Bearer ${this.connecting.token}`
-    for (const [name, header] of Object.entries(HEADERS)) {
-      const text = given[name]
-      if (typeof text === 'string' && text !== '') headers[header] = headerText(text)
-    }
-    if (route.takes_key) headers['Idempotency-Key'] = String(given.request_id ?? crypto.randomUUID())
-    const path = route.path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(given[name])))
-    const query = new URLSearchParams()
-    for (const name of route.query ?? []) {
-      for (const text of texts(sent(route, given, name))) query.append(name, text)
-    }
-    let body: string | undefined
-    if (route.whole !== undefined) {
-      const whole = given[route.whole]
-      body = typeof whole === 'string' ? whole : JSON.stringify(whole)
-    } else if (route.body !== undefined) {
-      const entries = route.body.map((name) => [name, sent(route, given, name)])
-      body = JSON.stringify(Object.fromEntries(entries.filter(([, value]) => value !== null && value !== undefined)))
-    }
-    if (body !== undefined) headers['Content-Type'] = String(given.media ?? route.media ?? 'application/json')
-    const url = `${this.url}/api/v1${path}${query.size > 0 ? `?${query}` : ''}`
+    const { headers, ...request } = requestFor(route, given)
+    const mine: Record<string, string> = { ...this.connecting.headers?.(), ...headers }
+    if (this.connecting.token) mine.Authorization = `Bearer ${this.connecting.token}`
+    if (route.takes_key) mine['Idempotency-Key'] = String(given.request_id ?? crypto.randomUUID())
     const isRepeatable = route.method === 'GET' || route.takes_key === true || route.reads === true
-    return { method: route.method, url, headers, body, isRepeatable, wait: ms(given.wait) }
+    return { ...request, headers: mine, isRepeatable, wait: ms(given.wait) }
+  }
+
+  /** Of the gateway, in messages. */
+  get #name(): string {
+    return this.url || 'the gateway'
+  }
+
+  #heard(error: ApiError | null): void {
+    this.#wasAnswered = true
+    this.connecting.told?.(error)
   }
 
   async #answer(request: Request, timeout: AbortSignal, abort: AbortSignal | undefined): Promise<Response> {
@@ -205,7 +204,7 @@ export class Transport {
     const init: RequestInit = { method, headers, signal, redirect: 'manual', credentials: 'same-origin' }
     if (body !== undefined) init.body = body
     try {
-      return await (this.connecting.fetch ?? fetch)(request.url, init)
+      return await (this.connecting.fetch ?? fetch)(this.url + request.path, init)
     } catch (error) {
       throw abort?.aborted ? error : this.#lost(request, error, !isRefused(error))
     }
@@ -217,41 +216,72 @@ export class Transport {
       throw this.#lost(request, error, true)
     })
     if (media === PROBLEM) {
-      this.#wasAnswered = true
       const error = problemError(JSON.parse(text) as Problem)
+      this.#heard(error)
       if (response.status !== 429 && response.status !== 503) throw error
       const mayRepeat = response.status === 429 || error.code === 'overloaded' || request.isRepeatable
       throw new Passing(error, mayRepeat, Number(response.headers.get('retry-after') ?? 1) * 1000, Infinity)
     }
     if (AWAY.includes(response.status)) throw this.#lost(request, `it answers ${response.status}`, true)
     if (!response.ok) {
-      throw new UnexpectedAnswer(`${this.url} is not a gateway: it answers ${response.status} with ${media}`)
+      throw new UnexpectedAnswer(`${this.#name} is not a gateway: it answers ${response.status} with ${media}`)
     }
-    this.#wasAnswered = true
+    this.#heard(null)
     if (text === '') return undefined
     if (media !== 'application/json') return text
     try {
       return JSON.parse(text) as unknown
     } catch (error) {
-      throw new UnexpectedAnswer(`${this.url} answers with something unexpected: ${words(error)}`)
+      throw new UnexpectedAnswer(`${this.#name} answers with something unexpected: ${words(error)}`)
     }
   }
 
   #lost(request: Request, error: unknown, wasSent: boolean): Passing {
     const most = this.#wasAnswered ? Infinity : REFUSED_CONNECTIONS
-    return new Passing(this.#lostError(request, words(error), wasSent), !wasSent || request.isRepeatable, 0, most)
+    const lost = this.#lostError(request, words(error), wasSent)
+    this.connecting.told?.(lost)
+    return new Passing(lost, !wasSent || request.isRepeatable, 0, most)
   }
 
   #lostError(request: Request, why: string, wasSent: boolean): ApiError {
-    if (!wasSent) return new Unreachable(`no gateway answers at ${this.url}: ${why}`, 'does one run there?')
+    if (!wasSent) return new Unreachable(`no gateway answers at ${this.#name}: ${why}`, 'does one run there?')
     const key = request.headers['Idempotency-Key']
     if (request.isRepeatable && key === undefined) {
-      return new Unreachable(`the connection to ${this.url} broke: ${why}`)
+      return new Unreachable(`the connection to ${this.#name} broke: ${why}`)
     }
     const again = key === undefined ? 'a look at what there is' : `request_id '${key}'`
-    const text = `the connection to ${this.url} broke before the answer came: ${why}`
+    const text = `the connection to ${this.#name} broke before the answer came: ${why}`
     return new OutcomeUnknown(text, `it may have been done: ask again with ${again}`)
   }
+}
+
+/** The request for a route with these arguments. */
+export function requestFor(route: Route, given: Given): ApiRequest {
+  const headers: Record<string, string> = {}
+  for (const [name, header] of Object.entries(HEADERS)) {
+    const text = given[name]
+    if (typeof text === 'string' && text !== '') headers[header] = headerText(text)
+  }
+  const path = route.path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(given[name])))
+  const query = new URLSearchParams()
+  for (const name of route.query ?? []) {
+    for (const text of texts(sent(route, given, name))) query.append(name, text)
+  }
+  const words = query.toString()
+  const request = { method: route.method, path: `/api/v1${path}${words && `?${words}`}`, headers }
+  const body = bodyOf(route, given)
+  if (body === undefined) return request
+  headers['Content-Type'] = String(given.media ?? route.media ?? 'application/json')
+  return { ...request, body }
+}
+
+function bodyOf(route: Route, given: Given): string | undefined {
+  if (route.whole !== undefined) {
+    const whole = given[route.whole]
+    return typeof whole === 'string' ? whole : JSON.stringify(whole)
+  }
+  const entries = route.body?.map((name) => [name, sent(route, given, name)])
+  return entries && JSON.stringify(Object.fromEntries(entries.filter(([, value]) => value !== null && value !== undefined)))
 }
 
 /** Labels as `name=value`, times in ISO 8601. */
@@ -299,8 +329,15 @@ function problemError(problem: Problem): ApiError {
 }
 
 async function sleep(pause: number, abort: AbortSignal | undefined): Promise<void> {
-  await new Promise((resolve) => setTimeout(resolve, pause))
+  abort?.throwIfAborted()
+  await new Promise<void>((resolve) => {
+    const timer = setTimeout(end, pause)
+    function end(): void {
+      clearTimeout(timer)
+      abort?.removeEventListener('abort', end)
+      resolve()
+    }
+    abort?.addEventListener('abort', end)
+  })
   abort?.throwIfAborted()
 }
-
-export { ClientError }

@@ -52,6 +52,7 @@ import type {
   Result,
   Rotated,
   SchedulePage,
+  Session,
   SignInCode,
   StepRunResult,
   StepRuns,
@@ -71,16 +72,16 @@ import type { Asked, Changing, Route } from './transport.js'
 /** Each takes its arguments as one object. What is null or undefined is not sent. */
 export interface Verbs {
   /** Start an execution. The request is committed when this answers. A text of your own, `playbook`, takes an author. */
-  startExecution(given?: Changing & { path?: string | null; version?: string | null; digest?: string | null; playbook?: string | null; workload?: Readonly<Record<string, unknown>>; ctx?: Readonly<Record<string, unknown>>; labels?: Readonly<Record<string, string | number | boolean | null>>; key?: string | null; unique?: boolean | null; priority?: number | null; wait?: string | null; reason?: string | null; correlation_id?: string | null; traceparent?: string | null }): Promise<Execution>
+  startExecution(given?: Changing & { path?: string | null; version?: string | null; digest?: string | null; playbook?: string | null; workload?: Readonly<Record<string, unknown>> | null; ctx?: Readonly<Record<string, unknown>> | null; labels?: Readonly<Record<string, string | number | boolean | null>> | null; key?: string | null; unique?: boolean | null; priority?: number | null; wait?: string | null; reason?: string | null; correlation_id?: string | null; traceparent?: string | null }): Promise<Execution>
 
   /** List executions, newest first. */
-  listExecutions(given?: Asked & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; limit?: number | null; cursor?: string | null }): Promise<ExecutionPage>
+  listExecutions(given?: Asked & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; limit?: number | null; cursor?: string | null }): Promise<ExecutionPage>
 
   /** Count executions by status over the time of their start. Of the last 24 hours, unless `started_from` and `started_before` say otherwise. */
-  countExecutions(given?: Asked & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; bars?: number | null }): Promise<ExecutionHistogram>
+  countExecutions(given?: Asked & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; bars?: number | null }): Promise<ExecutionHistogram>
 
   /** Count executions by status and by path or a label. */
-  groupExecutions(given: Asked & { by: string; status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null }): Promise<ExecutionGroups>
+  groupExecutions(given: Asked & { by: string; status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null }): Promise<ExecutionGroups>
 
   /** Get an execution, as it is or as it is after `wait`. */
   getExecution(given: Asked & { execution_id: string; wait?: string | null }): Promise<Execution>
@@ -116,7 +117,7 @@ export interface Verbs {
   diffExecutions(given: Asked & { execution_id: string; other: string; rows?: "different" | "all" | null; limit?: number | null; cursor?: string | null }): Promise<ExecutionDiff>
 
   /** Get what went on when: step runs, iterations, attempts, waits. */
-  getTimeline(given: Asked & { execution_id: string; since?: Date | string; until?: Date | string; width?: number | null; step?: string | null; first?: number | null; limit?: number | null; folded?: boolean | null; toggled?: readonly string[] | null; so_far?: boolean | null }): Promise<Timeline>
+  getTimeline(given: Asked & { execution_id: string; since?: Date | string | null; until?: Date | string | null; width?: number | null; step?: string | null; first?: number | null; limit?: number | null; folded?: boolean | null; toggled?: readonly string[] | null; so_far?: boolean | null }): Promise<Timeline>
 
   /** Get the iterations of a loop by status, in buckets. */
   getStrip(given: Asked & { execution_id: string; step_run_id: string; first?: number | null; end?: number | null; within?: string | null; buckets?: number | null }): Promise<LoopStrip>
@@ -134,7 +135,7 @@ export interface Verbs {
   listCalls(given: Asked & { execution_id: string; limit?: number | null; cursor?: string | null }): Promise<CallPage>
 
   /** Inject a token at a step. */
-  injectToken(given: Changing & { execution_id: string; step: string; args?: Readonly<Record<string, unknown>>; reason?: string | null; correlation_id?: string | null }): Promise<Accepted>
+  injectToken(given: Changing & { execution_id: string; step: string; args?: Readonly<Record<string, unknown>> | null; reason?: string | null; correlation_id?: string | null }): Promise<Accepted>
 
   /** Send a signal to the waits for it. */
   sendSignal(given: Changing & { execution_id: string; name: string; payload?: unknown | null; reason?: string | null; correlation_id?: string | null }): Promise<Accepted>
@@ -152,31 +153,31 @@ export interface Verbs {
   retryNow(given: Changing & { execution_id: string; reason?: string | null; correlation_id?: string | null }): Promise<Accepted>
 
   /** Run an ended execution again from one of its steps. */
-  rerunExecution(given: Changing & { execution_id: string; step?: string | null; step_run_id?: string | null; ctx?: Readonly<Record<string, unknown>>; args?: Readonly<Record<string, unknown>>; priority?: number | null; wait?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Execution>
+  rerunExecution(given: Changing & { execution_id: string; step?: string | null; step_run_id?: string | null; ctx?: Readonly<Record<string, unknown>> | null; args?: Readonly<Record<string, unknown>> | null; priority?: number | null; wait?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Execution>
 
   /** Run an ended execution again from the step run that failed. */
-  retryExecution(given: Changing & { execution_id: string; ctx?: Readonly<Record<string, unknown>>; args?: Readonly<Record<string, unknown>>; priority?: number | null; wait?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Execution>
+  retryExecution(given: Changing & { execution_id: string; ctx?: Readonly<Record<string, unknown>> | null; args?: Readonly<Record<string, unknown>> | null; priority?: number | null; wait?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Execution>
 
   /** Undo what is left to undo of an execution that failed or was cancelled, in a new one. */
   compensateExecution(given: Changing & { execution_id: string; wait?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Execution>
 
   /** Cancel executions, and those they have called. */
-  cancelExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
+  cancelExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
 
   /** Pause executions. */
-  pauseExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
+  pauseExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
 
   /** Resume executions after a pause or a quarantine. */
-  resumeExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
+  resumeExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
 
   /** Run failed executions again, each from the step run that failed. */
-  retryExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; ctx?: Readonly<Record<string, unknown>>; args?: Readonly<Record<string, unknown>>; priority?: number | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
+  retryExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; ctx?: Readonly<Record<string, unknown>> | null; args?: Readonly<Record<string, unknown>> | null; priority?: number | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
 
   /** Run ended executions again from one of their steps. */
-  rerunExecutions(given: Changing & { step: string; status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; ctx?: Readonly<Record<string, unknown>>; args?: Readonly<Record<string, unknown>>; priority?: number | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
+  rerunExecutions(given: Changing & { step: string; status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; ctx?: Readonly<Record<string, unknown>> | null; args?: Readonly<Record<string, unknown>> | null; priority?: number | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
 
   /** Delete ended executions. */
-  deleteExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; started_from?: Date | string; started_before?: Date | string; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[]; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
+  deleteExecutions(given?: Changing & { status?: readonly ("waiting" | "paused" | "compensating" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[] | null; path?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; started_from?: Date | string | null; started_before?: Date | string | null; error?: string | null; key?: string | null; input?: Readonly<Record<string, unknown>> | readonly string[] | null; failed_step?: string | null; worker?: string | null; longer_than?: string | null; due?: string | null; ids?: readonly string[] | null; dry_run?: boolean | null; limit?: number | null; cursor?: string | null; reason?: string | null; correlation_id?: string | null }): Promise<Bulk>
 
   /** Get its `ctx`, and who changed what when. */
   getCtx(given: Asked & { execution_id: string }): Promise<Ctx>
@@ -191,7 +192,7 @@ export interface Verbs {
   registerPlaybook(given: Changing & { source: string; name?: string | null }): Promise<Registered>
 
   /** List playbooks by path, the latest version of each. */
-  listPlaybooks(given?: Asked & { limit?: number | null; cursor?: string | null; prefix?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[]; words?: string | null; kind?: readonly ("Playbook" | "Schedule" | "Trigger" | "Schema")[] | null; last?: boolean | null }): Promise<PlaybookPage>
+  listPlaybooks(given?: Asked & { limit?: number | null; cursor?: string | null; prefix?: string | null; label?: Readonly<Record<string, unknown>> | readonly string[] | null; words?: string | null; kind?: readonly ("Playbook" | "Schedule" | "Trigger" | "Schema")[] | null; last?: boolean | null }): Promise<PlaybookPage>
 
   /** Get a playbook with its text. */
   getPlaybook(given: Asked & { path: string; version?: string | null }): Promise<PlaybookWithSource>
@@ -224,7 +225,7 @@ export interface Verbs {
   diffText(given: Asked & { path: string; source: string; name?: string | null; before?: string | null }): Promise<PlaybookDiff>
 
   /** Get how its executions ended and how long they and its steps took. Of at most 10,000 executions, the newest. For steps, journals of at most 200 of those that have ended are read, the newest, up to 20,000 events. */
-  getStatistics(given: Asked & { path: string; since?: Date | string }): Promise<PlaybookStatistics>
+  getStatistics(given: Asked & { path: string; since?: Date | string | null }): Promise<PlaybookStatistics>
 
   /** Get the JSON Schema of a kind of documents; that of playbooks has the tool kinds there are. */
   getSchema(given?: Asked & { kind?: "Playbook" | "Schedule" | "Trigger" | null }): Promise<Record<string, unknown>>
@@ -239,7 +240,7 @@ export interface Verbs {
   deleteSchedule(given: Asked & { path: string; reason?: string | null; correlation_id?: string | null }): Promise<void>
 
   /** List when it is due next, paused or not. */
-  listUpcoming(given: Asked & { path: string; count?: number | null; after?: Date | string }): Promise<UpcomingOccurrences>
+  listUpcoming(given: Asked & { path: string; count?: number | null; after?: Date | string | null }): Promise<UpcomingOccurrences>
 
   /** List what became of its occurrences: started, or skipped with the reason. */
   listOccurrences(given: Asked & { path: string; limit?: number | null; cursor?: string | null; status?: "waiting" | "started" | "skipped" | "completed" | "failed" | "cancelled" | null }): Promise<OccurrencePage>
@@ -314,10 +315,10 @@ export interface Verbs {
   listStorage(given?: Asked): Promise<Storage>
 
   /** List what its tasks have written. Lines are searched as they are shown. A page may be empty and have a `next` page. */
-  listLogs(given: Asked & { execution_id: string; step?: string | null; task?: string | null; iteration?: string | null; since?: Date | string; grep?: string | null; after?: string | null; limit?: number | null }): Promise<LogPage>
+  listLogs(given: Asked & { execution_id: string; step?: string | null; task?: string | null; iteration?: string | null; since?: Date | string | null; grep?: string | null; after?: string | null; limit?: number | null }): Promise<LogPage>
 
   /** Create an API token. */
-  createToken(given: Changing & { name: string; role: "viewer" | "operator" | "author" | "admin"; paths?: readonly string[] | null; expires?: Date | string }): Promise<NewApiToken>
+  createToken(given: Changing & { name: string; role: "viewer" | "operator" | "author" | "admin"; paths?: readonly string[] | null; expires?: Date | string | null }): Promise<NewApiToken>
 
   /** List tokens in the order they were created, without their secrets. */
   listTokens(given?: Asked): Promise<ApiTokens>
@@ -357,6 +358,12 @@ export interface Verbs {
 
   /** Create a code that signs a browser in with the rights of this token. */
   createSignInCode(given?: Changing): Promise<SignInCode>
+
+  /** Exchange a code for a browser session. The session is a cookie that scripts cannot read. It ends after 12 hours, with its token, or with `signOut`. */
+  signIn(given: Asked & { code: string }): Promise<Session>
+
+  /** End the browser session. With a token this does nothing: revoke it instead. */
+  signOut(given?: Asked): Promise<void>
 
   /** Who the caller is, and what it may do. */
   me(given?: Asked): Promise<Caller>
@@ -463,5 +470,7 @@ export const ROUTES: { readonly [Name in keyof Verbs]: Route } = {
   getTriggerEvent: { method: "GET", path: "/triggers/{path}/events/{number}" },
   resendTriggerEvent: { method: "POST", path: "/triggers/{path}/events/{number}/resend", takes_key: true },
   createSignInCode: { method: "POST", path: "/session/codes", takes_key: true },
+  signIn: { method: "POST", path: "/session", body: ["code"] },
+  signOut: { method: "DELETE", path: "/session" },
   me: { method: "GET", path: "/me" },
 }

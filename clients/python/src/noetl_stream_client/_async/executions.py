@@ -27,6 +27,8 @@ WAIT_S: Final = 30.0
 
 LAST_EVENT: Final = "playbook.processed"
 FROM_THE_START: Final = "0"
+LOG_PAGE: Final = 1000
+"""The most lines that a gateway gives at once."""
 
 
 class AsyncExecutionHandle:
@@ -162,6 +164,7 @@ class AsyncExecutionHandle:
         follow: bool = False,
         step: str | None = None,
         task: str | None = None,
+        iteration: str | None = None,
         grep: str | None = None,
         after: str = FROM_THE_START,
     ) -> AsyncIterator[documents.LogLine]:
@@ -171,18 +174,21 @@ class AsyncExecutionHandle:
             follow: Whether to go on until it has ended; else what there is.
             step: Only lines of this step.
             task: Only lines of this task.
+            iteration: Only lines of this iteration: ``3``, or ``3.0`` of a loop in a loop.
             grep: A text that the lines contain, no pattern.
             after: The id of a line: from the one after it.
         """
         if not follow:
             state = "more"
             while state == "more":
-                page = await self._client.list_logs(self.id, step=step, task=task, grep=grep, after=after)
+                page = await self._client.list_logs(
+                    self.id, step=step, task=task, iteration=iteration, grep=grep, after=after, limit=LOG_PAGE
+                )
                 for line in page.items:
                     yield line
                 state, after = page.state, page.next
             return
-        chosen = {"step": step, "task": task, "grep": grep}
+        chosen = {"step": step, "task": task, "iteration": iteration, "grep": grep}
         asked = Request("GET", ("executions", self.id, "logs", "stream"), query=chosen)
 
         async def has_more(last: str | None) -> bool:
