@@ -6,13 +6,13 @@ test('an act is a line of the shell too, quoted so that nothing in it is obeyed'
   expect(cliLine(act, '')).toBe(
     `noetl-stream execution signal 01 --payload '{"by":"ada"}' 'rel'\\''ease; rm -rf $HOME'`,
   )
-  expect(act.path).toBe("/executions/01/signals/rel'ease%3B%20rm%20-rf%20%24HOME")
+  expect(curlLine(act, '', 'http://h')).toContain("/api/v1/executions/01/signals/rel'\\''ease%3B%20rm%20-rf%20%24HOME")
 })
 
 test('a reason goes along', () => {
   const rerun = reruns('01', { step: 'pay', run: null, ctx: {}, args: null })
   expect(cliLine(rerun, '')).toBe('noetl-stream execution rerun 01 pay')
-  expect(rerun.body).toEqual({ step: 'pay' })
+  expect(curlLine(rerun, '', 'http://h')).toContain(`-d '{"step":"pay"}'`)
   expect(cliLine(asks('01', 'cancel'), 'no longer wanted')).toBe(
     "noetl-stream execution cancel 01 --reason 'no longer wanted'",
   )
@@ -24,7 +24,7 @@ test('a reason goes along', () => {
 
 test('a cancel at once says so, with its reason', () => {
   expect(cliLine(cancelsNow('01'), 'enough')).toBe('noetl-stream execution cancel 01 --now --reason enough')
-  expect(cancelsNow('01')).toMatchObject({ path: '/executions/01/cancel', body: { now: true } })
+  expect(cancelsNow('01')).toMatchObject({ verb: 'cancelExecution', given: { now: true } })
 })
 
 test('a text that is JSON stays a text on the command line', () => {
@@ -34,7 +34,6 @@ test('a text that is JSON stays a text on the command line', () => {
 
 test('a value inside a key is merged', () => {
   const act = patchesInside('01', ['order', 'approved'], true)
-  expect([act.body, act.media]).toEqual([{ order: { approved: true } }, 'application/merge-patch+json'])
   expect(cliLine(act, 'ok')).toBe('noetl-stream execution patch 01 --merge --set order.approved=true --reason ok')
   expect(curlLine(act, '', 'http://h')).toContain(`-H 'Content-Type: application/merge-patch+json' -d '{"order":{"approved":true}}'`)
   expect(cliLine(patchesInside('01', ['a.b', 'c'], 1), '')).toBe(
@@ -44,7 +43,7 @@ test('a value inside a key is merged', () => {
 
 test('a rerun says what it changes', () => {
   const act = reruns('01', { step: 'pay', run: 'r1', ctx: { decision: 'refused' }, args: { amount: 5 } })
-  expect(act.body).toEqual({ step: 'pay', step_run_id: 'r1', ctx: { decision: 'refused' }, args: { amount: 5 } })
+  expect(act.given).toEqual({ execution_id: '01', step: 'pay', step_run_id: 'r1', ctx: { decision: 'refused' }, args: { amount: 5 } })
   expect(cliLine(act, '')).toBe(
     'noetl-stream execution rerun 01 pay --step-run r1 --ctx decision=refused --set amount=5',
   )
@@ -52,7 +51,7 @@ test('a rerun says what it changes', () => {
 
 test('no arguments at all are not the same as those there were', () => {
   const act = reruns('01', { step: 'pay', run: null, ctx: {}, args: {} })
-  expect(act.body).toEqual({ step: 'pay', args: {} })
+  expect(curlLine(act, '', 'http://h')).toContain(`-d '{"step":"pay","args":{}}'`)
   expect(cliLine(act, '')).toBe("printf %s '{}' | noetl-stream execution rerun 01 pay --args /dev/stdin")
 })
 
@@ -75,5 +74,5 @@ test('a start is the same as a line of the shell', () => {
   )
   const lowest = starts('p', '1', { a: 1 }, 0)
   expect(cliLine(lowest, '')).toBe('noetl-stream execution start p@1 --priority 0 --set a=1')
-  expect(lowest.body).toEqual({ path: 'p', version: '1', workload: { a: 1 }, priority: 0 })
+  expect(lowest.given).toEqual({ path: 'p', version: '1', workload: { a: 1 }, priority: 0 })
 })

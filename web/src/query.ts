@@ -1,11 +1,13 @@
 /** The line that filters executions: the words of the command line's options, as `status:failed path:team label:a=b`. */
 
-import type { Problem } from './api/types'
+import type { ListedExecution, Problem } from 'noetl-stream-client'
 
 export const STATUSES = ['pending', 'running', 'waiting', 'paused', 'compensating', 'quarantined', 'completed', 'failed', 'cancelled'] as const
 
+type Status = ListedExecution['status']
+
 export interface Filter {
-  status: string[]
+  status: Status[]
   path: string | null
   label: string[]
   key: string | null
@@ -121,9 +123,10 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
       filter.path = value
       return ''
     case 'status': {
-      const unknown = value.split(',').filter((one) => !STATUSES.some((status) => status === one))
+      const isStatus = (one: string): one is Status => STATUSES.some((status) => status === one)
+      const unknown = value.split(',').filter((one) => !isStatus(one))
       if (unknown.length > 0) return `${unknown.join(', ')} is no status: use ${STATUSES.join(', ')}`
-      filter.status.push(...value.split(','))
+      filter.status.push(...value.split(',').filter(isStatus))
       return ''
     }
     case 'path':

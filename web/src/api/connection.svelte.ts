@@ -2,12 +2,16 @@
 class Connection {
   state = $state<'connected' | 'lost' | 'mended'>('connected')
   #waiting = new Set<() => void>()
+  #isBroken = false
 
+  /** Said at the second time in a row: a server may close a connection just when it is used again. */
   lost(): void {
-    this.state = 'lost'
+    if (this.#isBroken) this.state = 'lost'
+    this.#isBroken = true
   }
 
   answered(): void {
+    this.#isBroken = false
     if (this.state !== 'lost') return
     this.state = 'mended'
     setTimeout(() => {

@@ -1,3 +1,6 @@
+/** How many are read at once. */
+export const PAGE = 100
+
 /** How many to read, a page or so many as are shown; the gateway gives no more than a thousand. */
 export const pageSize = (shown: number): number => Math.min(1000, Math.max(20, shown))
 

@@ -1,6 +1,6 @@
-import { call } from './client'
+import type { Caller } from 'noetl-stream-client'
+import { client, session } from './client'
 import { findCsrfToken, forgetCsrfToken, shareCsrfToken } from './csrf'
-import type { Caller, Session } from './types'
 
 /** Exchanges the code in the fragment, if there is one, for a session; the address loses it at once. */
 export async function signInFromAddress(): Promise<void> {
@@ -12,15 +12,14 @@ export async function signInFromAddress(): Promise<void> {
 
 /** `given`: a code, or the link that has it. */
 export async function signIn(given: string): Promise<void> {
-  const code = given.trim().replace(/^.*#code=/, '')
-  const session = await call<Session>('POST', '/session', { body: { code } })
-  shareCsrfToken(session.csrf_token)
+  const { csrf_token } = await session.signIn({ code: given.trim().replace(/^.*#code=/, '') })
+  shareCsrfToken(csrf_token)
 }
 
 export async function signOut(): Promise<void> {
-  await call<null>('DELETE', '/session')
+  await session.signOut()
   forgetCsrfToken()
 }
 
 /** Who has signed in, in this tab or another; null: nobody. */
-export const me = async (): Promise<Caller | null> => ((await findCsrfToken()) ? call<Caller>('GET', '/me') : null)
+export const me = async (): Promise<Caller | null> => ((await findCsrfToken()) ? client.me() : null)

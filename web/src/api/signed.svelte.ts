@@ -1,11 +1,11 @@
-import type { Refused } from './client'
+import type { ApiError } from 'noetl-stream-client'
 
-/** Whether the browser's session has ended while the page was looked at. All calls and streams tell, and none is made after. */
+/** Whether the browser's session has ended while the page was looked at, as all calls and streams find it. */
 class Signed {
   /** How the gateway refuses what is asked since; null while it does not. */
-  out = $state.raw<Refused | null>(null)
+  out = $state.raw<ApiError | null>(null)
 
-  refused(why: Refused): void {
+  refused(why: ApiError): void {
     this.out ??= why
   }
 

@@ -1,5 +1,5 @@
-import { diffOf } from '../../api/executions'
-import type { DiffRow, ExecutionDiff } from '../../api/types'
+import { client } from '../../api/client'
+import type { DiffRow, ExecutionDiff } from 'noetl-stream-client'
 
 /** Two executions as they were when they were compared. Rows are read when they come on screen. */
 export class Comparison {
@@ -31,7 +31,7 @@ export class Comparison {
     if (this.#busy) return
     this.#busy = true
     try {
-      const page = await diffOf(this.a, this.b, this.all ? 'all' : 'different', cursor)
+      const page = await client.diffExecutions({ execution_id: this.a, other: this.b, rows: this.all ? 'all' : 'different', cursor, limit: 100 })
       this.rows = cursor === null ? page.rows : [...this.rows, ...page.rows]
       if (cursor === null) this.found = page
       this.#next = page.next

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { ExpectedValue, Reason } from '../../api/types'
+import type { ExpectedValue, Reason } from 'noetl-stream-client'
 import { answersOf, ctxField } from './answers'
 import { payloadFields } from './payload'
 

@@ -1,4 +1,4 @@
-import type { ExpectedKey, ExpectedValue, Reason } from '../../api/types'
+import type { ExpectedKey, ExpectedValue, Reason } from 'noetl-stream-client'
 import { fieldOf, kindOf, textOf, type Field } from '../../fields/values'
 import { typed } from '../../typed'
 

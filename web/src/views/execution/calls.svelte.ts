@@ -1,5 +1,6 @@
-import { graphOf, lastCall } from '../../api/executions'
-import type { ExecutionGraph } from '../../api/types'
+import { client } from '../../api/client'
+import { eventOf } from '../../api/executions'
+import type { ExecutionGraph } from 'noetl-stream-client'
 import type { Net } from '../graph/layout'
 import { arcStatesOf, statesNow, total, type Inside } from '../graph/passed'
 
@@ -21,7 +22,7 @@ export class OpenCalls {
     try {
       const called = await lastCall(caller, step)
       if (called === undefined) throw new Error(`${step} has called no playbook yet.`)
-      this.#open = new Map([...this.#open, [key, await graphOf(called)]])
+      this.#open = new Map([...this.#open, [key, await client.getExecutionGraph({ execution_id: called, so_far: true })]])
       this.failure = null
     } catch (error) {
       this.failure = error
@@ -66,3 +67,9 @@ export class OpenCalls {
 }
 
 const keyOf = (path: string[]): string => path.join('\n')
+
+const LAST = 2 ** 31 - 1
+
+/** The execution that a step has called last. */
+const lastCall = async (execution_id: string, step: string): Promise<string | undefined> =>
+  (await eventOf({ execution_id, before: LAST, name: ['child.requested'], step }))?.data['execution_id'] as string | undefined

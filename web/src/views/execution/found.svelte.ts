@@ -32,7 +32,7 @@ export class FoundEvents {
     try {
       const before = this.rows.length
       for (let pages = 0; pages < EMPTY_PAGES && this.searched !== null && this.rows.length - before < PAGE; pages++) {
-        const page = await eventRows(this.id, { ...this.choice, after: this.searched, limit: PAGE }, this.#stop.signal)
+        const page = await eventRows({ ...this.choice, execution_id: this.id, after: this.searched, limit: PAGE, abort: this.#stop.signal })
         this.rows = [...this.rows, ...page.items]
         this.searched = page.next
       }

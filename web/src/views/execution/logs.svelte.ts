@@ -1,7 +1,6 @@
-import { address, segment } from '../../api/client'
-import { logsOf } from '../../api/executions'
+import type { LogChoice, LogLine } from 'noetl-stream-client'
+import { client } from '../../api/client'
 import { follow } from '../../api/stream'
-import type { LogLine } from '../../api/types'
 
 const MOST = 20_000
 
@@ -12,24 +11,26 @@ export class LiveLog {
   failure = $state.raw<unknown>(null)
   #coming: LogLine[] = []
   #frame = 0
-  #last = '0'
   readonly end: () => void
 
-  constructor(id: string, chosen: { step: string; iteration: string; grep: string }) {
-    const stop = follow(address(`/executions/${segment(id)}/logs/stream`, chosen), {
-      events: (some) => this.#add(some.map((one) => JSON.parse(one.data) as LogLine)),
-      isOver: async () => (await logsOf(id, { after: this.#last, limit: '1' })).state === 'ended',
-      refused: (error) => (this.failure = error),
-    })
+  constructor(id: string, chosen: LogChoice) {
+    let last: string | undefined
+    const stop = follow(
+      (abort) => client.execution(id).logs({ ...chosen, follow: true, abort, ...(last && { after: last }) }),
+      (line) => {
+        last = line.id
+        this.#add(line)
+      },
+      (refused) => (this.failure = refused),
+    )
     this.end = () => {
       stop()
       cancelAnimationFrame(this.#frame)
     }
   }
 
-  #add(some: LogLine[]): void {
-    this.#coming.push(...some)
-    this.#last = some.at(-1)?.id ?? this.#last
+  #add(line: LogLine): void {
+    this.#coming.push(line)
     this.#frame ||= requestAnimationFrame(() => {
       this.#frame = 0
       const all = [...this.lines, ...this.#coming]

@@ -1,6 +1,7 @@
-import { eventRows, stateAt, type EventRow } from '../../api/executions'
+import { client } from '../../api/client'
+import { eventRows, type EventRow } from '../../api/executions'
 import { Latest } from '../../api/paced'
-import type { ExecutionState } from '../../api/types'
+import type { ExecutionState } from 'noetl-stream-client'
 
 const EVERY_MS = 80
 
@@ -29,8 +30,8 @@ export class Past {
   async #read(position: number, signal: AbortSignal): Promise<void> {
     try {
       const [state, events] = await Promise.all([
-        stateAt(this.id, position, signal),
-        eventRows(this.id, { after: position - 1, limit: 1 }, signal),
+        client.getState({ execution_id: this.id, position, abort: signal }),
+        eventRows({ execution_id: this.id, after: position - 1, limit: 1, abort: signal }),
       ])
       if (this.position === null) return
       this.state = state

@@ -1,4 +1,4 @@
-import type { WaitingOn } from '../../api/types'
+import type { WaitingOn } from 'noetl-stream-client'
 import { schemaFields } from '../../fields/schema'
 import type { Field } from '../../fields/values'
 import { expectedField } from './answers'

@@ -1,9 +1,8 @@
-import * as api from '../../api/executions'
-import { address } from '../../api/client'
+import { client } from '../../api/client'
 import { connection } from '../../api/connection.svelte'
 import { Paced } from '../../api/paced'
 import { follow } from '../../api/stream'
-import type { Execution, Why } from '../../api/types'
+import type { Execution, Why } from 'noetl-stream-client'
 import { hasEnded } from '../../parts/status'
 
 const REFRESH_MS = 700
@@ -41,7 +40,7 @@ export class LiveExecution {
 
   async #read(): Promise<void> {
     try {
-      const shown = await api.execution(this.id)
+      const shown = await client.getExecution({ execution_id: this.id })
       if (this.shown === null) {
         this.#explain.ask()
         setTimeout(() => (this.explained = true), PATIENCE_MS)
@@ -56,7 +55,7 @@ export class LiveExecution {
 
   async #readWhy(): Promise<void> {
     try {
-      this.why = await api.why(this.id)
+      this.why = await client.explainExecution({ execution_id: this.id })
     } catch (error) {
       this.failure ??= error
     } finally {
@@ -66,9 +65,14 @@ export class LiveExecution {
 
   /** From the position that was read: the history before it is not sent again. */
   #follow(position: number): void {
-    this.#stream ??= follow(address(`/executions/${this.id}/events/stream`, { after: position }), {
-      events: this.again,
-      ended: this.again,
-    })
+    let after = position
+    this.#stream ??= follow(
+      (abort) => client.execution(this.id).events({ after, abort }),
+      (event) => {
+        after = event.position
+        this.again()
+      },
+      this.again,
+    )
   }
 }

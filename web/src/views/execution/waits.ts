@@ -1,4 +1,4 @@
-import type { Guard, PlacedToken } from '../../api/types'
+import type { Guard, PlacedToken } from 'noetl-stream-client'
 
 /** What a token waits for, in a line: the guard with the values that it reads, a signal, a child, a pool. */
 export function waitsFor({ waiting_on: on }: Pick<PlacedToken, 'waiting_on'>): string {

@@ -1,6 +1,6 @@
-import { bulk } from '../../api/executions'
-import type { BulkItem } from '../../api/types'
-import { MOST_AT_ONCE, selected, type BulkVerb, type Selection } from './bulk'
+import type { Bulk, BulkItem } from 'noetl-stream-client'
+import { client } from '../../api/client'
+import { MOST_AT_ONCE, operationOf, selected, type BulkVerb, type Selection } from './bulk'
 
 /** How many executions one dialog concerns at most. */
 export const MOST = 10_000
@@ -52,7 +52,7 @@ export class BulkRun {
       const ids = this.#waiting.slice(0, AT_A_TIME)
       this.#key ||= crypto.randomUUID() // the same one if it is not known whether these are done
       try {
-        const { items } = await bulk(this.verb, { ids, ...this.#more(step) }, reason, this.#key)
+        const { items } = await this.#ask({ ids, step, reason, request_id: this.#key })
         const left = items.filter((one) => one.outcome === 'left').map((one) => one.execution_id)
         this.#waiting = [...this.#waiting.slice(AT_A_TIME), ...left]
         this.#key = ''
@@ -95,11 +95,12 @@ export class BulkRun {
     this.cut = cursor !== null
   }
 
-  #try(which: Record<string, unknown>): ReturnType<typeof bulk> {
-    return bulk(this.verb, { ...which, ...this.#more('any'), dry_run: true }, '', crypto.randomUUID())
+  #try(which: object): Promise<Bulk> {
+    return this.#ask({ ...which, step: 'any', dry_run: true })
   }
 
-  #more(step: string): { step?: string } {
-    return this.verb === 'rerun' ? { step } : {}
+  /** What a verb does not take, as `step` where nothing is rerun, is not sent. */
+  #ask(given: Parameters<typeof client.rerunExecutions>[0]): Promise<Bulk> {
+    return (client[operationOf(this.verb)] as typeof client.rerunExecutions)(given)
   }
 }

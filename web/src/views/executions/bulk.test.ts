@@ -14,7 +14,7 @@ test('what is sent for a filter has the conditions that it has, and no others', 
 })
 
 test('the line of the shell selects the same executions', () => {
-  const filter = { ...ALL, status: ['failed', 'running'], path: 'team', label: ['env=prod eu'], started_before: '2026-01-01T00:00:00.000Z' }
+  const filter = { ...ALL, status: ['failed' as const, 'running' as const], path: 'team', label: ['env=prod eu'], started_before: '2026-01-01T00:00:00.000Z' }
   expect(cliLine(bulkAct('cancel', { filter }, ''), 'ordered twice')).toBe(
     "noetl-stream execution cancel --status failed --status running --path team --label 'env=prod eu' --until 2026-01-01T00:00:00.000Z --reason 'ordered twice'",
   )
@@ -23,7 +23,7 @@ test('the line of the shell selects the same executions', () => {
 
 test('a rerun of several names its step, in the line of the shell too', () => {
   const act = bulkAct('rerun', { ids: ['a', 'b'] }, 'pay out')
-  expect(act).toMatchObject({ path: '/bulk/rerun', body: { ids: ['a', 'b'], step: 'pay out' } })
+  expect(act).toMatchObject({ verb: 'rerunExecutions', given: { ids: ['a', 'b'], step: 'pay out' } })
   expect(cliLine(act, 'mended')).toBe("noetl-stream execution rerun a b --from 'pay out' --reason mended")
 })
 

@@ -1,12 +1,12 @@
-import type { Act } from '../../acts'
-import type { BulkItem } from '../../api/types'
+import { act, type Act } from '../../acts'
+import type { BulkItem } from 'noetl-stream-client'
 import type { Filter } from '../../query'
 
 export const BULK_VERBS = ['cancel', 'pause', 'resume', 'retry', 'rerun', 'delete'] as const
 export type BulkVerb = (typeof BULK_VERBS)[number]
 
 /** The operation that a role needs for a verb. */
-export const operationOf = (verb: BulkVerb): string => `${verb}Executions`
+export const operationOf = (verb: BulkVerb) => `${verb}Executions` as const
 
 /** Which executions: those that are marked, or all that a filter finds. */
 export type Selection = { ids: string[] } | { filter: Filter }
@@ -14,8 +14,8 @@ export type Selection = { ids: string[] } | { filter: Filter }
 /** The most that one call takes. */
 export const MOST_AT_ONCE = 1000
 
-/** What is sent for a selection; the conditions that a filter does not have are left out. */
-export function selected(selection: Selection): Record<string, unknown> {
+/** The arguments for a selection; the conditions that a filter does not have are left out. */
+export function selected(selection: Selection): Partial<Filter> & { ids?: string[]; limit?: number } {
   if ('ids' in selection) return { ids: selection.ids }
   const given = Object.entries(selection.filter).filter(([, value]) => value !== null && value.length > 0)
   return { ...Object.fromEntries(given), limit: MOST_AT_ONCE }
@@ -23,10 +23,10 @@ export function selected(selection: Selection): Record<string, unknown> {
 
 /** The call that acts on a selection, and the same as a line of the shell. */
 export function bulkAct(verb: BulkVerb, selection: Selection, step: string): Act {
-  const body = verb === 'rerun' ? { ...selected(selection), step } : selected(selection)
+  const given = { ...selected(selection), ...(verb === 'rerun' && { step }) }
   const which = 'ids' in selection ? selection.ids : options(selection.filter)
   const from = verb === 'rerun' ? ['--from', step] : []
-  return { method: 'POST', path: `/bulk/${verb}`, body, cli: ['noetl-stream', 'execution', verb, ...which, ...from] }
+  return act(operationOf(verb), given, ['noetl-stream', 'execution', verb, ...which, ...from])
 }
 
 function options(filter: Filter): string[] {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { ListedExecution } from '../../api/types'
+import type { ListedExecution } from 'noetl-stream-client'
 import { cellOf, FIRST, gridOf, offered, withColumn } from './columns'
 
 const REFUND = {

@@ -1,4 +1,4 @@
-import type { ListedExecution } from '../../api/types'
+import type { ListedExecution } from 'noetl-stream-client'
 
 /** A column beside status and playbook: one of {@link COLUMNS}, `label:NAME` or `input:PATH`. */
 export type Column = string

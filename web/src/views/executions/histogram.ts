@@ -1,4 +1,4 @@
-import type { ExecutionHistogram } from '../../api/types'
+import type { ExecutionHistogram } from 'noetl-stream-client'
 import type { Colours } from '../../parts/canvas.svelte'
 import { STATUSES } from '../../query'
 

@@ -1,5 +1,5 @@
-import { playbooks } from '../../api/playbooks'
-import type { Playbook } from '../../api/types'
+import { client } from '../../api/client'
+import type { Playbook } from 'noetl-stream-client'
 
 /** The playbooks that lines may name, read when a line is first entered; of very many the first ones, and those asked for. */
 class KnownPlaybooks {
@@ -11,7 +11,7 @@ class KnownPlaybooks {
     if (this.#asked.has(prefix)) return
     this.#asked.add(prefix)
     try {
-      const { items } = await playbooks({ prefix }, null)
+      const { items } = await client.listPlaybooks({ prefix, limit: 100 })
       const found = new Map([...this.items, ...items].map((one) => [one.path, one]))
       this.items = [...found.values()]
     } catch {

@@ -1,9 +1,8 @@
-import { listed } from '../../api/executions'
+import { client } from '../../api/client'
 import { connection } from '../../api/connection.svelte'
-import { address } from '../../api/client'
 import { Paced } from '../../api/paced'
 import { follow } from '../../api/stream'
-import type { ListedExecution } from '../../api/types'
+import type { ListedExecution } from 'noetl-stream-client'
 import type { Filter } from '../../query'
 import { merged } from './merge'
 
@@ -33,7 +32,7 @@ export class ExecutionList {
   ) {
     this.#refresh.ask()
     this.#ending = [
-      follow(address('/events/stream', { name: TELLING }), { events: () => (this.#refresh.ask(), told()) }),
+      follow((abort) => client.events({ names: TELLING, abort }), () => (this.#refresh.ask(), told())),
       connection.onMended(() => (this.#refresh.ask(), told())),
       () => this.#refresh.end(),
     ]
@@ -57,7 +56,7 @@ export class ExecutionList {
 
   async #readFirst(): Promise<void> {
     try {
-      const page = await listed(this.filter, PAGE)
+      const page = await client.listExecutions({ ...this.filter, limit: PAGE })
       const rows = merged(this.rows, page.items, page.next === null)
       if (rows.length === page.items.length) this.#cursor = page.next
       this.rows = rows
@@ -70,7 +69,7 @@ export class ExecutionList {
 
   async #readMore(cursor: string): Promise<void> {
     try {
-      const page = await listed(this.filter, PAGE, cursor)
+      const page = await client.listExecutions({ ...this.filter, limit: PAGE, cursor })
       const known = new Set(this.rows.map((one) => one.execution_id))
       this.rows = [...this.rows, ...page.items.filter((one) => !known.has(one.execution_id))]
       this.#cursor = page.next

@@ -1,4 +1,4 @@
-import type { ListedExecution } from '../../api/types'
+import type { ListedExecution } from 'noetl-stream-client'
 
 /**
  * The list after its first page was read again: what is new, what has changed, and the older rows as they were.

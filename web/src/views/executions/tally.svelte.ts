@@ -1,6 +1,6 @@
-import { counted, grouped } from '../../api/executions'
+import { client } from '../../api/client'
 import { Paced } from '../../api/paced'
-import type { ExecutionGroups, ExecutionHistogram } from '../../api/types'
+import type { ExecutionGroups, ExecutionHistogram } from 'noetl-stream-client'
 import type { Filter } from '../../query'
 
 const BARS = 120
@@ -29,8 +29,8 @@ export class Tally {
 
   async #read(): Promise<void> {
     try {
-      this.histogram = await counted({ ...this.filter, status: [] }, BARS)
-      if (this.by !== '') this.groups = await grouped(this.filter, this.by)
+      this.histogram = await client.countExecutions({ ...this.filter, status: [], bars: BARS })
+      if (this.by !== '') this.groups = await client.groupExecutions({ ...this.filter, by: this.by })
       this.failure = null
     } catch (error) {
       this.failure = error

@@ -1,4 +1,4 @@
-import type { Arc, StepNode } from '../../api/types'
+import type { Arc, StepNode } from 'noetl-stream-client'
 import script from './layout.worker.ts?worker&url'
 
 /** What is drawn: the steps of a playbook, and what leads from one to another. */

@@ -1,4 +1,4 @@
-import type { ArcActivity, ExecutionState, LoopCounts, PlacedToken, Reason, RunCounts, StepActivity } from '../../api/types'
+import type { ArcActivity, ExecutionState, LoopCounts, PlacedToken, Reason, RunCounts, StepActivity } from 'noetl-stream-client'
 import { valuesOf, waitsFor } from '../execution/waits'
 
 /** What the runs of a step come to, where its tokens are, and what they wait for. */

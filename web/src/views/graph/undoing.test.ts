@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { TimelineRow } from '../../api/types'
+import type { TimelineRow } from 'noetl-stream-client'
 import type { StepState } from './passed'
 import { undoingIn, undoingOf, undoneBy } from './undoing'
 

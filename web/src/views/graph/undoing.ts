@@ -1,4 +1,4 @@
-import type { Compensation, TimelineRow } from '../../api/types'
+import type { Compensation, TimelineRow } from 'noetl-stream-client'
 import type { StepState } from './passed'
 
 const COMPENSATION = '__compensation'

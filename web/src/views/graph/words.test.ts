@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { PlacedToken, Reason } from '../../api/types'
+import type { PlacedToken, Reason } from 'noetl-stream-client'
 import { statesNow, type StepState } from './passed'
 import { aheadOf, arcLines, stepLines } from './words'
 

@@ -1,4 +1,4 @@
-import type { Arc } from '../../api/types'
+import type { Arc } from 'noetl-stream-client'
 import { failures, placed, progress, type ArcState, type StepState } from './passed'
 import type { Undoing } from './undoing'
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Arc, Graph } from '../../api/types'
+import type { Arc, Graph } from 'noetl-stream-client'
 import { marked } from './marks'
 
 const arc = (from: string, to: string, index: number, when: string | null = null): Arc => ({

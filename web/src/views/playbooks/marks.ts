@@ -1,4 +1,4 @@
-import type { Arc, Graph, PlaybookDiff } from '../../api/types'
+import type { Arc, Graph, PlaybookDiff } from 'noetl-stream-client'
 import type { Net } from '../graph/layout'
 import { arcKey } from '../graph/passed'
 

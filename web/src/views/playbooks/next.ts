@@ -1,4 +1,4 @@
-import type { RegisteredSchedule } from '../../api/types'
+import type { RegisteredSchedule } from 'noetl-stream-client'
 
 /** When a playbook starts next, and by which schedule. */
 export interface Next {

@@ -1,4 +1,4 @@
-import type { Durations, StatisticsBucket } from '../../api/types'
+import type { Durations, StatisticsBucket } from 'noetl-stream-client'
 
 export const SPANS = ['24h', '7d', '30d', '90d'] as const
 export type Span = (typeof SPANS)[number]

@@ -29,7 +29,7 @@ const SCHEMA = {
 }
 
 test('an input is typed as the playbook declares it, with its default', () => {
-  const fields = inputFields({ workload: { ...WORKLOAD, limit: null }, schema: SCHEMA })
+  const fields = inputFields({ workload: { ...WORKLOAD, limit: null }, workload_schema: SCHEMA })
   expect(fields.map((one) => one.key)).toEqual(['order', 'city', 'rows', 'since', 'size', 'limit', 'note', 'dry', 'tags'])
   expect(fields.slice(0, 6)).toMatchObject([
     { kinds: ['text'], text: '', empty: 'wrong', note: 'Its number. Matches ^[0-9]+$' },

@@ -1,13 +1,12 @@
-import type { Act } from '../../acts'
-import type { RegisteredSchedule } from '../../api/types'
-import { asks, at } from '../starters/acts'
+import { act, type Act } from '../../acts'
+import type { RegisteredSchedule } from 'noetl-stream-client'
 
 /** Changes that only schedules have. */
 
 export type Overlap = RegisteredSchedule['overlap']
 export const OVERLAPS: readonly Overlap[] = ['queue_all', 'queue_one', 'skip', 'cancel', 'terminate', 'allow']
 
-export const runsNow = (path: string): Act => asks('schedule', path, 'trigger', 'run-now')
+export const runsNow = (path: string): Act => act('triggerSchedule', { path }, ['noetl-stream', 'schedule', 'run-now', path])
 
 /** From an instant up to before another, in UTC. */
 interface Range {
@@ -25,9 +24,7 @@ export function rangeOf(from: string, before: string): Range | null {
 /** The last second of the range: `--until` includes its time, and occurrences are at whole seconds. */
 const until = (range: Range): string => new Date(Date.parse(range.before) - 1000).toISOString()
 
-export const backfills = (path: string, range: Range, overlap: Overlap): Act => ({
-  method: 'POST',
-  path: at('schedule', path, '/backfill'),
-  body: { ...range, overlap },
-  cli: ['noetl-stream', 'schedule', 'backfill', path, '--from', range.from, '--until', until(range), '--overlap', overlap],
-})
+export const backfills = (path: string, range: Range, overlap: Overlap): Act => {
+  const options = ['--from', range.from, '--until', until(range), '--overlap', overlap]
+  return act('backfillSchedule', { path, ...range, overlap }, ['noetl-stream', 'schedule', 'backfill', path, ...options])
+}

@@ -1,4 +1,4 @@
-import type { RegisteredSchedule } from '../../api/types'
+import type { RegisteredSchedule } from 'noetl-stream-client'
 import { duration } from '../../times'
 
 /** When a schedule is due, in a few words: those of its document. */

@@ -1,21 +1,11 @@
-import type { Act } from '../../acts'
-import { segment } from '../../api/client'
+import { act, type Act } from '../../acts'
 
-/** Changes of what starts executions by itself: what is sent, and the same as a line of the shell. */
+/** Changes of what starts executions by itself. */
 
-export type Noun = 'schedule' | 'trigger'
+const VERBS = {
+  schedule: { pause: 'pauseSchedule', resume: 'resumeSchedule', delete: 'deleteSchedule' },
+  trigger: { pause: 'pauseTrigger', resume: 'resumeTrigger', delete: 'deleteTrigger' },
+} as const
 
-/** Where one is, below what, if anything, it has. */
-export const at = (noun: Noun, path: string, below = ''): string => `/${noun}s/${segment(path)}${below}`
-
-export const pauses = (noun: Noun, path: string): Act => asks(noun, path, 'pause')
-export const resumes = (noun: Noun, path: string): Act => asks(noun, path, 'resume')
-
-export const deletes = (noun: Noun, path: string): Act => ({ ...asks(noun, path, 'delete'), method: 'DELETE', path: at(noun, path) })
-
-/** Args: command, if the shell has another word for it. */
-export const asks = (noun: Noun, path: string, verb: string, command = verb): Act => ({
-  method: 'POST',
-  path: at(noun, path, `/${verb}`),
-  cli: ['noetl-stream', noun, command, path],
-})
+export const asks = (noun: 'schedule' | 'trigger', path: string, verb: 'pause' | 'resume' | 'delete'): Act =>
+  act(VERBS[noun][verb], { path }, ['noetl-stream', noun, verb, path])

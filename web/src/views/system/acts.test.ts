@@ -13,8 +13,8 @@ test('acts on the system are lines of the shell too', () => {
 test('a new token says what it may and until when, or that it lasts', () => {
   const act = createsToken({ name: 'ci', role: 'operator', paths: ['team/a', 'team/b'], days: 30 }, 0)
   expect(cliLine(act, '')).toBe('noetl-stream token create ci --role operator --paths team/a,team/b --expires 30d')
-  expect(act.body).toEqual({ name: 'ci', role: 'operator', paths: ['team/a', 'team/b'], expires: '1970-01-31T00:00:00.000Z' })
+  expect(act.given).toEqual({ name: 'ci', role: 'operator', paths: ['team/a', 'team/b'], expires: new Date('1970-01-31') })
   const lasting = createsToken({ name: 'ci', role: 'admin', paths: [], days: 0 }, 0)
-  expect(lasting.body).toEqual({ name: 'ci', role: 'admin', paths: [], expires: 'never' })
+  expect(lasting.given).toEqual({ name: 'ci', role: 'admin', paths: [], expires: 'never' })
   expect(cliLine(lasting, '')).toBe('noetl-stream token create ci --role admin --expires never')
 })

@@ -1,40 +1,20 @@
-import type { Act } from '../../acts'
-import { segment } from '../../api/client'
-import type { ApiTokenRequest } from '../../api/types'
+import { act, type Act } from '../../acts'
+import type { ApiTokenRequest } from 'noetl-stream-client'
 
-/** Changes of the system: what is sent, and the same as a line of the shell. */
+/** Changes of the system. */
 
-const letter = (id: string): string => `/dead-letters/${segment(id)}`
+export const requeues = (letter_id: string): Act =>
+  act('requeueDeadLetter', { letter_id }, ['noetl-stream', 'dead-letter', 'requeue', letter_id])
 
-export const requeues = (id: string): Act => ({
-  method: 'POST',
-  path: `${letter(id)}/requeue`,
-  cli: ['noetl-stream', 'dead-letter', 'requeue', id],
-})
+export const discards = (letter_id: string): Act =>
+  act('discardDeadLetter', { letter_id }, ['noetl-stream', 'dead-letter', 'discard', letter_id])
 
-export const discards = (id: string): Act => ({
-  method: 'DELETE',
-  path: letter(id),
-  cli: ['noetl-stream', 'dead-letter', 'discard', id],
-})
+export const deletesCredential = (name: string): Act =>
+  act('deleteCredential', { name }, ['noetl-stream', 'credential', 'delete', name])
 
-export const deletesCredential = (name: string): Act => ({
-  method: 'DELETE',
-  path: `/credentials/${segment(name)}`,
-  cli: ['noetl-stream', 'credential', 'delete', name],
-})
+export const rotatesCredentials = (): Act => act('rotateCredentials', {}, ['noetl-stream', 'credential', 'rotate'])
 
-export const rotatesCredentials = (): Act => ({
-  method: 'POST',
-  path: '/credentials/rotate',
-  cli: ['noetl-stream', 'credential', 'rotate'],
-})
-
-export const revokes = (id: string): Act => ({
-  method: 'DELETE',
-  path: `/tokens/${segment(id)}`,
-  cli: ['noetl-stream', 'token', 'revoke', id],
-})
+export const revokes = (token_id: string): Act => act('revokeToken', { token_id }, ['noetl-stream', 'token', 'revoke', token_id])
 
 export interface NewToken {
   name: string
@@ -47,16 +27,10 @@ export interface NewToken {
 const DAY_MS = 86_400_000
 
 export function createsToken({ name, role, paths, days }: NewToken, nowMs: number): Act {
-  const body: ApiTokenRequest = { name, role, paths }
-  body.expires = days > 0 ? new Date(nowMs + days * DAY_MS).toISOString() : 'never'
-  return {
-    method: 'POST',
-    path: '/tokens',
-    body,
-    cli: [
-      ...['noetl-stream', 'token', 'create', name, '--role', role],
-      ...(paths.length > 0 ? ['--paths', paths.join(',')] : []),
-      ...['--expires', days > 0 ? `${days}d` : 'never'],
-    ],
-  }
+  const expires = days > 0 ? new Date(nowMs + days * DAY_MS) : 'never'
+  return act('createToken', { name, role, paths, expires }, [
+    ...['noetl-stream', 'token', 'create', name, '--role', role],
+    ...(paths.length > 0 ? ['--paths', paths.join(',')] : []),
+    ...['--expires', days > 0 ? `${days}d` : 'never'],
+  ])
 }

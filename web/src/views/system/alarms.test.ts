@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Check, Partition, Pool } from '../../api/types'
+import type { Check, Partition, Pool } from 'noetl-stream-client'
 import { checksOf, isAlarm, partOf, worstFirst } from './alarms'
 
 const pool = (name: string, some: Partial<Pool>): Pool => ({ pool: name, workers: 1, slots: 4, busy: 0, queued: 0, running: 0, again: 0, oldest: null, ...some })

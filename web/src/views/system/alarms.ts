@@ -1,4 +1,4 @@
-import type { Check, Partition, Pool } from '../../api/types'
+import type { Check, Partition, Pool } from 'noetl-stream-client'
 import { PARTS, type Part, type View } from '../../views'
 
 /** From so many messages on that are not folded yet, servers do not keep up. */

@@ -5,7 +5,7 @@ import { isEmpty, isOpen, storesCredential, typedFor, valueOf } from './credenti
 test('the value of a credential stands in no line of the shell', () => {
   const value = { user: 'ann', password: 'hidden-word' }
   const act = storesCredential({ name: 'warehouse', kind: 'postgres', description: 'Orders.', tags: ['sales'], value })
-  expect(act.body).toEqual({ value, kind: 'postgres', description: 'Orders.', tags: ['sales'] })
+  expect(act.given).toEqual({ name: 'warehouse', value, kind: 'postgres', description: 'Orders.', tags: ['sales'] })
   expect(cliLine(act, 'it leaked')).toBe(
     "noetl-stream credential set warehouse --kind postgres --description Orders. --tag sales --file value.txt --reason 'it leaked'",
   )
@@ -16,7 +16,7 @@ test('the value of a credential stands in no line of the shell', () => {
 
 test('a new value says nothing of what stays as it was', () => {
   const act = storesCredential({ name: 'mailer', kind: '', description: '', tags: [], value: 'a-token' })
-  expect(act.body).toEqual({ value: 'a-token' })
+  expect(act.given).toEqual({ name: 'mailer', value: 'a-token' })
   expect(act.cli).toEqual(['noetl-stream', 'credential', 'set', 'mailer', '--file', 'value.txt'])
 })
 

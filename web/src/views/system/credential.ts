@@ -1,6 +1,5 @@
-import type { Act } from '../../acts'
-import { segment } from '../../api/client'
-import type { CredentialRequest } from '../../api/types'
+import { act, type Act } from '../../acts'
+import type { CredentialRequest } from 'noetl-stream-client'
 import { isExact } from '../../fields/values'
 
 /** A member of a credential's value, as it is typed. */
@@ -67,18 +66,12 @@ export interface NewCredential {
 
 /** The lines of the shell read the value from files: it stands in neither. */
 export function storesCredential({ name, value, kind, description, tags }: NewCredential): Act {
-  const body: CredentialRequest = { value, ...(kind && { kind }), ...(description && { description }), ...(tags.length > 0 && { tags }) }
-  return {
-    method: 'PUT',
-    path: `/credentials/${segment(name)}`,
-    body,
-    file: 'body.json',
-    cli: [
-      ...['noetl-stream', 'credential', 'set', name],
-      ...(kind ? ['--kind', kind] : []),
-      ...(description ? ['--description', description] : []),
-      ...tags.flatMap((one) => ['--tag', one]),
-      ...['--file', 'value.txt'],
-    ],
-  }
+  const given = { name, value, ...(kind && { kind }), ...(description && { description }), ...(tags.length > 0 && { tags }) }
+  const options = [
+    ...(kind ? ['--kind', kind] : []),
+    ...(description ? ['--description', description] : []),
+    ...tags.flatMap((one) => ['--tag', one]),
+    ...['--file', 'value.txt'],
+  ]
+  return act('putCredential', given, ['noetl-stream', 'credential', 'set', name, ...options], { file: 'body.json' })
 }

@@ -1,4 +1,4 @@
-import type { Limit } from '../../api/types'
+import type { Limit } from 'noetl-stream-client'
 
 /** What a key allows, in a few words: `5 at once, 10 a second (burst 5)`. */
 export function allowed({ concurrency, rate }: Pick<Limit, 'concurrency' | 'rate'>): string {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Timeline } from '../../api/types'
+import type { Timeline } from 'noetl-stream-client'
 import { idleOf, placeOfWords, stacked } from './bars'
 
 test('what went on at once is stacked, and columns that are alike are one bar', () => {

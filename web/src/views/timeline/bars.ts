@@ -1,4 +1,4 @@
-import type { Activity, Timeline } from '../../api/types'
+import type { Activity, Timeline } from 'noetl-stream-client'
 
 /** From when to when nothing went on, in ms since the epoch. */
 export function idleOf({ since, idle }: Timeline): [number, number][] {

@@ -1,4 +1,4 @@
-import type { Activity, TimelineRow } from '../../api/types'
+import type { Activity, TimelineRow } from 'noetl-stream-client'
 import { colourOf, type Colours } from '../../parts/canvas.svelte'
 import { signOf, undoneBy, type Undoing } from '../graph/undoing'
 import { duration } from '../../times'

@@ -1,10 +1,10 @@
-import type { TriggerEvent, TriggerState } from '../../api/types'
+import type { TriggerEvent, TriggerState } from 'noetl-stream-client'
 import { isExact } from '../../fields/values'
 
 type Source = Pick<TriggerState, 'source' | 'on' | 'address'>
 
 /** What becomes of events, all of it. */
-export const STATUSES = Object.keys({ waiting: 0, started: 0, ignored: 0, repeated: 0 } satisfies Record<TriggerEvent['status'], 0>)
+export const STATUSES = ['waiting', 'started', 'ignored', 'repeated'] satisfies TriggerEvent['status'][]
 
 /** What a trigger is on, in a few words: the address of a webhook, else the values that its events must have. */
 export function concerns({ source, on, address }: Source): string {

@@ -1,4 +1,4 @@
-import type { Diagnostic } from '../../../api/types'
+import type { Diagnostic } from 'noetl-stream-client'
 
 /** A part of a text, in UTF-16 units. */
 export interface Range {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Diagnostic } from '../../../api/types'
+import type { Diagnostic } from 'noetl-stream-client'
 import { problemsOf } from './problems'
 
 const nodes = [

@@ -1,4 +1,4 @@
-import type { Diagnostic, StepNode } from '../../../api/types'
+import type { Diagnostic, StepNode } from 'noetl-stream-client'
 
 /** What is wrong with steps: the worst of each, and all in words. */
 export interface Problems {

@@ -7,7 +7,7 @@ import { highlightSelectionMatches, search, searchKeymap } from '@codemirror/sea
 import { EditorState, type Extension } from '@codemirror/state'
 import { drawSelection, EditorView, highlightActiveLine, hoverTooltip, keymap, lineNumbers } from '@codemirror/view'
 import { tags } from '@lezer/highlight'
-import type { Diagnostic } from '../../../api/types'
+import type { Diagnostic } from 'noetl-stream-client'
 import { completion } from './complete'
 import { outlineOf, pathTo } from './outline'
 import { rangeOf } from './places'

@@ -1,4 +1,4 @@
-import type { Diagnostic } from '../../../api/types'
+import type { Diagnostic } from 'noetl-stream-client'
 import { alternatives, plainly, type Schema } from '../editor/schema'
 import type { Path } from './edits'
 
