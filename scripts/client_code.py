@@ -91,6 +91,14 @@ def _without_async(text: str) -> str:
 
 # Documents.
 
+FEED_EVENT: Final = '''
+
+class FeedEvent(Event, frozen=True, kw_only=True):
+    """An event of all executions. ``feed_id`` is its place among them: a reader goes on after it."""
+
+    feed_id: str = ""
+'''
+
 OPEN: Final = """# A newer gateway may have more values: where documents are read, a Literal is any text.
 globals()["Literal"] = AnyText
 """
@@ -113,7 +121,7 @@ class Document(Struct, frozen=True, kw_only=True):
     """Base of what a gateway answers. Keys that it does not know are ignored."""
 '''
     structs = "".join(_struct(name, one) for name, one in schemas.items() if one.get("properties"))
-    return f"{head}{structs}\n\n{OPEN}"
+    return f"{head}{structs}{FEED_EVENT}\n\n{OPEN}"
 
 
 def _struct(name: str, schema: dict[str, Any]) -> str:

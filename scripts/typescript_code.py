@@ -23,6 +23,13 @@ from noetl_stream.ports.operations.problems import PROBLEMS
 PACKAGE: Final = Path(__file__).resolve().parents[1] / "clients" / "typescript" / "src"
 MADE: Final = "Made by scripts/typescript_code.py: do not edit."
 
+FEED_EVENT: Final = """
+/** An event of all executions. `feed_id` is its place among them: a reader goes on after it. */
+export interface FeedEvent extends Event {
+  feed_id: string
+}
+"""
+
 
 def typescript_code() -> dict[Path, str]:
     """The generated modules, by their paths."""
@@ -31,7 +38,8 @@ def typescript_code() -> dict[Path, str]:
     documents = documents_of(described)
     return {
         PACKAGE / "documents.ts": f"// The documents of the HTTP API. {MADE}\n"
-        + "".join(f"\n{_declaration(name, schema)}" for name, schema in sorted(schemas.items())),
+        + "".join(f"\n{_declaration(name, schema)}" for name, schema in sorted(schemas.items()))
+        + FEED_EVENT,
         PACKAGE / "verbs.ts": _verbs_module(verbs, documents),
         PACKAGE / "problems.ts": _problems_module(),
     }

@@ -7,7 +7,7 @@ import inspect
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,23 @@ async def test_the_feed_is_resumed_after_a_break_and_misses_nothing(stage: Gatew
         with suppress(asyncio.CancelledError):
             await reading
     await line.close()
+
+
+async def test_a_client_below_a_wrong_path_is_told_the_address_that_nothing_has(stage: GatewayStage) -> None:
+    async with AsyncClient(f"{stage.url}/wrong", TOKEN) as client:
+        with pytest.raises(NotFound, match="/wrong/api/v1/me is no address"):
+            await client.me()
+
+
+async def test_a_reader_of_the_feed_goes_on_after_an_event_that_another_has_read(stage: GatewayStage) -> None:
+    async with AsyncClient(stage.url, TOKEN) as client:
+        coming = asyncio.ensure_future(anext(client.events(names=["execution.requested"])))
+        while not coming.done():
+            await (await client.start("tests/echo")).result()
+        missed = (await client.start("tests/echo")).id
+        async with aclosing(client.events((await coming).feed_id, ["execution.requested"])) as feed:
+            found = (event async for event in feed if event.execution_id == missed)
+            assert (await anext(found)).name == "execution.requested"
 
 
 async def test_a_stream_that_ends_at_once_is_opened_again_with_pauses_and_an_end() -> None:

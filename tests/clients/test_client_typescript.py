@@ -85,3 +85,12 @@ async def test_the_blocks_of_the_page_are_typed_and_do_what_it_says(stage: Gatew
     await node(COMPILER, *options, installed / "page.ts", cwd=installed)
     told = await node("node", installed / "page.js", NOETL_URL=stage.url, NOETL_TOKEN=TOKEN)
     assert told.splitlines() == re.findall(r"console\.log\(.*\) // (.*)$", blocks, re.MULTILINE)
+
+
+@needs_node
+async def test_outside_of_a_page_a_client_without_an_address_says_so_at_once(installed: Path) -> None:
+    program = (
+        "import { Client } from 'noetl-stream-client'\ntry { new Client('') } catch (error) { console.log(error.name) }"
+    )
+    (installed / "program.js").write_text(program)
+    assert await node("node", installed / "program.js") == "ConfigurationError\n"

@@ -30,6 +30,17 @@ USED = """async ({ playbook, code }) => {
   const started = await client.start({ playbook })
   const names = []
   for await (const event of started.events()) names.push(event.name)
+  const requests = { names: ['execution.requested'] }
+  const coming = client.events(requests).next().then(({ value }) => value)
+  let first
+  while (first === undefined) {
+    await (await client.start({ playbook })).wait()
+    first = await Promise.race([coming, undefined])
+  }
+  const missed = await client.start({ playbook })
+  for await (const event of client.events({ ...requests, after: first.feed_id })) {
+    if (event.execution_id === missed.id) break
+  }
   const { status } = await started.get()
   const { principal } = await client.me()
   told = []

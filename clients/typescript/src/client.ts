@@ -1,4 +1,4 @@
-import type { Event } from './documents.js'
+import type { Event, FeedEvent } from './documents.js'
 import { ConfigurationError } from './errors.js'
 import { ExecutionHandle, type Waiting } from './execution.js'
 import { type ApiRequest, type Asked, type Connecting, requestFor, type Route, Transport } from './transport.js'
@@ -27,7 +27,8 @@ export class Client {
   constructor(url?: string, connecting: Connecting = {}) {
     const environment = (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env
     const address = url ?? environment?.NOETL_URL
-    if (address === undefined || !/^($|https?:\/\/[^@\s]+$)/.test(address)) {
+    const isUrl = address === '' ? 'location' in globalThis : /^https?:\/\/[^@\s]+$/.test(address ?? '')
+    if (address === undefined || !isUrl) {
       const hint = 'new Client("https://noetl.example.com"), or NOETL_URL; a token goes into `token`, or NOETL_TOKEN'
       throw new ConfigurationError(address === undefined ? 'no gateway is named' : 'this is no URL of a gateway', hint)
     }
@@ -70,11 +71,11 @@ export class Client {
     }
   }
 
-  /** Follow the events of all executions, from now on or after the id `after`, without an end. */
-  async *events(given: Asked & { after?: string; names?: readonly string[] } = {}): AsyncGenerator<Event> {
+  /** Follow the events of all executions, from now on or after the `feed_id` of an event, without an end. */
+  async *events(given: Asked & { after?: string; names?: readonly string[] } = {}): AsyncGenerator<FeedEvent> {
     const asked = { name: given.names, abort: given.abort }
     for await (const frame of this.transport.follow(EVENTS, asked, given.after ?? null, async () => true)) {
-      if (frame.data !== '') yield JSON.parse(frame.data) as Event
+      if (frame.data !== '') yield { ...(JSON.parse(frame.data) as Event), feed_id: frame.id }
     }
   }
 }

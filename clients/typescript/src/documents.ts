@@ -1659,3 +1659,8 @@ export interface Worker {
 export interface Workers {
   items: Worker[]
 }
+
+/** An event of all executions. `feed_id` is its place among them: a reader goes on after it. */
+export interface FeedEvent extends Event {
+  feed_id: string
+}

@@ -2128,5 +2128,11 @@ class Workers(Document, frozen=True, kw_only=True):
     items: list[Worker]
 
 
+class FeedEvent(Event, frozen=True, kw_only=True):
+    """An event of all executions. ``feed_id`` is its place among them: a reader goes on after it."""
+
+    feed_id: str = ""
+
+
 # A newer gateway may have more values: where documents are read, a Literal is any text.
 globals()["Literal"] = AnyText

@@ -123,7 +123,7 @@ class Serving:
             with connection_of(request).busy():
                 response = await handler(request)
         except Exception as error:
-            problem = problem_of(_refused_by_router(error), request.path)
+            problem = problem_of(_refused_by_router(error, request.path), request.path)
             body = codec.encode(problem.document)
             response = web.Response(body=body, status=problem.status, headers=problem.headers)
             response.headers[CONTENT_TYPE] = problems.MEDIA
@@ -297,10 +297,10 @@ def _asker(route: AnyRoute, request: web.Request, who: Caller) -> str:
     return f"{who.principal} {namespace_of(request.match_info['path'])[:ASKER_CHARACTERS]}"
 
 
-def _refused_by_router(error: Exception) -> Exception:
+def _refused_by_router(error: Exception, path: str) -> Exception:
     """An error of the router as one of ours."""
     if isinstance(error, web.HTTPNotFound):
-        return HttpProblem("not-found", "No such address", hint="/openapi.json lists all addresses")
+        return HttpProblem("not-found", f"{path} is no address of a gateway", hint="/openapi.json lists all addresses")
     if isinstance(error, web.HTTPMethodNotAllowed):
         allow = ", ".join(sorted(error.allowed_methods))
         return HttpProblem(

@@ -133,13 +133,15 @@ class AsyncClient(AsyncVerbs):
         started = await self.start(path, workload, request_id=request_id, **options)
         return await started.result(timeout)
 
-    async def events(self, after: str | None = None, names: Sequence[str] = ()) -> AsyncIterator[documents.Event]:
+    async def events(self, after: str | None = None, names: Sequence[str] = ()) -> AsyncIterator[documents.FeedEvent]:
         """Follow the events of all executions, from now on, without an end. A connection that breaks is resumed.
 
         Args:
-            after: The id of an event: from the one after it.
+            after: The ``feed_id`` of an event: from the one after it.
             names: Only events of these names.
         """
+        from msgspec.structs import replace
+
         asked = Request("GET", ("events", "stream"), query={"name": names})
 
         async def has_more(last: str | None) -> bool:
@@ -148,4 +150,5 @@ class AsyncClient(AsyncVerbs):
         async with aclosing(self.transport.follow(asked, after, has_more)) as frames:
             async for frame in frames:
                 if frame.data:
-                    yield document_of(frame.data, documents.Event, self.gateway.url)
+                    event = document_of(frame.data, documents.FeedEvent, self.gateway.url)
+                    yield replace(event, feed_id=frame.id)

@@ -132,13 +132,15 @@ class Client(Verbs):
         started = self.start(path, workload, request_id=request_id, **options)
         return started.result(timeout)
 
-    def events(self, after: str | None = None, names: Sequence[str] = ()) -> Iterator[documents.Event]:
+    def events(self, after: str | None = None, names: Sequence[str] = ()) -> Iterator[documents.FeedEvent]:
         """Follow the events of all executions, from now on, without an end. A connection that breaks is resumed.
 
         Args:
-            after: The id of an event: from the one after it.
+            after: The ``feed_id`` of an event: from the one after it.
             names: Only events of these names.
         """
+        from msgspec.structs import replace
+
         asked = Request("GET", ("events", "stream"), query={"name": names})
 
         def has_more(last: str | None) -> bool:
@@ -147,4 +149,5 @@ class Client(Verbs):
         with closing(self.transport.follow(asked, after, has_more)) as frames:
             for frame in frames:
                 if frame.data:
-                    yield document_of(frame.data, documents.Event, self.gateway.url)
+                    event = document_of(frame.data, documents.FeedEvent, self.gateway.url)
+                    yield replace(event, feed_id=frame.id)
