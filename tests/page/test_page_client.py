@@ -1,4 +1,6 @@
-"""The client in TypeScript in a page of the gateway: it uses the session of the browser, and follows an execution."""
+"""The client in TypeScript in a page of the gateway: it uses the session of the browser, and follows an execution. The
+page makes its calls with it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_playbooks import LOOP
+from gateway_playbooks import APPROVAL, LOOP
 from gateway_stage import GatewayStage
-from page_browser import needs_browser, visiting
+from page_browser import expect, needs_browser, visiting
+from page_stage import Shown
 
+from noetl_stream.ports.operations.executions import Start
 from noetl_stream.settings.gateway_settings import GatewayLimits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,3 +83,34 @@ async def test_a_page_of_the_gateway_uses_the_client_with_the_session_of_the_bro
     assert (status, last) == ("completed", "playbook.processed")
     assert principal.startswith("token:")
     assert after == [True, True, ["not-found", "", "unauthenticated"]]
+
+
+async def test_an_act_that_is_tried_again_as_it_was_has_the_same_request_id() -> None:
+    keys: list[str] = []
+
+    async def pause(route: Any) -> None:
+        keys.append(route.request.headers["idempotency-key"])
+        problem = {"type": "/problems/internal", "title": "t", "status": 500, "detail": "it broke", "instance": "/"}
+        if len(keys) <= 2:
+            await route.fulfill(status=500, json=problem, content_type="application/problem+json")
+        else:
+            await route.continue_()
+
+    async with GatewayStage(GatewayLimits()).open() as stage, visiting() as visit:
+        page, shown = visit.page, Shown(stage, {})
+        waits = Start(playbook=APPROVAL, workload={"amount": 250, "order": "1007"})
+        started = await stage.operations.executions.start(waits, "token:local")
+        await shown.sign_in(visit)
+        await shown.open(visit, f"/executions/{started.execution_id}")
+        await page.route("**/pause", pause)
+        await page.get_by_role("button", name="Pause").click()
+        dialog = page.get_by_role("dialog")
+        for tries in range(2):
+            await dialog.get_by_role("button", name="Pause").click()
+            await dialog.get_by_text("it broke").wait_for()
+            await expect(dialog.get_by_role("button", name="Pause")).to_be_enabled()
+            assert len(keys) == tries + 1
+        await dialog.get_by_label("Reason").fill("lunch")
+        await dialog.get_by_role("button", name="Pause").click()
+        await page.locator("header.execution .status.paused").wait_for()
+    assert keys[0] == keys[1] != keys[2]

@@ -249,9 +249,9 @@ export class Transport {
     if (request.isRepeatable && key === undefined) {
       return new Unreachable(`the connection to ${this.#name} broke: ${why}`)
     }
-    const again = key === undefined ? 'a look at what there is' : `request_id '${key}'`
+    const again = key === undefined ? 'look before you ask again' : `ask again with request_id '${key}'`
     const text = `the connection to ${this.#name} broke before the answer came: ${why}`
-    return new OutcomeUnknown(text, `it may have been done: ask again with ${again}`)
+    return new OutcomeUnknown(text, `it may have been done: ${again}`)
   }
 }
 

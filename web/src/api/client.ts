@@ -20,5 +20,5 @@ export const client = new Client('', {
 })
 
 /** Carries out an act. */
-export const perform = ({ verb, given }: Act, reason: string): Promise<unknown> =>
-  (client[verb] as (given: object) => Promise<unknown>)({ ...given, reason })
+export const perform = ({ verb, given }: Act, reason: string, request_id?: string): Promise<unknown> =>
+  (client[verb] as (given: object) => Promise<unknown>)({ ...given, reason, request_id })

@@ -208,8 +208,8 @@ def lost_error(broken: Broken, asked: Request, url: str) -> ClientError:
     if asked.is_repeatable and asked.request_id is None:
         return PROBLEMS["unreachable"](f"the connection to {url} broke: {broken.why}")
     text = f"the connection to {url} broke before the answer came: {broken.why}"
-    again = f"request_id={asked.request_id!r}" if asked.request_id else "a look at what there is"
-    return PROBLEMS["outcome-unknown"](text, hint=f"it may have been done: ask again with {again}")
+    again = f"ask again with request_id={asked.request_id!r}" if asked.request_id else "look before you ask again"
+    return PROBLEMS["outcome-unknown"](text, hint=f"it may have been done: {again}")
 
 
 def ended_error(asked: Request, url: str) -> ClientError:
