@@ -110,7 +110,8 @@ async def test_a_result_has_a_bound_of_bytes(tool: DuckdbTool, make_call: Any) -
             await run(tool, make_call, command, {"max_result_bytes": 500_000})
         assert failed.value.error.kind == "result_too_large"
         assert failed.value.error.message == (
-            "statement 1 returns more than max_result_bytes (500,000) bytes; select less, or raise max_result_bytes"
+            "statement 1 returns more than max_result_bytes (500,000) bytes; select less, "
+            "write `into: table`, or raise max_result_bytes"
         )
 
 

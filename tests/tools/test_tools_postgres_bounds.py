@@ -61,7 +61,8 @@ async def test_more_bytes_than_allowed_are_an_error(run: Runner, sql: str, trans
     failed = await run.failure(f"select 1 as b; {sql}", max_result_bytes=BOUND, transaction=transaction)
     assert failed.error.kind == "result_too_large"
     assert failed.error.message == (
-        "statement 2 returns more than max_result_bytes (1,000,000) bytes; select less, or raise max_result_bytes"
+        "statement 2 returns more than max_result_bytes (1,000,000) bytes; select less, "
+        "write `into: table`, or raise max_result_bytes"
     )
     assert (await run("select 1 as a"))["rows"] == [{"a": 1}]
 

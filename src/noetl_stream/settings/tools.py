@@ -27,12 +27,19 @@ HTTP_PROXY_VARIABLE: Final = "NOETL_HTTP_PROXY"
 HTTP_CA_VARIABLE: Final = "NOETL_HTTP_CA"
 MAX_RESULT_BYTES_VARIABLE: Final = "NOETL_MAX_RESULT_BYTES"
 DEFAULT_MAX_RESULT_BYTES: Final = 256 * 1024 * 1024
+MAX_SCRATCH_BYTES_VARIABLE: Final = "NOETL_MAX_SCRATCH_BYTES"
+DEFAULT_MAX_SCRATCH: Final = "64GiB"
+DEFAULT_MAX_SCRATCH_BYTES: Final = 64 * 1024**3
 DUCKDB_MAX_MEMORY_VARIABLE: Final = "NOETL_DUCKDB_MAX_MEMORY"
 DUCKDB_MAX_THREADS_VARIABLE: Final = "NOETL_DUCKDB_MAX_THREADS"
 DEFAULT_DUCKDB_MAX_MEMORY: Final = "4GB"
 DEFAULT_DUCKDB_MAX_MEMORY_BYTES: Final = 4_000_000_000
 DEFAULT_DUCKDB_MAX_THREADS: Final = 8
 
+_DEFAULT_SIZES: Final = {
+    DUCKDB_MAX_MEMORY_VARIABLE: DEFAULT_DUCKDB_MAX_MEMORY,
+    MAX_SCRATCH_BYTES_VARIABLE: DEFAULT_MAX_SCRATCH,
+}
 _SIZE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([kmgt])(i?)b", re.IGNORECASE)
 
 
@@ -52,6 +59,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
         python_environments: The environments of `python` tasks.
         own: The settings of kinds that come by plugin, by kind.
         max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
+        max_scratch_bytes: What one task may write to the worker's disk while it runs.
     """
 
     egress: EgressRules = msgspec.field(default_factory=EgressRules)
@@ -65,6 +73,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
     children: ChildSettings = msgspec.field(default_factory=ChildSettings)
     own: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
     max_result_bytes: int = DEFAULT_MAX_RESULT_BYTES
+    max_scratch_bytes: int = DEFAULT_MAX_SCRATCH_BYTES
     python_environments: EnvironmentSettings = EnvironmentSettings()
 
     def of_home(self, home: Path | None) -> Self:
@@ -183,12 +192,12 @@ def size_bytes(text: str) -> int | None:
 
 
 def read_size(variable: str, given: Mapping[str, str]) -> int:
-    """Reads DuckDB's memory in bytes.
+    """Reads a size in bytes.
 
     Raises:
         UsageError: The text is not a size, or is zero.
     """
-    text = given.get(variable, DEFAULT_DUCKDB_MAX_MEMORY)
+    text = given.get(variable, _DEFAULT_SIZES[variable])
     found = size_bytes(text)
     if not found:
         raise UsageError(f"invalid {variable} {text!r}", hint="write a size such as 512MB or 4GiB")

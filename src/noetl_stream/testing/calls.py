@@ -43,7 +43,7 @@ class FilesInMemory:
             rows=rows,
         )
         self._saved[found.seal] = data
-        value: dict[str, Any] = msgspec.to_builtins(found)
+        value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
         return value
 
     def reference(self, value: Any) -> DataReference | None:

@@ -222,7 +222,8 @@ def check_columns(columns: Sequence[str], number: int) -> None:
 
 def too_many_rows(number: int, max_rows: int) -> ToolFailure:
     """Makes the failure for more than ``max_rows`` rows."""
-    message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; add LIMIT, or raise max_rows"
+    advice = "add LIMIT, write `into: table`, or raise max_rows"
+    message = f"statement {number} returns more than max_rows ({max_rows:,}) rows; {advice}"
     return ToolFailure.of("result_too_large", message)
 
 
@@ -230,7 +231,7 @@ def too_many_bytes(number: int, max_bytes: int) -> ToolFailure:
     """Makes the failure for more than ``max_bytes`` bytes."""
     message = (
         f"statement {number} returns more than max_result_bytes ({max_bytes:,}) bytes; select less, "
-        "or raise max_result_bytes"
+        "write `into: table`, or raise max_result_bytes"
     )
     return ToolFailure.of("result_too_large", message)
 

@@ -137,6 +137,7 @@ from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
     DEFAULT_DUCKDB_MAX_THREADS,
     DEFAULT_MAX_RESULT_BYTES,
+    DEFAULT_MAX_SCRATCH,
     DUCKDB_MAX_MEMORY_VARIABLE,
     DUCKDB_MAX_THREADS_VARIABLE,
     HTTP_CA_VARIABLE,
@@ -144,6 +145,7 @@ from noetl_stream.settings.tools import (
     KEYCHAIN_FOLDERS_VARIABLE,
     KINDS_OFF_VARIABLE,
     MAX_RESULT_BYTES_VARIABLE,
+    MAX_SCRATCH_BYTES_VARIABLE,
     OWN_VARIABLE,
     ToolSettings,
     check_renamed,
@@ -179,8 +181,7 @@ MAX_SLOTS = 10_000
 DEFAULT_WORKER_DRAIN_S = 30
 MAX_DRAIN_S = 3600
 MAX_DUCKDB_THREADS = 1_024
-LEAST_RESULT_BYTES = 1024
-MOST_RESULT_BYTES = 1024**3
+LEAST_RESULT_BYTES, MOST_RESULT_BYTES = 1024, 1024**3
 POOL_NAME = r"[A-Za-z0-9_-]{1,64}"
 """The pattern of a pool's name, which is a token of a NATS subject and part of a consumer's name."""
 
@@ -317,7 +318,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
         http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
-        max_result_bytes: The most that the knobs ``max_…_bytes`` of one task may ask for.
+        max_result_bytes, max_scratch_bytes: The most of one task's knobs ``max_…_bytes``, and on the worker's disk.
         duckdb_max_memory_bytes, duckdb_max_threads: The most that one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         isolation, child_user, …: Use :attr:`children`.
@@ -404,6 +405,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str(DEFAULT_MAX_RESULT_BYTES),
         number(DEFAULT_MAX_RESULT_BYTES, MOST_RESULT_BYTES, LEAST_RESULT_BYTES),
     )
+    max_scratch_bytes: int = setting(MAX_SCRATCH_BYTES_VARIABLE, DEFAULT_MAX_SCRATCH, read_size)
     duckdb_max_memory_bytes: int = setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
     duckdb_max_threads: int = setting(
         DUCKDB_MAX_THREADS_VARIABLE,

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import os
 import resource
-import shutil
 import socket
 import traceback
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ import msgspec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.children.frames import add_length, take_frames
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, NUMBER_BYTES, ROWS, DuckdbJob, Ending
+from noetl_stream.tools.duckdb.job import END, NUMBER_BYTES, ROWS, DuckdbJob, Ending
 from noetl_stream.tools.duckdb.task_session import DuckdbSession, SessionResult
 
 MAX_KEPT_BYTES: Final = 128 * 1024 * 1024
@@ -44,19 +43,20 @@ def serve(channel_fd: int, _cpu_s: int) -> None:
     own_bytes = _data_bytes()
     channel.sendall(os.getpid().to_bytes(NUMBER_BYTES))
     for frame in _frames(channel):
-        with _memory_limited(msgspec.msgpack.decode(frame, type=_MemoryOfJob).memory_bytes):
+        bounds = msgspec.msgpack.decode(frame, type=_Bounds)
+        with _memory_limited(bounds.memory_bytes), _files_limited(bounds.max_file_bytes):
             result, error = _run(frame)
         is_last = _data_bytes() > own_bytes + MAX_KEPT_BYTES
         for rows in result.rows:
             channel.sendall(add_length(ROWS + rows))
         channel.sendall(add_length(END + msgspec.json.encode(Ending(result.rest, error, is_last))))
-        shutil.rmtree(COPIES_FOLDER, ignore_errors=True)
         if is_last:
             return
 
 
-class _MemoryOfJob(msgspec.Struct):
+class _Bounds(msgspec.Struct):
     memory_bytes: int
+    max_file_bytes: int
 
 
 def _run(frame: bytes) -> tuple[SessionResult, ErrorInfo | None]:
@@ -83,6 +83,19 @@ def _memory_limited(more_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+@contextlib.contextmanager
+def _files_limited(most_bytes: int) -> Iterator[None]:
+    """Limits the files that this process writes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if most_bytes:
+        most = most_bytes if before[1] < 0 else min(most_bytes, before[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def _data_bytes() -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb.tables import quote_identifier
+from noetl_stream.tools.duckdb.tables import quote_identifier, quote_text
 
 MAX_LINE_BYTES: Final = 16_000_000
 """The most bytes of a copied row, as text."""
@@ -84,25 +84,34 @@ def load(database: CopiedDatabase, folder: str, query: Query) -> None:
     Raises:
         ToolFailure: ``sql``; a column has values that DuckDB cannot hold.
     """
-    alias, place = quote_identifier(database.alias), _text(f"{folder}/{database.file}")
+    alias, place = quote_identifier(database.alias), quote_text(f"{folder}/{database.file}")
     query(f"attach {place} as {alias}")
     for schema in dict.fromkeys(table.schema for table in database.tables):
         query(f"create schema if not exists {alias}.{quote_identifier(schema)}")
     for table in database.tables:
-        loading = _Loading(table, folder, query)
-        columns = ", ".join(loading.column(column) for column in table.columns)
         target = f"{alias}.{quote_identifier(table.schema)}.{quote_identifier(table.name)}"
-        query(f"create table {target} as select {columns} from {loading.source}")
+        query(f"create table {target} as {copied_rows(table, folder, query)}")
     query(f"detach {alias}")
     query(f"attach {place} as {alias} (read_only)")
+
+
+def copied_rows(table: CopiedTable, folder: str, query: Query) -> str:
+    """Returns the query that reads a copied file in ``folder``.
+
+    Raises:
+        ToolFailure: ``sql``; a column has values that DuckDB cannot hold.
+    """
+    loading = _Loading(table, folder, query)
+    columns = ", ".join(loading.column(column) for column in table.columns)
+    return f"select {columns} from {loading.source}"
 
 
 class _Loading:
     """Makes the expressions that read the columns of one table. Its types may depend on the values."""
 
     def __init__(self, table: CopiedTable, folder: str, query: Query) -> None:
-        columns = ", ".join(f"{_text(column.name)}: 'VARCHAR'" for column in table.columns)
-        self.source = f"read_csv({_text(f'{folder}/{table.file}')}, columns = {{{columns}}}, {_CSV})"
+        columns = ", ".join(f"{quote_text(column.name)}: 'VARCHAR'" for column in table.columns)
+        self.source = f"read_csv({quote_text(f'{folder}/{table.file}')}, columns = {{{columns}}}, {_CSV})"
         self._table = table
         self._query = query
 
@@ -122,7 +131,7 @@ class _Loading:
     def _value(self, column: CopiedColumn, text: str, texts: str) -> str:
         """Returns the expression that reads ``text`` as a value. ``texts`` are all texts of the column."""
         if column.labels:
-            return f"{text}::ENUM({', '.join(map(_text, column.labels))})"
+            return f"{text}::ENUM({', '.join(map(quote_text, column.labels))})"
         if column.kind == "numeric":
             return f"{text}::{self._decimal(column, texts)}"
         kind, source = _TYPES.get(column.kind, ("VARCHAR", "{}"))
@@ -166,7 +175,3 @@ class _Loading:
 def _strings(name: str, depth: int) -> str:
     """Returns the expression of the texts in an array, given as JSON."""
     return f"from_json({name}, '{'[' * depth}\"VARCHAR\"{']' * depth}')"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

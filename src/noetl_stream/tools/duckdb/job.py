@@ -6,12 +6,12 @@ one last frame; the first byte of each says which it is.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.tools.duckdb.copies import CopiedDatabase
+from noetl_stream.tools.duckdb.copies import CopiedDatabase, CopiedTable
 
 NUMBER_BYTES: Final = 4
 """The length of a process id, as the process sees it: of one in a namespace, the worker sees another."""
@@ -22,7 +22,13 @@ END: Final = b"E"
 FRAME_ROW_BYTES: Final = 256 * 1024
 """About how many bytes of rows are in one frame, so that decoding one does not hold up the worker."""
 COPIES_FOLDER: Final = "attached"
-"""The folder with copied tables, within that of the process."""
+"""The folder with copied tables and files, within that of the process."""
+DISK_FULL: Final = "disk_full"
+"""The kind of the error of a process that could not write a file of its own, which is the worker's trouble."""
+WRITTEN_FILE: Final = "written"
+"""The file in :data:`COPIES_FOLDER` that rows are written to."""
+SPILLED_FOLDER: Final = "spilled"
+"""The folder in :data:`COPIES_FOLDER` for what does not fit in ``memory_limit``."""
 
 
 class NewTable(msgspec.Struct, frozen=True):
@@ -31,6 +37,35 @@ class NewTable(msgspec.Struct, frozen=True):
     name: str
     statement: str
     rows: str
+
+
+class FileSource(msgspec.Struct, frozen=True):
+    """A file as a table of the task.
+
+    Attributes:
+        place: Names the table in errors.
+        what: Names the file in errors.
+        file: Its path, as the process sees it.
+        format: ``csv``, ``json``, ``ndjson`` or ``parquet``.
+        packed: Whether it is gzipped.
+        delimiter, header, columns: What is known of a CSV file; ``None``: it is found out.
+        max_bad_rows: How many lines may be left out; ``None``: no line can.
+    """
+
+    name: str
+    place: str
+    what: str
+    file: str
+    format: str
+    packed: bool = False
+    delimiter: str | None = None
+    header: bool | None = None
+    columns: dict[str, str] | None = None
+    max_bad_rows: int | None = None
+
+
+Written = Literal["parquet", "csv", "json", "ndjson", "copy"]
+"""How rows are written to a file; ``copy``: as text for Postgres' ``COPY``."""
 
 
 class DuckdbJob(msgspec.Struct, frozen=True):
@@ -42,6 +77,10 @@ class DuckdbJob(msgspec.Struct, frozen=True):
         attached: Databases whose copied tables are in :data:`COPIES_FOLDER`.
         params: The parameters, as JSON: MessagePack has no large integers.
         memory_bytes: Private memory that the process may use in addition to what it has.
+        copied: Copied tables in :data:`COPIES_FOLDER` that the SQL names without a database.
+        files: Files in :data:`COPIES_FOLDER` that are tables of the task.
+        into: How the rows of the last statement are written to :data:`WRITTEN_FILE`; ``None``: they are the answer.
+        max_file_bytes: The most bytes of a file that the process writes; 0: no bound.
     """
 
     database: str | None
@@ -55,6 +94,10 @@ class DuckdbJob(msgspec.Struct, frozen=True):
     max_rows: int
     max_result_bytes: int
     memory_bytes: int
+    copied: list[CopiedTable] = []
+    files: list[FileSource] = []
+    into: Written | None = None
+    max_file_bytes: int = 0
 
 
 class Ending(msgspec.Struct, frozen=True):

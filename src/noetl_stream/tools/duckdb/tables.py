@@ -59,6 +59,11 @@ def quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quote_text(value: str) -> str:
+    """Quotes ``value`` as an SQL text."""
+    return "'" + value.replace("'", "''") + "'"
+
+
 def _type_of(values: Iterable[Any]) -> str:
     kinds = {_kind(value) for value in values if value is not None}
     if not kinds:

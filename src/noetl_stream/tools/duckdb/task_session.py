@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -13,10 +15,19 @@ import msgspec
 from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.column_values import Carrier, carriers_of, is_same, read_rows
-from noetl_stream.tools.duckdb.copies import load
-from noetl_stream.tools.duckdb.job import COPIES_FOLDER, FRAME_ROW_BYTES, DuckdbJob
+from noetl_stream.tools.duckdb.copies import copied_rows, load
+from noetl_stream.tools.duckdb.file_views import make_view
+from noetl_stream.tools.duckdb.job import (
+    COPIES_FOLDER,
+    DISK_FULL,
+    FRAME_ROW_BYTES,
+    WRITTEN_FILE,
+    DuckdbJob,
+    Written,
+)
 from noetl_stream.tools.duckdb.syntax import creates_secret
 from noetl_stream.tools.duckdb.tables import quote_identifier
+from noetl_stream.tools.duckdb.written import copy_statement
 from noetl_stream.tools.inputs import invalid_input
 
 _COUNTED: Final = ["Count"]
@@ -31,6 +42,12 @@ _NOT_HELD: Final = (
 )
 _INSTALL: Final = "\n\nPlease try installing"
 """The text with which DuckDB's advice on an extension begins."""
+_WRITTEN: Final = f"{COPIES_FOLDER}/{WRITTEN_FILE}"
+_CSV_LINE: Final = "CSV Error on Line: "
+_CSV_FILE: Final = "  file = "
+_CSV_REASONS: Final = ("Error when ", "Expected Number ", "Value with ", "Maximum line ", "Invalid ")
+"""How the line of DuckDB's message begins that says why it cannot read one of a file."""
+_OF_THE_DISK: Final = {os.strerror(errno.ENOSPC): DISK_FULL, os.strerror(errno.EFBIG): "limit_exceeded"}
 _FIRST_ROWS: Final = 16
 _MOST_ROWS: Final = 2_048
 """How many rows are fetched at once, at first and at most: fewer if they are long."""
@@ -76,6 +93,8 @@ class DuckdbSession:
             return result
         except duckdb.Error as error:
             raise _failure(error, "duckdb") from None
+        except ToolFailure as failure:
+            raise _with_names(failure, job) from None
         finally:
             connection.close()  # which rolls back
 
@@ -86,9 +105,9 @@ class DuckdbSession:
         except duckdb.Error as error:
             connection.close()
             raise _failure(error, "duckdb") from None
-        except ToolFailure:
+        except ToolFailure as failure:
             connection.close()
-            raise
+            raise _with_names(failure, self._job) from None
         return connection
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
@@ -110,11 +129,22 @@ class DuckdbSession:
         assert connection is not None
         for database in self._job.attached:
             load(database, COPIES_FOLDER, partial(self._run_query, f"attach.{database.alias}"))
+        for table in self._job.copied:
+            query = partial(self._run_query, table.place)
+            query(f"create temp view {quote_identifier(table.name)} as {copied_rows(table, COPIES_FOLDER, query)}")
+        for file in self._job.files:
+            make_view(file, partial(self._run_query, file.place))
         # Otherwise text, days and hours of a time with a zone would depend on the machine.
         connection.execute("set global timezone = 'UTC'")
         connection.execute("set allowed_directories = $1", [self._job.folders])
+        connection.execute("set allowed_paths = $1", [self._paths()])
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
+
+    def _paths(self) -> list[str]:
+        """Returns the files that views read and the last statement is written to: the task's own copies."""
+        copied = [f"{COPIES_FOLDER}/{table.file}" for table in self._job.copied]
+        return [*copied, *(file.file for file in self._job.files), *([_WRITTEN] if self._job.into else [])]
 
     def _run_query(self, place: str, query: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self._execute(query, {}, place).fetchall()
@@ -125,6 +155,8 @@ class DuckdbSession:
         returned: _ReturnedRows | None = None
         for number, statement in enumerate(statements, start=1):
             values = {name: sql.value_of(params, str(name)) for name in statement.named_parameters}
+            if self._job.into is not None and number == len(statements):
+                return self._write(number, statement, values, runs, self._job.into)
             run, rows = self._statement(number, statement, values)
             runs.append(run)
             returned = rows or returned
@@ -173,6 +205,35 @@ class DuckdbSession:
                 raise sql.too_many_bytes(number, self._job.max_result_bytes)
             wanted = min(rows.fitting(FRAME_ROW_BYTES), self._job.max_rows + 1 - rows.count, _MOST_ROWS)
         return sql.StatementRun(command, rows.count), rows
+
+    def _write(
+        self, number: int, statement: Any, values: dict[str, Any], runs: list[sql.StatementRun], into: Written
+    ) -> SessionResult:
+        """Writes the rows of the last statement, and returns the result without them."""
+        place, command = f"statement {number}", _command(statement)
+        query = str(statement.query).rstrip().rstrip(";")
+        connection = self._connection
+        assert connection is not None
+        try:
+            if command != "SELECT":
+                raise duckdb.ParserException
+            described = connection.execute(f"describe {query}", values or None).fetchall()
+        except duckdb.ParserException:
+            raise invalid_input(
+                f"{place}: with `into`, the last statement must be a query, and this is {command}"
+            ) from None
+        except duckdb.Error as error:
+            raise _failure(error, place) from None
+        columns = [(str(row[0]), connection.type(str(row[1]))) for row in described]
+        names = [name for name, _ in columns]
+        sql.check_columns(names, number)
+        ((count,),) = self._execute(copy_statement(query, columns, into, _WRITTEN), values, place).fetchall()
+        rest = sql.result_of(None, [*runs, sql.StatementRun(command, count)])
+        del rest["rows"]
+        if into == "parquet":
+            stored = self._run_query(place, f"describe from read_parquet('{_WRITTEN}')")
+            rest["stored"] = [{"name": row[0], "type": row[1]} for row in stored]
+        return SessionResult([], {**rest, "row_count": count, "columns": names})
 
     def _with_carriers(self, query: str, values: dict[str, Any], place: str) -> tuple[dict[int, Carrier], str] | None:
         """Returns the carriers of a query's columns, by index, and the query with them; ``None`` if it needs none."""
@@ -305,7 +366,18 @@ def _failure(error: Exception, place: str) -> ToolFailure:
             message += "; the operator can allow folders with NOETL_DUCKDB_PATHS"
         return ToolFailure.of("not_allowed", message, code=code)
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
+    if isinstance(error, duckdb.IOException) and COPIES_FOLDER in str(error):
+        kind = next((kind for text, kind in _OF_THE_DISK.items() if text in str(error)), kind)
     return ToolFailure.of(kind, f"{place}: {_message_of(error)}", code=code)
+
+
+def _with_names(failure: ToolFailure, job: DuckdbJob) -> ToolFailure:
+    """Returns the failure with files named as the author knows them."""
+    message = failure.error.message
+    for file in job.files:
+        at = "" if message.startswith(file.place) else f"{file.place}, "
+        message = message.replace(f'"{file.file}"', file.file).replace(file.file, f"{at}{file.what}")
+    return ToolFailure(msgspec.structs.replace(failure.error, message=message))
 
 
 def _message_of(error: Exception) -> str:
@@ -313,7 +385,12 @@ def _message_of(error: Exception) -> str:
     written, advice, _ = str(error).partition(_INSTALL)
     message, _, excerpt = written.partition("\n\nLINE ")
     # For an unreadable row, keep the reason; drop the row itself and DuckDB's advice.
-    message = message.partition("\nError when ")[2].partition("\n")[0] or message
+    first, *lines = message.split("\n")
+    if _CSV_LINE in first:
+        reason = next((line for line in lines if line.startswith(_CSV_REASONS)), "cannot be read")
+        file = next((line for line in lines if line.startswith(_CSV_FILE)), "the text")
+        where = f"{file.removeprefix(_CSV_FILE)}, line {first.partition(_CSV_LINE)[2]}"
+        message = f"{where}: {reason.removeprefix('Error when ')}"
     line = excerpt.partition(":")[0]
     text = " ".join(message.split())[:_MESSAGE_CHARACTERS]
     text += " Tasks cannot load extensions." if advice else ""

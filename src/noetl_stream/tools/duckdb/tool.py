@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import os
 import signal
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 from pydantic import Field, field_validator, model_validator
 
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
+from noetl_stream.sealing.data_references import PARQUET, Column
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import (
     DUCKDB_MAX_MEMORY_VARIABLE,
@@ -30,13 +30,23 @@ from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, beginning
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, copy_databases
 from noetl_stream.tools.duckdb.copies import CopiedDatabase
-from noetl_stream.tools.duckdb.job import DuckdbJob, NewTable
+from noetl_stream.tools.duckdb.file_tables import files_among
+from noetl_stream.tools.duckdb.job import (
+    COPIES_FOLDER,
+    SPILLED_FOLDER,
+    WRITTEN_FILE,
+    DuckdbJob,
+    FileSource,
+    NewTable,
+    Written,
+)
 from noetl_stream.tools.duckdb.tables import Table, rows_of, table_statement
 from noetl_stream.tools.duckdb.warm_processes import DuckdbProcesses, ProcessDied
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.places import WAITING, Places
 from noetl_stream.tools.postgres.pool import ConnectionPools
+from noetl_stream.tools.scratch import Scratch, scratch_folder
 from noetl_stream.tools.sql import SQL_INPUTS, SQL_RESULT, SqlInputs, SqlKnobs
 
 if TYPE_CHECKING:
@@ -68,11 +78,24 @@ class DuckdbInputs(SqlInputs):
     )
     tables: dict[str, Table] | None = Field(
         default=None,
-        description="Tables to create first, by name: a list of rows, or the result of a SQL task.",
+        description="Tables to create first, by name: a list of rows, the result of a SQL task, a table or file by "
+        "reference, or `{file, format, …}`.",
     )
     attach: dict[str, Attach] | None = Field(
         default=None, description="Tables of Postgres databases to read as `name.table`."
     )
+
+    into: Literal["table", "file"] | None = Field(
+        default=None, description="What the rows of the last statement become, by reference. Default: the result."
+    )
+    format: Literal["csv", "json", "ndjson", "parquet"] | None = Field(
+        default=None, description="With `into: file`: its format."
+    )
+
+    @property
+    def written(self) -> Written | None:
+        """Returns how the rows of the last statement are written."""
+        return "parquet" if self.into == "table" else self.format
 
     @field_validator("database")
     @classmethod
@@ -83,6 +106,12 @@ class DuckdbInputs(SqlInputs):
     def _attaches_in_memory(self) -> DuckdbInputs:
         if self.attach and self.database is not None:
             raise ValueError("attach: needs a database in memory; remove database")
+        return self
+
+    @model_validator(mode="after")
+    def _format_of_a_file(self) -> DuckdbInputs:
+        if (self.into == "file") != (self.format is not None):
+            raise ValueError("format: goes with `into: file`, which needs csv, json, ndjson or parquet")
         return self
 
 
@@ -108,6 +137,23 @@ def _params_error(inputs: Mapping[str, Any]) -> str | None:
     return params_error(inputs)
 
 
+_MEDIA_TYPES: Final = {
+    "csv": "text/csv",
+    "json": "application/json",
+    "ndjson": "application/x-ndjson",
+    "parquet": PARQUET,
+}
+
+
+class _Prepared(NamedTuple):
+    """The tables of a task: those given as rows, and those that are files in a scratch folder."""
+
+    rows: Mapping[str, Table]
+    databases: Sequence[CopiedDatabase] = ()
+    files: Sequence[FileSource] = ()
+    scratch: Scratch | None = None
+
+
 class DuckdbTool:
     """Runs each task in a process, in its own database, without access to files and the network.
 
@@ -120,7 +166,7 @@ class DuckdbTool:
         inputs=DuckdbInputs,
         knobs=DuckdbKnobs,
         statements=SQL_INPUTS,
-        result_keys=SQL_RESULT,
+        result_keys=SQL_RESULT | {"table", "file"},
         code={"command": _problems_of},
         params_error=_params_error,
     )
@@ -158,46 +204,43 @@ class DuckdbTool:
         knobs = validated(DuckdbKnobs, call.knobs)
         if inputs.database is not None:
             _check_database(inputs.database, self._folders)
-        if not inputs.attach:
-            return await self._run(call, inputs, knobs)
-        with contextlib.ExitStack() as removing:
+        named, rows = files_among(inputs.tables or {}, call.data)
+        if not inputs.attach and not named and inputs.into is None:
+            return ToolResult(await self._run(call, inputs, knobs, _Prepared(rows)))
+        async with scratch_folder(self.spec.kind, self._settings.max_scratch_bytes) as scratch:
             with beginning("copy the attached tables", OWN_TROUBLE):
-                folder = removing.enter_context(tempfile.TemporaryDirectory(prefix="noetl-duckdb-"))
-                copies = Path(tempfile.mkdtemp(dir=folder))
-                databases = await copy_databases(call, inputs.attach, self._pools, copies, knobs.max_attached_bytes)
-            return await self._run(call, inputs, knobs, databases, copies)
+                databases = await copy_databases(
+                    call, inputs.attach or {}, self._pools, scratch.folder, knobs.max_attached_bytes
+                )
+            files = [await file.copied(call.data, scratch, number) for number, file in enumerate(named)]
+            result = await self._run(call, inputs, knobs, _Prepared(rows, databases, files, scratch))
+            return ToolResult(result if inputs.into is None else await _saved(call, inputs, result, scratch))
 
-    async def _run(
-        self,
-        call: ToolCall,
-        inputs: DuckdbInputs,
-        knobs: DuckdbKnobs,
-        databases: Sequence[CopiedDatabase] = (),
-        copies: Path | None = None,
-    ) -> ToolResult:
-        making = partial(self._job, call, inputs, knobs, databases)
-        job, frame = await asyncio.to_thread(making) if inputs.tables else making()
+    async def _run(self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, given: _Prepared) -> dict[str, Any]:
+        making = partial(self._job, call, inputs, knobs, given)
+        job, frame = await asyncio.to_thread(making) if given.rows else making()
         async with self._turn(inputs.database, call), self._places.held_for(call):
             try:
-                return ToolResult(await self._processes.run(job, frame, copies))
+                return await self._processes.run(job, frame, None if given.scratch is None else given.scratch.folder)
             except ProcessDied as died:
                 raise _crash_failure(died, call) from None
 
     def _job(
-        self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, databases: Sequence[CopiedDatabase]
+        self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, given: _Prepared
     ) -> tuple[DuckdbJob, bytes]:
         """Returns the job of a task, and its message."""
         memory_bytes, config = _config(inputs, knobs, self._settings)
-        tables = [
-            NewTable(name, *table_statement(name, *rows_of(name, table)))
-            for name, table in (inputs.tables or {}).items()
-        ]
+        left_bytes = 0 if given.scratch is None or inputs.database is not None else max(1, given.scratch.left_bytes)
+        if left_bytes:
+            spilled = {"temp_directory": f"{COPIES_FOLDER}/{SPILLED_FOLDER}"}
+            config |= {**spilled, "max_temp_directory_size": f"{left_bytes}B"}
+        tables = [NewTable(name, *table_statement(name, *rows_of(name, table))) for name, table in given.rows.items()]
         try:
             job = DuckdbJob(
                 database=inputs.database,
                 config=config,
                 folders=[str(folder) for folder in self._folders],
-                attached=list(databases),
+                attached=list(given.databases),
                 tables=tables,
                 texts=inputs.texts,
                 params=msgspec.json.encode(inputs.params),
@@ -205,6 +248,9 @@ class DuckdbTool:
                 max_rows=knobs.max_rows,
                 max_result_bytes=knobs.max_result_bytes,
                 memory_bytes=memory_bytes + _bytes_beside(knobs, tables),
+                files=list(given.files),
+                into=inputs.written,
+                max_file_bytes=left_bytes,
             )
             message = msgspec.msgpack.encode(job)
         except (TypeError, ValueError, RecursionError) as error:
@@ -233,6 +279,18 @@ class DuckdbTool:
         """Ends the processes of the tool."""
         await self._pools.close()
         await self._processes.close()
+
+
+async def _saved(call: ToolCall, inputs: DuckdbInputs, result: dict[str, Any], scratch: Scratch) -> dict[str, Any]:
+    """Stores the file that the task has written, and returns the result with the reference to it."""
+    stored, result = result.pop("stored", ()), {name: value for name, value in result.items() if name != "rows"}
+    if inputs.into == "table":
+        columns = msgspec.convert(stored, list[Column])
+        about: dict[str, Any] = {"media_type": PARQUET, "columns": columns, "rows": result["row_count"]}
+    else:
+        about = {"name": f"{call.task}.{inputs.written}", "media_type": _MEDIA_TYPES[inputs.written or ""]}
+    saved = await call.data.save(scratch.read(WRITTEN_FILE), **about)
+    return {str(inputs.into): saved, **result}
 
 
 def _child_settings(settings: ToolSettings) -> ChildSettings:

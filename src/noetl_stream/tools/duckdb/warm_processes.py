@@ -16,7 +16,16 @@ from noetl_stream.model.json import pieces
 from noetl_stream.tools.children.frames import HEADER_BYTES
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
-from noetl_stream.tools.duckdb.job import COPIES_FOLDER, END, FRAME_ROW_BYTES, NUMBER_BYTES, ROWS, DuckdbJob, Ending
+from noetl_stream.tools.duckdb.job import (
+    COPIES_FOLDER,
+    DISK_FULL,
+    END,
+    FRAME_ROW_BYTES,
+    NUMBER_BYTES,
+    ROWS,
+    DuckdbJob,
+    Ending,
+)
 
 MAX_ERROR_BYTES: Final = 256 * 1024
 """The most bytes of an answer beyond the rows and what the statements add to it."""
@@ -53,7 +62,7 @@ class DuckdbProcesses:
 
         Args:
             frame: The job as a message.
-            copies: The folder with copied tables, which is moved to the process.
+            copies: The folder with copied tables and files, which the process has until it has answered.
 
         Raises:
             ToolFailure: As of :class:`~noetl_stream.tools.duckdb.task_session.DuckdbSession`.
@@ -64,6 +73,8 @@ class DuckdbProcesses:
             process = await self._take()
             try:
                 rows, ending = await process.run(frame, job.max_result_bytes, copies)
+                if copies is not None:
+                    await process.give_back(copies)
             except _NotBegun:
                 await self._end(process)
                 continue
@@ -197,6 +208,10 @@ class _DuckdbProcess:
         self.kill()
         raise ProcessDied(await asyncio.shield(self._process.exit_code))
 
+    async def give_back(self, copies: Path) -> None:
+        """Moves the folder of :meth:`run` to where it was."""
+        await asyncio.to_thread(Path(self._process.home, COPIES_FOLDER).rename, copies)
+
     def kill(self) -> None:
         self._process.kill(alone=True)
 
@@ -248,6 +263,8 @@ def _result(rows: list[Any], ending: Ending) -> dict[str, Any]:
         return {"rows": rows, **ending.result}
     if ending.error.kind == "internal":
         raise RuntimeError(ending.error.message)
+    if ending.error.kind == DISK_FULL:
+        raise WorkerUnfit(f"cannot write the files of a DuckDB task: {ending.error.message}")
     raise ToolFailure(ending.error)
 
 

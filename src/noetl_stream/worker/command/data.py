@@ -75,7 +75,8 @@ class AttemptData:
             rows=rows,
         )
         self.written.append(reference)
-        found: dict[str, Any] = msgspec.to_builtins(sealed_for(reference, data_key, self._results.own_ring))
+        sealed = sealed_for(reference, data_key, self._results.own_ring)
+        found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(sealed))
         return found
 
     def reference(self, value: Any) -> DataReference | None:

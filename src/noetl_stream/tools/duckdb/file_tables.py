@@ -1,0 +1,155 @@
+"""Files and tables by reference as tables of a DuckDB task, read where they lie (see ``docs/reference/tools.md``)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from noetl_stream.sealing.data_references import PARQUET, DataReference, read_reference
+from noetl_stream.tools.contract import DataStore, ToolFailure
+from noetl_stream.tools.duckdb.job import COPIES_FOLDER, FileSource
+from noetl_stream.tools.duckdb.tables import Table
+from noetl_stream.tools.inputs import Inputs, invalid_input, validated
+from noetl_stream.tools.scratch import Scratch
+
+Format = Literal["csv", "json", "ndjson", "parquet"]
+
+_MEDIA_TYPES: Final[Mapping[str, Format]] = {
+    "text/csv": "csv",
+    "application/csv": "csv",
+    "text/tab-separated-values": "csv",
+    "application/json": "json",
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    PARQUET: "parquet",
+}
+_ENDINGS: Final[Mapping[str, Format]] = {
+    "csv": "csv",
+    "tsv": "csv",
+    "json": "json",
+    "ndjson": "ndjson",
+    "jsonl": "ndjson",
+    "parquet": "parquet",
+}
+_GZIP: Final = b"\x1f\x8b"
+
+
+class FileTable(Inputs):
+    """A file as a table, and how to read it."""
+
+    file: Any = Field(description="The reference to the file.")
+    format: Format | None = Field(default=None, description="Default: by its media type, else by its name.")
+    delimiter: str | None = Field(default=None, min_length=1, description="Of CSV. Default: found out.")
+    header: bool | None = Field(
+        default=None, description="Whether the first line of CSV has names. Default: found out."
+    )
+    columns: dict[str, str] | None = Field(
+        default=None, min_length=1, description="Names and types of columns of CSV: those of `header`, else all."
+    )
+    max_bad_rows: int | None = Field(
+        default=None, ge=0, description="Lines of CSV that may be left out since they cannot be read."
+    )
+
+
+class NamedFile:
+    """A reference that ``tables.<name>`` has, and how it is read."""
+
+    def __init__(self, name: str, reference: DataReference, options: FileTable | None) -> None:
+        self.name = name
+        self.reference = reference
+        self._options = options
+        self._place = f"tables.{name}"
+        self._format = self._found_format()
+
+    async def copied(self, data: DataStore, scratch: Scratch, number: int) -> FileSource:
+        """Writes it into the scratch folder, and returns how a DuckDB process reads it.
+
+        Raises:
+            ToolFailure: ``result_lost``, ``limit_exceeded``, ``sql`` if it is empty.
+        """
+        if self.reference.size == 0:
+            raise ToolFailure.of("sql", f"{self._place}: {self.reference.what} is empty")
+        name, first = f"{number}.{self._format}", bytearray()
+        what = f"{self._place}: {self.reference.what}"
+        await scratch.write(name, _with_first(data.read(self.reference), first), what)
+        given = self._options or FileTable(file=None)
+        is_tabs = self.reference.media_type.startswith("text/tab") or ".tsv" in self.reference.name.lower()[-7:]
+        return FileSource(
+            name=self.name,
+            place=self._place,
+            what=self.reference.what,
+            file=f"{COPIES_FOLDER}/{name}",
+            format=self._format,
+            packed=first.startswith(_GZIP),
+            delimiter=given.delimiter or ("\t" if is_tabs else None),
+            header=given.header,
+            columns=given.columns,
+            max_bad_rows=given.max_bad_rows,
+        )
+
+    def _found_format(self) -> Format:
+        given, reference = self._options, self.reference
+        *_, ending = reference.name.lower().removesuffix(".gz").rpartition(".")
+        found = (given.format if given is not None else None) or (
+            "parquet"
+            if reference.columns is not None
+            else _MEDIA_TYPES.get(reference.media_type) or _ENDINGS.get(ending)
+        )
+        if found is None:
+            about = f"its media type is {reference.media_type or 'not known'}"
+            advice = f"write {self.name}: {{ file: …, format: csv }}, or json, ndjson, parquet"
+            raise invalid_input(f"{self._place}: the format of {reference.what} is unknown, {about}; {advice}")
+        if found != "csv" and given is not None:
+            csv_only = ("delimiter", "header", "columns", "max_bad_rows")
+            wrong = next((name for name in csv_only if getattr(given, name) is not None), None)
+            if wrong is not None:
+                raise invalid_input(f"{self._place}.{wrong}: is of CSV, and {reference.what} is read as {found}")
+        return found
+
+
+def files_among(tables: Mapping[str, Table], data: DataStore) -> tuple[list[NamedFile], dict[str, Table]]:
+    """Returns the files and tables by reference of the input ``tables``, and the tables given as rows.
+
+    Raises:
+        ToolFailure: ``invalid_input``, also for what looks like a reference and is none that this task may open.
+    """
+    files: list[NamedFile] = []
+    rows: dict[str, Table] = {}
+    for name, table in tables.items():
+        value, options = _reference_in(name, table)
+        if value is None:
+            rows[name] = table
+            continue
+        reference = data.reference(value)
+        if reference is None:
+            raise invalid_input(
+                f"tables.{name}: is no reference that this task can open: it was changed, made by another execution, "
+                "or is data that looks like one"
+            )
+        files.append(NamedFile(name, reference, options))
+    return files, rows
+
+
+def _reference_in(name: str, table: Table) -> tuple[Any, FileTable | None]:
+    """Returns what stands where a reference is expected, and the options beside it; ``None`` for rows."""
+    if not isinstance(table, dict):
+        return None, None
+    if read_reference(table) is not None:
+        return table, None
+    if "file" in table and "rows" not in table:
+        try:
+            return table["file"], validated(FileTable, table)
+        except ToolFailure as failure:
+            raise invalid_input(f"tables.{name}.{failure.error.message}") from None
+    return (table["table"], None) if "table" in table and "rows" not in table else (None, None)
+
+
+async def _with_first(pieces: AsyncIterator[bytes], first: bytearray) -> AsyncIterator[bytes]:
+    """Yields the pieces, and keeps their first bytes."""
+    async for piece in pieces:
+        if len(first) < len(_GZIP):
+            first += piece[: len(_GZIP)]
+        yield piece

@@ -1,0 +1,97 @@
+"""Views over files in the folder of a DuckDB process.
+
+DuckDB's own way to find out the dialect of a CSV file gives up at a broken line, without its number. So the dialect
+and the types are found with such lines left out, and then hold for every line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.duckdb.copies import Query
+from noetl_stream.tools.duckdb.job import FileSource
+from noetl_stream.tools.duckdb.tables import quote_identifier, quote_text
+
+_SHOWN_REJECTS = 3
+_SNIFFED = "Delimiter, Quote, Escape, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
+
+
+def make_view(source: FileSource, query: Query) -> None:
+    """Makes a file a table of the task: a temporary view, or a table if lines may be left out.
+
+    Raises:
+        ToolFailure: ``sql``; the file cannot be read, or more of its lines than may be left out.
+    """
+    compression = "" if source.format == "parquet" else f", compression = '{'gzip' if source.packed else 'none'}'"
+    given = quote_text(source.file) + compression
+    match source.format:
+        case "parquet":
+            reader = f"read_parquet({given})"
+        case "csv":
+            reader = _csv_reader(source, given, query)
+        case _:
+            reader = f"read_json({given}, format = '{'auto' if source.format == 'json' else 'newline_delimited'}')"
+    kind = "view" if source.max_bad_rows is None else "table"
+    query(f"create temp {kind} {quote_identifier(source.name)} as from {reader}")
+    if source.max_bad_rows is not None:
+        _check_rejects(source, source.max_bad_rows, query)
+
+
+def _csv_reader(source: FileSource, given: str, query: Query) -> str:
+    delimiter = "" if source.delimiter is None else f", delim = {quote_text(source.delimiter)}"
+    header = "" if source.header is None else f", header = {str(source.header).lower()}"
+    (found,) = query(f"select {_SNIFFED} from sniff_csv({given}{delimiter}{header}, ignore_errors = true)")
+    delimiter, quote, escape, skip, has_header, columns, date, timestamp = found
+    quote = '"' if quote == "(empty)" else quote
+    types = _typed(source, {column["name"]: column["type"] for column in columns})
+    options = {
+        "delim": quote_text(delimiter),
+        "quote": quote_text(quote),
+        "escape": quote_text(quote if escape == "(empty)" else escape),
+        "skip": str(skip),
+        "header": str(has_header).lower(),
+        "columns": f"{{{', '.join(f'{quote_text(name)}: {quote_text(kind)}' for name, kind in types.items())}}}",
+        "auto_detect": "false",
+    }
+    if date:
+        options["dateformat"] = quote_text(date)
+    if timestamp:
+        options["timestampformat"] = quote_text(timestamp)
+    if source.max_bad_rows is not None:
+        rejects = {"rejects_table": rejects_of(source), "rejects_scan": f"{rejects_of(source)}_scan"}
+        options |= {"store_rejects": "true", "rejects_limit": "0"}
+        options |= {name: quote_text(table) for name, table in rejects.items()}
+    return f"read_csv({given}, {', '.join(f'{name} = {value}' for name, value in options.items())})"
+
+
+def _typed(source: FileSource, found: Mapping[str, str]) -> Mapping[str, str]:
+    """Returns the types of the columns of a CSV file, by name, given those that were found."""
+    given = source.columns or {}
+    if source.header is False and given:
+        if len(given) != len(found):
+            raise _wrong(source, f"has {len(found)} columns, and `columns` names {len(given)}")
+        return given
+    missing = [name for name in given if name not in found]
+    if missing:
+        raise _wrong(source, f"has no column {missing[0]}, which `columns` names; it has {', '.join(found)}")
+    return {**found, **given}
+
+
+def rejects_of(source: FileSource) -> str:
+    """Returns the name of the table of the lines that were left out."""
+    return f"{source.name}_rejects"
+
+
+def _check_rejects(source: FileSource, most: int, query: Query) -> None:
+    rejects = quote_identifier(rejects_of(source))
+    ((count,),) = query(f"select count(distinct line) from {rejects}")
+    if count > most:
+        columns = "line, column_name, error_message"
+        shown = query(f"select {columns} from {rejects} order by line limit {_SHOWN_REJECTS}")
+        reasons = "; ".join(f"line {line}, column {column}: {' '.join(why.split())}" for line, column, why in shown)
+        raise _wrong(source, f"has {count:,} lines that cannot be read (max_bad_rows: {most:,}): {reasons}")
+
+
+def _wrong(source: FileSource, what: str) -> ToolFailure:
+    return ToolFailure.of("sql", f"{source.place}: {source.what} {what}"[:1_000], code="Conversion")
