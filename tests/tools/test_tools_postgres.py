@@ -781,7 +781,7 @@ async def test_a_database_that_is_not_there_is_a_connection_error(run: Runner, p
     ("inputs", "message"),
     [
         ({"command": "select 1"}, "auth: field required"),
-        ({"auth": "db"}, "command: field required"),
+        ({"auth": "db"}, "`postgres` needs `command`, `copy` or both"),
         ({"auth": "db", "command": 5}, "command: input should be a valid string"),
         ({"auth": "db", "command": " -- nothing"}, "command: has no statements"),
         (

@@ -22,13 +22,13 @@ class Scratch:
 
     Attributes:
         folder: The folder, which a process may have for a while.
-        left_bytes: The bytes that may still be written.
+        max_bytes, left_bytes: The bytes that may be written, and those that still may.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self.folder = folder
         self.left_bytes = max_bytes
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
 
     async def write(self, name: str, pieces: AsyncIterator[bytes], what: str) -> Path:
         """Writes a file. ``what`` names it in errors.
@@ -60,7 +60,7 @@ class Scratch:
         """
         self.left_bytes -= size_bytes
         if self.left_bytes < 0:
-            raise too_large(what, self._max_bytes)
+            raise too_large(what, self.max_bytes)
 
     async def read(self, name: str) -> AsyncIterator[bytes]:
         """Yields the bytes of a file."""

@@ -63,11 +63,14 @@ CONVERSIONS: Final[Conversions] = {
 Params = dict[str, Any] | list[Any] | None
 
 
+COMMAND_NAMES: Final = AliasChoices("command", "query", "commands")
+
+
 class SqlInputs(Inputs):
     """Inputs of every SQL kind."""
 
     command: str | list[str] = Field(
-        validation_alias=AliasChoices("command", "query", "commands"),
+        validation_alias=COMMAND_NAMES,
         description="SQL with one or more statements, or a list of such texts.",
     )
     params: Params = Field(

@@ -38,15 +38,14 @@ _FORMAT: Final = """
 set local datestyle = 'ISO'; set local intervalstyle = 'postgres'; set local timezone = 'UTC';
 set local extra_float_digits = 1; set local bytea_output = 'hex'
 """
-_FIND: Final = """
+FIND_TABLE: Final = """
 select n.nspname as schema, c.relname as name, cardinality(parse_ident($1)) > 1 as is_qualified
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where c.oid = to_regclass($1)
 """
 _COLUMNS: Final = """
 with recursive resolved (number, name, type, modifier) as (
-    select attnum, attname, atttypid, atttypmod from pg_attribute
-     where attrelid = to_regclass($1) and attnum > 0 and not attisdropped
+    {source}
     union all
     select r.number, r.name, t.typbasetype, t.typtypmod
       from resolved r join pg_type t on t.oid = r.type where t.typtype = 'd'
@@ -58,6 +57,23 @@ select r.name, coalesce(item.oid, t.oid)::regtype::text as kind, r.modifier, ite
  where t.typtype <> 'd'
  order by r.number
 """
+_TABLE_COLUMNS: Final = _COLUMNS.format(
+    source="select attnum::bigint, attname::text, atttypid, atttypmod from pg_attribute "
+    "where attrelid = to_regclass($1) and attnum > 0 and not attisdropped"
+)
+QUERY_COLUMNS: Final = _COLUMNS.format(
+    source="select number, name, type, -1 from unnest($1::oid[], $2::text[]) "
+    "with ordinality as given (type, name, number)"
+)
+"""The columns of a query, given their types and names."""
+
+
+async def columns_of(connection: Connection, query: str, *given: Any) -> tuple[CopiedColumn, ...]:
+    """Returns the columns that :data:`QUERY_COLUMNS` or the query for a table finds."""
+    return tuple(
+        CopiedColumn(row["name"], row["kind"], row["modifier"], row["is_array"], tuple(row["labels"]))
+        for row in await connection.fetch(query, *given)
+    )
 
 
 class Attach(Inputs):
@@ -112,13 +128,10 @@ def _too_large(place: str) -> ToolFailure:
 async def _copy(
     connection: Connection, place: str, name: str, file: Path, budget: _ByteBudget, timeout_s: float | None
 ) -> CopiedTable:
-    table = await connection.fetchrow(_FIND, name)
+    table = await connection.fetchrow(FIND_TABLE, name)
     if table is None:
         raise ToolFailure.of("not_found", f"{place}: no such table or view")
-    columns = tuple(
-        CopiedColumn(row["name"], row["kind"], row["modifier"], row["is_array"], tuple(row["labels"]))
-        for row in await connection.fetch(_COLUMNS, name)
-    )
+    columns = await columns_of(connection, _TABLE_COLUMNS, name)
     if not columns:
         raise invalid_input(f"{place}: the table has no columns")
     source = f"{quote_identifier(table['schema'])}.{quote_identifier(table['name'])}"

@@ -55,14 +55,21 @@ class FileTable(Inputs):
 
 
 class NamedFile:
-    """A reference that ``tables.<name>`` has, and how it is read."""
+    """A reference, and how it is read as the table ``name``.
 
-    def __init__(self, name: str, reference: DataReference, options: FileTable | None) -> None:
+    Args:
+        place: Names it in errors.
+
+    Attributes:
+        format: Its format.
+    """
+
+    def __init__(self, name: str, reference: DataReference, options: FileTable | None, *, place: str) -> None:
         self.name = name
         self.reference = reference
         self._options = options
-        self._place = f"tables.{name}"
-        self._format = self._found_format()
+        self._place = place
+        self.format = self._found_format()
 
     async def copied(self, data: DataStore, scratch: Scratch, number: int) -> FileSource:
         """Writes it into the scratch folder, and returns how a DuckDB process reads it.
@@ -72,7 +79,7 @@ class NamedFile:
         """
         if self.reference.size == 0:
             raise ToolFailure.of("sql", f"{self._place}: {self.reference.what} is empty")
-        name, first = f"{number}.{self._format}", bytearray()
+        name, first = f"{number}.{self.format}", bytearray()
         what = f"{self._place}: {self.reference.what}"
         await scratch.write(name, _with_first(data.read(self.reference), first), what)
         given = self._options or FileTable(file=None)
@@ -82,8 +89,9 @@ class NamedFile:
             place=self._place,
             what=self.reference.what,
             file=f"{COPIES_FOLDER}/{name}",
-            format=self._format,
+            format=self.format,
             packed=first.startswith(_GZIP),
+            part=None if self.reference.rows is None else (self.reference.first, self.reference.rows),
             delimiter=given.delimiter or ("\t" if is_tabs else None),
             header=given.header,
             columns=given.columns,
@@ -129,7 +137,7 @@ def files_among(tables: Mapping[str, Table], data: DataStore) -> tuple[list[Name
                 f"tables.{name}: is no reference that this task can open: it was changed, made by another execution, "
                 "or is data that looks like one"
             )
-        files.append(NamedFile(name, reference, options))
+        files.append(NamedFile(name, reference, options, place=f"tables.{name}"))
     return files, rows
 
 

@@ -27,7 +27,7 @@ def make_view(source: FileSource, query: Query) -> None:
     given = quote_text(source.file) + compression
     match source.format:
         case "parquet":
-            reader = f"read_parquet({given})"
+            reader = f"read_parquet({given})" if source.part is None else _part_reader(given, *source.part)
         case "csv":
             reader = _csv_reader(source, given, query)
         case _:
@@ -36,6 +36,11 @@ def make_view(source: FileSource, query: Query) -> None:
     query(f"create temp {kind} {quote_identifier(source.name)} as from {reader}")
     if source.max_bad_rows is not None:
         _check_rejects(source, source.max_bad_rows, query)
+
+
+def _part_reader(given: str, first: int, rows: int) -> str:
+    rows_read = f"file_row_number >= {first} and file_row_number < {first + rows}"
+    return f"(from read_parquet({given}, file_row_number = true) select * exclude (file_row_number) where {rows_read})"
 
 
 def _csv_reader(source: FileSource, given: str, query: Query) -> str:

@@ -48,6 +48,7 @@ class FileSource(msgspec.Struct, frozen=True):
         file: Its path, as the process sees it.
         format: ``csv``, ``json``, ``ndjson`` or ``parquet``.
         packed: Whether it is gzipped.
+        part: The first row and the number of rows of a table; ``None``: all.
         delimiter, header, columns: What is known of a CSV file; ``None``: it is found out.
         max_bad_rows: How many lines may be left out; ``None``: no line can.
     """
@@ -58,6 +59,7 @@ class FileSource(msgspec.Struct, frozen=True):
     file: str
     format: str
     packed: bool = False
+    part: tuple[int, int] | None = None
     delimiter: str | None = None
     header: bool | None = None
     columns: dict[str, str] | None = None

@@ -29,7 +29,7 @@ from noetl_stream.tools.children.frames import add_length
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, beginning
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, copy_databases
-from noetl_stream.tools.duckdb.copies import CopiedDatabase
+from noetl_stream.tools.duckdb.copies import CopiedDatabase, CopiedTable
 from noetl_stream.tools.duckdb.file_tables import files_among
 from noetl_stream.tools.duckdb.job import (
     COPIES_FOLDER,
@@ -152,6 +152,8 @@ class _Prepared(NamedTuple):
     databases: Sequence[CopiedDatabase] = ()
     files: Sequence[FileSource] = ()
     scratch: Scratch | None = None
+    copied: Sequence[CopiedTable] = ()
+    into: Written | None = None
 
 
 class DuckdbTool:
@@ -213,8 +215,28 @@ class DuckdbTool:
                     call, inputs.attach or {}, self._pools, scratch.folder, knobs.max_attached_bytes
                 )
             files = [await file.copied(call.data, scratch, number) for number, file in enumerate(named)]
-            result = await self._run(call, inputs, knobs, _Prepared(rows, databases, files, scratch))
+            result = await self._run(
+                call, inputs, knobs, _Prepared(rows, databases, files, scratch, into=inputs.written)
+            )
             return ToolResult(result if inputs.into is None else await _saved(call, inputs, result, scratch))
+
+    async def write(
+        self,
+        call: ToolCall,
+        scratch: Scratch,
+        query: str,
+        into: Written,
+        *,
+        copied: Sequence[CopiedTable] = (),
+        files: Sequence[FileSource] = (),
+    ) -> dict[str, Any]:
+        """Writes the rows of a query over copied tables and files to ``WRITTEN_FILE`` in the scratch folder.
+
+        Raises:
+            ToolFailure: As :meth:`run`.
+        """
+        given = _Prepared({}, files=files, scratch=scratch, copied=copied, into=into)
+        return await self._run(call, DuckdbInputs(command=query), DuckdbKnobs(), given)
 
     async def _run(self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, given: _Prepared) -> dict[str, Any]:
         making = partial(self._job, call, inputs, knobs, given)
@@ -249,7 +271,8 @@ class DuckdbTool:
                 max_result_bytes=knobs.max_result_bytes,
                 memory_bytes=memory_bytes + _bytes_beside(knobs, tables),
                 files=list(given.files),
-                into=inputs.written,
+                into=given.into,
+                copied=list(given.copied),
                 max_file_bytes=left_bytes,
             )
             message = msgspec.msgpack.encode(job)

@@ -81,7 +81,8 @@ def _sql_failure(error: Any, place: StatementPosition) -> ToolFailure:
         return ToolFailure.of("timeout", f"{place.text}: {reason}", retryable=True, code=code, helper=helper)
     wants_none = code == "2D000" or "inside a transaction block" in reason
     advice = error.hint or (_WITHOUT_TRANSACTION if wants_none else "")
-    hint = f" ({advice})" if advice else ""
+    copied = error.context if str(error.context or "").startswith("COPY ") else None
+    hint = f" ({advice})" if advice else f" ({copied})" if copied else ""
     return ToolFailure.of(
         "syntax" if code == SYNTAX_ERROR else "sql",
         f"{place.with_line(error.position)}: {reason}{hint}",

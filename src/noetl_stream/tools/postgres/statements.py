@@ -72,7 +72,7 @@ def refusal(statement: SqlStatement) -> str | None:
             "or in one each with transaction: false"
         )
     if words[:1] == ("COPY",) and {"STDIN", "STDOUT"} & set(words):
-        return "COPY from or to the client is not supported; use INSERT … SELECT with params"
+        return "COPY from or to the client is not supported in SQL; use the inputs `copy` and `into: table`"
     return None
 
 

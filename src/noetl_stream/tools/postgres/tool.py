@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from pydantic import Field
+from pydantic import AliasChoices, Field, model_validator
 
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
 from noetl_stream.tools.places import WAITING
@@ -23,11 +25,14 @@ from noetl_stream.tools.postgres.params import bind_value
 from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
 from noetl_stream.tools.postgres.statements import SqlStatement, refusal, split_statements
 from noetl_stream.tools.postgres.syntax import params_error, syntax_problems
+from noetl_stream.tools.postgres.transfer import CopyInto, load_rows, reference_of, write_rows
+from noetl_stream.tools.scratch import Scratch, scratch_folder
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
     from asyncpg.types import Type
 
+    from noetl_stream.sealing.data_references import DataReference
     from noetl_stream.telemetry.measures import Reading
     from noetl_stream.tools.postgres.domain_connection import DomainConnection
     from noetl_stream.tools.postgres.pool import Connection
@@ -49,6 +54,34 @@ class PostgresInputs(sql.SqlInputs):
         ..., "Name of a credential: a DSN, or a mapping `{dsn}` or `{host, port, user, password, database, sslmode}`."
     )
     pool: PoolShare | None = Field(default=None, description="How many connections, and how long to wait for one.")
+    command: str | list[str] | None = Field(  # type: ignore[assignment]  # beside `copy` it may be missing
+        default=None,
+        validation_alias=sql.COMMAND_NAMES,
+        description="SQL with one or more statements, or a list of such texts. Needed without `copy`.",
+    )
+    copy_into: CopyInto | None = Field(
+        default=None,
+        validation_alias=AliasChoices("copy"),
+        description="Rows to load after the statements: `{table, from, columns}`.",
+    )
+    into: Literal["table"] | None = Field(
+        default=None, description="`table`: the rows of the last statement become a table by reference."
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> PostgresInputs:
+        error = _combination_error([name for name in type(self).model_fields if getattr(self, name) is not None])
+        if error is not None:
+            raise ValueError(error)
+        return self
+
+
+def _combination_error(given: Collection[str]) -> str | None:
+    if not {"command", "copy_into"} & set(given):
+        return "`postgres` needs `command`, `copy` or both"
+    if {"copy_into", "into"} <= set(given):
+        return "`into` goes with `command` alone, since `copy` returns no rows"
+    return None
 
 
 class PostgresKnobs(sql.SqlKnobs):
@@ -74,16 +107,19 @@ class PostgresTool:
         code={"command": syntax_problems},
         params_error=params_error,
         helper="pg",
-        result_keys=sql.SQL_RESULT,
+        result_keys=sql.SQL_RESULT | {"table"},
+        combination_error=_combination_error,
     )
 
-    def __init__(self, pools: ConnectionPools | None = None) -> None:
-        self._pools = pools or ConnectionPools()
+    def __init__(self, pools: ConnectionPools | None = None, settings: ToolSettings | None = None) -> None:
+        self._settings = settings or ToolSettings()
+        self._pools = pools or ConnectionPools(Egress(self._settings.egress))
+        self._duckdb = DuckdbTool(self._settings)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PostgresTool:
         """Makes the tool with the addresses that the operator allows."""
-        return cls(ConnectionPools(Egress(settings.egress)))
+        return cls(settings=settings)
 
     def readings(self) -> Sequence[Reading]:
         """Returns the metrics of the tool: see :class:`~noetl_stream.telemetry.measures.Measured`."""
@@ -98,24 +134,39 @@ class PostgresTool:
         Raises:
             ToolFailure: ``sql`` and ``syntax`` (helper ``pg {code, sqlstate, message}``), ``connection``, ``timeout``,
                 ``forbidden_address``, ``credential``, ``result_too_large``, ``result_not_json``, ``invalid_input``.
+                With ``copy`` and ``into`` also ``not_found``, ``result_lost`` and ``limit_exceeded``.
         """
         inputs = validated(PostgresInputs, call.inputs)
         knobs = validated(PostgresKnobs, call.knobs)
-        statements = await _bound_statements(inputs.texts, inputs.params)
-        async with self._pools.connection(call, inputs.auth, inputs.pool) as connection:
+        texts = inputs.texts if inputs.command is not None else []
+        statements = await _bound_statements(texts, inputs.params) if texts or inputs.copy_into is None else []
+        source = None if inputs.copy_into is None else reference_of(call, inputs.copy_into)
+        async with contextlib.AsyncExitStack() as held:
+            scratch: Scratch | None = None
+            if inputs.copy_into is not None or inputs.into is not None:
+                folder = scratch_folder(self.spec.kind, self._settings.max_scratch_bytes)
+                scratch = await held.enter_async_context(folder)
+            connection = await held.enter_async_context(self._pools.connection(call, inputs.auth, inputs.pool))
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
                 await run.settings(call)
                 async with statements_on(connection, in_transaction=knobs.transaction):
                     for number, statement in enumerate(statements, start=1):
                         place.at_statement(number, statement.line, statement.sql, statement.names)
-                        await run.statement(number, statement)
+                        if scratch is not None and inputs.into is not None and number == len(statements):
+                            await run.write(call, number, statement, scratch, self._duckdb)
+                        else:
+                            await run.statement(number, statement)
+                    if inputs.copy_into is not None and source is not None and scratch is not None:
+                        place.text, place.line = "copy", 0
+                        await run.load(call, inputs.copy_into, source, scratch, self._duckdb)
                     place.at_commit()
         return ToolResult(await asyncio.to_thread(run.result))
 
     async def close(self) -> None:
         """Closes the connections of the tool."""
         await self._pools.close()
+        await self._duckdb.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +227,7 @@ class _Run:
         self._runs: list[sql.StatementRun] = []
         self._returned: sql.Returned | None = None
         self._json_columns: frozenset[int] = frozenset()
+        self._table: dict[str, Any] | None = None
 
     async def settings(self, call: ToolCall) -> None:
         """Sets the task's session settings, before its transaction: the first statement in it is the author's."""
@@ -195,6 +247,30 @@ class _Run:
         received = cast("DomainConnection", self._connection).received
         with received.at_most(max_bytes, partial(sql.too_many_bytes, number, max_bytes)):
             await self._run(number, statement)
+
+    async def write(
+        self, call: ToolCall, number: int, statement: BoundStatement, scratch: Scratch, duckdb: DuckdbTool
+    ) -> None:
+        """Runs the last statement, whose rows become a table by reference."""
+        prepared = await self._connection.prepare(statement.sql, timeout=self._read_timeout_s)
+        columns = [attribute.name for attribute in prepared.get_attributes()]
+        if not columns:
+            raise invalid_input(f"statement {number}: with `into`, the last statement must return rows")
+        sql.check_columns(columns, number)
+        values = await _values(statement, prepared)
+        self._table = await write_rows(
+            call, self._connection, statement.sql, prepared, values, scratch, duckdb, self._read_timeout_s
+        )
+        self._returned = sql.Returned(columns, [])
+        self._runs.append(sql.StatementRun(statement.command, self._table["rows"]))
+
+    async def load(
+        self, call: ToolCall, given: CopyInto, source: DataReference, scratch: Scratch, duckdb: DuckdbTool
+    ) -> None:
+        """Loads a table or file, whose number of rows is the result."""
+        count = await load_rows(call, self._connection, given, source, scratch, duckdb, self._read_timeout_s)
+        self._returned = None
+        self._runs.append(sql.StatementRun("COPY", count))
 
     async def _run(self, number: int, statement: BoundStatement) -> None:
         prepared = await self._connection.prepare(statement.sql, timeout=self._read_timeout_s)
@@ -223,7 +299,11 @@ class _Run:
         returned = self._returned
         if returned is not None and self._json_columns:
             returned = sql.Returned(returned.columns, _with_json(returned, self._json_columns))
-        return sql.result_of(returned, self._runs, {**sql.CONVERSIONS, asyncpg.Record: dict})
+        result = sql.result_of(returned, self._runs, {**sql.CONVERSIONS, asyncpg.Record: dict})
+        if self._table is None:
+            return result
+        del result["rows"]
+        return {"table": self._table, **result, "row_count": self._table["rows"]}
 
 
 async def _values(statement: BoundStatement, prepared: PreparedStatement[Any]) -> list[Any]:
