@@ -58,6 +58,7 @@ PAGES: Final[Mapping[str, tuple[Stage, ...] | str]] = {
         ),
         EVERYWHERE,
     ),
+    "move-data.md": (Stage.EMBEDDED,),  # it names the database of the embedded stack
     "use-http.md": (Stage.OWN,),  # and gateway/test_gateway_docs.py, on the embedded stack
     "run-in-containers.md": "deploy/test_compose_page.py",
     "run-with-systemd.md": "deploy/test_systemd_units.py",
