@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ import pytest
 
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.testing.calls import FilesInMemory, tool_call
-from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_testkit.waiting import TIMEOUT_S
 
@@ -276,6 +278,29 @@ async def test_a_task_writes_no_more_to_the_disk_than_the_operator_allows(stage:
         assert kind == "limit_exceeded", message
     finally:
         await small.tool.close()
+
+
+async def test_a_lost_table_is_named_and_leaves_no_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = (await stage.run("select 1 as a", into="table"))["table"]
+
+    async def lost(_reference: Any) -> AsyncIterator[bytes]:
+        yield b"PAR1"
+        raise ToolFailure.of("result_lost", "the table is lost: no part 1")
+
+    monkeypatch.setattr(stage.data, "read", lost)
+    assert await stage.failure("from made", tables={"made": table}) == ("result_lost", "the table is lost: no part 1")
+
+
+async def test_a_worker_whose_disk_is_full_gives_the_task_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = await stage.file(ORDERS)
+
+    def full(_path: Path, mode: str = "r") -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    expected = r"cannot write tables\.orders: the file orders\.csv to .*: No space left"
+    with monkeypatch.context() as patched, pytest.raises(WorkerUnfit, match=expected):
+        patched.setattr(Path, "open", full)
+        await stage.run("from orders", tables={"orders": file})
 
 
 async def test_a_table_larger_than_the_memory_spills_to_the_disk(stage: Stage) -> None:

@@ -75,9 +75,9 @@ class Stage:
         rows: list[dict[str, Any]] = (await self.run(command=command))["rows"]
         return rows
 
-    async def table(self, command: str, **tables: Any) -> dict[str, Any]:
+    async def table(self, command: str, **inputs: Any) -> dict[str, Any]:
         """A table that a DuckDB task makes."""
-        call = tool_call({"command": command, "tables": tables, "into": "table"}, data=self.data)
+        call = tool_call({"command": command, "into": "table", **inputs}, data=self.data)
         async with asyncio.timeout(TIMEOUT_S):
             table: dict[str, Any] = (await self.duckdb.run(call)).result["table"]
         return table
@@ -180,6 +180,13 @@ async def test_a_part_of_a_table_and_of_its_columns_is_loaded(stage: Stage) -> N
     assert await stage.rows("select * from moved.orders order by id") == [
         {"id": n, "amount": None, "note": "x"} for n in (4, 5, 6)
     ]
+
+
+async def test_a_column_of_any_text_is_loaded_whole(stage: Stage) -> None:
+    texts = ["\\.", "", "\\N", '"', "a"]
+    table = await stage.table("select unnest($texts::varchar[]) as note", params={"texts": texts})
+    assert (await stage.run(copy={"table": "moved.orders", "from": table}))["row_count"] == len(texts)
+    assert sorted(row["note"] for row in await stage.rows("select note from moved.orders")) == sorted(texts)
 
 
 async def test_a_value_that_does_not_fit_is_named_and_nothing_is_loaded(stage: Stage) -> None:

@@ -20,7 +20,9 @@ _CSV: Final = (
     "header = false, auto_detect = false, new_line = '\\n', delim = ',', quote = '\"', escape = '\"', "
     f"nullstr = '{NULL}', allow_quoted_nulls = false, parallel = false, max_line_size = {MAX_LINE_BYTES}"
 )
-_BEFORE_CHRIST: Final = r"regexp_replace({}, '^(\S+) (.*) BC$', '\1 (BC) \2')"
+_BEFORE_CHRIST: Final = (
+    r"case when ends_with({0}, 'BC') then regexp_replace({0}, '^(\S+) (.*) BC$', '\1 (BC) \2') else {0} end"
+)
 _TYPES: Final[Mapping[str, tuple[str, str]]] = {
     "smallint": ("SMALLINT", "{}"),
     "integer": ("INTEGER", "{}"),
@@ -142,9 +144,13 @@ class _Loading:
         digits, places = (column.modifier - 4) >> 16, (column.modifier - 4) & 0x7FF
         if column.modifier >= 4 and places <= digits <= _DECIMAL_DIGITS:
             return f"DECIMAL({digits},{places})"
-        whole = "length(ltrim(split_part(text, '.', 1), '-0'))"
-        fraction = "length(rtrim(split_part(text, '.', 2), '0'))"
-        finite = "regexp_matches(text, '^[-0-9.]*$')"
+        # Postgres writes one zero before a point, and no other in front.
+        whole = (
+            "if(instr(text, '.') = 0, length(text), instr(text, '.') - 1) "
+            "- if(starts_with(text, '-'), 1, 0) - if(starts_with(ltrim(text, '-'), '0'), 1, 0)"
+        )
+        fraction = "if(instr(text, '.') = 0, 0, length(rtrim(text, '0')) - instr(text, '.'))"
+        finite = "text not in ('NaN', 'Infinity', '-Infinity')"
         measured = f"max({whole}), max({fraction}), bool_and({finite})"
         ((digits, places, is_finite),) = self._query(
             f"select {measured} from (select {texts} as text from {self.source})"

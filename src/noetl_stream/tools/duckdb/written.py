@@ -14,12 +14,15 @@ _OPTIONS: Final[Mapping[Written, str]] = {
     "csv": "format csv, header true",
     "json": "format json, array true",
     "ndjson": "format json, array false",
-    "copy": f"format csv, header false, nullstr {quote_text(NULL)}, force_quote *",
+    "copy": f"format csv, header false, nullstr {quote_text(NULL)}",
 }
 _INTEGERS: Final = "DECIMAL(38,0)"
 _STORED: Final[Mapping[str, str]] = {"hugeint": _INTEGERS, "uhugeint": _INTEGERS, "interval": "VARCHAR"}
 """The types in place of those that Parquet would round, by DuckDB's name of them."""
-_BEFORE_CHRIST: Final = r"regexp_replace({}::varchar, '^(\S+) \(BC\)(.*)$', '\1\2 BC')"
+_BEFORE_CHRIST: Final = (
+    "case when contains({0}::varchar, '(BC)') "
+    r"then regexp_replace({0}::varchar, '^(\S+) \(BC\)(.*)$', '\1\2 BC') else {0}::varchar end"
+)
 _OF_POSTGRES: Final[Mapping[str, str]] = {
     **dict.fromkeys(["date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"], _BEFORE_CHRIST),
     "timestamp with time zone": _BEFORE_CHRIST,
@@ -38,7 +41,13 @@ def copy_statement(query: str, columns: Sequence[tuple[str, Any]], into: Written
     selected = ", ".join(
         f"{_value(quote_identifier(name), kind, into)} as {quote_identifier(name)}" for name, kind in columns
     )
-    return f"copy (select {selected} from ({query}\n)) to {quote_text(file)} ({_OPTIONS[into]}, use_tmp_file false)"
+    return f"copy (select {selected} from ({query}\n)) to {quote_text(file)} ({_options(into, len(columns))})"
+
+
+def _options(into: Written, columns: int) -> str:
+    # A line that is nothing but \\. would end what Postgres reads.
+    quoted = ", force_quote *" if into == "copy" and columns == 1 else ""
+    return f"{_OPTIONS[into]}{quoted}, use_tmp_file false"
 
 
 def _value(name: str, kind: Any, into: Written) -> str:

