@@ -45,7 +45,7 @@ def copy_statement(query: str, columns: Sequence[tuple[str, Any]], into: Written
 
 
 def _options(into: Written, columns: int) -> str:
-    # A line that is nothing but \\. would end what Postgres reads.
+    # A line that is nothing but `\.` would end what Postgres reads.
     quoted = ", force_quote *" if into == "copy" and columns == 1 else ""
     return f"{_OPTIONS[into]}{quoted}, use_tmp_file false"
 

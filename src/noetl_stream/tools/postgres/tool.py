@@ -25,7 +25,7 @@ from noetl_stream.tools.postgres.params import bind_value
 from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
 from noetl_stream.tools.postgres.statements import SqlStatement, refusal, split_statements
 from noetl_stream.tools.postgres.syntax import params_error, syntax_problems
-from noetl_stream.tools.postgres.transfer import CopyInto, load_rows, reference_of, write_rows
+from noetl_stream.tools.postgres.transfer import CopyInto, Transfer, reference_of
 from noetl_stream.tools.scratch import Scratch, scratch_folder
 
 if TYPE_CHECKING:
@@ -258,9 +258,8 @@ class _Run:
             raise invalid_input(f"statement {number}: with `into`, the last statement must return rows")
         sql.check_columns(columns, number)
         values = await _values(statement, prepared)
-        self._table = await write_rows(
-            call, self._connection, statement.sql, prepared, values, scratch, duckdb, self._read_timeout_s
-        )
+        transfer = Transfer(call, self._connection, scratch, duckdb, self._read_timeout_s)
+        self._table = await transfer.write(statement.sql, prepared, values)
         self._returned = sql.Returned(columns, [])
         self._runs.append(sql.StatementRun(statement.command, self._table["rows"]))
 
@@ -268,7 +267,8 @@ class _Run:
         self, call: ToolCall, given: CopyInto, source: DataReference, scratch: Scratch, duckdb: DuckdbTool
     ) -> None:
         """Loads a table or file, whose number of rows is the result."""
-        count = await load_rows(call, self._connection, given, source, scratch, duckdb, self._read_timeout_s)
+        transfer = Transfer(call, self._connection, scratch, duckdb, self._read_timeout_s)
+        count = await transfer.load(given, source)
         self._returned = None
         self._runs.append(sql.StatementRun("COPY", count))
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 from pydantic import Field
 
 from noetl_stream.sealing.data_references import PARQUET, Column, DataReference, read_reference
-from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, beginning
 from noetl_stream.tools.duckdb.attach import FIND_TABLE, QUERY_COLUMNS, columns_of
 from noetl_stream.tools.duckdb.copies import NULL, CopiedTable
 from noetl_stream.tools.duckdb.file_tables import FileTable, NamedFile
@@ -54,44 +55,83 @@ class CopyInto(Inputs):
     header: bool = Field(default=True, description="Whether the first line of a CSV file names its columns.")
 
 
-async def write_rows(
-    call: ToolCall,
-    connection: Connection,
-    sql: str,
-    prepared: PreparedStatement[Any],
-    values: Sequence[Any],
-    scratch: Scratch,
-    duckdb: DuckdbTool,
-    timeout_s: float | None,
-) -> dict[str, Any]:
-    """Runs a query, and returns the reference to its rows as a table.
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What moves rows between one task's connection and files in its scratch folder."""
 
-    Raises:
-        ToolFailure: ``limit_exceeded``; ``sql`` for values that DuckDB cannot hold.
-    """
-    attributes = prepared.get_attributes()
-    types, names = [attribute.type.oid for attribute in attributes], [attribute.name for attribute in attributes]
-    columns = await columns_of(connection, QUERY_COLUMNS, types, names)
-    fields = [_field(column.name, is_array=column.is_array) for column in columns]
-    source = await _with_literals(connection, sql, prepared, values)
-    query = f"with {_ROWS} as ({source}\n) select {', '.join(fields)} from {_ROWS}"  # noqa: S608  # it is the author's
-    await connection.execute(_FORMAT)
-    copied = CopiedTable("into", "main", _ROWS, columns, "rows.csv")
-    received = cast("DomainConnection", connection).received
-    with (
-        (scratch.folder / copied.file).open("wb") as file,
-        received.at_most(scratch.left_bytes, lambda: too_large("the rows of the query", scratch.max_bytes)),
-    ):
-        # pieces of a few kilobytes, which the system takes at once
-        async def write(data: bytes) -> None:
-            scratch.take(len(data), "the rows of the query")
-            file.write(data)
+    call: ToolCall
+    connection: Connection
+    scratch: Scratch
+    duckdb: DuckdbTool
+    timeout_s: float | None
 
-        await connection.copy_from_query(query, output=write, format="csv", null=NULL, timeout=timeout_s)
-    written = await duckdb.write(call, scratch, f"from {_ROWS}", "parquet", copied=[copied])
-    found = msgspec.convert(written["stored"], list[Column])
-    pieces = scratch.read(WRITTEN_FILE)
-    return await call.data.save(pieces, media_type=PARQUET, columns=found, rows=written["row_count"])
+    async def write(self, sql: str, prepared: PreparedStatement[Any], values: Sequence[Any]) -> dict[str, Any]:
+        """Runs a query, and returns the reference to its rows as a table.
+
+        Raises:
+            ToolFailure: ``limit_exceeded``; ``sql`` for values that DuckDB cannot hold.
+        """
+        attributes = prepared.get_attributes()
+        types, names = [attribute.type.oid for attribute in attributes], [attribute.name for attribute in attributes]
+        columns = await columns_of(self.connection, QUERY_COLUMNS, types, names)
+        fields = [_field(column.name, is_array=column.is_array) for column in columns]
+        source = await _with_literals(self.connection, sql, prepared, values)
+        query = f"with {_ROWS} as ({source}\n) select {', '.join(fields)} from {_ROWS}"  # noqa: S608  # it is the author's
+        await self.connection.execute(_FORMAT)
+        copied = CopiedTable("into", "main", _ROWS, columns, "rows.csv")
+        received = cast("DomainConnection", self.connection).received
+        with (
+            (self.scratch.folder / copied.file).open("wb", buffering=0) as file,
+            received.at_most(
+                self.scratch.left_bytes, lambda: too_large("the rows of the query", self.scratch.max_bytes)
+            ),
+        ):
+            # pieces of a few kilobytes, which the system takes at once
+            async def write(data: bytes) -> None:
+                self.scratch.take(len(data), "the rows of the query")
+                left = memoryview(data)
+                while left:
+                    with beginning("write the rows of the query", OWN_TROUBLE):
+                        left = left[file.write(left) :]
+
+            await self.connection.copy_from_query(query, output=write, format="csv", null=NULL, timeout=self.timeout_s)
+        written = await self.duckdb.write(self.call, self.scratch, f"from {_ROWS}", "parquet", copied=[copied])
+        found = msgspec.convert(written["stored"], list[Column])
+        pieces = self.scratch.read(WRITTEN_FILE)
+        return await self.call.data.save(pieces, media_type=PARQUET, columns=found, rows=written["row_count"])
+
+    async def load(self, given: CopyInto, reference: DataReference) -> int:
+        """Loads a table or file into a table of Postgres, and returns how many rows it had.
+
+        Raises:
+            ToolFailure: ``not_found``: there is no such table; ``result_lost``; ``invalid_input``; ``sql`` for a
+                file that cannot be read.
+        """
+        table = await self.connection.fetchrow(FIND_TABLE, given.table)
+        if table is None:
+            raise ToolFailure.of("not_found", f"copy.table: no table {given.table}")
+        options = FileTable(file=None) if reference.columns is None else None
+        file = NamedFile("rows", reference, options, place="copy.from")
+        if file.format == "csv":
+            pieces = _unpacked(self.call.data.read(reference), reference)
+            names, pieces = await _header(pieces, given, reference) if given.header else (given.columns, pieces)
+            about: dict[str, Any] = {"header": given.header, "delimiter": given.delimiter, "null": ""}
+        else:
+            source = await file.copied(self.call.data, self.scratch, 0)
+            listed = given.columns or [column.name for column in reference.columns or ()]
+            query = f"from {_ROWS} select {', '.join(map(quote_identifier, listed)) or '*'}"
+            written = await self.duckdb.write(self.call, self.scratch, query, "copy", files=[source])
+            names, pieces, about = written["columns"], self.scratch.read(WRITTEN_FILE), {"null": NULL}
+        status = await self.connection.copy_to_table(
+            table["name"],
+            schema_name=table["schema"],
+            source=pieces,
+            columns=names,
+            format="csv",
+            timeout=self.timeout_s,
+            **about,
+        )
+        return int(status.rpartition(" ")[2])
 
 
 def _field(name: str, *, is_array: bool) -> str:
@@ -116,48 +156,6 @@ async def _with_literals(
         pieces += [sql[position : parameter.start], f"({literals[place]}::{names[place]})"]
         position = parameter.end
     return "".join([*pieces, sql[position:]])
-
-
-async def load_rows(
-    call: ToolCall,
-    connection: Connection,
-    given: CopyInto,
-    reference: DataReference,
-    scratch: Scratch,
-    duckdb: DuckdbTool,
-    timeout_s: float | None,
-) -> int:
-    """Loads a table or file into a table of Postgres, and returns how many rows it had.
-
-    Raises:
-        ToolFailure: ``not_found``: there is no such table; ``result_lost``; ``invalid_input``; ``sql`` for a file that
-            cannot be read.
-    """
-    table = await connection.fetchrow(FIND_TABLE, given.table)
-    if table is None:
-        raise ToolFailure.of("not_found", f"copy.table: no table {given.table}")
-    options = FileTable(file=None) if reference.columns is None else None
-    file = NamedFile("rows", reference, options, place="copy.from")
-    if file.format == "csv":
-        pieces = _unpacked(call.data.read(reference), reference)
-        names, pieces = await _header(pieces, given, reference) if given.header else (given.columns, pieces)
-        about: dict[str, Any] = {"header": given.header, "delimiter": given.delimiter, "null": ""}
-    else:
-        source = await file.copied(call.data, scratch, 0)
-        listed = given.columns or [column.name for column in reference.columns or ()]
-        query = f"from {_ROWS} select {', '.join(map(quote_identifier, listed)) or '*'}"
-        written = await duckdb.write(call, scratch, query, "copy", files=[source])
-        names, pieces, about = written["columns"], scratch.read(WRITTEN_FILE), {"null": NULL}
-    status = await connection.copy_to_table(
-        table["name"],
-        schema_name=table["schema"],
-        source=pieces,
-        columns=names,
-        format="csv",
-        timeout=timeout_s,
-        **about,
-    )
-    return int(status.rpartition(" ")[2])
 
 
 def reference_of(call: ToolCall, given: CopyInto) -> DataReference:
