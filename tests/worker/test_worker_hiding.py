@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from keychain_stage import OWN, READS, Vault, failure_of, inputs_read
 from worker_stage import EXECUTION, Stage
 
 from noetl_stream.model.json.codec import decode_hide_question
+from noetl_stream.sealing.data_references import Column
 from noetl_stream.tools.contract import ToolCall
 from noetl_stream.worker.secrets.keychain import find_stored
 
@@ -151,3 +153,29 @@ async def test_a_worker_that_is_closed_waits_for_no_answer(stage: Stage, monkeyp
     await stage.settle()
     await worker.close()
     assert stage.puppet.calls == []
+
+
+async def test_the_name_of_a_file_and_of_a_column_hides_what_a_task_read(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEYCHAIN_TEST", SECRET)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"1"
+
+    async def act(call: ToolCall) -> dict[str, Any]:
+        file = await call.data.save(pieces(), name=f"{SECRET}.csv")
+        table = await call.data.save(pieces(), columns=[Column(f"of {SECRET}", "BIGINT")], rows=1)
+        return {f"{SECRET}.csv": file, "table": table, "again": await again(call, file)}
+
+    async def again(call: ToolCall, file: dict[str, Any]) -> int:
+        reference = call.data.reference(file)
+        assert reference is not None
+        return len([part async for part in call.data.read(reference)])
+
+    vault.stage.puppet.acts["read"] = act
+    await vault.start()
+    [done] = await vault.run(READS % "env, variable: KEYCHAIN_TEST")
+    assert [one.name for one in (*done.outcome.written, *done.outcome.read)] == ["***.csv", "", "***.csv"]
+    assert done.outcome.written[1].columns == (Column("of ***", "BIGINT"),)
+    assert SECRET not in repr(vault.stage.facts)

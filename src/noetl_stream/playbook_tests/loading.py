@@ -33,7 +33,7 @@ from noetl_stream.playbook_tests.schema import REAL_KINDS
 ALWAYS_REAL: Final = frozenset({"noop", "secrets"})
 """Kinds that run in every test: they act on their pipeline alone."""
 
-_HTTP_KEYS: Final = ("status", "headers", "data")
+_HTTP_KEYS: Final = ("status", "headers", "data", "file")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """The size above which a file is not read: no playbook or test document may be that large."""
 

@@ -36,6 +36,7 @@ from noetl_stream.playbook_tests.schema import (
     ThenSection,
     Verb,
 )
+from noetl_stream.playbook_tests.stub_files import StubFileRefused, with_files
 
 
 class Stub(msgspec.Struct, frozen=True):
@@ -245,7 +246,7 @@ class _Reader:
             )
         return Stub(
             node,
-            result=None if found.result is None else found.result.plain(),
+            result=self._result(found.result),
             error=self._error(found.error),
             helper=self._mapping(found.helper, "`helper`"),
             attempt=found.attempt,
@@ -255,6 +256,13 @@ class _Reader:
             takes_s=self._seconds(found.takes, "takes", LONGEST_CALL_S) or 0.0,
             real=found.real or False,
         )
+
+    def _result(self, node: Node | None) -> Any:
+        try:
+            return None if node is None else with_files(node.plain(), self._file.parent)
+        except StubFileRefused as refused:
+            self._problems.error("invalid_value", str(refused), node or _TOP, None)
+            return None
 
     def _error(self, node: Node | None) -> ErrorInfo | None:
         if node is None:

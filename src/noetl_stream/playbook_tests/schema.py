@@ -114,7 +114,8 @@ class StubSection(Section):
 
     result: Part = described(
         "The task's result. Of `http`: `status` (200), `headers` and `data`; a status from 400 on is an "
-        "error. Of `postgres` and `duckdb`: `rows`.",
+        "error. Of `postgres` and `duckdb`: `rows`. `{ file: orders.csv }` is a reference to that file, seen from this "
+        "document, `{ table: orders.parquet }` to a table.",
         ANYTHING,
     )
     error: Part = described(

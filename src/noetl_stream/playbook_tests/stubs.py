@@ -16,6 +16,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook_tests.loading import ALWAYS_REAL, TaskKey
 from noetl_stream.playbook_tests.reading import Stub
+from noetl_stream.playbook_tests.stub_files import with_references
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.sources.environment import python_path
 from noetl_stream.settings.tools import ToolSettings
@@ -86,7 +87,8 @@ class StubbedCalls:
             return await tool.run_really(call)
         if stub.takes_s:
             await asyncio.sleep(stub.takes_s)
-        return _outcome(stub, tool.spec, call)
+        result = await with_references(stub.result, call.data)
+        return _outcome(msgspec.structs.replace(stub, result=result), tool.spec, call)
 
     def _record(self, kind: str, call: ToolCall) -> RecordedCall:
         digest, _, _ = call.trust_domain.partition(" ")
@@ -162,7 +164,8 @@ def _outcome(stub: Stub, spec: KindSpec, call: ToolCall) -> ToolResult:
 def _response(given: dict[str, Any]) -> dict[str, Any]:
     given_headers = (given.get("headers") or {}).items()
     headers = header_mapping((name.encode(), str(value).encode()) for name, value in given_headers)
-    return {"status": given.get("status") or 200, "headers": headers, "data": given.get("data")}
+    body = {"file": given["file"]} if "file" in given else {"data": given.get("data")}
+    return {"status": given.get("status") or 200, "headers": headers, **body}
 
 
 def _rows(given: dict[str, Any]) -> dict[str, Any]:

@@ -8,22 +8,31 @@ import errno
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.children import ChildSettings
-from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.settings.tools import DEFAULT_MAX_SCRATCH_BYTES, ToolSettings
 from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.child_process import CapturedOutput, Heard, TreeKiller
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ANSWER_S, ExternalProgram
+from noetl_stream.tools.children.view import FILES
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, Write, beginning, ignore_output
 from noetl_stream.tools.convert import NotJson, to_json
+from noetl_stream.tools.files.command_files import (
+    MAX_PATTERNS,
+    checked_name,
+    checked_pattern,
+    collect_files,
+    place_files,
+)
+from noetl_stream.tools.files.spool import MAX_FILES, spool_folder
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 
@@ -59,6 +68,24 @@ class ShellInputs(Inputs):
         "a trace `TRACEPARENT`.",
     )
     stdin: str | None = Field(default=None, description="Text for standard input. Default: empty.")
+    files: dict[Annotated[str, AfterValidator(checked_name)], Any] | None = Field(
+        default=None,
+        max_length=MAX_FILES,
+        description="Files and tables by reference that the command finds in its working folder, by name; read-only.",
+    )
+    outputs: list[Annotated[str, AfterValidator(checked_pattern)]] | None = Field(
+        default=None,
+        max_length=MAX_PATTERNS,
+        description="Patterns of files that the command leaves in its working folder: `*.csv`. They become the "
+        "`files` of the result.",
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> ShellInputs:
+        error = _combination_error([name for name in ShellInputs.model_fields if getattr(self, name) is not None])
+        if error is not None:
+            raise ValueError(error)
+        return self
 
     @field_validator("env")
     @classmethod
@@ -79,7 +106,13 @@ class ShellKnobs(Knobs):
     )
 
 
-_RESULT: Final = frozenset(["exit_code", "stdout", "stderr"])
+_RESULT: Final = frozenset(["exit_code", "stdout", "stderr", "files"])
+
+
+def _combination_error(given: Collection[str]) -> str | None:
+    if "cwd" in given and not {"files", "outputs"}.isdisjoint(given):
+        return "`files` and `outputs` are in the command's own folder: leave out `cwd`"
+    return None
 
 
 class ShellTool:
@@ -89,9 +122,12 @@ class ShellTool:
         settings: The settings of commands. Default: those of :class:`ChildSettings`.
         proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`.
+        spool_bytes: Bytes of the files that one command gets, and of those that are kept of it.
     """
 
-    spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs, result_keys=_RESULT)
+    spec = KindSpec(
+        kind="shell", inputs=ShellInputs, knobs=ShellKnobs, result_keys=_RESULT, combination_error=_combination_error
+    )
 
     def __init__(
         self,
@@ -99,7 +135,9 @@ class ShellTool:
         *,
         proxy: EgressProxy | None = None,
         answer_s: float = ANSWER_S,
+        spool_bytes: int = DEFAULT_MAX_SCRATCH_BYTES,
     ) -> None:
+        self._spool_bytes = spool_bytes
         settings = settings or ChildSettings()
         self._memory_bytes = settings.memory_bytes
         self._launcher = Launcher(settings, proxy=proxy, answer_s=answer_s)
@@ -108,14 +146,16 @@ class ShellTool:
     @classmethod
     def configured(cls, settings: ToolSettings) -> ShellTool:
         """Makes the tool with the operator's settings."""
-        return cls(settings.children, proxy=EgressProxy.configured(settings))
+        proxy = EgressProxy.configured(settings)
+        return cls(settings.children, proxy=proxy, spool_bytes=settings.max_scratch_bytes)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Returns ``{exit_code, stdout, stderr}``, with ``…_dropped_bytes`` for output that was truncated.
+        """Returns ``{exit_code, stdout, stderr}``, with ``…_dropped_bytes`` for output that was truncated, and with
+        ``files`` if the task names ``outputs``.
 
         Raises:
             ToolFailure: ``exit_status`` (not 0) and ``memory``, which keep the result, ``result_not_json``,
-                ``invalid_input`` (also a missing program).
+                ``invalid_input`` (also a missing program), ``limit_exceeded`` and ``result_lost`` of files.
             WorkerUnfit: The system is out of resources.
         """
         inputs = validated(ShellInputs, call.inputs)
@@ -124,7 +164,7 @@ class ShellTool:
         self._launcher.check()
         try:
             with beginning("start a command", OWN_TROUBLE):
-                result = await self._run(program, inputs.stdin, knobs.max_output_bytes, call.write)
+                result = await self._run_with_files(program, inputs, knobs.max_output_bytes, call)
         except OSError as error:
             if error.errno == errno.E2BIG:
                 raise _too_long(program) from None
@@ -143,10 +183,33 @@ class ShellTool:
         """Kills the running commands."""
         await self._launcher.close()
 
+    async def _run_with_files(
+        self, program: ExternalProgram, inputs: ShellInputs, max_output_bytes: int, call: ToolCall
+    ) -> dict[str, Any]:
+        running = partial(self._run, program, inputs.stdin, max_output_bytes, call.write)
+        keep = None
+        if inputs.outputs is not None:
+            keep = partial(collect_files, call, patterns=inputs.outputs, most_bytes=self._spool_bytes)
+        if not inputs.files:
+            return await running(keep)
+        async with spool_folder() as folder:
+            await place_files(call, inputs.files, folder, self._spool_bytes)
+            return await running(keep, {FILES: str(folder)})
+
     async def _run(
-        self, program: ExternalProgram, text: str | None, max_output_bytes: int, write: Write
+        self,
+        program: ExternalProgram,
+        text: str | None,
+        max_output_bytes: int,
+        write: Write,
+        keep: Callable[[str], Awaitable[dict[str, Any]]] | None = None,
+        folders: Mapping[str, str] = {},
     ) -> dict[str, Any]:
         """Runs the program of a command. Cancelling kills it and everything it started.
+
+        Args:
+            keep: Keeps what a command that succeeded has left in its folder, and returns the references.
+            folders: See :class:`StartChild`.
 
         Raises:
             OSError: The program could not be executed.
@@ -159,12 +222,15 @@ class ShellTool:
             contextlib.closing(_Pipe(_MAX_ERRNO_BYTES)) as error,
         ):
             pipes = (stdout, stderr, error)
-            process = await self._launcher.start([stdin, *(pipe.writing_end.fileno() for pipe in pipes)], program)
+            descriptors = [stdin, *(pipe.writing_end.fileno() for pipe in pipes)]
+            process = await self._launcher.start(descriptors, program, folders=folders)
             for pipe in pipes:
                 pipe.writing_end.close()
             try:
                 exit_code = await asyncio.shield(process.exit_code)
                 lacked_memory = exit_code != 0 and process.lacked_memory()
+                process.kill()
+                kept = None if keep is None or exit_code != 0 else await keep(process.home)
             finally:
                 if not process.exit_code.done():
                     await self._trees.kill(process.process_id)
@@ -175,6 +241,8 @@ class ShellTool:
             if not_executed:
                 raise OSError(int(not_executed), os.strerror(int(not_executed)))
             result = _result(exit_code, stdout.output.take(), stderr.output.take())
+            if kept is not None:
+                result["files"] = kept
             if lacked_memory:
                 raise ToolFailure.of("memory", memory_words(self._memory_bytes), result=result)
             return result

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 
@@ -35,6 +36,7 @@ class Context:
         previous_details: The details of the last heartbeat of the attempt before, or of this attempt before its worker
             died; ``None`` if there was none.
         secrets: The credentials that the task names in ``auth``, by name: each text or a mapping.
+        folder: The folder of the task, removed after it: files that it returns are in it. Default: the current one.
         line: The line to the worker. A context made by a test has none.
     """
 
@@ -47,6 +49,7 @@ class Context:
     log: logging.Logger = field(default_factory=lambda: logging.getLogger("task"))
     previous_details: Any = None
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    folder: Path = field(default_factory=Path.cwd)
     line: Line | None = field(default=None, repr=False, compare=False)
 
     def heartbeat(self, details: Any = None) -> None:

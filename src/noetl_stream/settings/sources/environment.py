@@ -321,10 +321,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         max_result_bytes, max_scratch_bytes: The most of one task's knobs ``max_…_bytes``, and on the worker's disk.
         duckdb_max_memory_bytes, duckdb_max_threads: The most that one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
-        isolation, child_user, …: Use :attr:`children`.
+        isolation, child_user, …, gateway_max_requests, …: Use :attr:`children` and :attr:`gateway_limits`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         server_max_state_bytes: Memory that a server uses for the states of living executions.
-        gateway_max_requests, …: Use :attr:`gateway_limits`.
         gateway_hosts: Names that a gateway is called by, in addition to IP addresses and ``localhost``.
         gateway_mcp: The access of agents to ``/mcp``.
         gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.

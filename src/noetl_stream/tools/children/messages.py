@@ -62,7 +62,8 @@ class StartChild(msgspec.Struct, frozen=True, tag=True):
     With a program, the descriptors sent along are its input, output and errors, and a pipe for the number of the system
     error if it cannot be executed. Without one, they are the channel that the child serves, and its output. If children
     have a proxy, the last one more is the socket by which the child sends the one that listens for it. ``folders`` are
-    those that it can read, by name; without a program, it imports from them.
+    those that it can read, by name. Without a program, it imports from ``packages``; a program that is no server has
+    the ``files`` in its own folder.
     """
 
     number: int

@@ -26,6 +26,10 @@ from noetl_stream.tools.children.mounts import (
 
 TEMPORARY: Final = "/tmp"  # noqa: S108  # a folder in memory of the child's own
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
+FILES: Final = "files"
+"""The name of the folder with the files of a task, as one that a child can read."""
+FILES_VARIABLE: Final = "NOETL_FILES"
+"""The environment variable that says where a child sees that folder."""
 IN_MEMORY: Final = (TEMPORARY, SHARED_MEMORY)
 """The folders that a child has in memory, for itself."""
 _PROCESSES: Final = "/proc"

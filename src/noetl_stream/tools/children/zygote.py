@@ -59,7 +59,7 @@ from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.children.namespaces import send_listener
 from noetl_stream.tools.children.own_limits import OwnLimits, limit_cpu_time
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
-from noetl_stream.tools.children.view import clear_stage
+from noetl_stream.tools.children.view import FILES, FILES_VARIABLE, clear_stage
 
 _CHANNEL_AND_OUTPUT: Final = 2
 _STANDARD_AND_ERRORS: Final = 4
@@ -218,7 +218,8 @@ class Zygote:
                 self._execute(order, order.program, home, descriptors)
             channel, output = descriptors
             _keep_only(channel, standard=(0, output, output))
-            sys.path += self._enter(home, order.folders).values()
+            if (packages := self._enter(home, order.folders).get("packages")) is not None:
+                sys.path.append(packages)
             assert self._serve is not None
             self._serve(channel, self._settings.cpu_s)
         except BaseException:
@@ -238,6 +239,8 @@ class Zygote:
                 limit_cpu_time(self._settings.cpu_s)
             seen = self._enter(home, order.folders)
             words = [_with_places(word, seen) for word in program.words]
+            if FILES in seen and not program.is_server:
+                _link_files(seen[FILES])
             if self._apart is not None:
                 _fork_below_first()
             os.chdir(program.folder or home.path)
@@ -253,6 +256,8 @@ class Zygote:
         os.environ |= {"HOME": home.path, "TMPDIR": home.path}
         os.chdir(home.path)
         seen = {name: seen_at(home, name, source, self._apart) for name, source in folders.items()}
+        if FILES in seen:
+            os.environ[FILES_VARIABLE] = seen[FILES]
         confine(self._settings, home, self._apart, {folders[name]: place for name, place in seen.items()})
         return seen
 
@@ -334,6 +339,13 @@ def _separation(settings: ChildSettings, homes: str) -> Apart | None:
     if not reaches(confinement_level(separation), least_level(settings)):
         sys.exit(f"tasks cannot be confined to level {least_level(settings)}: {separation.why_not}")
     return None
+
+
+def _link_files(folder: str) -> None:
+    """Links each file beneath ``folder`` in the folder of this child, by its name."""
+    for beneath, _, names in os.walk(folder):
+        for name in names:
+            os.symlink(os.path.join(beneath, name), name)  # noqa: PTH118, PTH211
 
 
 def _with_places(word: bytes, places: Mapping[str, str]) -> bytes:

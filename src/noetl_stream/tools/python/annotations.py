@@ -13,10 +13,12 @@ import typing
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.tools.convert import encode_json
+from noetl_stream.tools.files.task_files import NotOpened, opened_as, wants_file, work_folder
 from noetl_stream.tools.python.line import LINE
 
 CONTEXT: Final = "noetl_stream_client.tasks.Context"
@@ -24,6 +26,13 @@ CONTEXT: Final = "noetl_stream_client.tasks.Context"
 
 
 _PLAIN: Final = (str, int, float, bool)
+_READ_ALONE: Final = (*_PLAIN, dict, list, Any)
+
+
+class FileHint(NamedTuple):
+    """The annotation of a parameter that gets a file or table opened."""
+
+    hint: Any
 
 
 class Unfit(Exception):
@@ -92,7 +101,11 @@ def parameters_of(function: Callable[..., Any]) -> FunctionParameters | None:
         hints = typing.get_type_hints(function, include_extras=True)
     except (TypeError, NameError) as error:
         raise _unreadable(error) from None
-    return FunctionParameters({name: hints.get(name, Any) for name in names})
+    return FunctionParameters({name: _hint_of(hints.get(name, Any)) for name in names})
+
+
+def _hint_of(hint: Any) -> Any:
+    return FileHint(hint) if hint not in _READ_ALONE and wants_file(hint) else hint
 
 
 def _unreadable(error: Exception) -> Unfit:
@@ -114,7 +127,7 @@ def _plain_parameters(function: FunctionType) -> FunctionParameters | None:
             hint = function.__globals__.get(hint) or getattr(builtins, hint, None)
         if hint is not Any and not issubclass(type(hint), type):
             return None
-        hints[name] = hint
+        hints[name] = _hint_of(hint)
     optional = {*names[positional - len(defaults) : positional], *(function.__kwdefaults__ or ())}
     return FunctionParameters(hints, frozenset(names).difference(optional), are_named=True)
 
@@ -129,6 +142,7 @@ def _context(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
     shown = {
         **fields,
         "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC),
+        "folder": Path(work_folder()),
         "line": LINE.get(),
     }
     known = inspect.signature(kind).parameters
@@ -138,12 +152,17 @@ def _context(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
 def _convert(name: str, value: Any, hint: Any) -> Any:
     if hint is Any or (hint is type(value) and hint in _PLAIN):
         return value
+    if type(hint) is FileHint:
+        try:
+            return opened_as(hint.hint, value)
+        except NotOpened as error:
+            raise Unfit(f"args.{name}: {error}") from None
     if _names_pydantic(hint):
         return _validate(name, value, hint)
     import msgspec  # code in an environment of its own may be without
 
     try:
-        return msgspec.convert(value, hint)
+        return msgspec.convert(value, hint, dec_hook=opened_as)
     except msgspec.ValidationError as error:
         raise Unfit(f"args.{name}: {error}") from None
     except TypeError:  # not a type of msgspec, as a dataclass with a model of pydantic in it

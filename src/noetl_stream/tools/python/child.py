@@ -31,8 +31,9 @@ from noetl_stream.tools.children.landlock import landlock_version, stay_apart
 from noetl_stream.tools.children.linux import die_with_parent
 from noetl_stream.tools.children.own_limits import OwnLimits, limit_cpu_time
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
-from noetl_stream.tools.children.view import folders_in_memory
+from noetl_stream.tools.children.view import FILES_VARIABLE, folders_in_memory
 from noetl_stream.tools.convert import decode_json, encode_json
+from noetl_stream.tools.files.task_files import use_folders
 from noetl_stream.tools.python.ahead import CompiledModules, import_ahead
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
@@ -89,6 +90,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     begins; if one cannot be removed, this process ends, and another takes its place.
     """
     channel, folders = socket.socket(fileno=channel_fd), _own_folders()
+    use_folders(os.getcwd(), os.environ.get(FILES_VARIABLE, ""))  # noqa: PTH109
     limits, children, landlock = OwnLimits(), ChildrenList(), landlock_version()
     faulthandler.enable(file=2, all_threads=False)
     sys.stdout = sys.stderr = output = text_output()

@@ -17,6 +17,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.convert import NotJson, to_json
+from noetl_stream.tools.files.task_files import RETURNED_FILES, with_paths
 from noetl_stream.tools.python.ahead import use_ahead
 from noetl_stream.tools.python.annotations import Unfit, call_function
 from noetl_stream.tools.python.code_compiler import BODY, NOT_ASYNC, NOT_ASYNC_FUNCTION, compile_program, file_of
@@ -75,18 +76,20 @@ def run_job(job: Mapping[str, Any]) -> Any:
         job: ``code``, ``place`` (``step.task``), ``args``, ``libs`` (name to ``[module, attribute or null]``),
             ``scope`` (those of ``workload``, ``ctx``, ``iter`` and ``execution`` that the code can see, and that no
             input is called), ``execution_id``, ``idempotency_key``; for a function ``function`` (``module:name``) and
-            ``context``.
+            ``context``; ``files``, if what looks like a reference in ``args`` can be opened.
 
     Raises:
         JobFailed: ``syntax``, ``exception``, ``invalid_input`` or ``result_not_json``.
     """
     with _failures(job):
+        if "files" in job:
+            job = {**job, "args": with_paths(job["args"])}
         value = _value_of(job, MODULE)
         if inspect.iscoroutine(value):
             import asyncio  # imported here, since most code needs no event loop and children start faster without it
 
             value = asyncio.run(value)
-        return to_json(value)
+        return to_json(value, also=RETURNED_FILES)
 
 
 async def run_shared_job(job: Mapping[str, Any], number: int) -> Any:
@@ -101,7 +104,7 @@ async def run_shared_job(job: Mapping[str, Any], number: int) -> Any:
             value = _value_of(job, name)
             if not inspect.iscoroutine(value):
                 raise JobFailed("invalid_input", NOT_ASYNC_FUNCTION if "function" in job else NOT_ASYNC)
-            return to_json(await value)
+            return to_json(await value, also=RETURNED_FILES)
         finally:
             sys.modules.pop(name, None)
 

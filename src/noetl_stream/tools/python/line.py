@@ -2,20 +2,22 @@
 
 A note is a frame with a JSON object: ``{"heartbeat": details}``, or ``{"asks": true}`` from a function that looks
 whether it is cancelled. It then has :data:`CANCEL_S` to end once the worker has written to it. After :data:`DEBUGS`,
-from one that has raised, the worker sends it the socket to a terminal.
+from one that has raised, the worker sends it the socket to a terminal. A question about files
+(:mod:`~noetl_stream.tools.files.job_files`) is a note too, which the worker answers.
 """
 
 from __future__ import annotations
 
 import socket
 from _thread import allocate_lock  # `threading` registers a hook that each fork of a template would run
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from itertools import chain
 from types import TracebackType
 from typing import IO, Any, Final, cast
 
-from noetl_stream.tools.children.frames import add_length
-from noetl_stream.tools.convert import NotJson, encode_json, to_json
+from noetl_stream.tools.children.frames import HEADER_BYTES, add_length
+from noetl_stream.tools.convert import NotJson, decode_json, encode_json, to_json
 
 CANCEL_S: Final = 5.0
 """How long a cancelled job that asks whether it is cancelled may take to end; its process is killed then."""
@@ -25,6 +27,10 @@ MAX_NOTE_BYTES: Final = 16 * 1024
 
 CANCELLED: Final = b"\0"
 DEBUGS: Final = b'{"debugs":true}'
+ANSWERED: Final = b"\1"
+"""What comes before an answer of the worker."""
+
+Ask = Callable[[Any, Iterable[bytes]], Any]
 
 
 class JobLine:
@@ -34,6 +40,7 @@ class JobLine:
         note: Sends a note.
         cancelled: Returns whether the job is cancelled.
         terminal: Asks for the socket to a terminal.
+        ask: See :meth:`JobFrames.ask`; ``None``: the worker takes no questions.
     """
 
     def __init__(
@@ -41,10 +48,12 @@ class JobLine:
         note: Callable[[bytes], None],
         cancelled: Callable[[], bool],
         terminal: Callable[[], socket.socket] | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self.terminal = terminal
         self._note = note
         self._cancelled = cancelled
+        self.ask = ask
         self._has_asked = False
 
     def heartbeat(self, details: Any = None) -> None:
@@ -79,18 +88,40 @@ class JobFrames:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._sending = allocate_lock()
-        self.line = JobLine(self.send, self._is_cancelled, self._terminal)
+        self._was_cancelled = False
+        self.line = JobLine(self.send, self._is_cancelled, self._terminal, self.ask)
 
     def send(self, frame: bytes) -> None:
         with self._sending:
             self._connection.sendall(add_length(frame))
 
+    def ask(self, question: Any, frames: Iterable[bytes]) -> Any:
+        """Asks the worker something, sends it these frames too, and returns its answer.
+
+        Raises:
+            ConnectionAbortedError: The job is cancelled.
+        """
+        with self._sending:
+            for frame in chain((encode_json(question),), frames):
+                self._connection.sendall(add_length(frame))
+            if self._receive(len(ANSWERED)) != ANSWERED:
+                self._was_cancelled = True
+                raise ConnectionAbortedError("the task is cancelled")
+            return decode_json(self._receive(int.from_bytes(self._receive(HEADER_BYTES), "big")))
+
+    def _receive(self, size: int) -> bytes:
+        return self._connection.recv(size, socket.MSG_WAITALL)
+
     def _is_cancelled(self) -> bool:
         """Returns whether the worker has written something after the job, or is gone."""
+        if self._was_cancelled or not self._sending.acquire(blocking=False):  # else an answer is on its way
+            return self._was_cancelled
         try:
             self._connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
         except BlockingIOError:
             return False
+        finally:
+            self._sending.release()
         return True
 
     def _terminal(self) -> socket.socket:

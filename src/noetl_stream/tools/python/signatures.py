@@ -24,6 +24,23 @@ MAX_PARSED: Final = 16
 """How many modules are kept, since most tasks of a playbook call functions of a few."""
 
 _SCALARS: Final[Mapping[str, tuple[type, ...]]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+_FILES: Final = frozenset(
+    {
+        *(
+            "Path",
+            "BinaryIO",
+            "TextIO",
+            "IO[bytes]",
+            "IO[str]",
+            "BufferedReader",
+            "TextIOWrapper",
+            "DataFrame",
+            "LazyFrame",
+        ),
+        *("pa.Table", "pyarrow.Table", "RecordBatchReader"),
+    }
+)
+"""The annotations of parameters that get a file or table opened, most of them without their module."""
 
 
 class FunctionParameter(msgspec.Struct, frozen=True, gc=False):
@@ -172,7 +189,15 @@ def _read(path: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> FunctionSi
 
 
 def _fits(value: Any, annotation: str) -> bool:
-    wanted = _SCALARS.get(annotation)
-    if wanted is None or (isinstance(value, str) and "{" in value):
+    if isinstance(value, str) and "{" in value:
         return True
-    return isinstance(value, wanted) and (annotation == "bool" or not isinstance(value, bool))
+    if _is_file(annotation):  # which only a template gives
+        return value is None and "None" in annotation
+    wanted = _SCALARS.get(annotation)
+    return wanted is None or (isinstance(value, wanted) and (annotation == "bool" or not isinstance(value, bool)))
+
+
+def _is_file(annotation: str) -> bool:
+    """Returns whether a parameter with this annotation gets a file or table opened, or ``None``."""
+    arms = {arm.strip() for arm in annotation.split("|")} - {"None"}
+    return bool(arms) and all(not _FILES.isdisjoint({arm, arm.rpartition(".")[2]}) for arm in arms)

@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,11 +18,13 @@ from noetl_stream.tools.capacity import Queued
 from noetl_stream.tools.child_process import CapturedOutput, Heard, ignore_output
 from noetl_stream.tools.children.frames import HEADER_BYTES, add_length
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
+from noetl_stream.tools.children.view import FILES
 from noetl_stream.tools.contract import WorkerUnfit, ignore_heartbeat
+from noetl_stream.tools.files.job_files import JobFiles
 from noetl_stream.tools.python.child import MAX_REMEMBERED_BYTES
 from noetl_stream.tools.python.code_compiler import MAX_PROGRAMS
 from noetl_stream.tools.python.environments.environment_store import MadeEnvironment
-from noetl_stream.tools.python.line import CANCEL_S, CANCELLED, DEBUGS, MAX_NOTE_BYTES
+from noetl_stream.tools.python.line import ANSWERED, CANCEL_S, CANCELLED, DEBUGS, MAX_NOTE_BYTES
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
 
 MAX_JOB_BYTES: Final = 1024**3
@@ -29,6 +32,7 @@ MAX_ERROR_BYTES: Final = 256 * 1024
 """The most bytes of an answer in addition to the result: an error with its traceback, escaped."""
 ANSWERS: Final = msgspec.json.Decoder(tuple[Any, dict[str, Any] | None])
 _READ_BYTES: Final = 64 * 1024
+_NO_QUESTION: Final = (b'{"heartbeat"', b'{"asks"')
 _notes: Final = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -73,16 +77,19 @@ class Imports(NamedTuple):
     Attributes:
         packages: A folder with the packages of a bundle; empty: none.
         environment: The interpreter and packages of the playbook; ``None``: those of the worker.
+        files: A folder with the files of the job, which has its child alone then; empty: none.
     """
 
     packages: str = ""
     environment: MadeEnvironment | None = None
+    files: str = ""
 
     @property
     def folders(self) -> dict[str, str]:
         """The folders that a child is shown."""
-        packages = {"packages": self.packages} if self.packages else {}
-        return packages if self.environment is None else {**self.environment.folders, **packages}
+        named = {"packages": self.packages, FILES: self.files}
+        found = {name: folder for name, folder in named.items() if folder}
+        return found if self.environment is None else {**self.environment.folders, **found}
 
 
 _NO_IMPORTS: Final = Imports()
@@ -101,6 +108,7 @@ class PythonJob(NamedTuple):
         shares: Whether it runs in the process that other such jobs of its domain share.
         imports: What it can import, the same for all jobs of its domain.
         debugger: The descriptor that it gets when it asks for a terminal to be debugged on.
+        files: What answers its questions about files.
     """
 
     fields: bytes
@@ -113,6 +121,7 @@ class PythonJob(NamedTuple):
     shares: bool = False
     imports: Imports = _NO_IMPORTS
     debugger: int | None = None
+    files: JobFiles | None = None
 
     def noted(self, note: bytes) -> bool:
         """Takes a note of the job; returns whether it looks for its cancellation.
@@ -160,6 +169,11 @@ class _Heard:
     def lacks(self) -> bool:
         """Whether more of the first frame should come."""
         return len(self.received) < HEADER_BYTES or len(self.received) < self.end <= self._most
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the first frame has come."""
+        return HEADER_BYTES <= len(self.received) >= self.end
 
     def take_note(self) -> bytes:
         """Removes and returns the first frame."""
@@ -301,8 +315,12 @@ class Child:
                 note = heard.take_note()
                 if note == DEBUGS and job.debugger is not None:
                     socket.send_fds(connection, [CANCELLED], [job.debugger])
-                else:
+                elif job.files is None or note.startswith(_NO_QUESTION):
                     heard.asks |= job.noted(note)
+                else:
+                    answer = await job.files.answer(note, partial(self._frame, connection, heard))
+                    framed = add_length(msgspec.json.encode(answer))
+                    await self._loop.sock_sendall(connection, ANSWERED + framed)
             return ANSWERS.decode(memoryview(heard.received)[HEADER_BYTES : heard.end])
         except asyncio.CancelledError:
             if heard.asks:
@@ -324,6 +342,17 @@ class Child:
             heard.anything = True
             heard.received += data
         return heard.received.startswith(b"{", HEADER_BYTES) and not heard.lacks
+
+    async def _frame(self, connection: socket.socket, heard: _Heard) -> bytes:
+        """Receives the next frame.
+
+        Raises:
+            ConnectionAbortedError: The process has ended, or sends something else.
+        """
+        await self._hear(connection, heard)
+        if not heard.is_whole:
+            raise ConnectionAbortedError
+        return heard.take_note()
 
     async def _let_end(self, connection: socket.socket, heard: _Heard) -> None:
         """Tells a job that looks for it that it is cancelled, and waits a while for its end."""

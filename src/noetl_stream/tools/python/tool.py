@@ -19,7 +19,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettings
 from noetl_stream.settings.python_environments import EnvironmentSettings
-from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.settings.tools import DEFAULT_MAX_SCRATCH_BYTES, ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
 from noetl_stream.template.runtime.scope import SHADOWABLE
 from noetl_stream.tools.capacity import Capacity
@@ -27,6 +27,8 @@ from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.files.job_files import JobFiles, has_references
+from noetl_stream.tools.files.spool import spool_folder
 from noetl_stream.tools.inputs import AUTH_ALIASES, Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.proxy.egress_proxy import EgressProxy
@@ -233,6 +235,7 @@ class PythonTool:
         preload: See :class:`Launcher`.
         proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`; it holds for children too.
+        spool_bytes: Bytes of files that one task may read by path.
         environments: Whether there are environments of playbooks. Default: none.
     """
 
@@ -258,8 +261,10 @@ class PythonTool:
         preload: Sequence[str] = (),
         proxy: EgressProxy | None = None,
         answer_s: float = ANSWER_S,
+        spool_bytes: int = DEFAULT_MAX_SCRATCH_BYTES,
         environments: EnvironmentSettings = _NO_ENVIRONMENTS,
     ) -> None:
+        self._spool_bytes = spool_bytes
         settings = settings or ChildSettings()
         max_children = max_children or settings.python_children
         self._isolation = settings.isolation
@@ -281,6 +286,7 @@ class PythonTool:
             settings.children,
             proxy=EgressProxy.configured(settings),
             environments=settings.python_environments,
+            spool_bytes=settings.max_scratch_bytes,
         )
 
     def readings(self) -> Sequence[Reading]:
@@ -319,18 +325,20 @@ class PythonTool:
         fields = _encode_job(inputs, knobs, call, await _secrets_of(inputs, call), is_debugged=is_debugged)
         alone = self._debugging if is_debugged else contextlib.nullcontext()
         try:
-            async with alone, self._imports(inputs, knobs, call) as imports:
+            spooling = spool_folder() if has_references(fields) else contextlib.nullcontext()
+            async with alone, self._imports(inputs, knobs, call) as imports, spooling as folder:
                 job = PythonJob(
                     fields,
                     program,
                     knobs.max_result_bytes,
-                    self._domain(call, imports),
+                    None if folder else self._domain(call, imports),
                     heard,
                     queued=queued,
                     beat=call.beat,
                     shares=knobs.python_shared and not is_debugged,
-                    imports=imports,
+                    imports=imports._replace(files=str(folder or "")),
                     debugger=self.debugger,
+                    files=JobFiles(call, fields, folder, self._spool_bytes),
                 )
                 answer = await self._pool.run(job)
         except ChildDied as died:
@@ -415,6 +423,8 @@ def _encode_job(
         fields = _encoder.encode(job)
     except (TypeError, ValueError, RecursionError) as error:
         raise invalid_input(f"cannot pass args, workload, ctx or iter to the code: {error}") from None
+    if has_references(fields):
+        fields = fields[:-1] + b',"files":true}'
     if len(fields) > MAX_JOB_BYTES:
         what = f"code, args, workload, ctx and iter have {len(fields):,} bytes of JSON"
         raise invalid_input(f"{what}; at most {MAX_JOB_BYTES:,} can be passed")

@@ -129,7 +129,7 @@ class Attempts:
             self._note_end(task, progress.attempt, outcome, took_s)
             if self._trace is not None:
                 self._record_span(action, began_ms, took_s, outcome, attributes)
-            outcome = data.noted_in(self._with_meta(outcome, progress, began_ms, took_s))
+            outcome = data.noted_in(self._with_meta(outcome, progress, began_ms, took_s), self._secrets.used)
             if outcome.error is not None or lines.has_begun:
                 lines.ended(outcome)
             if outcome.error is not None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model.outcome import Outcome
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.sealing.data_references import (
     Column,
     DataReference,
@@ -93,12 +94,14 @@ class AttemptData:
         except BlobMissing as missing:
             raise ToolFailure.of("result_lost", f"{reference.what} is lost: {missing.message}") from None
 
-    def noted_in(self, outcome: Outcome) -> Outcome:
-        """Returns the outcome of the attempt with what it has written and read."""
+    def noted_in(self, outcome: Outcome, used: Redactor | None) -> Outcome:
+        """Returns the outcome of the attempt with what it has written and read, without the secrets that it used."""
         if not self.stored_bytes and not self.written and not self._read:
             return outcome
-        read = tuple(self._read.values())[:MAX_WRITTEN]
-        return replace(outcome, stored_bytes=self.stored_bytes, written=tuple(self.written), read=read)
+        written, read = tuple(self.written), tuple(self._read.values())[:MAX_WRITTEN]
+        if used is not None:
+            written, read = (tuple(_without_secrets(one, used) for one in ones) for ones in (written, read))
+        return replace(outcome, stored_bytes=self.stored_bytes, written=written, read=read)
 
     async def _put(self, prefix: str, key: str, sealed: bytes) -> None:
         if key == f"{prefix}1":
@@ -108,3 +111,12 @@ class AttemptData:
 
     def _data_key(self, reference: DataReference) -> bytes | None:
         return data_key_of(reference, self._results.rings)
+
+
+def _without_secrets(reference: DataReference, used: Redactor) -> DataReference:
+    columns = reference.columns
+    if columns is not None:
+        columns = tuple(Column(used.text(one.name), used.text(one.type)) for one in columns)
+    return replace(
+        reference, name=used.text(reference.name), media_type=used.text(reference.media_type), columns=columns
+    )

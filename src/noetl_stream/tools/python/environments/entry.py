@@ -17,7 +17,13 @@ from noetl_stream.tools.python import child, job
 MODULES: Final = (
     *("tools.convert", "tools.python.environments.entry"),
     *(f"tools.children.{name}" for name in ("frames", "landlock", "linux", "mounts", "own_limits", "process_tree")),
-    *("tools.children.view", "tools.python.ahead", "tools.python.annotations", "tools.python.child"),
+    *(
+        "tools.children.view",
+        "tools.files.task_files",
+        "tools.python.ahead",
+        "tools.python.annotations",
+        "tools.python.child",
+    ),
     *(f"tools.python.{name}" for name in ("code_compiler", "event_loop", "job", "line", "output")),
 )
 """The modules of noetl-stream that the interpreter of an environment has."""

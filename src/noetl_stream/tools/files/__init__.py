@@ -1,0 +1,1 @@
+"""Files and tables by reference, for kinds that read and write them by path."""
