@@ -21,6 +21,7 @@ from ruamel.yaml.tokens import DirectiveToken, TagToken
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.yaml import mending
+from noetl_stream.playbook.yaml.line_scan import first_mistake
 from noetl_stream.playbook.yaml.nodes import (
     Mapping,
     MappingKey,
@@ -149,6 +150,7 @@ class _Reader:
         self._last = _TOP.mark
         self._anchors: dict[str, Node] = {}
         self._open: set[str] = set()
+        self._undashed: list[Node] = []
         self._nodes = 0
         self._aliases = 0
         self._chars = len(text)
@@ -216,12 +218,16 @@ class _Reader:
         problem = str(error.problem or error.context or "invalid YAML")
         if "'\\t'" in problem:
             self._stop("yaml_tab", "YAML cannot be indented with tabs", spot, "indent with spaces")
+        mended, found = self._mended(error, problem, spot.mark), first_mistake(self._text)
+        is_sure = mended is not None and not mended.startswith("indent ")
+        if found is not None and (not is_sure or found.line < spot.mark.line):
+            self._stop("yaml_syntax", found.message, BareLocation(Position(found.line, found.column)), found.hint)
         context = ""
         if error.context and error.problem:
             opened = f" that starts on line {error.context_mark.line + 1}" if error.context_mark else ""
             context = f" ({error.context}{opened})"
         hint = next((hint for words, hint in _SYNTAX_HINTS.items() if words in problem), None)
-        self._stop("yaml_syntax", f"{problem}{context}", spot, self._mended(error, problem, spot.mark) or hint)
+        self._stop("yaml_syntax", f"{problem}{context}", spot, mended or hint)
 
     def _mended(self, error: MarkedYAMLError, problem: str, at: Position) -> str | None:
         """What to write instead of the line that is no YAML, where that is known."""
@@ -303,17 +309,25 @@ class _Reader:
         items: list[Node] = []
         while not isinstance(inner := next(self._events), events.SequenceEndEvent):
             items.append(self._node(inner, extend_pointer(pointer, len(items)), depth + 1))
+            items += self._undashed
+            self._undashed = []
         return Sequence(items, _mark_of(event.start_mark), pointer)
 
     def _mapping(self, event: Any, pointer: str, depth: int) -> Mapping:
         mapping = Mapping(_mark_of(event.start_mark), pointer)
+        read = [mapping]
+        is_item = not event.flow_style and pointer.rpartition("/")[2].isdecimal()
         while not isinstance(inner := next(self._events), events.MappingEndEvent):
             key = self._key(inner, pointer, depth + 1)
             value = self._node(next(self._events), key.pointer if key else pointer, depth + 1)
             if key is None:
                 self._problems.mark_unreadable(pointer)
                 continue
-            if key.name in mapping.keys:
+            if is_item and len(mapping.keys) > 1 and key.name == next(iter(mapping.keys)):
+                message = f"`{key.name}` comes again, as at the beginning of the next item, but without a dash"
+                self._problems.error("yaml_duplicate_key", message, key, f"put `- ` before `{key.name}`")
+                read.append(mapping := Mapping(key.mark, pointer))
+            elif key.name in mapping.keys:
                 first = mapping.keys[key.name].mark.line
                 message = f"duplicate key `{key.name}`, first on line {first}"
                 hint = mending.merged(key.name, mapping.values[key.name], first, value)
@@ -321,7 +335,8 @@ class _Reader:
                 continue
             mapping.keys[key.name] = key
             mapping.values[key.name] = value
-        return mapping
+        self._undashed += read[1:]
+        return read[0]
 
     def _key(self, event: Any, pointer: str, depth: int) -> MappingKey | None:
         node = self._node(event, pointer, depth)
