@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from later_mistakes import LATER
 from mending import mended
 from mistakes import MISTAKES, rule, steps, tool, value
 
@@ -10,6 +11,7 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 KINDS = kinds_of(load_tools())
+MISTAKES = {**MISTAKES, **LATER}
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -82,6 +82,7 @@ Code = Literal[
     "unreachable_step",
     "unused_entry",
     "template_in_sql",
+    "template_in_shell",
     "plain_secret",
     "kind_off",
     "unregistered_playbook",

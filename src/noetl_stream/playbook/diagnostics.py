@@ -176,6 +176,14 @@ class Problems:
         """Whether an error was reported on a line."""
         return any(one.severity == "error" and one.line == line for one in self._found.values())
 
+    def has_error_at(self, pointer: str) -> bool:
+        """Whether an error was reported about the value at a pointer."""
+        return any(one.severity == "error" and one.pointer == pointer for one in self._found.values())
+
+    def has_error_within(self, pointer: str) -> bool:
+        """Whether an error was reported about a part of the value at a pointer."""
+        return any(one.severity == "error" and one.pointer.startswith(f"{pointer}/") for one in self._found.values())
+
     def has_said(self, code: Code, line: int) -> bool:
         """Whether a problem of this code was reported on a line."""
         return any(one.code == code and one.line == line for one in self._found.values())

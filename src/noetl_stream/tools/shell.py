@@ -126,7 +126,12 @@ class ShellTool:
     """
 
     spec = KindSpec(
-        kind="shell", inputs=ShellInputs, knobs=ShellKnobs, result_keys=_RESULT, combination_error=_combination_error
+        kind="shell",
+        inputs=ShellInputs,
+        knobs=ShellKnobs,
+        result_keys=_RESULT,
+        combination_error=_combination_error,
+        commands=frozenset({"command"}),
     )
 
     def __init__(

@@ -148,6 +148,10 @@ class Declarations:
                 self._args.setdefault(step.name, {}).update(_paths("args", MERGED_ARGS))
         self._bindings, self._shadowed, self._unambiguous = _bind(self._common, self._common.values())
 
+    def args_of(self, step: str) -> Collection[str]:
+        """The keys of ``args`` that the arcs to a step give."""
+        return self._args.get(step, ())
+
     def visible(self, namespaces: frozenset[str], step: StepDraft | None, level: LoopDraft | None = None) -> Visible:
         """The names visible at a place in ``step``, or outside all steps.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec.structs import replace
 
+from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.inputs import spellings
-from noetl_stream.playbook.kinds.spec import CodeCheck
-from noetl_stream.playbook.model.task import TaskDraft
+from noetl_stream.playbook.kinds.spec import CodeCheck, CodeProblem
+from noetl_stream.playbook.model.step import StepDraft
+from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.playbook.yaml.nodes import InText, Mapping, Scalar, holds_template, texts_of
 
@@ -22,7 +26,66 @@ MAX_PARSED_IN_ALL: Final = 2 * MAX_PARSED_CHARS
 """The most characters of code that are parsed in one playbook. Later texts are first checked when they run."""
 
 
-def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> None:
+_READ: Final = re.compile(r"\b(?:steps\.)?([A-Za-z_]\w*)\b(?!\s*(?:\.\s*outcome\b|\())")
+_INPUTS: Final = frozenset(
+    ["inputs", "input", "params", "parameters", "kwargs", "data", "payload", "variables", "vars"]
+)
+"""What other tools call the inputs of code."""
+
+
+class NamesOfCode:
+    """The names of a playbook as its code can get them, and the results that something reads."""
+
+    def __init__(self, declared: Declarations, steps: Sequence[StepDraft]) -> None:
+        self._declared = declared
+        self._steps = steps
+
+    def is_read(self, task: TaskDraft) -> bool:
+        """Whether a template reads the result of a task."""
+        return id(task) in self._steps_read
+
+    @cached_property
+    def _texts(self) -> str:
+        values = [task.inputs for step in self._steps for task in step.tasks]
+        values += [arc.args for step in self._steps for arc in step.arcs if arc.args is not None]
+        return "\n".join(text for value in values for _, text in texts_of(value) if "{{" in text)
+
+    @cached_property
+    def _steps_read(self) -> dict[int, str]:
+        names = set(_READ.findall(self._texts))
+        return {id(step.tasks[-1]): step.name for step in self._steps if step.tasks and step.name in names}
+
+    def hint(self, problem: CodeProblem, bound: Collection[str], task: TaskDraft) -> str | None:
+        """The hint of a problem, with the name that the playbook has for what the code lacks."""
+        name, hint = problem.name, problem.hint
+        if problem.only_if_read and name and f"{self._steps_read[id(task)]}.{name}" in self._texts:
+            return f'at the end of the code, write `return {{"{name}": {name}}}`'
+        if not name or hint is None or f"workload.{name}" not in hint or name in self._declared.workload:
+            return hint
+        arg = min(bound, default="")
+        if arg and name in _INPUTS:
+            return f"each arg is a variable of the code: write {arg}, or args[{arg!r}]"
+        if len(bound) == 1 and " needs " in problem.message:
+            return f"the arg is called `{arg}`: write {arg} in place of {name}"
+        path = name if name in self._declared.steps else f"ctx.{name}" if name in self._declared.ctx else ""
+        value = f"{{{{ {path} }}}}" if path else "…"
+        return f'pass it in: args: {{ {name}: "{value}" }}'
+
+
+def _swallowed(task: TaskDraft, text: Scalar) -> tuple[str, int] | None:
+    """The key of a task in the text of a block, and its line: it was meant to stand behind it."""
+    inputs = spellings(task.kind.inputs) if task.kind else {}
+    for number, line in enumerate(str(text.value).split("\n") if text.style in ("|", ">") else (), 1):
+        found = _KEY.match(line)
+        if found is not None and (found[1] in inputs or found[1] in LANGUAGE_KEYS):
+            return found[1], number
+    return None
+
+
+_KEY: Final = re.compile(r"(\w+):(?: *$| +[{\[\"'\d])")
+
+
+def check_code(tasks: Iterable[TaskDraft], source: str, names: NamesOfCode, problems: Problems) -> None:
     """Reports code that does not parse. Text with templates is known only once rendered, and skipped."""
     parsed: set[tuple[CodeCheck, Scalar]] = set()
     chars = 0
@@ -36,15 +99,24 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
         if chars > MAX_PARSED_IN_ALL:
             return
         bound = _names_bound_in(task)
+        if (key := _swallowed(task, text)) is not None:
+            message = f"`{key[0]}:` stands within the text of `{name}`, and is a part of it"
+            hint = f"move it to the column of `{name}`, behind the text"
+            problems.warn("code_syntax", message, InText(source, text, key[1], 1), hint)
+            continue
         for problem in parse(text.plain()):
-            if problem.name and (bound is None or problem.name in bound):
+            if problem.only_if_read and not names.is_read(task):
+                continue
+            if problem.name and not problem.only_if_read and (bound is None or problem.name in bound):
                 continue
             if problem.severity == "warning" and problems.has_said("template_not_rendered", text.mark.line):
                 continue  # it may come of the braces
+            if problem.severity == "warning" and problems.has_error_within(text.pointer.rpartition("/")[0]):
+                continue  # it may come of an input that could not be read
             at = InText(source, text, problem.line, problem.column)
             report = problems.error if problem.severity == "error" else problems.warn
-            near = did_you_mean(problem.name, bound or ()) if problem.name else None
-            report("code_syntax", f"`{name}`: {problem.message}", at, near or problem.hint)
+            near = did_you_mean(problem.name, bound or ()) if problem.name and not problem.only_if_read else None
+            report("code_syntax", f"`{name}`: {problem.message}", at, near or names.hint(problem, bound or (), task))
 
 
 def _names_bound_in(task: TaskDraft) -> set[str] | None:

@@ -65,7 +65,8 @@ def warn_of_compensations(document: ParsedPlaybook, plan: Plan, steps: list[Step
         arcs = arcs_of(steps)
         for other in sorted((plan.steps[compensation_of(step.name)].reads.steps or frozenset()) - {step.name}):
             around = {name: [target for target in targets if target != other] for name, targets in arcs.items()}
-            if entry != other and step.name in reach([entry], around) and not minds_absence(step.compensation, other):
+            may_lack = entry != other and step.name in reach([entry], around)
+            if may_lack and not minds_absence_of(step.compensation, other):
                 message = f"the compensation of `{step.name}` reads the result of `{other}`, which may not be there"
                 hint = "a run of the step may end before it: write `default(…)`, or hand the value over in `args`"
                 problems.warn("absent_result", message, step.compensation.at, hint)
@@ -73,10 +74,15 @@ def warn_of_compensations(document: ParsedPlaybook, plan: Plan, steps: list[Step
             _warn_of_repetition(task, problems)
 
 
-def minds_absence(pipeline: StepDraft, other: str) -> bool:
+def minds_absence(text: str) -> bool:
+    """Whether a template says what holds without a value."""
+    return _MINDS_ABSENCE.search(text) is not None
+
+
+def minds_absence_of(pipeline: StepDraft, other: str) -> bool:
     """Whether every text that names the other step says what holds without its result."""
     texts = [text for task in pipeline.tasks for _, text in texts_of(task.inputs) if re.search(rf"\b{other}\b", text)]
-    return bool(texts) and all(_MINDS_ABSENCE.search(text) for text in texts)
+    return bool(texts) and all(map(minds_absence, texts))
 
 
 def _warn_of_repetition(task: TaskDraft, problems: Problems) -> None:

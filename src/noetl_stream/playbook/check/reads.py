@@ -5,9 +5,8 @@ results also against the schemas of the tasks (LANGUAGE §10 *spec.result.schema
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import dropwhile
-from typing import Any, Final, NamedTuple, get_args
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -15,24 +14,22 @@ from noetl_stream.model.events import StartedBy, StartedByKind
 from noetl_stream.model.outcome import ErrorInfo, Meta
 from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
+from noetl_stream.playbook.check.ending import minds_absence
+from noetl_stream.playbook.check.results import LISTED, ResultReads
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
+from noetl_stream.playbook.check.texts import Texts
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.policy import TOKEN_KEYS
-from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
-from noetl_stream.playbook.results.result_schema import ResultSchema
-from noetl_stream.playbook.results.validator import ITEM, Unknown, Walk
 from noetl_stream.playbook.suggestions import did_you_mean, list_names, nearest
 from noetl_stream.playbook.yaml.nodes import Node, Scalar, texts_of
 from noetl_stream.template import Guard, Template
 from noetl_stream.template.runtime.attribute_access import kind_of
 from noetl_stream.template.runtime.scope import HELPER_FIELDS
 
-_ONE_PATH: Final = re.compile(r"\s*\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\s*\Z")
 _ENDS: Final = frozenset(["failed", "error", "success", "succeeded", "ok", "state", "outcome"])
 """Keys by which people ask a result how its step has ended."""
 _OF_RESULTS: Final = {
@@ -49,154 +46,9 @@ _INDEXED: Final = re.compile(
     r"|\bin\s+([A-Za-z_]\w*(?:\.\w+)*)\s*-?%\}"
 )
 """A path whose items are read by number."""
+FIRST_FAILED_STATUS: Final = 400
 _NO: Final = frozenset(["off", "no", "false", "n", "0"])
-_LISTED: Final = ("rows", "data")
-"""The keys of a result that may be a list."""
-_NUMBERS: Final = frozenset(["status", "row_count", "exit_code"])
-"""The keys of results that are numbers."""
 _FAILED: Final = frozenset(["error", "failed", "failure"])
-_NOTHING: Final[Mapping[str, Any]] = {}
-
-
-class ReadResult(NamedTuple):
-    """A read of a task's result: the task, and the keys below the result; :data:`.ITEM` is any item of a list."""
-
-    task: TaskDraft
-    keys: Path
-
-    def key_text(self, depth: int) -> str:
-        """The first keys of the read as a template has them: ``rows[].name``."""
-        return "".join(key if key == ITEM else f".{key}" for key in self.keys[:depth]).removeprefix(".")
-
-
-class ResultReads:
-    """The reads of results whose schema is known.
-
-    Args:
-        steps: All steps, by name.
-        registered: The schemas that the catalog has, by address.
-    """
-
-    def __init__(self, steps: Mapping[str, StepDraft], registered: Mapping[str, Any] = _NOTHING) -> None:
-        self._steps = steps
-        self._registered = registered
-        self._walks: dict[int, Walk] = {}
-
-    def unknown(self, path: Path, visible: Visible) -> tuple[ReadResult, Unknown] | None:
-        """The read of a result at ``path``, and where it leaves the schema; ``None`` if it does not."""
-        read = self._read(path, visible)
-        walk = self._walk(read.task.schema) if read is not None and read.keys and read.task.schema is not None else None
-        if read is None or walk is None:
-            return None
-        if path[0] != "event":
-            read = _without_data(read, walk)
-        unknown = walk.unknown(read.keys) if read is not None else None
-        return None if read is None or unknown is None else (read, unknown)
-
-    def key_of_list(self, path: Path) -> tuple[str, str] | None:
-        """The step with a loop and the key that is read of its result, which is a list."""
-        match path:
-            case ("steps", name, key, *more) if name in self._steps and self._steps[name].levels:
-                is_task = key == "results" and bool(more)
-                return None if key in ("outcome", ITEM) or is_task else (name, key)
-        return None
-
-    def whole(self, path: Path, visible: Visible) -> ReadResult | None:
-        """The read of a whole result; ``None`` if the path leads into it."""
-        read = self._read(path, visible)
-        return read if read is not None and not read.keys else None
-
-    def number(self, path: Path, visible: Visible) -> ReadResult | None:
-        """The read of a number of a result at ``path``."""
-        read = self._read(path, visible)
-        known = read.task.kind.result_keys if read is not None and read.task.kind is not None else ()
-        return (
-            read if read is not None and len(read.keys) == 1 and read.keys[0] in _NUMBERS.intersection(known) else None
-        )
-
-    def is_length_of_data(self, path: Path, visible: Visible) -> bool:
-        """Whether a path asks a list or text in a result for its length as other languages do."""
-        read = self._read(path, visible) if path[-1] == "length" else None
-        return read is not None and read.task.schema is None and len(read.keys) > 1 and read.keys[0] in _LISTED
-
-    def foreign_key(self, path: Path, visible: Visible) -> ReadResult | None:
-        """The read of a result at ``path`` whose first key no result of its kind has."""
-        read = self._read(path, visible)
-        known = read.task.kind.result_keys if read is not None and read.task.kind is not None else ()
-        if read is None or not known or not read.keys or read.keys[0] in (*known, "outcome", "results", ITEM):
-            return None
-        if read.keys[0] == "data" and path[0] != "event":
-            read = read._replace(keys=read.keys[1:])
-        return read if read.keys and read.keys[0] not in known else None
-
-    def _read(self, path: Path, visible: Visible) -> ReadResult | None:
-        around = self._steps.get(visible.step)
-        match path:
-            case ("results", name, *keys) if around is not None:
-                task = _task_of(around, name)
-            case ("steps", name, "results", task_name, *keys) if name in self._steps:
-                task = _task_of(self._steps[name], task_name)
-            case ("steps", name, *keys) if name in self._steps:
-                task = _last_task(self._steps[name])
-            case ("event", "result", *keys) if around is not None:
-                task = _last_task(around)
-            case ("iter", *names) if around is not None:
-                return self._read_item(tuple(names), visible, around.levels)
-            case _:
-                return None
-        return ReadResult(task, tuple(keys)) if task is not None else None
-
-    def _read_item(self, names: Path, visible: Visible, levels: Sequence[LoopDraft]) -> ReadResult | None:
-        """The read of an iterator's item, if its level iterates over a path into a result."""
-        name, *keys = [*dropwhile("parent".__eq__, names)] or [""]
-        depth = next((depth for depth, level in enumerate(levels) if level.iterator == name), None)
-        path = None if depth is None else _path_in(levels[depth].items, visible)
-        if path is None:
-            return None
-        inside = path[0] == "iter"
-        listed = self._read_item(path[1:], visible, levels[:depth]) if inside else self._read(path, visible)
-        return None if listed is None else listed._replace(keys=(*listed.keys, ITEM, *keys))
-
-    def _walk(self, schema: ResultSchema) -> Walk | None:
-        content = self._registered.get(schema.address) if schema.address else schema.content
-        if not isinstance(content, Mapping):
-            return None
-        return self._walks.setdefault(id(content), Walk(content))
-
-
-def _without_data(read: ReadResult, walk: Walk) -> ReadResult | None:
-    """Applies the rules of names of results (LANGUAGE §2 *Results*); ``None`` if no key of the result is read."""
-    first, *rest = read.keys
-    if first == ITEM or walk.has(first):
-        return read
-    if first == "data":
-        return read._replace(keys=tuple(rest)) if rest else None
-    return None if first in ("outcome", "results") else read
-
-
-def _path_in(node: Node | None, visible: Visible) -> Path | None:
-    """The path that a value reads as a whole, such as ``{{ fetch.rows }}``; ``None`` for any other value."""
-    found = _ONE_PATH.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
-    if found is None:
-        return None
-    first, *keys = found[1].split(".")
-    bound = visible.bindings.get(first) or ((first,) if first in visible.namespaces else None)
-    return None if bound is None else (*bound, *keys)
-
-
-def _task_of(step: StepDraft, name: str) -> TaskDraft | None:
-    return next((task for task in step.tasks if task.name == name), None)
-
-
-def _last_task(step: StepDraft) -> TaskDraft | None:
-    """The task whose result is the step's; ``None`` if that depends on the run, or the result is a loop's list."""
-    may_be_last = [task for task in step.tasks if task is step.tasks[-1] or _may_break(task)]
-    is_sure = step.loop is None and len(may_be_last) == 1 and not may_be_last[0].origin
-    return may_be_last[0] if is_sure else None
-
-
-def _may_break(task: TaskDraft) -> bool:
-    return task.policy is not None and any(rule.do == "break" for rule in task.policy.rules)
 
 
 OUTCOME_KEYS: Final = frozenset(["status", "result", "error", "meta"])
@@ -253,6 +105,7 @@ class Expressions:
         self.read_execution = False
         self._registered = registered
         self._results = ResultReads(declared.steps, registered or {})
+        self._texts = Texts(templates.source, declared, self._results, problems)
         self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
 
     def value(self, node: Node, visible: Visible, kind: KindSpec | None = None, *, on_server: bool = False) -> Template:
@@ -265,7 +118,9 @@ class Expressions:
         template = self._templates.template(node, visible, on_server=on_server)
         places = self._templates.places(node)
         self._check(template.paths, places, visible, kind)
-        self._warn_of_items_of_results(node, places, visible)
+        texts = list(texts_of(node))
+        self._warn_of_items_of_results(texts, places, visible)
+        self._texts.check(texts, visible)
         self._note_ctx(template.paths, places)
         return template
 
@@ -337,15 +192,19 @@ class Expressions:
                     )
                 case ("workload", key, *_) if key not in self._declared.workload:
                     self._report_undeclared(read, key)
+                case ("args", key, *_) if visible.step and key not in self._declared.args_of(visible.step):
+                    self._warn_not_given(read, key, visible.step)
                 case ("vars", key, *_) if key not in visible.vars:
                     self._warn_not_set(read, "vars", key, visible.vars)
                 case _:
                     pass
             self._check_result(read, visible)
 
-    def _warn_of_items_of_results(self, node: Node, places: ReadLocations, visible: Visible) -> None:
+    def _warn_of_items_of_results(
+        self, texts: list[tuple[Scalar, str]], places: ReadLocations, visible: Visible
+    ) -> None:
         """Warns of items of a whole result, which is a mapping."""
-        for found in (found for _, text in texts_of(node) if "{{" in text for found in _INDEXED.finditer(text)):
+        for found in (found for _, text in texts if "{{" in text for found in _INDEXED.finditer(text)):
             path = tuple((found[1] or found[2]).split("."))
             self._warn_of_mapping(path, places.find(path), visible)
 
@@ -353,7 +212,7 @@ class Expressions:
         bound = (*visible.bindings.get(path[0], path[:1]), *path[1:])
         read = self._results.whole(bound, visible)
         known = read.task.kind.result_keys if read is not None and read.task.kind is not None else frozenset()
-        word = next((word for word in _LISTED if word in known), None)
+        word = next((word for word in LISTED if word in known), None)
         if read is not None and read.task.kind is not None and word is not None:
             message = f"a result of kind `{read.task.kind.kind}` is a mapping, and no list"
             shown = f"{'.'.join(path)}.{word}"
@@ -454,6 +313,8 @@ class Expressions:
             ("outcome", "status"): ("ok", "error"),
             ("execution", "origin", "kind"): get_args(StartedByKind),
         }
+        for path, literal in guard.tested:
+            self._warn_of_status(path, literal, guard, places, visible)
         for path, literal in guard.comparisons:
             self._warn_of_number(path, literal, places, visible)
             if path[:3] == ("steps", visible.step, "outcome") and visible.namespaces == ARC and literal in _FAILED:
@@ -469,6 +330,30 @@ class Expressions:
                     hint = f"write `loop.done`, since `{visible.step}` loops"
                 message = f"`{'.'.join(path)}` is never `{literal}` here"
                 self._problems.error("impossible_comparison", message, places.find(path), hint)
+
+    def _warn_of_status(
+        self, path: Path, literal: str | float, guard: Guard, places: ReadLocations, visible: Visible
+    ) -> None:
+        """Warns of a number that a word is compared with, and of an arc that asks for the status of a failed answer."""
+        if isinstance(literal, str | bool):
+            return
+        if path in (("outcome", "status"), ("event", "status"), ("event", "name")):
+            own = "outcome.http.status" if path[0] == "outcome" else "event.result.status"
+            message = f"`{'.'.join(path)}` is a word, and never {literal}"
+            hint = f"write `{own}` for the status of an HTTP answer"
+            self._problems.warn("impossible_comparison", message, places.find(path), hint)
+            return
+        read = self._results.number(path, visible) if visible.namespaces == ARC else None
+        handles = any(len(one) > 1 and one[:1] == ("event",) and one[1] in FAILURE_KEYS for one in guard.paths)
+        asks = path[:2] == ("event", "result") or path[:2] == ("steps", visible.step)
+        if read is None or not asks or handles or read.keys != ("status",) or literal < FIRST_FAILED_STATUS:
+            return
+        if read.task.policy is None or all(rule.do in ("fail", "retry") for rule in read.task.policy.rules):
+            message = (
+                f"an answer with status {literal} fails `{visible.step}`, and this arc is not taken after a failure"
+            )
+            hint = f"write {{{{ event.status == 'error' and event.error.code == '{literal:g}' }}}}"
+            self._problems.warn("failure_not_routed", message, places.find(path), hint)
 
     def _warn_of_number(self, path: Path, literal: str, places: ReadLocations, visible: Visible) -> None:
         """Warns of a number of a result that is compared with text."""
@@ -550,6 +435,22 @@ class Expressions:
         else:
             hint = f"write `{'.'.join(other)}`" if other else did_you_mean(key, known) or f"known: {list_names(known)}"
             self._problems.error("unknown_name", f"`{place}` has no `{key}`", read.location, hint)
+
+    def _warn_not_given(self, read: TemplateRead, key: str, step: str) -> None:
+        """Warns of an arg that no arc to the step gives."""
+        given = self._declared.args_of(step)
+        leading = [one.name for one in self._declared.steps.values() for arc in one.arcs if arc.step == step]
+        if (
+            self._problems.has_errors
+            or minds_absence(read.text)
+            or (not leading and step != next(iter(self._declared.steps), ""))
+        ):
+            return  # or the step is not reached
+        near = did_you_mean(f"args.{key}", [f"args.{name}" for name in given])
+        arc = f"{{ step: {step}, args: {{ {key}: … }} }}"
+        hint = near or (f"on the arc of `{leading[0]}`, write {arc}" if leading else f"write `workload.{key}`")
+        message = f"no arc to `{step}` gives `args.{key}`" if leading else f"no arc leads to `{step}`: it has no args"
+        self._problems.warn("never_set", message, read.location, hint)
 
     def _warn_not_set(self, read: TemplateRead, namespace: str, key: str, known: Collection[str]) -> None:
         hint = did_you_mean(key, known) or f"set it with `set_{namespace}` in a task's policy"

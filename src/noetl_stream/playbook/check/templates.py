@@ -93,6 +93,12 @@ class TemplateRead(msgspec.Struct, frozen=True):
     def location(self) -> Location:
         return self.places.find(self.path)
 
+    @property
+    def text(self) -> str:
+        """The whole text of the template; empty if its place is not known."""
+        place = self.location
+        return str(place.scalar.value) if isinstance(place, InText) else ""
+
 
 class Templates:
     """Compiles the templates of one file within its limits.
@@ -101,13 +107,14 @@ class Templates:
         known_as: What to write for names that keys of other tools would declare; empty where such a key stands for it.
 
     Attributes:
+        source: The text of the file.
         unbound: The bare names found so far that are bound to nothing.
     """
 
     def __init__(
         self, source: str, problems: Problems, limits: Limits, known_as: MappingOf[str, str] = NO_ALIASES
     ) -> None:
-        self._source = source
+        self.source: Final = source
         self._known_as = known_as
         self._problems = problems
         self._limits = limits
@@ -123,7 +130,7 @@ class Templates:
 
         for scalar, text in texts_of(node):
             if (found := _OTHER_BRACES.search(text)) is not None and not self._problems.has_error_on(scalar.mark.line):
-                at = InText(self._source, scalar, *place_of(text, found.start()))
+                at = InText(self.source, scalar, *place_of(text, found.start()))
                 message = f"`{found[0]}` is no template: it stays as written"
                 whole = with_braces(text)
                 hint = shown_text(whole) if whole else f"write `{{{{ {found[1]} }}}}`"
@@ -178,7 +185,7 @@ class Templates:
 
     def places(self, node: Node) -> ReadLocations:
         """The places where the templates of ``node`` read paths."""
-        return ReadLocations(self._source, node)
+        return ReadLocations(self.source, node)
 
     def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
         unknown: tuple[int, int, int] | None = None
@@ -212,7 +219,7 @@ class Templates:
 
     def _place(self, node: Node, problem: TemplateFinding) -> Location:
         part = descend(node, problem.pointer)
-        return InText(self._source, part, problem.line, problem.column) if isinstance(part, Scalar) else part
+        return InText(self.source, part, problem.line, problem.column) if isinstance(part, Scalar) else part
 
 
 EMPTY: Final = compile_template(None, namespaces=_NO_NAMES, bindings={})

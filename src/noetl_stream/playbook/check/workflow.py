@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
-from noetl_stream.playbook.check.ending import check_ending, minds_absence
+from noetl_stream.playbook.check.ending import check_ending, minds_absence, minds_absence_of
 from noetl_stream.playbook.check.step_graph import MAX_JOINS, arcs_of, reach, reversed_arcs
-from noetl_stream.playbook.check.templates import Templates
+from noetl_stream.playbook.check.templates import ReadLocations, Templates
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY
@@ -24,7 +24,7 @@ from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
-from noetl_stream.playbook.vocabulary.names import name_in_file
+from noetl_stream.playbook.vocabulary.names import is_generated, name_in_file
 from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, child, holds_template, texts_of
 
 GuardedT = TypeVar("GuardedT", ActionDraft, AdmitRuleDraft, ArcDraft)
@@ -117,7 +117,7 @@ def warn_of_later_results(plan: Plan, steps: list[StepDraft], problems: Problems
     for step in steps:
         read = (plan.steps[step.name].reads.steps or frozenset()) & arcs.keys() - {step.name}
         for other in sorted(read & reach(arcs[step.name], arcs) if read else ()):
-            if step.name not in reach(arcs[other], arcs) and not minds_absence(step, other):
+            if step.name not in reach(arcs[other], arcs) and not minds_absence_of(step, other):
                 message = f"`{step.name}` reads the result of `{other}`, which never runs before it"
                 hint = f"let an arc lead from `{other}` to `{step.name}`, or write `default(…)`"
                 problems.warn("absent_result", message, step.at, hint)
@@ -137,13 +137,45 @@ def warn_of_other_ways(steps: list[StepDraft], problems: Problems) -> None:
             for one, other in combinations(read[:MOST_COMPARED], 2):
                 if other in reach(arcs[one], arcs) or one in reach(arcs[other], arcs):
                     continue
-                if minds_absence(step, one) or minds_absence(step, other):
+                if minds_absence_of(step, one) or minds_absence_of(step, other):
                     continue
                 message = (
                     f"only one of `{one}` and `{other}` runs before `{step.name}`, which reads the results of both"
                 )
                 hint = f"write what may be absent as `({other}.<key> | default(0))`, or one step for each way"
                 problems.warn("absent_result", message, task.at, hint)
+
+
+def warn_of_ways_around(document: ParsedPlaybook, source: str, steps: list[StepDraft], problems: Problems) -> None:
+    """Warns of reads of the result of a step that does not run on one of the ways to the step that reads it."""
+    if problems.has_errors or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps):
+        return
+    arcs = arcs_of(steps)
+    back = reversed_arcs(arcs)
+    entry = document.entry_among([step.name for step in steps])
+    for step in (one for one in steps if one.join is None and entry and len(set(back.get(one.name, ()))) > 1):
+        if any(is_generated(task.name) for task in step.tasks) or any(rule.do in _LEAPS for rule in step.rules):
+            continue  # not every task of it may run
+        reads = [(scalar, name) for task in step.tasks for scalar, name in _reads_in(task) if name in arcs]
+        for scalar, name in reads:
+            around = {one: [to for to in targets if to != name] for one, targets in arcs.items()}
+            behind = reach([name], arcs) if name not in (step.name, entry) else set(arcs)
+            before = [one for one in back[step.name] if one not in behind and one in reach([entry], around)]
+            if step.name in behind and before and not minds_absence(str(scalar.value)):
+                message = f"`{name}` does not run on the way `{before[0]}` → `{step.name}`, and has no result there"
+                hint = f"write `| default(…)` behind what is read of `{name}`, or let another step read it on that way"
+                at = ReadLocations(source, scalar).find((name,))
+                problems.warn("absent_result", message, at, hint)
+
+
+_LEAPS: Final = frozenset(["jump", "break"])
+
+
+def _reads_in(task: TaskDraft) -> Iterator[tuple[Scalar, str]]:
+    """The steps whose results the templates of a task read a key of, each with its text."""
+    for scalar, text in texts_of(task.inputs):
+        if "{{" in text and " if " not in text and "{%" not in text:
+            yield from ((scalar, name) for name in dict.fromkeys(_READ_OF.findall(text)))
 
 
 def _check_entry(document: ParsedPlaybook, names: list[str], problems: Problems) -> None:

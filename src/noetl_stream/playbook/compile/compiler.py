@@ -13,7 +13,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
-from noetl_stream.playbook.check.code import check_code, check_knobs, check_params
+from noetl_stream.playbook.check.code import NamesOfCode, check_code, check_knobs, check_params
 from noetl_stream.playbook.check.ending import warn_of_compensations
 from noetl_stream.playbook.check.failures import warn_of_failures
 from noetl_stream.playbook.check.reads import Expressions
@@ -24,6 +24,7 @@ from noetl_stream.playbook.check.workflow import (
     warn_of_dead_arcs,
     warn_of_later_results,
     warn_of_other_ways,
+    warn_of_ways_around,
 )
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
@@ -207,7 +208,7 @@ def _check_playbook(
             check_address(text.source.root, problems)
         if compilation is not None:
             plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.pipelines))
-            check_code(compilation.tasks, compilation.source, problems)
+            check_code(compilation.tasks, compilation.source, compilation.names, problems)
             check_knobs(compilation.tasks, problems)
             check_params((task for step in compilation.pipelines for task in step.tasks), problems)
             if proves and not problems.has_errors:
@@ -226,6 +227,7 @@ class _Compilation(NamedTuple):
     steps: list[StepDraft]
     tasks: list[TaskDraft]
     plan: Plan
+    names: NamesOfCode
 
     @property
     def pipelines(self) -> list[StepDraft]:
@@ -258,12 +260,13 @@ def _compile(
     warn_of_dead_arcs(plan, steps, problems)
     warn_of_later_results(plan, steps, problems)
     warn_of_other_ways(steps, problems)
+    warn_of_ways_around(document, source.text, steps, problems)
     warn_of_failures(plan, steps, problems)
     warn_of_compensations(document, plan, steps, problems)
     check_unused(workbook, templates, problems)
     unused = [entry.draft for entry in workbook.unused_entries().values() if entry.draft]
     tasks = [*(task for step in steps for pipeline in step.pipelines for task in pipeline.tasks), *unused]
-    return _Compilation(source.text, document, steps, tasks, plan)
+    return _Compilation(source.text, document, steps, tasks, plan, NamesOfCode(declared, steps))
 
 
 def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:

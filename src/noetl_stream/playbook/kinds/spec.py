@@ -21,6 +21,7 @@ class CodeProblem:
     """A problem in the code of an input, at a line and a column of its text, both from 1.
 
     Only what no run can accept is an error. ``name`` is one that the code does not bind: no problem if an input does.
+    ``only_if_read``: no problem if nothing reads the result of the task; ``name`` is what the code could return.
     """
 
     message: str
@@ -29,6 +30,7 @@ class CodeProblem:
     severity: Severity = "error"
     hint: str | None = None
     name: str = ""
+    only_if_read: bool = False
 
 
 CodeCheck = Callable[[str], Iterable[CodeProblem]]
@@ -56,6 +58,7 @@ class KindSpec:
         beside: Keys of `spec` that may stand next to ``kind``, by the name they have there; both is an error (LANGUAGE
             §12 *Synonyms*).
         statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
+        commands: Inputs whose text a shell reads: a template in one is a warning.
         code: The check of an input's code, by its field. Its texts have no templates and a bounded length.
         params_error: Compares the code with the input ``params``, which its error is about.
         args_warning: Compares the function with the input ``args``, which its warning is about.
@@ -74,6 +77,7 @@ class KindSpec:
     verbatim: frozenset[str] = frozenset()
     beside: Mapping[str, str] = field(default_factory=dict, hash=False)
     statements: frozenset[str] = frozenset()
+    commands: frozenset[str] = frozenset()
     code: Mapping[str, CodeCheck] = field(default_factory=dict, hash=False)
     params_error: InputsCheck | None = None
     args_warning: InputsCheck | None = None

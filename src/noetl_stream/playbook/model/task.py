@@ -45,6 +45,7 @@ from noetl_stream.playbook.yaml.nodes import (
     extend_pointer,
     holds_template,
     texts_of,
+    written,
 )
 
 LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
@@ -167,6 +168,8 @@ def _read_inputs(
             if (table := _TABLE.search(str(value.plain()))) is not None:
                 hint = _as_table(table[1], kind)
             problems.warn("template_in_sql", f"`{key}` has a template in its SQL", value, hint)
+        if key in kind.commands:
+            _warn_of_command(key, value, problems)
         if key in verbatim and isinstance(value.plain(), str) and (found := _SCOPE_IN_CODE.search(value.plain())):
             message = f"`{key}` is not rendered: `{found.group()}` stays as written"
             problems.warn("template_not_rendered", message, value, _as_args(value.plain()))
@@ -206,6 +209,34 @@ def _as_args(code: str) -> str:
     return (
         f"pass in args: {{ {args} }}, and in the code write {', '.join(f'`{name}`' for name in found)} without braces"
     )
+
+
+MOST_COMMAND_CHARS: Final = 120
+"""The longest command that a hint shows."""
+_SHELL_SIGNS: Final = re.compile(r"[|&;<>$`*?()'\"\\\n~#]")
+_TEMPLATE: Final = re.compile(r"\{\{-?(.*?)-?\}\}", re.DOTALL)
+_NAMES: Final = re.compile(r"[A-Za-z_]\w*")
+_HARMLESS: Final = re.compile(
+    r"\s*(?:execution_id|_attempt|iter\.(?:index|count)|.*\|\s*(?:int|float|length|urlencode))\s*\Z"
+)
+
+
+def _warn_of_command(name: str, value: Node, problems: Problems) -> None:
+    """Warns of a template in a text that a shell reads: what it renders to is read as part of the program."""
+    text = value.plain() if isinstance(value, Scalar) else None
+    reads = [part.strip() for part in _TEMPLATE.findall(text)] if isinstance(text, str) else []
+    if all(_HARMLESS.match(read) for read in reads) or not isinstance(text, str):
+        return
+    parts = _TEMPLATE.split(text)
+    whole = _TEMPLATE.sub(lambda found: f"\0{reads.index(found[1].strip())}\0", text)
+    words = [re.sub(r"\0(\d+)\0", lambda found: f"{{{{ {reads[int(found[1])]} }}}}", one) for one in whole.split()]
+    listed = f"[ {', '.join(map(written, words))} ]"
+    variable = (_NAMES.findall(reads[0].partition("|")[0]) or ["VALUE"])[-1].upper()
+    hint = f'pass it in: env: {{ {variable}: "{{{{ {reads[0]} }}}}" }}, and in the text write "${variable}"'
+    if not any(_SHELL_SIGNS.search(part) for part in parts[::2]) and len(listed) <= MOST_COMMAND_CHARS:
+        hint = f"write {name}: {listed}, which no shell reads"
+    message = f"`{name}` is read by a shell after it is rendered: a value with `;` or `$(…)` would run as well"
+    problems.warn("template_in_shell", message, value, hint)
 
 
 def unlabel(node: Mapping, problems: Problems) -> Mapping:

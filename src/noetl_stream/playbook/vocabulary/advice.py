@@ -552,7 +552,7 @@ ARC: Final = {
         for word in _WRITE_WORDS
     },
     "do": RejectedKey("an arc has no `do`", f"write {_ARCS}", "control_outside_policy"),
-    "with": RejectedKey("an arc has no `with`", f"pass values as args: {_ARCS}"),
+    "with": RejectedKey("an arc has no `with`", f"write args: {VALUE}", place=("args",)),
     **{
         word: _belongs(word, "under `spec`", f"{{ step: …, spec: {{ {word}: {VALUE} }} }}", "spec")
         for word in ("dedupe", "priority", "partition")

@@ -7,7 +7,7 @@ import builtins
 import linecache
 import symtable
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
@@ -122,6 +122,37 @@ def attributes_of(source: str, name: str) -> dict[str, tuple[int, int]]:
             if isinstance(variable, ast.Name) and variable.id == name:
                 found.setdefault(node.attr, (variable.lineno, variable.col_offset + 1))
     return found
+
+
+def keys_set_of(source: str, names: Collection[str]) -> dict[tuple[str, str], tuple[int, int]]:
+    """The keys that code sets of the variables ``names``, each with its first line and column; none if the code does
+    not parse.
+    """
+    tree = _parsed(source)
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Subscript | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", "")
+            if isinstance(node.value, ast.Name) and node.value.id in names:
+                found.setdefault((node.value.id, str(key)), (node.lineno, node.col_offset + 1))
+    return found
+
+
+def last_value_of(source: str) -> tuple[str, tuple[int, int]] | None:
+    """The variable that code without a result assigns last, or an empty text, with its line and column; ``None`` if the
+    code has a result, or does not parse.
+    """
+    tree = _parsed(source)
+    if tree is None or not tree.body:
+        return None
+    nodes = list(_own_nodes(tree))
+    bound = {getattr(node, "name", "") or getattr(node, "id", "") for node in nodes}
+    if {"main", "result"} & bound or any(isinstance(node, ast.Return | ast.Global) for node in nodes):
+        return None
+    last = next((node for node in reversed(tree.body) if isinstance(node, ast.Assign)), None)
+    if last is not None and isinstance(last.targets[0], ast.Name):
+        return last.targets[0].id, (last.lineno, last.col_offset + 1)
+    return "", (tree.body[-1].lineno, tree.body[-1].col_offset + 1)
 
 
 @lru_cache(maxsize=1)

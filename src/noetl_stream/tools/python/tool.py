@@ -37,7 +37,9 @@ from noetl_stream.tools.python.code_compiler import (
     NOT_ASYNC,
     attributes_of,
     file_of,
+    keys_set_of,
     lacks_async_main,
+    last_value_of,
     params_of_main,
     syntax_error,
     unbound_names,
@@ -186,6 +188,8 @@ def _problems_of(code: str) -> list[CodeProblem]:
         return []
     unbound = [_unbound(name, place) for name, place in unbound_names(code).items() if name not in _GIVEN]
     unbound += _attributes_of_workload(code)
+    unbound += [_read_only(*key, place) for key, place in keys_set_of(code, _SCOPE).items()]
+    unbound += _without_result(code)
     needed = [_needed(name, place) for name, place in params_of_main(code).items() if name not in _GIVEN]
     return unbound + needed
 
@@ -216,6 +220,29 @@ def _attributes_of_workload(code: str) -> list[CodeProblem]:
         )
         for key, place in attributes_of(code, "workload").items()
         if not hasattr(dict, key)
+    ]
+
+
+def _read_only(name: str, key: str, place: tuple[int, int]) -> CodeProblem:
+    """The problem of a key that code sets of a namespace, which it has a copy of."""
+    failed = "{ when: \"{{ outcome.status == 'error' }}\", then: { do: fail } }"
+    rule = f'{{ else: {{ then: {{ do: continue, set_ctx: {{ {key or "<key>"}: "{{{{ outcome.result }}}}" }} }} }} }}'
+    hint = f"return the value, and beside `code` write spec: {{ policy: {{ rules: [ {failed}, {rule} ] }} }}"
+    return CodeProblem(f"code cannot set `{name}`: it is read-only", *place, severity="warning", hint=hint, name=name)
+
+
+def _without_result(code: str) -> list[CodeProblem]:
+    """The problem of code that gives no result, where another task or step reads it."""
+    found = last_value_of(code)
+    if found is None:
+        return []
+    name, place = found
+    message = f"the code assigns `{name}` and returns nothing" if name else "the code returns nothing"
+    hint = f"at the end of the code, write `return {name}`" if name else "at the end of the code, return its result"
+    return [
+        CodeProblem(
+            f"{message}: its result is null", *place, severity="warning", hint=hint, name=name, only_if_read=True
+        )
     ]
 
 
