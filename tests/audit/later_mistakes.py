@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mistakes import Mistake, after, arc, fetched, second, steps, tool, value
+from mistakes import Mistake, after, arc, beside, fetched, rule, second, steps, tool, value
 
 HTTP: Final = "{ kind: http, url: http://x }"
 DETOUR: Final = f"""
@@ -14,6 +14,11 @@ DETOUR: Final = f"""
     - {{ step: c, tool: {{ kind: noop, args: {{ n: "{{{{ ¶b.data.n }}}}" }} }} }}
 """
 SPEC: Final = 'spec: { policy: { rules: [ { when: "{{ %s }}", then: { do: fail } } ], on_unmatched: fail } }'
+LOOP_OF_JINJA: Final = """
+    - step: a
+      loop: { in: ¶"{% for x in workload.names %}{{ x }}{% endfor %}", iterator: x }
+      tool: { kind: noop }
+"""
 LOOP: Final = "loop: { in: '{{ workload.names }}', iterator: x }"
 
 
@@ -110,5 +115,109 @@ LATER: Final[dict[str, Mistake]] = {
     ),
     "inputs in code": Mistake(code("return ¶inputs['n']", "args: { n: 1 }"), ("write n, or args['n']",), "warning"),
     "with of an arc": Mistake(arc("{ step: b, ¶with: { v: 1 } }"), ("write args: { v: 1 }",)),
+    "a list in the place of a loop": Mistake(
+        steps("- step: a\n  loop: ¶'{{ workload.names }}'\n  tool: { kind: noop, args: { v: '{{ item }}' } }"),
+        ('write loop: { in: "{{ workload.names }}", iterator: item }',),
+    ),
+    "a loop over text with commas": Mistake(
+        steps(f"- step: a\n  {LOOP.replace(' in: ', ' in: ¶')}\n  tool: {{ kind: noop }}").replace(
+            "names: [a]", 'names: "a,b"'
+        ),
+        ("write in: \"{{ workload.names.split(',') }}\"",),
+        "warning",
+    ),
+    "a key of an item of a mapping": Mistake(
+        steps(f"- step: a\n  {LOOP}\n  tool: {{ kind: noop, args: {{ v: '{{{{ ¶iter.x.host }}}}' }} }}").replace(
+            "names: [a]", "names: { eu: { host: h } }"
+        ),
+        ("gives `key` and `value`", "write `iter.x.value.host`"),
+        "warning",
+    ),
+    "a statement in the place of a list": Mistake(steps(LOOP_OF_JINJA), ('write in: "{{ workload.names }}"',)),
+    "when of a step": Mistake(beside("¶when: '{{ workload.url }}'"), ('{ step: b, when: "{{ workload.url }}" }',)),
+    "on_failure of a step": Mistake(
+        second("v: 1").replace("next:", "¶on_failure: b\n    next:"),
+        ("{ step: b, when:", "'step.failed'"),
+    ),
+    "a step as the arcs": Mistake(
+        second("v: 1").replace("{ arcs: [ { step: b } ] }", "{ arcs: ¶b }"), ("write arcs: [ { step: b } ]",)
+    ),
+    "a step in next": Mistake(
+        second("v: 1").replace("{ arcs: [ { step: b } ] }", "{ ¶step: b }"), ("write arcs: [ { step: b } ]",)
+    ),
+    "the kind of a step": Mistake(
+        steps("- step: a\n  ¶kind: http\n  url: http://a"), ('write tool: { kind: http, url: "http://a" }',)
+    ),
+    "the kind as the tool": Mistake(
+        steps("- step: a\n  tool: ¶http\n  url: http://a"), ('write tool: { kind: http, url: "http://a" }',)
+    ),
+    "a loop in the tool": Mistake(
+        tool("kind: noop\n¶loop: { in: [1], iterator: n }\nargs: { v: '{{ iter.n }}' }"), ("put it on the step",)
+    ),
+    "with of a task": Mistake(
+        tool("kind: http\n¶with: { url: http://a, method: GET }"),
+        ('beside `kind`, write url: "http://a", method: GET',),
+    ),
+    "the type of a plugin": Mistake(
+        tool("¶type: io.kestra.plugin.scripts.python.Script\ncode: return 1"), ("write kind: python",)
+    ),
+    "an image": Mistake(tool("kind: python\n¶image: python:3.12\ncode: return 1"), ("there are no containers",)),
+    "a signal as a kind": Mistake(tool("kind: ¶signal\nname: t"), ("{ kind: wait, signal: approved,",)),
+    "headers as a list": Mistake(
+        tool("kind: http\nurl: http://a\nheaders:\n  ¶- Accept: a/b\n  - X-Team: blue"),
+        ("write headers: { Accept: a/b, X-Team: blue }",),
+    ),
+    "a number in words": Mistake(
+        rule('{ rules: [ { when: "{{ outcome.error }}", then: { do: retry, attempts: ¶three } } ] }'),
+        ("write 3",),
+    ),
+    "a credential from the keychain": Mistake(
+        tool('kind: postgres\nauth: "{{ ¶keychain.local_postgres }}"\nquery: select 1'), ("write auth: local_postgres",)
+    ),
+    # templates
+    "the result of an event in a step": Mistake(fetched("{{ ¶event.result.status }}"), ("write `a.status`",)),
+    "a task of another step": Mistake(
+        after("[ { name: first, kind: noop, args: { n: 1 } }, { kind: noop } ]", "v: '{{ ¶first.n }}'"),
+        ("write `a.results.first`",),
+    ),
+    "a task of its own step by the step": Mistake(
+        steps("- step: a\n  tool: [ { name: t, kind: noop }, { kind: noop, args: { v: '{{ ¶a.t.n }}' } } ]"),
+        ("no result before its tasks have ended", "write `t`"),
+        "warning",
+    ),
+    "vars that another step sets": Mistake(
+        after(
+            "{ kind: noop, spec: { policy: { rules: [ { else: { then: { do: continue, set_vars: { n: 5 } } } } ] } } }",
+            "v: '{{ ¶vars.n }}'",
+        ),
+        ("step `a` sets it for itself", "`ctx.n` here"),
+        "warning",
+    ),
+    "iter behind its loop": Mistake(
+        second("v: '{{ ¶iter.x }}'").replace("- step: a\n", f"- step: a\n    {LOOP}\n"),
+        ("in the loop of `a` alone", "the list of its results is `a`"),
+        "warning",
+    ),
+    "the body of a result": Mistake(fetched("{{ ¶a.result.body }}"), ("write `a.data`",), "warning"),
+    "curly quotes": Mistake(
+        fetched("{{ event.name == ¶\u2018step.done\u2019 }}", "when"), ("write {{ event.name == 'step.done' }}",)
+    ),
+    "a key without quotes": Mistake(fetched("{{ a.data[¶rows] }}"), ("a.data['rows']",)),
+    "one brace at the end": Mistake(value("{{ workload.url ¶}"), ("ends with two braces",)),
+    "an open quote in a template": Mistake(value('{{ workload.url | default(¶"x) }}'), ("is not closed",)),
+    "an arrow function": Mistake(
+        fetched("{{ a.data.rows.map(i =¶> i.name) }}"), ("write {{ a.data.rows | map(attribute='name') | list }}",)
+    ),
+    "a value or else another": Mistake(fetched("{{ a.data ¶?? 'none' }}"), ("write {{ a.data or 'none' }}",)),
+    "a node of n8n": Mistake(value('{{ ¶$node["a"].json.name }}'), ("write {{ a.data.name }}",)),
+    "len of a key": Mistake(fetched("{{ ¶len(a.data['rows']) }}"), ("write {{ a.data['rows'] | length }}",)),
+    "a comprehension over a key": Mistake(
+        fetched("{{ [i.name ¶for i in a.data['rows']] }}"),
+        ("write {{ a.data['rows'] | map(attribute='name') | list }}",),
+    ),
+    "the index of Jinja": Mistake(
+        steps(f"- step: a\n  {LOOP}\n  tool: {{ kind: noop, args: {{ v: '{{{{ ¶loop.index }}}}' }} }}"),
+        ("write `iter.index + 1`",),
+    ),
 }
 """Mistakes that a reader met after the others were mended."""

@@ -358,7 +358,7 @@ FIRST_DAY: Final = {
     ),
     "retryPolicy": Mistake(tool("kind: http\nurl: http://a\n¶retryPolicy: 3"), ("do: retry, attempts: 3",)),
     "trigger_rule": Mistake(beside("¶trigger_rule: all_done"), ("spec: { join: all }",)),
-    "continue-on-error": Mistake(beside("¶continue-on-error: true"), ("event.name == 'step.failed'",)),
+    "continue-on-error": Mistake(beside("¶continue-on-error: true"), ("'step.failed'] }}",)),
     "a pool beside the kind": Mistake(tool("kind: noop\n¶pool: gpu"), ("on the step", "spec: { pool: gpu }")),
     "times": Mistake(
         rule("{ rules: [ { when: \"{{ outcome.status == 'error' }}\", then: { do: retry, ¶times: 4 } } ] }"),

@@ -176,9 +176,10 @@ class Problems:
         """Whether an error was reported on a line."""
         return any(one.severity == "error" and one.line == line for one in self._found.values())
 
-    def has_error_at(self, pointer: str) -> bool:
-        """Whether an error was reported about the value at a pointer."""
-        return any(one.severity == "error" and one.pointer == pointer for one in self._found.values())
+    def has_error_at(self, pointer: str, code: Code | None = None) -> bool:
+        """Whether an error was reported about the value at a pointer, of this code if one is given."""
+        found = (one for one in self._found.values() if one.severity == "error" and one.pointer == pointer)
+        return any(code in (None, one.code) for one in found)
 
     def has_error_within(self, pointer: str) -> bool:
         """Whether an error was reported about a part of the value at a pointer."""

@@ -12,10 +12,10 @@ import msgspec
 
 from noetl_stream.model.events import StartedBy, StartedByKind
 from noetl_stream.model.outcome import ErrorInfo, Meta
-from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible
+from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible, written_keys
 from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.check.ending import minds_absence
-from noetl_stream.playbook.check.results import LISTED, ResultReads
+from noetl_stream.playbook.check.results import LISTED, ResultReads, path_in
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
 from noetl_stream.playbook.check.texts import Texts
 from noetl_stream.playbook.codes import Code
@@ -136,6 +136,10 @@ class Expressions:
             self._note_ctx(guard.paths, places, decides=decides, waits=visible.waits)
         return guard
 
+    def is_refused(self, node: Node) -> bool:
+        """Whether the form of a value was an error, which says all."""
+        return self._problems.has_error_at(node.pointer, "wrong_type")
+
     def warn_never_set(self) -> None:
         """Warns of keys of ``ctx`` that no rule sets or waits for, after all templates: those that the guards of an
         admission or an arc read, and elsewhere those that are close to a name that exists (LANGUAGE §4).
@@ -187,9 +191,10 @@ class Expressions:
                     self._problems.error("keychain_whole", message, read.location, "write keychain.<entry>")
                 case ("keychain", _, *_):
                     message = "the keychain has no entry `{}`"
-                    self._check_known(
-                        read, visible.keychain, "unknown_name", message, else_hint=_DECLARE.format(read.path[1])
-                    )
+                    else_hint = _DECLARE.format(read.path[1])
+                    if read.location.pointer.endswith(("/auth", "/credential")):
+                        else_hint = f"write auth: {read.path[1]}; `auth` has the name of a stored credential"
+                    self._check_known(read, visible.keychain, "unknown_name", message, else_hint=else_hint)
                 case ("workload", key, *_) if key not in self._declared.workload:
                     self._report_undeclared(read, key)
                 case ("args", key, *_) if visible.step and key not in self._declared.args_of(visible.step):
@@ -199,6 +204,19 @@ class Expressions:
                 case _:
                     pass
             self._check_result(read, visible)
+            self._warn_of_pair(read, visible)
+
+    def _warn_of_pair(self, read: TemplateRead, visible: Visible) -> None:
+        """Warns of a key of an item of a mapping, which is its key and its value."""
+        around = self._declared.steps.get(visible.step)
+        match read.path:
+            case ("iter", name, key, *_) if around is not None and key not in ("key", "value"):
+                level = next((level for level in around.levels if level.iterator == name), None)
+                path = path_in(level.items, visible) if level is not None else None
+                if path and path[0] == "workload" and isinstance(self._declared.defaults.get("".join(path[1:])), dict):
+                    message = f"a loop over a mapping gives `key` and `value`: `{name}` has no `{key}`"
+                    hint = f"write `iter.{name}.value.{key}`"
+                    self._problems.warn("unknown_result_key", message, read.location, hint)
 
     def _warn_of_items_of_results(
         self, texts: list[tuple[Scalar, str]], places: ReadLocations, visible: Visible
@@ -227,10 +245,15 @@ class Expressions:
             is_bare = len(path) > 1 and path[0] == "steps" and visible.bindings.get(path[1]) == path[:2]
             self._warn_of_mapping(path[1:] if is_bare else path, node, visible, whole=True)
         match items.path:
-            case ("workload", str() as key) if workload.get(key) is not None and not isinstance(workload[key], list):
-                message = f"a loop needs a list, and the default of `workload.{key}` is {kind_of(workload[key])}"
-                hint = "give it a list, or make one: `split(',')` of text, `| items | list` of a mapping"
-                self._problems.warn("invalid_value", message, node, hint)
+            case ("workload", str() as key) if workload.get(key) is not None:
+                value = workload[key]
+                message = f"a loop needs a list, and the default of `workload.{key}` is {kind_of(value)}"
+                hint = "give it a list or a mapping"
+                if isinstance(value, str) and "," in value:
+                    parted = "', '" if ", " in value else "','"
+                    hint = f'write in: "{{{{ workload.{key}.split({parted}) }}}}"'
+                if not isinstance(value, list | dict):
+                    self._problems.warn("invalid_value", message, node, hint)
 
     def check_schema(self, task: TaskDraft) -> None:
         """Warns of a schema that is not registered, if the catalog was asked."""
@@ -246,14 +269,21 @@ class Expressions:
         if foreign is not None and foreign.task.kind is not None:
             kind = foreign.task.kind
             near = _OF_RESULTS.get(foreign.keys[0], foreign.keys[0])
+            if near not in kind.result_keys and "data" in kind.result_keys and near in ("rows", "data"):
+                near = "data"
             word = near if near in kind.result_keys else nearest(near, sorted(kind.result_keys))
             whose = ".".join(read.path[: len(read.path) - len(foreign.keys)])
             has = f"it has {list_names(sorted(kind.result_keys))}"
             hint = f"write `{whose.removeprefix('steps.')}.{word}`; {has}" if word else has
             if foreign.keys[0] in _ENDS and "event" in visible.namespaces:
                 hint = "how a step has ended, an arc reads: when: \"{{ event.name == 'step.failed' }}\""
+            hint = self._task_within(read.path, visible) or hint
             message = f"a result of kind `{kind.kind}` has no `{foreign.keys[0]}`"
             self._problems.warn("unknown_result_key", message, read.location, hint)
+            return
+        if (own := self._task_within(read.path, visible)) is not None and read.path[1] == visible.step:
+            message = f"`{visible.step}` has no result before its tasks have ended"
+            self._problems.warn("absent_result", message, read.location, own)
             return
         if (listed := self._results.key_of_list(read.path)) is not None:
             name, key = listed
@@ -278,6 +308,14 @@ class Expressions:
         known = f"it has {list_names(declared)}" if declared else "it is not a mapping"
         hint = did_you_mean(result.keys[depth], declared) or known
         self._problems.warn("unknown_result_key", message, read.location, hint)
+
+    def _task_within(self, path: Path, visible: Visible) -> str | None:
+        """The hint for a task that is read as a key of its step's result."""
+        step = self._declared.steps.get(path[1]) if path[0] == "steps" and len(path) > 2 else None
+        if step is None or path[2] not in {task.name for task in step.tasks}:
+            return None
+        is_own = step.name == visible.step and "results" in visible.namespaces
+        return f"write `{path[2]}`" if is_own else f"write `{step.name}.results.{path[2]}`"
 
     def _is_length_of_list(self, path: Path) -> bool:
         """Whether a path asks a list of the workload for its length as other languages do."""
@@ -452,8 +490,18 @@ class Expressions:
         message = f"no arc to `{step}` gives `args.{key}`" if leading else f"no arc leads to `{step}`: it has no args"
         self._problems.warn("never_set", message, read.location, hint)
 
+    def _kept_elsewhere(self, namespace: str, key: str) -> str | None:
+        """The hint for a key that another step has for itself."""
+        for step in self._declared.steps.values():
+            if namespace == "vars" and key in written_keys(step, "vars"):
+                return f"step `{step.name}` sets it for itself alone: write set_ctx there, and `ctx.{key}` here"
+            if namespace == "iter" and any(level.iterator == key for level in step.levels):
+                return f"it is there in the loop of `{step.name}` alone: the list of its results is `{step.name}`"
+        return None
+
     def _warn_not_set(self, read: TemplateRead, namespace: str, key: str, known: Collection[str]) -> None:
-        hint = did_you_mean(key, known) or f"set it with `set_{namespace}` in a task's policy"
+        near = did_you_mean(key, known)
+        hint = near or self._kept_elsewhere(namespace, key) or f"set it with `set_{namespace}` in a task's policy"
         self._problems.warn("never_set", f"nothing in this step sets `{namespace}.{key}`", read.location, hint)
 
 

@@ -124,7 +124,7 @@ class ResultReads:
         """The read of an iterator's item, if its level iterates over a path into a result."""
         name, *keys = [*dropwhile("parent".__eq__, names)] or [""]
         depth = next((depth for depth, level in enumerate(levels) if level.iterator == name), None)
-        path = None if depth is None else _path_in(levels[depth].items, visible)
+        path = None if depth is None else path_in(levels[depth].items, visible)
         if path is None:
             return None
         inside = path[0] == "iter"
@@ -148,7 +148,7 @@ def _without_data(read: ReadResult, walk: Walk) -> ReadResult | None:
     return None if first in ("outcome", "results") else read
 
 
-def _path_in(node: Node | None, visible: Visible) -> Path | None:
+def path_in(node: Node | None, visible: Visible) -> Path | None:
     """The path that a value reads as a whole, such as ``{{ fetch.rows }}``; ``None`` for any other value."""
     found = _ONE_PATH.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
     if found is None:

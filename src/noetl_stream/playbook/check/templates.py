@@ -14,7 +14,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
-from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary.foreign_names import BARE_NAMES
 from noetl_stream.playbook.vocabulary.hints import with_braces
 from noetl_stream.playbook.vocabulary.other_languages import as_choice, as_expression, expression_around
 from noetl_stream.playbook.yaml.nodes import (
@@ -189,13 +189,16 @@ class Templates:
 
     def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
         unknown: tuple[int, int, int] | None = None
+        is_dashed = False
         for problem in failure.problems:
             hint, read = problem.hint, _text_at(node, problem)
-            is_method = problem.message.startswith("unknown method")
+            is_method = problem.message.startswith("unknown method") or bool(problem.name and is_dashed)
             if unknown and is_method and unknown[0] == problem.line and unknown[1] < problem.column < unknown[2]:
                 continue  # a method of what is not defined
             if problem.code in ("template_syntax", "statement_not_allowed") or problem.message.startswith(_OTHERS):
                 hint = hint if hint and "did you mean" in hint else _in_this_language(node, problem, visible) or hint
+            if problem.code == "namespace_not_here" and problem.message.startswith("`event`"):
+                hint = _step_before(read, visible) or hint
             if problem.name is not None:
                 end = read.find("}}")
                 unknown = (problem.line, problem.column, problem.column + (end if end >= 0 else len(read)))
@@ -205,7 +208,11 @@ class Templates:
                     continue
                 if not problem.message.startswith(_OTHERS) or hint == problem.hint:
                     hint = filled_with(known or _hint_for(problem.name, visible) or hint, read, visible)
-                hint = _without_dollar(node, problem, hint)
+                hint = _of_name(problem.name, node, problem, visible) or _without_dollar(node, problem, hint)
+                with_dash = _DASHED.match(read)
+                if with_dash and with_dash[0] in visible.bindings:
+                    hint = f"write `{with_dash[0].replace('-', '_')}`: a dash subtracts"
+                    unknown, is_dashed = (problem.line, problem.column, problem.column + len(with_dash[0])), True
             self._problems.error(problem.code, problem.message, self._place(node, problem), hint)
 
     def _warn_shadowed(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
@@ -274,6 +281,32 @@ def _without_dollar(node: Node, problem: TemplateFinding, hint: str | None) -> s
     return f"{shown_text(f'{before}{{{{ {found[1]} }}}}{after}')}{hint[found.end() :]}"
 
 
+_DASHED: Final = re.compile(r"\w+(?:-\w+)+")
+_COUNTS: Final = {"index": "iter.index + 1", "index0": "iter.index", "length": "iter.count"}
+"""What Jinja's `loop` has, by what there is here."""
+
+
+def _of_name(name: str, node: Node, problem: TemplateFinding, visible: Visible) -> str | None:
+    """The hint for a name by what stands around it: a key in brackets without quotes, a key of Jinja's `loop`."""
+    read = _text_at(node, problem)
+    part = descend(node, problem.pointer)
+    text = part.value if isinstance(part, Scalar) and isinstance(part.value, str) else ""
+    offset = offset_of(text, problem.line, problem.column)
+    holder = re.search(r"[\w.]+\[$", text[max(offset - _MOST_SHOWN, 0) : offset])
+    if holder is not None and read[len(name) : len(name) + 1] == "]":
+        return f"a key stands in quotes: {holder[0]}'{name}']"
+    found = re.match(r"loop\.(\w+)", read)
+    word = _COUNTS.get(found[1]) if found and visible.iter.iterators else None
+    return f"write `{word}`" if word else None
+
+
+def _step_before(read: str, visible: Visible) -> str | None:
+    """The hint for the result of an event that is read in a step, where only one other step is."""
+    others = [name for name, path in visible.bindings.items() if path == ("steps", name) and name != visible.step]
+    found = re.match(r"event\.result((?:\.\w+)*)", read)
+    return f"write `{others[0]}{found[1]}`" if found and len(others) == 1 else None
+
+
 _BODIES: Final = frozenset(["body", "json"])
 
 
@@ -300,6 +333,6 @@ def _hint_for(name: str, visible: Visible) -> str | None:
             kept = f"steps.{visible.step}.results.{task}"
             return f"outside the pipeline, write `{kept}`, or `event.result` for the last task"
         case None:
-            return advice.BARE_NAMES.get(name) or did_you_mean(name, [*visible.bindings, *visible.namespaces])
+            return BARE_NAMES.get(name) or did_you_mean(name, [*visible.bindings, *visible.namespaces])
         case path:
             return f"`{name}` means `{'.'.join(path)}`, which is not available here"

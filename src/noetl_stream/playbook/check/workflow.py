@@ -153,7 +153,9 @@ def warn_of_ways_around(document: ParsedPlaybook, source: str, steps: list[StepD
     arcs = arcs_of(steps)
     back = reversed_arcs(arcs)
     entry = document.entry_among([step.name for step in steps])
-    for step in (one for one in steps if one.join is None and entry and len(set(back.get(one.name, ()))) > 1):
+    if entry is None:
+        return
+    for step in (one for one in steps if one.join is None and len(set(back.get(one.name, ()))) > 1):
         if any(is_generated(task.name) for task in step.tasks) or any(rule.do in _LEAPS for rule in step.rules):
             continue  # not every task of it may run
         reads = [(scalar, name) for task in step.tasks for scalar, name in _reads_in(task) if name in arcs]

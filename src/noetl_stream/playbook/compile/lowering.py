@@ -216,7 +216,7 @@ class Lowering(msgspec.Struct, frozen=True):
             limit = written if loop.mode == "parallel" else limit
         mode = loop.failure.mode or step.failure.mode or "fail_fast"
         items = EMPTY
-        if loop.items is not None:
+        if loop.items is not None and not self.expressions.is_refused(loop.items):
             items = self.expressions.value(loop.items, visible, on_server=True)
             self.expressions.warn_of_items(items, loop.items, self.document.workload, visible)
         return LoopPlan(

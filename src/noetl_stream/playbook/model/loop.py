@@ -31,8 +31,18 @@ from noetl_stream.playbook.model.sections import (
 )
 from noetl_stream.playbook.plan import FailureMode, Tolerated
 from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary.hints import shown_value
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, child
+from noetl_stream.playbook.yaml.nodes import (
+    Mapping,
+    MappingKey,
+    Node,
+    Scalar,
+    Sequence,
+    child,
+    holds_template,
+    kind_of,
+)
 
 Mode = Literal["sequential", "parallel"]
 Placement = Literal["local", "distributed"]
@@ -147,6 +157,20 @@ class _OuterLevels(msgspec.Struct, frozen=True):
 _NO_LEVELS: Final = _OuterLevels()
 
 
+def _with_items(node: Node, at: MappingKey, problems: Problems) -> Node:
+    """Makes a loop of the list that stands in its place, after reporting it."""
+    is_list = isinstance(node, Sequence) or (isinstance(node, Scalar) and holds_template(node))
+    if not is_list:
+        return node
+    shown = shown_value(node.plain())
+    hint = f"write loop: {{ in: {shown}, iterator: item }}"
+    problems.error("wrong_type", f"`loop` must be a mapping, not {kind_of(node)}", node, hint)
+    key = MappingKey("in", node.mark, node.pointer)
+    iterator = Scalar("item", node.mark, node.pointer)
+    keys = {"in": key, "iterator": MappingKey("iterator", node.mark, node.pointer)}
+    return Mapping(node.mark, node.pointer, keys, {"in": node, "iterator": iterator})
+
+
 def read_loop(
     node: Node, at: MappingKey, knobs: Collection[str], problems: Problems, outer: _OuterLevels = _NO_LEVELS
 ) -> LoopDraft | None:
@@ -158,7 +182,7 @@ def read_loop(
         message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
         problems.error("limit_exceeded", message, at, "flatten the list in a separate step, or call a playbook")
         return None
-    node = recover_keys(node, Loop, problems)
+    node = recover_keys(_with_items(node, at, problems), Loop, problems)
     loop = read_section(node, Loop, problems)
     if isinstance(node, Mapping) or is_null(node):
         for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
@@ -268,5 +292,7 @@ def _check_items(node: Node | None, problems: Problems) -> None:
         return
     text = node.value.strip() if isinstance(node.value, str) else ""
     if not (text.startswith("{{") and text.endswith("}}")):
+        over = re.search(r"\{%-?\s*for\s+\w+\s+in\s+([\w.]+)\s*-?%\}", text)
+        text = over[1] if over else text
         hint = f'write in: "{{{{ {text} }}}}"' if text.replace(".", "").isidentifier() else advice.LOOP_HINT
         report_wrong_type(node, "`in`", "a list, a mapping or one {{ expression }}", problems, hint)

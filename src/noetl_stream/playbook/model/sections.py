@@ -331,13 +331,24 @@ def refuse_key(node: Mapping, name: str, model: type[Section], problems: Problem
     problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, shown)
 
 
+def without_dashes(node: Sequence) -> str | None:
+    """A list of single pairs as the mapping that was meant; ``None`` for any other."""
+    parts = [item for item in node.items if isinstance(item, Mapping) and len(item.keys) == 1]
+    merged = {name: value.plain() for part in parts for name, value in part.values.items()}
+    shown = shown_value(merged) if parts and len(parts) == len(node.items) == len(merged) else "…"
+    return shown if shown != "…" else None
+
+
 def report_wrong_type(node: Node, what: str, wanted: str, problems: Problems, hint: str | None = None) -> None:
     """Reports a value that is not ``wanted``, such as ``a list``."""
     if wanted == "a list" and not is_null(node) and (shown := shown_value(node.plain())) != "…":
         of_names = isinstance(node, Mapping) and hint is not None and all(part.plain() for part in node.values.values())
         hint = hint if of_names else f"write a list: [ {shown} ]"
+    elif wanted == "a mapping" and isinstance(node, Sequence) and (pairs := without_dashes(node)):
+        hint = f"write it without dashes: {pairs}"
     elif hint is None and "number" in wanted and isinstance(node, Scalar):
-        hint = written_as(node.value) or f"write a number without quotes, or a template: {wanted}"
+        number = _NUMBERS.get(str(node.value).lower())
+        hint = written_as(node.value) or (f"write {number}" if number else "write a number without quotes")
     problems.error("wrong_type", f"{what} must be {wanted}, not {kind_of(node)}", node, hint)
 
 
@@ -490,6 +501,10 @@ class InvalidValue(msgspec.Struct, frozen=True):
 _DURATION: Final = re.compile(
     r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|sec|secs|seconds?|min|mins|minutes?|hours?|days?)\s*\Z"
 )
+_NUMBERS: Final = {
+    word: number
+    for number, word in enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"), 1)
+}
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SWITCHES: Final = {**dict.fromkeys(("yes", "on"), "true"), **dict.fromkeys(("no", "off"), "false")}
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from noetl_stream.model.placement import Placement
 from noetl_stream.playbook.codes import Code
-from noetl_stream.playbook.diagnostics import Location, Problems
+from noetl_stream.playbook.diagnostics import Location, Position, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK, WORKBOOK, Kinds
 from noetl_stream.playbook.model.arc_spec import ArcSpec, ArcSpecDraft, RouterPolicy, read_arc_spec
 from noetl_stream.playbook.model.document import check_pool
@@ -66,7 +66,7 @@ from noetl_stream.playbook.model.task import (
 )
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Join, Routing, WaitPlan
-from noetl_stream.playbook.suggestions import did_you_mean
+from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice, hints
 from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, child, kind_of
@@ -280,7 +280,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     if not isinstance(node, Mapping):
         report_wrong_type(node, Step.title, "a mapping", problems, "- step: <name>")
         return None
-    node = recover_keys(_with_eval_in_tool(node, problems), Step, problems)
+    node = recover_keys(_with_tool(_with_eval_in_tool(node, problems), kinds, problems), Step, problems)
     step = read_section(node, Step, problems)
     at: Location = node.values["step"] if "step" in node.keys else node
     if isinstance(at, Scalar) and isinstance(at.value, str):
@@ -395,6 +395,40 @@ def _with_eval_in_tool(node: Mapping, problems: Problems) -> Mapping:
     return moved
 
 
+def _with_tool(node: Mapping, kinds: Kinds, problems: Problems) -> Mapping:
+    """Moves the keys of a task that stand beside its kind into ``tool``, and a loop out of it, after reporting them."""
+    tool = node.get("tool")
+    if isinstance(tool, Mapping) and "loop" in tool.keys and "loop" not in node.keys:
+        advice.TASK["loop"].report(tool.keys["loop"], tool, problems)
+        outer = replace(node, values={**node.values, "tool": tool.drop_keys({"loop"})})
+        return outer.with_value(("loop",), tool.keys["loop"], tool.values["loop"]) or node
+    kind = node.get("kind") if tool is None else tool
+    if not isinstance(kind, Scalar) or kind.value not in kinds:
+        return node
+    placed = {name for name, key in advice.STEP.items() if key.place}
+    others = [name for name in node.keys if name != "kind" and name not in {*keys_of(Step), *placed}]
+    inner = Mapping(kind.mark, kind.pointer, {"kind": MappingKey("kind", kind.mark, kind.pointer)}, {"kind": kind})
+    inner = replace(
+        inner,
+        keys={**inner.keys, **{name: node.keys[name] for name in others}},
+        values={**inner.values, **{name: node.values[name] for name in others}},
+    )
+    at = node.keys["kind"] if tool is None else kind
+    if others or tool is None:
+        shown = ", ".join(f"{name}: {hints.shown_value(value.plain())}" for name, value in inner.values.items())
+        message = "`kind` belongs under `tool`" if tool is None else "`tool` must be a task, not the name of its kind"
+        moved_keys = list_names(["kind" if tool is None else "tool", *others])
+        where = f"in place of {moved_keys}, " if others else ""
+        problems.error("legacy_syntax", message, at, f"{where}write tool: {{ {shown} }}")
+        moved = node.drop_keys({"kind", "tool", *others}).with_value(("tool",), MappingKey("tool", *_place(at)), inner)
+        return moved or node
+    return node
+
+
+def _place(at: Location) -> tuple[Position, str]:
+    return at.mark, at.pointer
+
+
 def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
     """Reads a join: ``all``, ``any`` or a number of tokens. Not a template: joins are decided before any template is
     rendered.
@@ -421,6 +455,7 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
         message = f"`next` must be a mapping, not {kind_of(node)}"
         problems.error("next_shape", message, node, _rewrite_next(node) or advice.NEXT_HINT)
         return RouterDraft([arc for item in _targets_in(node) if (arc := _read_arc(item, ArcSpecDraft(), problems))])
+    node = _with_arcs(node, problems)
     router = read_section(node, Router, problems)
     spec = read_section(router.spec, RouterSpec, problems)
     found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
@@ -431,6 +466,22 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
         hint = "remove it, or give every arc a `when`: a branch rests only while no arc fires"
         problems.warn("no_effect", f"`wait` has no effect: {why}", spec.wait, hint)
     return RouterDraft(arcs, spec.mode, read_wait(spec.wait, NextWait, problems))
+
+
+def _with_arcs(node: Mapping, problems: Problems) -> Mapping:
+    """Moves the keys of an arc that stand in ``next``, or the name that stands for arcs, into a list of arcs."""
+    arcs = node.get("arcs")
+    arc = node.select_keys({"step", "when", "args"})
+    if "step" in arc.keys and arcs is None:
+        shown = hints.shown_value(arc.plain())
+        problems.error("legacy_syntax", "`step` belongs in an arc", node.keys["step"], f"write arcs: [ {shown} ]")
+        listed, key = Sequence([arc], node.mark, node.pointer), node.keys["step"]
+        return node.drop_keys(set(arc.keys)).with_value(("arcs",), key, listed) or node
+    if isinstance(arcs, Scalar) and isinstance(arcs.value, str):
+        hint = f"write arcs: [ {{ step: {arcs.value} }} ]"
+        problems.error("wrong_type", "`arcs` must be a list, not text", arcs, hint)
+        return replace(node, values={**node.values, "arcs": Sequence(list(_targets_in(arcs)), arcs.mark, arcs.pointer)})
+    return node
 
 
 def _read_arc(node: Node, usual: ArcSpecDraft, problems: Problems) -> ArcDraft | None:

@@ -106,8 +106,9 @@ def read_task(
         layer: Defaults of the outer scopes.
         require_all: Whether a missing required input is an error.
     """
-    node = _with_kind(node, problems)
+    node = _with_kind(node, kinds, problems)
     kind = _kind_of_task(node, kinds, problems)
+    node = _without_with(node, kind, problems)
     node = move_spec_keys(node, kind, problems)
     name = name_of_task(node, synthetic, problems)
     at: Location = node.get("name") or node.get("kind") or node
@@ -280,9 +281,35 @@ def label_of_task(node: Mapping) -> MappingKey | None:
     return label if is_task else None
 
 
-def _with_kind(node: Mapping, problems: Problems) -> Mapping:
+def _without_with(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
+    """Moves the inputs of a task out of ``with``, after reporting it."""
+    given = node.get("with")
+    if kind is None or not isinstance(given, Mapping) or given.keys.keys() & node.keys.keys():
+        return node
+    if "with" in spellings(kind.inputs) or _is_free(kind.inputs):
+        return node
+    shown = hints.shown_value(given.plain()).removeprefix("{ ").removesuffix(" }")
+    hint = f"beside `kind`, write {shown}" if shown != "…" else advice.TASK["with"].hint
+    problems.error("legacy_syntax", "a task has no `with`", node.keys["with"], hint)
+    rest = node.drop_keys({"with"})
+    return replace(rest, keys={**rest.keys, **given.keys}, values={**rest.values, **given.values})
+
+
+def _kind_named_in(kind: str, kinds: Kinds) -> str | None:
+    """The kind that the class or plugin of another tool names, such as ``io.kestra.plugin.scripts.python.Script``."""
+    words = reversed(re.split(r"\W+", kind.lower())) if "." in kind else ()
+    return next((word for word in words if word in kinds), None)
+
+
+def _with_kind(node: Mapping, kinds: Kinds, problems: Problems) -> Mapping:
     """Moves the kind of a task to ``kind``, after reporting the key it has."""
-    if "kind" not in node.keys and "type" in node.keys:
+    older = node.get("type") if "kind" not in node.keys else None
+    part = _kind_named_in(str(older.plain()), kinds) if isinstance(older, Scalar) else None
+    if part is not None and isinstance(older, Scalar):
+        message = advice.TASK["type"].message
+        problems.error("legacy_syntax", message, node.keys["type"], f"write kind: {part}")
+        return node.drop_keys({"type"}).with_value(("kind",), node.keys["type"], replace(older, value=part)) or node
+    if older is not None:
         advice.TASK["type"].report(node.keys["type"], node, problems)
         return node.move("type", ("kind",)) or node
     return correct_spelling(node, ["kind"], advice.TASK, "a task", problems)
@@ -350,11 +377,7 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
     plugin = advice.PLUGINS.get(kind)
     near = f"install the plugin `{plugin}`" if plugin else did_you_mean(kind, kinds)
     use = kind_advice.MISSING_KINDS.get(kind)
-    part = (
-        next((word for word in reversed(re.split(r"\W+", kind.lower())) if word in kinds), None)
-        if "." in kind
-        else None
-    )
+    part = _kind_named_in(kind, kinds)
     named = f"write kind: {part}" if part else None
     listed = f"installed kinds: {list_names(sorted(kinds))}; plugins can add more"
     problems.error(
@@ -363,6 +386,7 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
         value,
         (f"use {use}" if use else named or near) or listed,
     )
+    part = part or ("shell" if use == "`shell`" and "shell" in kinds else None)
     return kinds[part] if part else None
 
 

@@ -40,7 +40,10 @@ _WRITES: Final = {
     word: f"set it in a task's policy rule: then: {{ do: continue, {word}: {{ … }} }}" for word in _WRITE_WORDS
 }
 _SET_PREV: Final = RejectedKey("`set_prev` is not a keyword", "read the previous task's result as `_prev`")
-_STEP_WHEN: Final = RejectedKey("a step has no `when`", _ADMISSION, "step_when")
+_ON_ARC: Final = f"on the arc that leads here, write {{ step: <this step>, when: {GUARD} }}"
+_STEP_WHEN: Final = RejectedKey(
+    "a step has no `when`", f"{_ON_ARC}; what holds a step back itself is `spec.policy.admit`", "step_when"
+)
 _STEP_RETRY: Final = RejectedKey("`retry` belongs in a task's policy", f"write {_RULES}")
 _TASK_WHEN: Final = RejectedKey(
     "a task has no `when`", "use the policy of the task before it: then: { do: jump, to: <task> }"
@@ -109,6 +112,9 @@ def known_as(workflow: Node | None) -> dict[str, str]:
             found |= {key: f"write `steps.{own.plain()}`, its result" for node in outputs for key in node.keys}
             tool = child(step, "tool")
             for task in tool.items if isinstance(tool, Sequence) else ():
+                if (name := child(task, "name")) is not None and isinstance(name.plain(), str):
+                    inner = f"{own.plain()}.results.{name.plain()}"
+                    found.setdefault(name.plain(), f"write `{inner}`: it is a task of step `{own.plain()}`")
                 if (kept := child(task, "register")) is not None and (named := child(task, "name")) is not None:
                     found[str(kept.plain())] = f"write `{named.plain()}`"
             if any(key in step.keys for key in _REPEATING) or any(child(tool, key) for key in (*_REPEATING, "loop")):
@@ -122,15 +128,16 @@ _OTHER_ROOTS: Final = {
     "a trigger is a document of its own, with kind: Trigger; a time is one with kind: Schedule": (
         *("triggers", "on", "schedule", "schedule_interval"),
     ),
-    "a step that may fail has an arc for it: when: \"{{ event.name == 'step.failed' }}\"": ("errors", "on_failure"),
+    "write a step for it in `workflow`, and in each step that may fail next: "
+    "{ arcs: [ { step: <that step>, when: \"{{ event.name == 'step.failed' }}\" } ] }": ("errors", "on_failure"),
     "no environment is visible: write values under `workload`, and secrets under `keychain`": ("env", "environment"),
     f"for the whole execution, write executor: {{ spec: {{ timeout_s: {VALUE} }} }}": ("timeout", "timeout_s"),
 }
 _OTHER_STEPS: Final = {
     "write spec: { join: all }, and on the arcs that lead here, for a step that may have failed: "
     "when: \"{{ event.name in ['step.done', 'step.failed'] }}\"": (*("trigger_rule", "triggerRule", "wait_for_all"),),
-    "write an arc that goes on after a failure: next: { arcs: [ { step: … }, "
-    "{ step: …, when: \"{{ event.name == 'step.failed' }}\" } ] }": (
+    "write an arc that goes on after a failure, too: next: { arcs: [ { step: <target>, "
+    "when: \"{{ event.name in ['step.done', 'step.failed'] }}\" } ] }": (
         *("continue-on-error", "continue_on_error", "ignore_errors", "continueOn", "allow_failure", "failed_when"),
     ),
     'write what comes after, each with its condition: next: { arcs: [ { step: …, when: "{{ … }}" }, { step: … } ] }': (
@@ -143,10 +150,10 @@ _OTHER_STEPS: Final = {
     ),
     "say what comes after in: next: { arcs: [ { step: … } ] }": ("Next", "then", "on_success", "downstream"),
     "a step without `next` ends its branch: remove it": ("End", "end"),
-    "write an arc for it: next: { arcs: [ { step: …, when: \"{{ event.name == 'step.failed' }}\" } ] }": (
+    "write an arc for it: next: { arcs: [ { step: <named>, when: \"{{ event.name == 'step.failed' }}\" } ] }": (
         *("Catch", "catch", "on_error", "on_failure", "onError", "onFailure"),
     ),
-    f"on the arc that leads here, write {{ step: <this step>, when: {GUARD} }}": ("if", "condition"),
+    _ON_ARC: ("if", "condition"),
     f"on the arc that leads here, write the opposite: {{ step: <this step>, when: {GUARD} }}": ("unless",),
     f"write tool: {{ kind: shell, command: {VALUE} }}": (
         "run",
@@ -196,6 +203,9 @@ _OTHER_TASKS: Final = {
     ),
     "remove it: the result is read by the name of the task": ("register", "save_as", "output_key", "returns"),
     "write spec: { timeout: <thousandth> }, in seconds": ("timeout_ms", "timeoutMs"),
+    "remove it: there are no containers, a task runs with the packages of its worker": (
+        *("image", "container", "docker", "containerImage", "taskRunner", "runtime"),
+    ),
     "tasks of a pipeline run in their order; a step says what follows in `next`": ("needs", "depends_on", "dependsOn"),
     f"on the step, beside `tool`, {_EACH}": (
         *("with_items", "withItems", "withParam", "for_each", "foreach", "forEach", "matrix"),
@@ -453,46 +463,6 @@ BRANCH: Final = {
     "if": RULE["if"],
 }
 ROUND: Final = {"then": RejectedKey("a `while` or `until` has no `then`", f"write {ROUND_EXAMPLE}")}
-
-_ENVIRONMENT: Final = (
-    "no environment is visible: pass it in as `workload.<name>`, or a secret as `keychain.<entry>`, declared as "
-    "keychain: [ { name: <entry>, kind: env, variable: <entry> } ]"
-)
-DECLARE_SECRET: Final = (
-    "write `keychain.<entry>`, declare it as keychain: [ { name: <entry>, kind: credential } ], and store it once: "
-    "noetl-stream credential set <entry>"
-)
-
-BARE_NAMES: Final = {
-    "outputs": "write `steps.<name>`",
-    "inputs": "write `workload.<name>`",
-    "params": "write `workload.<name>`",
-    "parameters": "write `workload.<name>`",
-    "secrets": DECLARE_SECRET,
-    "secret": DECLARE_SECRET,
-    "vault": DECLARE_SECRET,
-    **dict.fromkeys(("env", "environ"), _ENVIRONMENT),
-    **dict.fromkeys(("github", "runner", "dag_run", "flow", "workflow"), "write `workload.<name>`"),
-    **dict.fromkeys(("needs", "tasks", "task", "ti", "nodes"), "write `steps.<name>` for the result of a step"),
-    **dict.fromkeys(
-        ("ds", "ts", "execution_date", "logical_date", "schedule", "due"),
-        "write `execution.due | date_format('%Y-%m-%d')`, the day that its schedule names; "
-        "the workload of a schedule can read `schedule`",
-    ),
-    **dict.fromkeys(
-        ("macros", "dag", "task_instance", "var", "conn", "omit", "hostvars", "ansible_facts"),
-        "there is nothing of that name here: pass a value in as `workload.<name>`; without a value, `default(none)`",
-    ),
-    "matrix": "write `iter.<iterator>`, by the iterator of the step's `loop`",
-    "self": "write `_task`, or the name of the task",
-    "response": "write `outcome.result` in a task's policy, `event.result` in an arc",
-    "result": "write `outcome.result` in a task's policy, `event.result` in an arc, else the name of the task or step",
-    "error": "write `outcome.error` in a task's policy, `event.error` in an arc",
-    "context": "write `ctx`",
-    "item": "write `iter.<iterator>`, by the iterator of the step's `loop`",
-    "loop": "write `iter.index` or `iter.count`; in an arc, `event.loop` sums up the loop",
-}
-"""Template names of older dialects, and what to write instead."""
 
 _AT_ONCE: Final = ("concurrency", "max_parallel", "max_concurrency", "maxConcurrency", "workers", "batch_size")
 _OTHER_LOOPS: Final = {

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, written
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, child, written
 
 
 class RejectedKey(msgspec.Struct, frozen=True):
@@ -90,11 +90,20 @@ def filled(hint: str, name: str, node: Mapping) -> str:
         "<thousandth>": f"{value / 1000:g}" if isinstance(value, int | float) else "30",
         "<list>": shown_value(_first_list(value)),
         "<minutes>": shown_value(value * 60 if isinstance(value, int | float) else 600),
+        "<target>": _first_target(node),
+        "<named>": value if isinstance(value, str) and value.isidentifier() else "…",
         "<this step>": shown_value(step.plain()) if step is not None else "<this step>",
     }
     for token, text in names.items():
         hint = hint.replace(token, text)
     return hint
+
+
+def _first_target(node: Mapping) -> str:
+    """The step that the first arc of a step leads to."""
+    arcs = child(node.get("next"), "arcs")
+    step = child(child(arcs, 0), "step")
+    return str(step.plain()) if step is not None else "…"
 
 
 def _command(command: Node | None, args: Any) -> str:
@@ -140,6 +149,7 @@ def _retry_of(value: Any, node: Mapping) -> dict[str, str]:
     delay = int(text[1]) * {"s": 1, "m": 60, "h": 3600}[text[2]] if text else found
     attempts = counted if counted is not None else again + 1 if again is not None else 3
     is_fixed = any(key in around for key in _DELAYS) and not any(key in around for key in _NEITHER)
+    is_fixed = is_fixed and "initialInterval" not in around  # Temporal doubles it unless told otherwise
     backoff = "fixed" if is_fixed else "exponential"
     return {"<attempts>": str(attempts), "<delay>": shown_value(delay), "<backoff>": backoff}
 

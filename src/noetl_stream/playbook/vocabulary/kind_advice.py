@@ -88,7 +88,7 @@ MISSING_KINDS: Final = {
     **dict.fromkeys(
         ("webhook", "rest", "api", "request", "graphql", "slack", "email", "gateway", "agent", "mcp", "llm"), "`http`"
     ),
-    **dict.fromkeys(("sleep", "delay", "timer", "approval", "human", "event", "pause"), "`wait`"),
+    **dict.fromkeys(("sleep", "delay", "timer", "approval", "human", "pause"), "`wait`"),
     **dict.fromkeys(("subflow", "workflow", "flow", "playbooks", "child"), "`playbook`, with `path`"),
     **dict.fromkeys(("transfer", "copy", "sync"), "a pipeline of `postgres`, `duckdb` or `http` tasks"),
     **dict.fromkeys(("iterator", "foreach", "for_each", "map"), "`loop` on the step, around the task's own kind"),
@@ -96,6 +96,7 @@ MISSING_KINDS: Final = {
     **dict.fromkeys(
         ("switch", "condition", "choice", "if"), "guards on the arcs in `next`, or `choose` in the pipeline"
     ),
+    **dict.fromkeys(("signal", "event"), "`wait`: { kind: wait, signal: approved, timeout_s: 86400 }"),
     "parallel": "`next` with spec: { mode: inclusive } and several arcs",
     "task_sequence": "a list of tasks under `tool`",
     "artifact": "nothing: a result is read as `steps.<name>`, large or small",

@@ -24,12 +24,17 @@ _CALLS: Final = {
     "toJSON": "tojson",
 }
 """Functions of other languages, by the filters that do the same."""
-_CALL: Final = re.compile(rf"(?<![\w.])({'|'.join(_CALLS)})\(\s*([\w.]+)\s*\)")
+_READ: Final = r"(?:[\w.]|\['[^'\]]*'\]|\[\"[^\"\]]*\"\]|\[\d+\])++"
+_CALL: Final = re.compile(rf"(?<![\w.])({'|'.join(_CALLS)})\(\s*({_READ})\s*\)")
+_NODE: Final = re.compile(r"\$node\[[\"'](\w+)[\"']\]\.json\b")
+_ARROW: Final = re.compile(r"\.(map|filter)\(\s*(\w+)\s*=>\s*\2\.(\w+)\s*\)")
+_COALESCED: Final = re.compile(r"\s*\?\?\s*")
+_CURLY: Final = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
 _ROOT: Final = re.compile(r"\$\.([A-Za-z_]\w*)")
 _OF_N8N: Final = re.compile(r"\$json\b(?=[.\[])")
 _TERNARY: Final = re.compile(r"([^?:'\"]+)\?([^?:]+):([^?:]+)\Z")
 _COMPREHENSION: Final = re.compile(
-    r"\[\s*+(\w++)(?:\.(\w++))?\s++for\s++\1\s++in\s++([\w.]++)\s*+"
+    r"\[\s*+(\w++)(?:\.(\w++))?\s++for\s++\1\s++in\s++((?:[\w.]|\['[^'\]]*'\])++)\s*+"
     r"(?:if\s++\1\.(\w++)\s*+(==|!=|>=|<=|>|<)\s*+([^\]\s]++)\s*+)?\]"
 )
 _TESTS: Final = {"==": "eq", "!=": "ne", ">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
@@ -51,6 +56,9 @@ def as_expression(text: str, names: Mapping[str, tuple[str, ...]], step: str) ->
         chosen = f" | selectattr('{tested}', '{_TESTS[operator]}', {value})" if tested else ""
         mapped = f" | map(attribute='{key}')" if key else ""
         text = f"{text[: found.start()]}{rows}{chosen}{mapped} | list{text[found.end() :]}"
+    text = _COALESCED.sub(" or ", _NODE.sub(r"\1.data", text.translate(_CURLY)))
+    text = _ARROW.sub(_attribute_of, text)
+    text = _CALL.sub(lambda found: f"{found[2]} | {_CALLS[found[1]]}", text)
     others = [name for name, path in names.items() if path == ("steps", name) and name != step]
     parts = [
         part if index % 2 else _outside_quotes(part, names, others) for index, part in enumerate(_QUOTED.split(text))
@@ -62,10 +70,14 @@ def as_expression(text: str, names: Mapping[str, tuple[str, ...]], step: str) ->
     return whole.strip()
 
 
+def _attribute_of(found: re.Match[str]) -> str:
+    """The filter that does what a function of one attribute does."""
+    return f" | map(attribute='{found[3]}') | list" if found[1] == "map" else f" | selectattr('{found[3]}') | list"
+
+
 def _outside_quotes(part: str, names: Mapping[str, tuple[str, ...]], others: list[str]) -> str:
     for pattern, word in _OPERATORS.items():
         part = re.sub(pattern, word, part)
-    part = _CALL.sub(lambda found: f"{found[2]} | {_CALLS[found[1]]}", part)
     part = _ROOT.sub(lambda found: found[1] if found[1] in names else f"workload.{found[1]}", part)
     return _OF_N8N.sub(f"{others[0]}.data", part) if len(others) == 1 else part
 

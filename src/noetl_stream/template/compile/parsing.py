@@ -32,12 +32,16 @@ _OTHER_SYNTAX: Final = {
     r"unexpected char '\$'": "`$` is no part of a name: write the path, such as `workload.url`",
     r"expected token 'name', got 'integer'": "`is` asks for a test, such as `defined`: compare values with `==`",
     r"unexpected char '`'": "text stands in quotes, and is joined with `~`",
+    r"unexpected char '[\u2018\u2019\u201c\u201d]'": "text stands in straight quotes, ' or \"",
+    r"unexpected '\}'": "an expression ends with two braces, `}}`",
+    r"unexpected char [\"']['\"]": "the quote that opens here is not closed",
     r"expected token ':', got '\}'": "braces open a mapping: of another template, write the expression alone",
     r"expected token ',', got 'for'": "a list is not made with `for`: write `rows | map(attribute='name') | list`",
 }
 """The advice for another language's syntax, by a pattern of Jinja's message."""
 _OTHER_WORDS: Final = {
     r"\blambda\b": "there is no `lambda`: write `rows | map(attribute='name')` or `rows | selectattr('size', '>', 3)`",
+    r"=>": "there are no functions `x => …`: write `rows | map(attribute='name')` or `rows | selectattr('ok')`",
     r"\b[fr]['\"]": "a text has no prefix: join texts with `~`, as in `'a' ~ workload.url`",
 }
 """The advice for another language's words, by a pattern of a text that does not parse."""
