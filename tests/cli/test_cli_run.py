@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -65,6 +66,8 @@ def test_a_failed_execution_ends_with_1_and_says_why(shared_home: Path, failing:
     assert text.returncode == 1
     assert text.stderr.count("it is broken") == 1
     assert "failed in " in text.stderr
+    assert re.search(r"^at \S+:\d+: step \w+", text.stderr, re.MULTILINE)
+    assert re.search(r"^why: noetl-stream execution why [0-9a-f-]{36}$", text.stderr, re.MULTILINE)
     assert "Traceback" not in text.stderr
     found = noetl("run", failing, "--home", shared_home, "-o", "json")
     assert found.returncode == 1

@@ -171,6 +171,8 @@ def run(
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
     _print_run(ended, output, view, background)
+    if ended.status == "failed" and output != "json":
+        _print_where(ended, playbook, wanted.playbook)
     ctx.exit(exit_code_of(ended))
 
 
@@ -178,6 +180,33 @@ def _debugger(target: Target, settings: Settings) -> DebuggerTerminal:
     from noetl_stream.cli.execution.debugging import DebuggerTerminal  # most runs have none
 
     return DebuggerTerminal.of(target, settings)
+
+
+def _print_where(ended: ExecutionDocument, file: str, source: str | None) -> None:
+    """Prints the line of the file where a run failed, and the command that says why."""
+    task = ended.error.task if ended.error is not None else None
+    steps = [one.step for one in ended.steps or () if one.status == "failed"]
+    if source is not None and steps and (line := _line_of(source, steps[-1], task)) is not None:
+        say(f"at {file}:{line}: step {steps[-1]}" + (f", task {task}" if task else ""), err=True)
+    say(f"why: noetl-stream execution why {ended.execution_id}", err=True)
+
+
+def _line_of(source: str, step: str, task: str | None) -> int | None:
+    """The line of a task in a playbook, or of its step if that has only one."""
+    from noetl_stream.playbook.diagnostics import Problems
+    from noetl_stream.playbook.yaml.nodes import Sequence, child
+    from noetl_stream.playbook.yaml.source import read_source
+
+    read = read_source(source, Problems(""))
+    workflow = child(read.root, "workflow") if read is not None else None
+    for item in workflow.items if isinstance(workflow, Sequence) else ():
+        named = child(item, "step")
+        if named is not None and named.plain() == step:
+            tool = child(item, "tool")
+            names = [child(one, "name") for one in tool.items] if isinstance(tool, Sequence) else []
+            at = next((name for name in names if name is not None and name.plain() == task), tool or named)
+            return at.mark.line
+    return None
 
 
 def _print_run(ended: ExecutionDocument, output: str, view: ProgressView, background: Background) -> None:
