@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mistakes import Mistake, after, arc, beside, fetched, rule, second, steps, tool, value
+from mistakes import Mistake, after, arc, beside, fetched, root, rule, second, steps, tool, value
 
 HTTP: Final = "{ kind: http, url: http://x }"
 DETOUR: Final = f"""
@@ -18,6 +18,13 @@ LOOP_OF_JINJA: Final = """
     - step: a
       loop: { in: ¶"{% for x in workload.names %}{{ x }}{% endfor %}", iterator: x }
       tool: { kind: noop }
+"""
+PARALLEL: Final = """
+    - step: a
+      loop: { in: [1], iterator: x, spec: { mode: parallel } }
+      tool:
+        kind: noop
+        spec: { policy: { rules: [ { else: { then: { do: continue, set_ctx: { ¶l: "{{ outcome.result }}" } } } } ] } }
 """
 LOOP: Final = "loop: { in: '{{ workload.names }}', iterator: x }"
 
@@ -219,5 +226,23 @@ LATER: Final[dict[str, Mistake]] = {
         steps(f"- step: a\n  {LOOP}\n  tool: {{ kind: noop, args: {{ v: '{{{{ ¶loop.index }}}}' }} }}"),
         ("write `iter.index + 1`",),
     ),
+    "a file as a playbook": Mistake(
+        tool("kind: playbook\npath: ¶./city.yaml"), ("`metadata.path` of that file", "register ./city.yaml"), "warning"
+    ),
+    "a secret in the keychain": Mistake(
+        root("keychain: [ { name: api, ¶value: sk-4f9a8b7c } ]"),
+        ("{ name: api, kind: credential }", "credential set api"),
+    ),
+    "set_ctx in a parallel loop": Mistake(
+        steps(PARALLEL), ('write set_shared: { l: { op: append, value: "{{ outcome.result }}" } }',)
+    ),
+    "a param in quotes": Mistake(
+        tool("kind: postgres\nauth: x\nquery: select '$id'\nparams: ¶{ id: 1 }"), ("write $id without quotes",)
+    ),
+    "a statement as a condition": Mistake(
+        arc('{ step: b, when: "¶{% if a.n == 1 %}true{% else %}false{% endif %}" }'), ('write when: "{{ a.n == 1 }}"',)
+    ),
+    "inputs of Kestra": Mistake(root("¶inputs: [ { id: who, type: STRING, defaults: Ada } ]"), ("{ who: Ada }",)),
+    "a schedule of Airflow": Mistake(root("¶schedule: '0 6 * * *'"), ('playbook: m/m, cron: [ "0 6 * * *" ]',)),
 }
 """Mistakes that a reader met after the others were mended."""

@@ -117,7 +117,7 @@ def test_the_error_carries_all_problems_and_counts_them() -> None:
         ("{{ {{ 1 }} }}", 9, "braces open a mapping"),
         ("{{ [x for x in [1]] }}", 7, "a list is not made with `for`"),
         ("ab {% if true %}", 15, "Unexpected end of template"),
-        ("{{ (1 }}", 7, "unexpected '}'"),
+        ("{{ (1 }}", 7, "ends with two braces"),
         ("{% do x %}", 4, "Encountered unknown tag 'do'"),
         ("{{ ctx.foo() }}", 7, "unknown method `foo`"),
         ("{{ total(1) }}", 4, "`total` is not a function"),

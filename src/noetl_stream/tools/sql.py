@@ -155,6 +155,8 @@ def _foreign_placeholder(name: str, texts: Iterable[str]) -> str:
         for written in ("%s", "?") if name.isdecimal() else named:
             if re.search(rf"(?<![\w:@?]){re.escape(written)}(?!\w)", text):
                 return f"; statement {number} writes {written}, and parameters are written ${name}"
+        if f"'${name}'" in text:
+            return f"; statement {number} has '${name}', which is text: write ${name} without quotes"
     return ""
 
 

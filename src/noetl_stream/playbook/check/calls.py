@@ -36,6 +36,16 @@ class PlaybookCall(msgspec.Struct, frozen=True):
         return Diagnostic.warning(UNREGISTERED, f"no playbook `{named}` is registered", hint, file, self.at)
 
 
+def warn_of_files(calls: Iterable[PlaybookCall], problems: Problems) -> None:
+    """Warns of calls of files: a playbook is called by its path in the catalog."""
+    for call in calls:
+        if call.path.startswith(("./", "../")) or call.path.endswith((".yaml", ".yml")):
+            message = f"`{call.path}` is a file, and a playbook is called by its path in the catalog"
+            register = f"noetl-stream playbook register {call.path}"
+            hint = f"put the `metadata.path` of that file here, and register it: {register}"
+            problems.warn("invalid_value", message, call.at, hint)
+
+
 def calls_of(document: ParsedPlaybook, steps: Iterable[StepDraft]) -> Iterator[PlaybookCall]:
     """The calls of a playbook in file order, without calls of itself, which is known once it is registered."""
     for task in (task for step in steps for task in step.tasks if task.kind is PLAYBOOK):

@@ -199,6 +199,10 @@ class Templates:
                 hint = hint if hint and "did you mean" in hint else _in_this_language(node, problem, visible) or hint
             if problem.code == "namespace_not_here" and problem.message.startswith("`event`"):
                 hint = _step_before(read, visible) or hint
+            if problem.code == "template_syntax" and "two braces" in problem.message:
+                part = descend(node, problem.pointer)
+                whole = _ONE_BRACE.sub("}}", str(part.plain()))
+                hint = shown_text(whole) if len(whole) <= _MOST_SHOWN and "\n" not in whole else hint
             if problem.name is not None:
                 end = read.find("}}")
                 unknown = (problem.line, problem.column, problem.column + (end if end >= 0 else len(read)))
@@ -281,6 +285,7 @@ def _without_dollar(node: Node, problem: TemplateFinding, hint: str | None) -> s
     return f"{shown_text(f'{before}{{{{ {found[1]} }}}}{after}')}{hint[found.end() :]}"
 
 
+_ONE_BRACE: Final = re.compile(r"(?<!\})\}(?!\})")
 _DASHED: Final = re.compile(r"\w+(?:-\w+)+")
 _COUNTS: Final = {"index": "iter.index + 1", "index0": "iter.index", "length": "iter.count"}
 """What Jinja's `loop` has, by what there is here."""

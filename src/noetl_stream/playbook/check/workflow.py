@@ -24,6 +24,7 @@ from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
+from noetl_stream.playbook.vocabulary.hints import shown_value
 from noetl_stream.playbook.vocabulary.names import is_generated, name_in_file
 from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, child, holds_template, texts_of
 
@@ -58,6 +59,7 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
         for arc in step.arcs:
             _warn_of_spec(arc, runs_nothing, problems)
         _check_in_flight(step, document, problems)
+    _check_writes(pipelines, problems)
     for pipeline in pipelines:
         _check_jumps(pipeline, names, problems)
         _warn_unmatched(pipeline, problems)
@@ -67,7 +69,6 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
     if not problems.has_errors:
         _warn_unreachable(document, steps, problems)
         _warn_not_joined(steps, problems)
-    _check_writes(pipelines, problems)
     _check_joins(steps, problems)
     if document.workload_node is not None:
         # `workload` is never rendered (LANGUAGE §2 *What is rendered*).
@@ -379,7 +380,11 @@ def _check_parallel(step: StepDraft, problems: Problems) -> None:
     overwrite = f"in {where}: iterations would overwrite each other"
     for key in _keys_written(step, "ctx"):
         message = f"`set_ctx` of `{key.name}` {overwrite}"
-        hint = f"write set_shared: {{ {key.name}: {SHARED_EXAMPLE} }}, or set_iter for a value per iteration"
+        value = next((node for rule in step.rules for one, node in rule.writes.get("ctx", ()) if one is key), None)
+        shown = "…" if value is None else shown_value(value.plain())
+        op = "add" if value is not None and isinstance(value.plain(), int | float) else "append"
+        shared = f"set_shared: {{ {key.name}: {{ op: {op}, value: {shown} }} }}"
+        hint = f"in place of set_ctx, write {shared}, or set_iter for a value per iteration"
         problems.error("set_ctx_in_parallel_loop", message, key, hint)
     for key in _keys_written(step, "vars"):
         message = f"`set_vars` of `{key.name}` {overwrite}"

@@ -12,7 +12,7 @@ import msgspec
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
-from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
+from noetl_stream.playbook.check.calls import PlaybookCall, calls_of, warn_of_files
 from noetl_stream.playbook.check.code import NamesOfCode, check_code, check_knobs, check_params
 from noetl_stream.playbook.check.ending import warn_of_compensations
 from noetl_stream.playbook.check.failures import warn_of_failures
@@ -208,6 +208,7 @@ def _check_playbook(
             check_address(text.source.root, problems)
         if compilation is not None:
             plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.pipelines))
+            warn_of_files(calls, problems)
             check_code(compilation.tasks, compilation.source, compilation.names, problems)
             check_knobs(compilation.tasks, problems)
             check_params((task for step in compilation.pipelines for task in step.tasks), problems)

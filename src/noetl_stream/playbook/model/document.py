@@ -506,7 +506,7 @@ def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, Keyc
         if not isinstance(item, Mapping):
             report_wrong_type(item, KeychainEntry.title, "a mapping", problems, _KEYCHAIN_EXAMPLE)
             continue
-        item = recover_keys(item, KeychainEntry, problems)
+        item = recover_keys(_without_value(item, problems), KeychainEntry, problems)
         entry = read_section(item.select_keys(_KEYCHAIN_KEYS), KeychainEntry, problems)
         if entry.name:
             at = item.values["name"]
@@ -519,6 +519,23 @@ def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, Keyc
             _check_settings(settings, entry, item.values["kind"], problems)
         found.setdefault(entry.name, KeychainPlan(entry.name, entry.kind, settings.plain(), item.mark.line))
     return found
+
+
+_VALUES: Final = frozenset(["value", "secret", "token", "password", "api_key", "key"])
+
+
+def _without_value(item: Mapping, problems: Problems) -> Mapping:
+    """Drops the secret itself from an entry of the keychain, after reporting it."""
+    held = [name for name in item.keys if name in _VALUES]
+    named = item.get("name")
+    if not held or named is None or "kind" in item.keys:
+        return item
+    message = f"`{held[0]}` is in plain text here: an entry of `keychain` only names a secret"
+    store = f"noetl-stream credential set {named.plain()}"
+    hint = f"leave it out, as in {{ name: {named.plain()}, kind: credential }}, and store it once: {store}"
+    problems.error("plain_secret", message, item.keys[held[0]], hint)
+    kind = Scalar("credential", named.mark, item.pointer)
+    return item.drop_keys(set(held)).with_value(("kind",), item.keys["name"], kind) or item
 
 
 def _as_list(node: Mapping, problems: Problems) -> Sequence:

@@ -124,10 +124,10 @@ def known_as(workflow: Node | None) -> dict[str, str]:
 
 _OTHER_ROOTS: Final = {
     "write the steps under `workflow`: [ { step: start, tool: { kind: … }, next: … } ]": ("tasks", "jobs", "States"),
-    "write the inputs with their defaults under `workload`: { url: https://… }": ("inputs", "params", "variables"),
-    "a trigger is a document of its own, with kind: Trigger; a time is one with kind: Schedule": (
-        *("triggers", "on", "schedule", "schedule_interval"),
-    ),
+    "put the inputs with their defaults under `workload`: <inputs>": ("inputs", "params", "variables"),
+    "a trigger is a document of its own, with kind: Trigger; a time is one with kind: Schedule": ("triggers", "on"),
+    "a schedule is a document of its own: { apiVersion: noetl.io/v2, kind: Schedule, metadata: { name: …, path: … }, "
+    "spec: { playbook: <path of this one>, cron: [ <value> ] } }": ("schedule", "schedule_interval", "cron"),
     "write a step for it in `workflow`, and in each step that may fail next: "
     "{ arcs: [ { step: <that step>, when: \"{{ event.name == 'step.failed' }}\" } ] }": ("errors", "on_failure"),
     "no environment is visible: write values under `workload`, and secrets under `keychain`": ("env", "environment"),

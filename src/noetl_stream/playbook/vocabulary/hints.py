@@ -90,6 +90,8 @@ def filled(hint: str, name: str, node: Mapping) -> str:
         "<thousandth>": f"{value / 1000:g}" if isinstance(value, int | float) else "30",
         "<list>": shown_value(_first_list(value)),
         "<minutes>": shown_value(value * 60 if isinstance(value, int | float) else 600),
+        "<inputs>": _inputs_of(value),
+        "<path of this one>": shown_value(path.plain()) if (path := child(node.get("metadata"), "path")) else "…",
         "<target>": _first_target(node),
         "<named>": value if isinstance(value, str) and value.isidentifier() else "…",
         "<this step>": shown_value(step.plain()) if step is not None else "<this step>",
@@ -97,6 +99,14 @@ def filled(hint: str, name: str, node: Mapping) -> str:
     for token, text in names.items():
         hint = hint.replace(token, text)
     return hint
+
+
+def _inputs_of(value: Any) -> str:
+    """The inputs of another tool, a list with ids or a mapping, as a workload."""
+    listed = [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    named = {str(one["id"]): one.get("defaults", one.get("default")) for one in listed if "id" in one}
+    found = named or value
+    return shown_value(found) if isinstance(found, dict) and found else "{ url: https://… }"
 
 
 def _first_target(node: Mapping) -> str:

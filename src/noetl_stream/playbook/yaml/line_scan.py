@@ -17,7 +17,7 @@ _CLOSES: Final = {"{": "}", "[": "]"}
 _MOST_SHOWN: Final = 120
 
 
-class Finding(NamedTuple):
+class LineFinding(NamedTuple):
     """A mistake in a line, its place from 1, and what to write instead."""
 
     line: int
@@ -40,7 +40,7 @@ class _Level(NamedTuple):
     line: int
 
 
-def first_mistake(text: str) -> Finding | None:
+def first_mistake(text: str) -> LineFinding | None:
     """The first line of a text that cannot be meant as it stands; ``None`` if there is none that is known."""
     scan = _Scan(text.split("\n"))
     for number, line in enumerate(scan.lines, 1):
@@ -62,7 +62,7 @@ class _Scan:
         self._may_deepen = True
         self._is_value_done = self._has_colon = False
 
-    def read(self, number: int, line: str) -> Finding | None:
+    def read(self, number: int, line: str) -> LineFinding | None:
         """Reads the next line."""
         indent = len(line) - len(line.lstrip(" "))
         is_comment = line.lstrip().startswith("#") and (self._block is None or indent < self._block.column)
@@ -89,7 +89,7 @@ class _Scan:
             return self._no_entry(number, line, indent)
         return self._level_of(number, entry) or self._entry(number, line, entry)
 
-    def _entry(self, number: int, line: str, entry: re.Match[str]) -> Finding | None:
+    def _entry(self, number: int, line: str, entry: re.Match[str]) -> LineFinding | None:
         at = entry.end()
         rest = line[at:].strip()
         column = entry.start(3) if entry[3] else entry.start(2)
@@ -107,15 +107,15 @@ class _Scan:
             return None
         return self._values(number, line, len(line) - len(line[at:].lstrip())) if rest else None
 
-    def _outside_block(self, number: int, indent: int) -> Finding:
+    def _outside_block(self, number: int, indent: int) -> LineFinding:
         """The finding of a line that is less indented than the text of the block that it goes on with."""
         assert self._block is not None
         column = self._block_column or self._block.column + 2
         message = f"this line is no longer in the text of `{self._block.mark}` (line {self._block.line})"
         hint = f"indent the text deeper than its key: to column {column}"
-        return Finding(number, indent + 1, message, hint)
+        return LineFinding(number, indent + 1, message, hint)
 
-    def _no_entry(self, number: int, line: str, indent: int) -> Finding | None:
+    def _no_entry(self, number: int, line: str, indent: int) -> LineFinding | None:
         """The finding of a line that is neither an entry nor goes on with a text."""
         top = self._levels[-1].column if self._levels else 0
         following = self._next_entry(number)
@@ -129,7 +129,7 @@ class _Scan:
             return None
         shown = f"write {found[1]}: {found[3]}".rstrip() if len(line) <= _MOST_SHOWN else "write `key: value`"
         what = f"`{found[1]}:` needs a space behind the colon" if found[2] else f"`{found[1]}` has no colon"
-        return Finding(number, indent + 1, f"this line is no `key: value`: {what}", shown)
+        return LineFinding(number, indent + 1, f"this line is no `key: value`: {what}", shown)
 
     def _next_entry(self, number: int) -> int:
         """The indentation of the next line; -1 if it is no entry."""
@@ -138,7 +138,7 @@ class _Scan:
         entry = _ENTRY.match(line)
         return len(entry[1]) if entry and (entry[2] or entry[3]) else -1
 
-    def _level_of(self, number: int, entry: re.Match[str]) -> Finding | None:
+    def _level_of(self, number: int, entry: re.Match[str]) -> LineFinding | None:
         """Finds the level that an entry belongs to; the finding if there is none at its column."""
         column, is_list = len(entry[1]) + 1, bool(entry[2])
         left: list[_Level] = []
@@ -160,12 +160,12 @@ class _Scan:
             if others:
                 message = f"this `{entry[3] or '-'}` stands between two levels"
                 ways = " or ".join(f"to column {one.column}, beside line {one.line}" for one in (near, *others))
-                return Finding(number, column, message, f"move it {ways}")
+                return LineFinding(number, column, message, f"move it {ways}")
             side = "right" if near.column < column else "left"
             by = "one column" if distance == 1 else f"{distance} columns"
             what = "`-`" if is_list else f"`{entry[3]}`"
             message = f"this {what} stands {by} {side} of the one on line {near.line}, which it belongs beside"
-            return Finding(number, column, message, f"move it to column {near.column}")
+            return LineFinding(number, column, message, f"move it to column {near.column}")
         self._deepen(number, entry)
         return None
 
@@ -179,19 +179,19 @@ class _Scan:
             else:
                 self._levels[known:] = [_Level(column, is_list, number)]
 
-    def _beside_list(self, number: int, entry: re.Match[str], around: _Level) -> Finding:
+    def _beside_list(self, number: int, entry: re.Match[str], around: _Level) -> LineFinding:
         """The finding of a key at the column of a list's dashes."""
         holder = next((one for one in reversed(self._levels) if not one.is_list), None)
         first = self.lines[around.line - 1].strip()
         if first.startswith(f"- {entry[3]}:"):
             message = f"`{entry[3]}` begins the next item of the list, and has no dash"
-            return Finding(number, around.column, message, f"put `- ` before `{entry[3]}`")
+            return LineFinding(number, around.column, message, f"put `- ` before `{entry[3]}`")
         where = f", or move it to column {holder.column}, beside the key of the list" if holder else ""
         message = f"`{entry[3]}` stands beside the items of the list of line {around.line}, which are all `- `"
         inside = f"to put it into the item above, move it to column {around.column + 2}"
-        return Finding(number, around.column, message, f"{inside}{where}")
+        return LineFinding(number, around.column, message, f"{inside}{where}")
 
-    def _values(self, number: int, line: str, at: int) -> Finding | None:
+    def _values(self, number: int, line: str, at: int) -> LineFinding | None:
         """Reads the values of a line from an offset on: quotes and brackets."""
         if self._quote is None and not self._brackets:
             self._is_value_done = self._has_colon = False
@@ -244,7 +244,7 @@ class _Scan:
                 at += 1
         return at
 
-    def _plain(self, number: int, line: str, at: int) -> tuple[Finding | None, int]:
+    def _plain(self, number: int, line: str, at: int) -> tuple[LineFinding | None, int]:
         """Reads plain text in brackets; a key in the value of another one lacks a comma before it."""
         found = _PLAIN.match(line, at)
         if found is None:
@@ -257,7 +257,7 @@ class _Scan:
         self._is_value_done = True
         return None, found.end()
 
-    def _more(self, number: int, line: str, at: int) -> Finding | None:
+    def _more(self, number: int, line: str, at: int) -> LineFinding | None:
         """The finding of text behind the end of a value."""
         word = re.match(r"[^\s:,]*", line[at:])
         if self._brackets:
@@ -269,30 +269,32 @@ class _Scan:
         whole = value.replace(value[0], "")
         quote = '"' if "'" in whole else "'"
         message = f"the text ends with the {value[0]} before this, and goes on"
-        return Finding(number, at + 1, message, f"write {pair[3]}: {quote}{whole}{quote}")
+        return LineFinding(number, at + 1, message, f"write {pair[3]}: {quote}{whole}{quote}")
 
-    def _no_comma(self, number: int, line: str, at: int, word: str) -> Finding:
+    def _no_comma(self, number: int, line: str, at: int, word: str) -> LineFinding:
         around = _ENTRY.match(line)
         start = around.start(3) if around and around[3] else len(line) - len(line.lstrip())
         whole = f"{line[start:at].rstrip()}, {line[at:]}"
         hint = f"write {whole}" if len(whole) <= _MOST_SHOWN else f"write `, ` before `{word}`"
-        return Finding(number, at + 1, f"a comma is missing before `{word}`", hint)
+        return LineFinding(number, at + 1, f"a comma is missing before `{word}`", hint)
 
-    def _closes_nothing(self, number: int, at: int, mark: str, line: str) -> Finding:
-        return Finding(number, at + 1, f"this `{mark}` closes nothing", f"remove it: line {number} has one too many")
+    def _closes_nothing(self, number: int, at: int, mark: str, line: str) -> LineFinding:
+        return LineFinding(
+            number, at + 1, f"this `{mark}` closes nothing", f"remove it: line {number} has one too many"
+        )
 
-    def _not_closed(self, opened: _Opened, number: int, at: int) -> Finding:
+    def _not_closed(self, opened: _Opened, number: int, at: int) -> LineFinding:
         line = self.lines[number - 1]
         message = f"the `{opened.mark}` that opens here is not closed before the `{line[at]}`"
         if opened.line != number:
-            return Finding(opened.line, opened.column, message, f"write `{_CLOSES[opened.mark]}` before it")
+            return LineFinding(opened.line, opened.column, message, f"write `{_CLOSES[opened.mark]}` before it")
         pair = _ENTRY.match(line)
         start = pair.start(3) if pair and pair[3] else 0
         is_other = any(_CLOSES[one.mark] == line[at] for one in self._brackets)
         whole = f"{line[start:at].rstrip()} {_CLOSES[opened.mark]} {line[at:] if is_other else line[at + 1 :]}".rstrip()
-        return Finding(opened.line, opened.column, message, f"write {whole}")
+        return LineFinding(opened.line, opened.column, message, f"write {whole}")
 
-    def unclosed(self, before: int) -> Finding | None:
+    def unclosed(self, before: int) -> LineFinding | None:
         """The finding of the quote or bracket that is open where the next entry begins, or the text ends."""
         if self._quote is not None:
             mark, number, column = self._quote
@@ -301,8 +303,8 @@ class _Scan:
             is_value = pair is not None and pair[3] and line[pair.end() : column - 1].strip() == ""
             message = f"the {mark} that opens here is not closed"
             if is_value and pair is not None and len(line) <= _MOST_SHOWN:
-                return Finding(number, column, message, f"write {pair[3]}: {line[column - 1 :]}{mark}")
-            return Finding(number, column, message, f"close it with {mark} on its line")
+                return LineFinding(number, column, message, f"write {pair[3]}: {line[column - 1 :]}{mark}")
+            return LineFinding(number, column, message, f"close it with {mark} on its line")
         if not self._brackets:
             return None
         number, column = self._brackets[0].line, self._brackets[0].column
@@ -315,5 +317,5 @@ class _Scan:
         message = f"the `{self._brackets[0].mark}` that opens here is not closed"
         start = pair.start(3) if pair and pair[3] else 0
         if last == number and len(line) <= _MOST_SHOWN:
-            return Finding(number, column, message, f"write {line[start:]} {closing}")
-        return Finding(number, column, message, f"write `{closing}` at the end of line {last}")
+            return LineFinding(number, column, message, f"write {line[start:]} {closing}")
+        return LineFinding(number, column, message, f"write `{closing}` at the end of line {last}")

@@ -39,6 +39,11 @@ _EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}
 MAX_SHOWN_CHARS: Final = 100
 """The longest condition without braces that a hint repeats."""
 _GUARD_HINT: Final = "write the whole condition as one expression: {{ … }}"
+_CHOICE: Final = re.compile(
+    r"\s*\{%-?\s*if\s+((?:(?!%\}).)+?)\s*-?%\}\s*true\s*\{%-?\s*else\s*-?%\}\s*false\s*\{%-?\s*endif\s*-?%\}\s*",
+    re.IGNORECASE,
+)
+"""A condition in the form of a statement."""
 _BRACES: Final = re.compile(r"""(?:'(?=\{\{[^{}]*\}\}'))?(?:"(?=\{\{[^{}]*\}\}"))?\$?\{\{([^{}]*)\}\}['"]?""")
 """The braces around part of a condition, and the quotes around them."""
 
@@ -197,7 +202,9 @@ class _Compiler:
                 message = "a guard must be true, false or a single `{{ expression }}`"
                 has_more = "{%" in text or "\n" in text or len(text) > MAX_SHOWN_CHARS
                 whole = " ".join(_BRACES.sub(r" \1 ", text).replace("$.", "").split())
-                hint = _GUARD_HINT if has_more or not whole else f'write when: "{{{{ {whole} }}}}"'
+                if (choice := _CHOICE.fullmatch(text)) is not None:
+                    has_more, whole = False, choice[1]
+                hint = _GUARD_HINT if has_more or not whole else f"write when: {_quoted(whole)}"
                 findings.add("guard_not_expression", message, 0, hint)
             else:
                 expression = self._bind(text, tree, findings, native=native)
@@ -239,6 +246,12 @@ class _Compiler:
         except TemplateSyntaxError as error:
             findings.add("template_syntax", error.message or "the template does not compile", error.lineno)
         return None
+
+
+def _quoted(condition: str) -> str:
+    """A condition in braces as YAML has it, in quotes that it does not contain."""
+    text = f"{{{{ {condition} }}}}"
+    return f"'{text}'" if '"' in text and "'" not in text else '"' + text.replace('"', '\\"') + '"'
 
 
 def _constant(source: JSON) -> Evaluate:
