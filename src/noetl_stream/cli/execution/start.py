@@ -170,9 +170,7 @@ def run(
         check.remember()
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
-    _print_run(ended, output, view, background)
-    if ended.status == "failed" and output != "json":
-        _print_where(ended, playbook, wanted.playbook)
+    _print_run(ended, output, view, background, (playbook, wanted.playbook))
     ctx.exit(exit_code_of(ended))
 
 
@@ -209,11 +207,15 @@ def _line_of(source: str, step: str, task: str | None) -> int | None:
     return None
 
 
-def _print_run(ended: ExecutionDocument, output: str, view: ProgressView, background: Background) -> None:
+def _print_run(
+    ended: ExecutionDocument, output: str, view: ProgressView, background: Background, source: tuple[str, str | None]
+) -> None:
     if output != "json":
         print_ended(ended, has_said_error=view.has_said(ended.error))
         if background.log is not None:
             say(f"log of the servers: {background.log}", err=True)
+        if ended.status == "failed":
+            _print_where(ended, *source)
         return
     shown = plain(ended)
     steps = [{key: step[key] for key in STEP_KEYS} for step in shown["steps"] or ()]
