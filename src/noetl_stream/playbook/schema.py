@@ -6,7 +6,7 @@ keychain settings. Rules that a model's validators enforce in code are not in th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
@@ -356,7 +356,7 @@ def _required_fields(model: type[BaseModel]) -> list[Schema]:
 
 def _input_combinations(kind: KindSpec) -> list[Schema]:
     """The schemas of the allowed combinations of inputs, if the kind restricts them."""
-    fields = list(kind.inputs.model_fields)
+    fields = _synonyms(kind.inputs)
     if kind.combination_error is None or len(fields) > MAX_COMBINED_INPUTS:
         return []
     sets = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
@@ -372,10 +372,11 @@ def _exclusive_keys(beside: Mapping[str, str]) -> list[Schema]:
     return [{"not": {"anyOf": both}}] if both else []
 
 
-def _exact_fields(names: Collection[str], fields: Collection[str]) -> Schema:
-    """The schema by which these fields have a value and the others do not."""
-    values = {name: {"not": NULL} if name in names else NULL for name in fields}
-    return {"required": list(names), "properties": values}
+def _exact_fields(names: Collection[str], fields: Mapping[str, Sequence[str]]) -> Schema:
+    """The schema by which these fields have a value, in one of their spellings, and the others do not."""
+    absent = {spelling: NULL for name, spellings in fields.items() if name not in names for spelling in spellings}
+    given = [[{"required": [one], "properties": {one: {"not": NULL}}} for one in fields[name]] for name in names]
+    return {"allOf": [{"properties": absent}, *({"anyOf": spellings} for spellings in given)]}
 
 
 STORE_URL: Final = "https://json.schemastore.org/noetl-playbook.json"
