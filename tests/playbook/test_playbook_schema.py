@@ -181,7 +181,7 @@ def test_every_section_and_part_of_the_language_is_in_the_schema() -> None:
 
 def test_the_words_of_older_dialects_carry_the_form_to_write() -> None:
     step = playbook_schema(KINDS)["$defs"]["Step"]["properties"]["when"]
-    assert step["not"] == {} and "spec: { policy: { admit:" in step["errorMessage"]
+    assert step["not"] == {} and "{ step: <this step>, when: <guard> }" in step["errorMessage"]
 
 
 def test_a_template_is_valid_only_where_it_is_rendered() -> None:
