@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from noetl_stream.tools.files.parquet_footer import END_BYTES, Footer, NotParquet, footer_length, read_footer
+from noetl_stream.tools.scratch.parquet_footer import END_BYTES, Footer, NotParquet, footer_length, read_footer
 
 TYPES = [
     *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"),

@@ -10,7 +10,7 @@ import pytest
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.testing.calls import FilesInMemory, tool_call
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.files import command_files
+from noetl_stream.tools.scratch import command_files
 from noetl_stream.tools.shell import ShellTool
 
 CSV = b"id,amount\n1,20\n2,22\n"
@@ -44,7 +44,7 @@ class Command:
 
 @pytest.fixture
 async def command() -> AsyncIterator[Command]:
-    tool = ShellTool(ChildSettings(), spool_bytes=1_000_000)
+    tool = ShellTool(ChildSettings(), max_scratch_bytes=1_000_000)
     yield Command(tool)
     await tool.close()
 
@@ -105,7 +105,7 @@ async def test_what_cannot_be_a_file_of_the_command_is_said(
         ("touch $(seq 1001)", "outputs: 1,001 files match; at most 1,000 are kept"),
         (
             "head -c 1000001 /dev/zero > a",
-            "outputs: the files have more than 1,000,000 bytes (NOETL_MAX_SCRATCH_BYTES)",
+            "outputs: a: a task may have 1,000,000 bytes on its worker's disk (NOETL_MAX_SCRATCH_BYTES)",
         ),
     ],
 )

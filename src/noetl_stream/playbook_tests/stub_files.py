@@ -11,7 +11,7 @@ import msgspec
 
 from noetl_stream.sealing.data_references import PARQUET
 from noetl_stream.tools.contract import DataStore
-from noetl_stream.tools.files.parquet_footer import END_BYTES, Footer, NotParquet, footer_length, read_footer
+from noetl_stream.tools.scratch.parquet_footer import END_BYTES, Footer, NotParquet, footer_length, read_footer
 
 MAX_STUB_BYTES: Final = 16 * 1024 * 1024
 """The largest file in a stub."""

@@ -25,16 +25,16 @@ from noetl_stream.tools.children.messages import ANSWER_S, ExternalProgram
 from noetl_stream.tools.children.view import FILES
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, Write, beginning, ignore_output
 from noetl_stream.tools.convert import NotJson, to_json
-from noetl_stream.tools.files.command_files import (
+from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
+from noetl_stream.tools.proxy.egress_proxy import EgressProxy
+from noetl_stream.tools.scratch.command_files import (
     MAX_PATTERNS,
     checked_name,
     checked_pattern,
     collect_files,
     place_files,
 )
-from noetl_stream.tools.files.spool import MAX_FILES, spool_folder
-from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
-from noetl_stream.tools.proxy.egress_proxy import EgressProxy
+from noetl_stream.tools.scratch.scratch import MAX_FILES, ScratchFolders
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
@@ -122,7 +122,7 @@ class ShellTool:
         settings: The settings of commands. Default: those of :class:`ChildSettings`.
         proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`.
-        spool_bytes: Bytes of the files that one command gets, and of those that are kept of it.
+        max_scratch_bytes: Bytes of the files that one command gets and of those that are kept of it.
     """
 
     spec = KindSpec(
@@ -140,9 +140,9 @@ class ShellTool:
         *,
         proxy: EgressProxy | None = None,
         answer_s: float = ANSWER_S,
-        spool_bytes: int = DEFAULT_MAX_SCRATCH_BYTES,
+        max_scratch_bytes: int = DEFAULT_MAX_SCRATCH_BYTES,
     ) -> None:
-        self._spool_bytes = spool_bytes
+        self._scratch_folders = ScratchFolders(max_scratch_bytes)
         settings = settings or ChildSettings()
         self._memory_bytes = settings.memory_bytes
         self._launcher = Launcher(settings, proxy=proxy, answer_s=answer_s)
@@ -152,7 +152,7 @@ class ShellTool:
     def configured(cls, settings: ToolSettings) -> ShellTool:
         """Makes the tool with the operator's settings."""
         proxy = EgressProxy.configured(settings)
-        return cls(settings.children, proxy=proxy, spool_bytes=settings.max_scratch_bytes)
+        return cls(settings.children, proxy=proxy, max_scratch_bytes=settings.max_scratch_bytes)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{exit_code, stdout, stderr}``, with ``…_dropped_bytes`` for output that was truncated, and with
@@ -192,14 +192,14 @@ class ShellTool:
         self, program: ExternalProgram, inputs: ShellInputs, max_output_bytes: int, call: ToolCall
     ) -> dict[str, Any]:
         running = partial(self._run, program, inputs.stdin, max_output_bytes, call.write)
-        keep = None
-        if inputs.outputs is not None:
-            keep = partial(collect_files, call, patterns=inputs.outputs, most_bytes=self._spool_bytes)
-        if not inputs.files:
-            return await running(keep)
-        async with spool_folder() as folder:
-            await place_files(call, inputs.files, folder, self._spool_bytes)
-            return await running(keep, {FILES: str(folder)})
+        if not inputs.files and inputs.outputs is None:
+            return await running()
+        async with self._scratch_folders.folder() as scratch:
+            await place_files(call, inputs.files or {}, scratch)
+            keep = None
+            if inputs.outputs is not None:
+                keep = partial(collect_files, call, patterns=inputs.outputs, scratch=scratch)
+            return await running(keep, {FILES: str(scratch.folder)} if inputs.files else {})
 
     async def _run(
         self,

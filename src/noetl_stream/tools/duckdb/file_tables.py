@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -12,7 +14,7 @@ from noetl_stream.tools.contract import DataStore, ToolFailure
 from noetl_stream.tools.duckdb.job import COPIES_FOLDER, FileSource
 from noetl_stream.tools.duckdb.tables import Table
 from noetl_stream.tools.inputs import Inputs, invalid_input, validated
-from noetl_stream.tools.scratch import Scratch
+from noetl_stream.tools.scratch.scratch import Scratch
 
 Format = Literal["csv", "json", "ndjson", "parquet"]
 
@@ -71,7 +73,7 @@ class NamedFile:
         self._place = place
         self.format = self._found_format()
 
-    async def copied(self, data: DataStore, scratch: Scratch, number: int) -> FileSource:
+    async def copied(self, data: DataStore, scratch: Scratch) -> FileSource:
         """Writes it into the scratch folder, and returns how a DuckDB process reads it.
 
         Raises:
@@ -79,18 +81,17 @@ class NamedFile:
         """
         if self.reference.size == 0:
             raise ToolFailure.of("sql", f"{self._place}: {self.reference.what} is empty")
-        name, first = f"{number}.{self.format}", bytearray()
         what = f"{self._place}: {self.reference.what}"
-        await scratch.write(name, _with_first(data.read(self.reference), first), what)
+        path = await scratch.fetch(data, self.reference, f"table.{self.format}", what)
         given = self._options or FileTable(file=None)
         is_tabs = self.reference.media_type.startswith("text/tab") or ".tsv" in self.reference.name.lower()[-7:]
         return FileSource(
             name=self.name,
             place=self._place,
             what=self.reference.what,
-            file=f"{COPIES_FOLDER}/{name}",
+            file=f"{COPIES_FOLDER}/{path.relative_to(scratch.folder)}",
             format=self.format,
-            packed=first.startswith(_GZIP),
+            packed=await asyncio.to_thread(_is_packed, path),
             part=None if self.reference.rows is None else (self.reference.first, self.reference.rows),
             delimiter=given.delimiter or ("\t" if is_tabs else None),
             header=given.header,
@@ -155,9 +156,6 @@ def _reference_in(name: str, table: Table) -> tuple[Any, FileTable | None]:
     return (table["table"], None) if "table" in table and "rows" not in table else (None, None)
 
 
-async def _with_first(pieces: AsyncIterator[bytes], first: bytearray) -> AsyncIterator[bytes]:
-    """Yields the pieces, and keeps their first bytes."""
-    async for piece in pieces:
-        if len(first) < len(_GZIP):
-            first += piece[: len(_GZIP)]
-        yield piece
+def _is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_GZIP)) == _GZIP

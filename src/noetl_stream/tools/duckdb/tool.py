@@ -46,7 +46,7 @@ from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.places import WAITING, Places
 from noetl_stream.tools.postgres.pool import ConnectionPools
-from noetl_stream.tools.scratch import Scratch, scratch_folder
+from noetl_stream.tools.scratch.scratch import Scratch, ScratchFolders
 from noetl_stream.tools.sql import SQL_INPUTS, SQL_RESULT, SqlInputs, SqlKnobs
 
 if TYPE_CHECKING:
@@ -161,6 +161,9 @@ class DuckdbTool:
 
     Args:
         settings: The operator's settings: folders whose files the SQL may use, databases to attach, memory and threads.
+
+    Attributes:
+        scratch_folders: The scratch folders of its tasks.
     """
 
     spec = KindSpec(
@@ -176,6 +179,7 @@ class DuckdbTool:
     def __init__(self, settings: ToolSettings | None = None) -> None:
         self._settings = settings or ToolSettings()
         self._folders = self._settings.duckdb_folders
+        self.scratch_folders = ScratchFolders(self._settings.max_scratch_bytes)
         self._pools = ConnectionPools(Egress(self._settings.egress))
         self._places = Places(MAX_TASKS, "DuckDB process")
         self._turns: WeakValueDictionary[str, Places] = WeakValueDictionary()
@@ -209,12 +213,12 @@ class DuckdbTool:
         named, rows = files_among(inputs.tables or {}, call.data)
         if not inputs.attach and not named and inputs.into is None:
             return ToolResult(await self._run(call, inputs, knobs, _Prepared(rows)))
-        async with scratch_folder(self.spec.kind, self._settings.max_scratch_bytes) as scratch:
+        async with self.scratch_folders.folder() as scratch:
             with beginning("copy the attached tables", OWN_TROUBLE):
                 databases = await copy_databases(
                     call, inputs.attach or {}, self._pools, scratch.folder, knobs.max_attached_bytes
                 )
-            files = [await file.copied(call.data, scratch, number) for number, file in enumerate(named)]
+            files = [await file.copied(call.data, scratch) for file in named]
             result = await self._run(
                 call, inputs, knobs, _Prepared(rows, databases, files, scratch, into=inputs.written)
             )

@@ -26,7 +26,7 @@ from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
 from noetl_stream.tools.postgres.statements import SqlStatement, refusal, split_statements
 from noetl_stream.tools.postgres.syntax import params_error, syntax_problems
 from noetl_stream.tools.postgres.transfer import CopyInto, Transfer, reference_of
-from noetl_stream.tools.scratch import Scratch, scratch_folder
+from noetl_stream.tools.scratch.scratch import Scratch
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
@@ -144,8 +144,7 @@ class PostgresTool:
         async with contextlib.AsyncExitStack() as held:
             scratch: Scratch | None = None
             if inputs.copy_into is not None or inputs.into is not None:
-                folder = scratch_folder(self.spec.kind, self._settings.max_scratch_bytes)
-                scratch = await held.enter_async_context(folder)
+                scratch = await held.enter_async_context(self._duckdb.scratch_folders.folder())
             connection = await held.enter_async_context(self._pools.connection(call, inputs.auth, inputs.pool))
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:

@@ -25,7 +25,7 @@ from noetl_stream.tools.duckdb.tables import quote_identifier
 from noetl_stream.tools.http.content import BrokenBody, Unpacker
 from noetl_stream.tools.inputs import Inputs, invalid_input
 from noetl_stream.tools.postgres.statements import split_statements
-from noetl_stream.tools.scratch import Scratch, too_large
+from noetl_stream.tools.scratch.scratch import Scratch, too_large
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
@@ -117,7 +117,7 @@ class Transfer:
             names, pieces = await _header(pieces, given, reference) if given.header else (given.columns, pieces)
             about: dict[str, Any] = {"header": given.header, "delimiter": given.delimiter, "null": ""}
         else:
-            source = await file.copied(self.call.data, self.scratch, 0)
+            source = await file.copied(self.call.data, self.scratch)
             listed = given.columns or [column.name for column in reference.columns or ()]
             query = f"from {_ROWS} select {', '.join(map(quote_identifier, listed)) or '*'}"
             written = await self.duckdb.write(self.call, self.scratch, query, "copy", files=[source])

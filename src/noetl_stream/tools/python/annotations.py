@@ -18,8 +18,8 @@ from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.tools.convert import encode_json
-from noetl_stream.tools.files.task_files import NotOpened, opened_as, wants_file, work_folder
 from noetl_stream.tools.python.line import LINE
+from noetl_stream.tools.scratch.task_files import NotOpened, opened_as, wants_file, work_folder
 
 CONTEXT: Final = "noetl_stream_client.tasks.Context"
 """The class of the parameter that gets the context of the run."""

@@ -33,12 +33,12 @@ from noetl_stream.tools.children.own_limits import OwnLimits, limit_cpu_time
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import FILES_VARIABLE, folders_in_memory
 from noetl_stream.tools.convert import decode_json, encode_json
-from noetl_stream.tools.files.task_files import use_folders
 from noetl_stream.tools.python.ahead import CompiledModules, import_ahead
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
 from noetl_stream.tools.python.line import LINE, JobFrames
 from noetl_stream.tools.python.output import error_answer, result_answer, text_output
+from noetl_stream.tools.scratch.task_files import use_folders
 
 TRACE_VARIABLE: Final = "TRACEPARENT"
 MAX_REMEMBERED_BYTES: Final = 32 * 1024

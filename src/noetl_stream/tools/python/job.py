@@ -17,11 +17,11 @@ from types import ModuleType, TracebackType
 from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.convert import NotJson, to_json
-from noetl_stream.tools.files.task_files import RETURNED_FILES, with_paths
 from noetl_stream.tools.python.ahead import use_ahead
 from noetl_stream.tools.python.annotations import Unfit, call_function
 from noetl_stream.tools.python.code_compiler import BODY, NOT_ASYNC, NOT_ASYNC_FUNCTION, compile_program, file_of
 from noetl_stream.tools.python.line import debug
+from noetl_stream.tools.scratch.task_files import RETURNED_FILES, with_paths
 
 MODULE: Final = "noetl_task"
 """The ``__name__`` of playbook code. Not ``__main__``, so that the code does not call ``main()`` itself. In a process

@@ -3,7 +3,7 @@
 A note is a frame with a JSON object: ``{"heartbeat": details}``, or ``{"asks": true}`` from a function that looks
 whether it is cancelled. It then has :data:`CANCEL_S` to end once the worker has written to it. After :data:`DEBUGS`,
 from one that has raised, the worker sends it the socket to a terminal. A question about files
-(:mod:`~noetl_stream.tools.files.job_files`) is a note too, which the worker answers.
+(:mod:`~noetl_stream.tools.scratch.job_files`) is a note too, which the worker answers.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Final
 from noetl_stream.model.bundles import PACKAGES, BundleRefused, files_of
 from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, beginning
-from noetl_stream.tools.files.folders import made_folder, remove_folders_left
+from noetl_stream.tools.scratch.folders import made_folder, remove_folders_left
 
 KEPT_BYTES: Final = 256 * 1024 * 1024
 """The bytes of bundles that stay unpacked. What living children import from stays in any case."""

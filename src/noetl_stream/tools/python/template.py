@@ -20,12 +20,12 @@ from noetl_stream.tools.children.frames import HEADER_BYTES, add_length
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.view import FILES
 from noetl_stream.tools.contract import WorkerUnfit, ignore_heartbeat
-from noetl_stream.tools.files.job_files import JobFiles
 from noetl_stream.tools.python.child import MAX_REMEMBERED_BYTES
 from noetl_stream.tools.python.code_compiler import MAX_PROGRAMS
 from noetl_stream.tools.python.environments.environment_store import MadeEnvironment
 from noetl_stream.tools.python.line import ANSWERED, CANCEL_S, CANCELLED, DEBUGS, MAX_NOTE_BYTES
 from noetl_stream.tools.python.output import MAX_OUTPUT_BYTES
+from noetl_stream.tools.scratch.job_files import JobFiles
 
 MAX_JOB_BYTES: Final = 1024**3
 MAX_ERROR_BYTES: Final = 256 * 1024

@@ -27,8 +27,6 @@ from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.tools.files.job_files import JobFiles, has_references
-from noetl_stream.tools.files.spool import spool_folder
 from noetl_stream.tools.inputs import AUTH_ALIASES, Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.proxy.egress_proxy import EgressProxy
@@ -57,6 +55,8 @@ from noetl_stream.tools.python.packages import PackageFolders
 from noetl_stream.tools.python.pool import ChildPool
 from noetl_stream.tools.python.signatures import args_warning
 from noetl_stream.tools.python.template import MAX_JOB_BYTES, ChildDied, Imports, PythonJob
+from noetl_stream.tools.scratch.job_files import JobFiles, has_references
+from noetl_stream.tools.scratch.scratch import ScratchFolders
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
 
@@ -262,7 +262,7 @@ class PythonTool:
         preload: See :class:`Launcher`.
         proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`; it holds for children too.
-        spool_bytes: Bytes of files that one task may read by path.
+        max_scratch_bytes: Bytes of files that one task may read by path.
         environments: Whether there are environments of playbooks. Default: none.
     """
 
@@ -288,10 +288,10 @@ class PythonTool:
         preload: Sequence[str] = (),
         proxy: EgressProxy | None = None,
         answer_s: float = ANSWER_S,
-        spool_bytes: int = DEFAULT_MAX_SCRATCH_BYTES,
+        max_scratch_bytes: int = DEFAULT_MAX_SCRATCH_BYTES,
         environments: EnvironmentSettings = _NO_ENVIRONMENTS,
     ) -> None:
-        self._spool_bytes = spool_bytes
+        self._scratch_folders = ScratchFolders(max_scratch_bytes)
         settings = settings or ChildSettings()
         max_children = max_children or settings.python_children
         self._isolation = settings.isolation
@@ -313,7 +313,7 @@ class PythonTool:
             settings.children,
             proxy=EgressProxy.configured(settings),
             environments=settings.python_environments,
-            spool_bytes=settings.max_scratch_bytes,
+            max_scratch_bytes=settings.max_scratch_bytes,
         )
 
     def readings(self) -> Sequence[Reading]:
@@ -352,20 +352,20 @@ class PythonTool:
         fields = _encode_job(inputs, knobs, call, await _secrets_of(inputs, call), is_debugged=is_debugged)
         alone = self._debugging if is_debugged else contextlib.nullcontext()
         try:
-            spooling = spool_folder() if has_references(fields) else contextlib.nullcontext()
-            async with alone, self._imports(inputs, knobs, call) as imports, spooling as folder:
+            fetching = self._scratch_folders.folder() if has_references(fields) else contextlib.nullcontext()
+            async with alone, self._imports(inputs, knobs, call) as imports, fetching as scratch:
                 job = PythonJob(
                     fields,
                     program,
                     knobs.max_result_bytes,
-                    None if folder else self._domain(call, imports),
+                    None if scratch else self._domain(call, imports),
                     heard,
                     queued=queued,
                     beat=call.beat,
                     shares=knobs.python_shared and not is_debugged,
-                    imports=imports._replace(files=str(folder or "")),
+                    imports=imports._replace(files=str(scratch.folder) if scratch else ""),
                     debugger=self.debugger,
-                    files=JobFiles(call, fields, folder, self._spool_bytes),
+                    files=JobFiles(call, fields, scratch),
                 )
                 answer = await self._pool.run(job)
         except ChildDied as died:

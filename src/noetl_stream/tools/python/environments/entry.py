@@ -19,7 +19,7 @@ MODULES: Final = (
     *(f"tools.children.{name}" for name in ("frames", "landlock", "linux", "mounts", "own_limits", "process_tree")),
     *(
         "tools.children.view",
-        "tools.files.task_files",
+        "tools.scratch.task_files",
         "tools.python.ahead",
         "tools.python.annotations",
         "tools.python.child",

@@ -38,11 +38,11 @@ from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ExternalProgram
 from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure
-from noetl_stream.tools.files.folders import locked, made_folder, remove_folders_left
 from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 from noetl_stream.tools.python.environments.entry import MODULES, START
 from noetl_stream.tools.python.environments.interpreters import Interpreter, chosen, interpreters_of, uv_program
 from noetl_stream.tools.python.environments.requirements import Requirements
+from noetl_stream.tools.scratch.folders import locked, made_folder, remove_folders_left
 
 _MADE_IN: Final = "making-"
 _ENVIRONMENT: Final = "environment"

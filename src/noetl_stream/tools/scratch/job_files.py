@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 import mimetypes
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.sealing.data_references import PARQUET
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.tools.files.parquet_footer import (
+from noetl_stream.tools.scratch.parquet_footer import (
     END_BYTES,
     MAX_FOOTER_BYTES,
     Footer,
@@ -28,7 +27,7 @@ from noetl_stream.tools.files.parquet_footer import (
     footer_of,
     read_footer,
 )
-from noetl_stream.tools.files.spool import file_name, spool
+from noetl_stream.tools.scratch.scratch import Scratch, file_name
 
 NextFrame = Callable[[], Awaitable[bytes]]
 _SEAL: Final = b'"seal":"'
@@ -54,12 +53,11 @@ class JobFiles:
 
     Args:
         fields: The job as JSON: its process may open the references that it has, and no others.
-        folder: The folder that its process reads; ``None``: it opens none.
-        most_bytes: See :func:`spool`.
+        scratch: Where its process reads them; ``None``: it opens none.
     """
 
-    def __init__(self, call: ToolCall, fields: bytes, folder: Path | None, most_bytes: int) -> None:
-        self._call, self._fields, self._folder, self._most_bytes = call, fields, folder, most_bytes
+    def __init__(self, call: ToolCall, fields: bytes, scratch: Scratch | None) -> None:
+        self._call, self._fields, self._scratch = call, fields, scratch
 
     async def answer(self, note: bytes, frame: NextFrame) -> Any:
         """Answers a question.
@@ -79,16 +77,16 @@ class JobFiles:
 
     async def _open(self, value: dict[str, Any], *, is_table: bool) -> Any:
         reference = self._call.data.reference(value)
-        if reference is None or self._folder is None or reference.seal.encode() not in self._fields:
+        if reference is None or self._scratch is None or reference.seal.encode() not in self._fields:
             return {"refused": "it is no file or table of this execution: only its values look like one"}
         name = file_name(reference.name or "table")
         name = f"{name}.parquet" if is_table and not name.endswith(".parquet") else name
-        path = await spool(self._call, reference, self._folder, name, most_bytes=self._most_bytes)
+        path = await self._scratch.fetch(self._call.data, reference, name)
         try:
             rows = (await asyncio.to_thread(footer_of, path)).rows if is_table else None
         except NotParquet as error:
             return {"refused": f"it is no table: {error}"}
-        return {"path": str(path.relative_to(self._folder)), "rows": rows}
+        return {"path": str(path.relative_to(self._scratch.folder)), "rows": rows}
 
     async def _save(self, name: str, footer_bytes: int | None, frame: NextFrame) -> Any:
         if footer_bytes is None:

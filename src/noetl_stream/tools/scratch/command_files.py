@@ -11,11 +11,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from noetl_stream.settings.tools import MAX_SCRATCH_BYTES_VARIABLE
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.tools.files.parquet_footer import footer_of
-from noetl_stream.tools.files.spool import MAX_FILES, file_name, spool
 from noetl_stream.tools.inputs import invalid_input
+from noetl_stream.tools.scratch.parquet_footer import footer_of
+from noetl_stream.tools.scratch.scratch import MAX_FILES, Scratch, file_name
 
 MAX_PATTERNS: Final = 100
 MAX_SEEN: Final = 100_000
@@ -52,22 +51,22 @@ def checked_pattern(pattern: str) -> str:
     return pattern
 
 
-async def place_files(call: ToolCall, files: Mapping[str, Any], folder: Path, most_bytes: int) -> None:
-    """Writes files and tables below ``folder``, each under its name.
+async def place_files(call: ToolCall, files: Mapping[str, Any], scratch: Scratch) -> None:
+    """Writes files and tables to the scratch folder, each under its name.
 
     Raises:
-        ToolFailure: ``invalid_input``: one is no reference; or as :func:`spool`.
+        ToolFailure: ``invalid_input``: one is no reference; or as :meth:`Scratch.fetch`.
     """
     for name, value in files.items():
         reference = call.data.reference(value)
         if reference is None:
             raise invalid_input(f"files.{name}: it is no file or table of this execution")
-        path = await spool(call, reference, folder, name, most_bytes=most_bytes)
+        path = await scratch.fetch(call.data, reference, name)
         if reference.columns is not None and (await asyncio.to_thread(footer_of, path)).rows != reference.rows:
             raise invalid_input(f"files.{name}: it is a part of a table; a command has whole ones")
 
 
-async def collect_files(call: ToolCall, folder: str, patterns: Sequence[str], most_bytes: int) -> dict[str, Any]:
+async def collect_files(call: ToolCall, folder: str, patterns: Sequence[str], scratch: Scratch) -> dict[str, Any]:
     """Keeps the files that match a pattern; returns their references by their path in ``folder``.
 
     Links are not followed: the command may have made any.
@@ -78,7 +77,7 @@ async def collect_files(call: ToolCall, folder: str, patterns: Sequence[str], mo
     found = await asyncio.to_thread(_matching, folder, [pattern.split("/") for pattern in patterns])
     if len(found) > MAX_FILES:
         raise ToolFailure.of("limit_exceeded", f"outputs: {len(found):,} files match; at most {MAX_FILES:,} are kept")
-    kept, left = {}, most_bytes
+    kept = {}
     for parts in found:
         name = "/".join(parts)
         try:
@@ -91,10 +90,7 @@ async def collect_files(call: ToolCall, folder: str, patterns: Sequence[str], mo
             raise ToolFailure.of("result_not_json", f"outputs: {name} cannot be read: {error.strerror}") from None
         try:
             size = os.fstat(descriptor).st_size
-            if size > left:
-                message = f"outputs: the files have more than {most_bytes:,} bytes ({MAX_SCRATCH_BYTES_VARIABLE})"
-                raise ToolFailure.of("limit_exceeded", message)
-            left -= size
+            scratch.take(size, f"outputs: {name}")
             media_type = mimetypes.guess_type(parts[-1])[0] or _UNKNOWN
             kept[name] = await call.data.save(_content(descriptor, size), name=parts[-1], media_type=media_type)
         finally:

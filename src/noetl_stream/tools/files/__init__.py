@@ -1,1 +1,0 @@
-"""Files and tables by reference, for kinds that read and write them by path."""
