@@ -62,6 +62,7 @@ TIMERS: Final = {
     "tools/nats/connections.py connection": "closes an idle connection",
     "tools/proxy/egress_proxy.py _accept": "listens again when descriptors were short",
     "tools/python/shared.py run": "gives a cancelled task up",
+    "tools/scratch/kept_tables.py _enter": "removes what is not used any more",
 }
 """The functions that set a timer of a fixed time and send nothing again when it is due, each with what it does."""
 

@@ -280,6 +280,15 @@ async def test_a_task_writes_no_more_to_the_disk_than_the_operator_allows(stage:
         await small.tool.close()
 
 
+async def test_a_query_cannot_change_a_table_that_the_next_iteration_reads(stage: Stage) -> None:
+    table = (await stage.run("from range(100)", into="table"))["table"]
+    first, second = {**table, "rows": 50}, {**table, "first": 50, "rows": 50}
+    over = "copy (select 1) to 'attached/0/table.parquet' (use_tmp_file false)"
+    kind, message = await stage.failure(over, tables={"part": first})
+    assert (kind, message.rpartition(": ")[2]) == ("sql", "Permission denied")
+    assert await stage.rows("select sum(range) as n from part", part=second) == [{"n": 3725}]
+
+
 async def test_a_lost_table_is_named_and_leaves_no_file(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     table = (await stage.run("select 1 as a", into="table"))["table"]
 

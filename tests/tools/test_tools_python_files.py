@@ -242,6 +242,23 @@ async def test_a_returned_frame_becomes_a_table_that_others_read(frames: Task) -
     assert await frames.call("rows", orders=table) == [[[1, "ann"], [2, "bob"], [3, "cyd"]], None]
 
 
+async def test_iterations_over_the_parts_of_a_table_fetch_it_once(
+    frames: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = (await frames.call("both", orders=await frames.file(ORDERS)))["all"]
+    fetched, read = [], frames.files.read
+
+    async def counted(reference: DataReference) -> AsyncIterator[bytes]:
+        fetched.append(reference.first)
+        async for piece in read(reference):
+            yield piece
+
+    monkeypatch.setattr(frames.files, "read", counted)
+    parts = [{**table, "first": first, "rows": 1} for first in range(3)]
+    assert [(await frames.call("rows", orders=part))[0][0][1] for part in parts] == ["ann", "bob", "cyd"]
+    assert fetched == [0]
+
+
 async def test_a_part_of_a_table_is_read_as_such_and_has_no_path(frames: Task) -> None:
     table = (await frames.call("both", orders=await frames.file(ORDERS)))["all"]
     part = {**table, "first": 1, "rows": 1}

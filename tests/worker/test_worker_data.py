@@ -63,6 +63,10 @@ def value(outcome: Outcome) -> Any:
 async def ran(stage: Stage, write: Any, **command: Any) -> dict[str, Outcome]:
     """The outcomes of a step that writes a file and reads it, by task."""
     stage.puppet.acts = {"write": write, "read": read}
+    return await outcomes(stage, **command)
+
+
+async def outcomes(stage: Stage, **command: Any) -> dict[str, Outcome]:
     await stage.start()
     await stage.issue(stage.command(stage.plan(WRITE_THEN_READ), **command))
     await stage.soon(lambda: not {"step.done", "step.failed"}.isdisjoint(stage.names))
@@ -96,6 +100,18 @@ async def test_a_file_is_written_in_parts_and_read_back(stage: Stage) -> None:
     assert found["write"].stored_bytes > len(LONG)
     described = replace(call_reference(file), seal="")
     assert (found["write"].written, found["read"].read) == ((described,), (described,))
+
+
+async def test_a_task_that_finds_a_table_on_the_disk_is_its_reader_too(stage: Stage) -> None:
+    async def begin(call: ToolCall) -> dict[str, Any]:
+        reference = call.data.reference(call.inputs["file"])
+        assert reference is not None
+        call.data.read(reference)
+        return {}
+
+    stage.puppet.acts = {"write": writing(LONG), "read": begin}
+    found = await outcomes(stage)
+    assert found["read"].read == found["write"].written
 
 
 async def test_an_empty_file_has_no_parts(stage: Stage) -> None:

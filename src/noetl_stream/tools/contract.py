@@ -143,6 +143,8 @@ class DataStore(Protocol):
     def read(self, reference: DataReference) -> AsyncIterator[bytes]:
         """Yields the bytes of a file or table that :meth:`reference` returned, in order.
 
+        The call itself is noted as a reading.
+
         Raises:
             ToolFailure: ``result_lost``: it is gone or damaged, which may be known at its end only.
         """

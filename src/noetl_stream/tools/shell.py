@@ -187,6 +187,7 @@ class ShellTool:
     async def close(self) -> None:
         """Kills the running commands."""
         await self._launcher.close()
+        await self._scratch_folders.close()
 
     async def _run_with_files(
         self, program: ExternalProgram, inputs: ShellInputs, max_output_bytes: int, call: ToolCall

@@ -306,6 +306,7 @@ class DuckdbTool:
         """Ends the processes of the tool."""
         await self._pools.close()
         await self._processes.close()
+        await self.scratch_folders.close()
 
 
 async def _saved(call: ToolCall, inputs: DuckdbInputs, result: dict[str, Any], scratch: Scratch) -> dict[str, Any]:

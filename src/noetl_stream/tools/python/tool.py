@@ -391,6 +391,7 @@ class PythonTool:
         await self._pool.close()
         await self._packages.close()
         await self._environments.close()
+        await self._scratch_folders.close()
 
     @contextlib.asynccontextmanager
     async def _imports(self, inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> AsyncIterator[Imports]:

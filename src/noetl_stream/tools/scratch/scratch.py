@@ -15,6 +15,7 @@ from noetl_stream.settings.tools import DEFAULT_MAX_SCRATCH_BYTES, MAX_SCRATCH_B
 from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.contract import OWN_TROUBLE, DataStore, ToolFailure, beginning
 from noetl_stream.tools.scratch.folders import made_folder, remove_folders_left
+from noetl_stream.tools.scratch.kept_tables import KeptTables
 
 MAX_FILES: Final = 1_000
 """The most files and tables that one task may have on the disk of its worker, and that it may return."""
@@ -32,10 +33,11 @@ class Scratch:
         max_bytes, left_bytes: The bytes that may be written, and those that still may.
     """
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
+    def __init__(self, folder: Path, max_bytes: int, kept: KeptTables) -> None:
         self.folder = folder
         self.left_bytes = max_bytes
         self.max_bytes = max_bytes
+        self._kept = kept
         self._files = 0
 
     async def fetch(self, data: DataStore, reference: DataReference, name: str, what: str = "") -> Path:
@@ -55,13 +57,18 @@ class Scratch:
         self.take(reference.size, what)
         path = self.folder / str(self._files) / file_name(name)
         self._files += 1
+        pieces = data.read(reference)  # which notes the reading, also of a table that is kept
+
+        async def write() -> None:
+            with path.open("xb") as file:
+                async for piece in pieces:
+                    await asyncio.to_thread(file.write, piece)
+            path.chmod(0o444)
+
         with beginning(f"write {what} to {self.folder.parent.parent}", OWN_TROUBLE):
             path.parent.mkdir()
             path.parent.chmod(0o755)
-            with path.open("xb") as file:
-                async for piece in data.read(reference):
-                    await asyncio.to_thread(file.write, piece)
-            path.chmod(0o444)
+            await self._kept.linked(reference, path, write)
         return path
 
     def take(self, size_bytes: int, what: str) -> None:
@@ -100,6 +107,7 @@ class ScratchFolders:
     def __init__(self, max_bytes: int = DEFAULT_MAX_SCRATCH_BYTES) -> None:
         remove_folders_left(_PREFIX)
         self._max_bytes = max_bytes
+        self._kept = KeptTables(_PREFIX, max_bytes)
 
     @asynccontextmanager
     async def folder(self) -> AsyncIterator[Scratch]:
@@ -111,10 +119,14 @@ class ScratchFolders:
         with beginning("make a folder for the files of the task", OWN_TROUBLE):
             folder, lock, inner = await asyncio.to_thread(_make_folder)
         try:
-            yield Scratch(inner, self._max_bytes)
+            yield Scratch(inner, self._max_bytes, self._kept)
         finally:
             await asyncio.shield(asyncio.to_thread(remove_folder, folder))
             os.close(lock)
+
+    async def close(self) -> None:
+        """Removes what is kept for further tasks."""
+        await self._kept.close()
 
 
 def file_name(name: str) -> str:

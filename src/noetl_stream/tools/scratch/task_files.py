@@ -22,7 +22,7 @@ from noetl_stream.tools.python.line import LINE
 
 PIECE_BYTES: Final = 128 * 1024
 
-_FIELDS: Final = ("key", "size", "checksum", "seal", "name")
+_FIELDS: Final = ("key", "size", "checksum", "seal", "name", "first", "rows")
 _MAX_NAME_CHARACTERS: Final = 200
 _PARQUET_END: Final = 8
 _BINARY: Final = (typing.BinaryIO, typing.IO[bytes], io.BufferedReader, io.BufferedIOBase, io.RawIOBase)

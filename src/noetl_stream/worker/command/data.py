@@ -84,8 +84,11 @@ class AttemptData:
         found = read_reference(value)
         return found if found is not None and self._data_key(found) is not None else None
 
-    async def read(self, reference: DataReference) -> AsyncIterator[bytes]:
+    def read(self, reference: DataReference) -> AsyncIterator[bytes]:
         self._read[reference.key, reference.first] = replace(reference, seal="")
+        return self._parts(reference)
+
+    async def _parts(self, reference: DataReference) -> AsyncIterator[bytes]:
         data_key = self._data_key(reference)
         assert data_key is not None, "only what `reference` returned is read"
         try:
