@@ -56,7 +56,7 @@ def test_a_guide_does_what_it_says(page: Path, shared_home: Path, tmp_path: Path
     second, airports, travel = free_ports(3)
     elsewhere = {"8080": gateway[1], "8081": second, "8099": airports, "8098": travel, "~/.noetl": str(shared_home)}
     shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks", ignore=shutil.ignore_patterns("__pycache__"))
-    for file in (tmp_path / "playbooks").iterdir():
+    for file in filter(Path.is_file, (tmp_path / "playbooks").rglob("*")):
         file.write_text(file.read_text().replace("8099", airports).replace("8098", travel))
     environment = {
         "HOME": str(tmp_path),
