@@ -157,7 +157,7 @@ async def test_a_broken_response_that_cannot_be_resumed_is_an_error(
     server: Server, client: Client, headers: dict[str, str]
 ) -> None:
     server.break_off(at=70_000, times=1, headers=headers)
-    with pytest.raises(ToolFailure) as failed:
+    with pytest.raises(ToolFailure, match=r"the response broke off: .* of \d+ bytes\)\.$") as failed:
         await client.send(url=server.url, into="file")
     assert (failed.value.error.kind, failed.value.error.retryable) == ("connection", True)
     assert len(server.seen) == 1

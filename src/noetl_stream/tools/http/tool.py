@@ -354,6 +354,9 @@ def _failure_of(error: Exception, request: HttpRequest) -> ToolFailure | WorkerU
         case aiohttp.ClientResponseError():
             reason = f"the response is not HTTP: {' '.join(error.message.split())[:_REASON_CHARACTERS]}"
             return _failure("connection", request, reason, retryable=True)
+        case aiohttp.ClientPayloadError():
+            reason = f"the response broke off: {getattr(error.__cause__, 'message', error)}"
+            return _failure("connection", request, reason, retryable=True)
     return _failure("connection", request, str(error) or type(error).__name__, retryable=True)
 
 
