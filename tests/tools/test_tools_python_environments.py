@@ -198,6 +198,8 @@ async def test_other_tasks_go_on_and_the_wait_is_told_while_one_is_made(tool: Py
     one = replace(call(lock(index, "tiny==2.0", "base==1.0"), code=SHOW), queued=queued)
     assert await asyncio.gather(run(tool, one), run(tool, tool_call({"code": "return 1"}))) == ["2.0", 1]
     assert waits[0] == "its environment, for which 2 packages are installed"
+    await run(tool, replace(call(lock(index, "tiny==1.0"), code=SHOW), queued=queued))
+    assert waits[-1] == "its environment, for which 1 package is installed"
 
 
 @in_child

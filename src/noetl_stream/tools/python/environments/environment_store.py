@@ -126,7 +126,8 @@ class Environments:
         try:
             if not self._hold(name):
                 number = len(re.findall(rb"^[^\s#-]", lock, re.MULTILINE))
-                with call.queued(f"its environment, for which {number} packages are installed"):
+                packages = "1 package is" if number == 1 else f"{number} packages are"
+                with call.queued(f"its environment, for which {packages} installed"):
                     async with self._one_by_one[name]:
                         if not self._hold(name):
                             await self._make(name, interpreter, lock, launcher, call)
