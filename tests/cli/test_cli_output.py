@@ -25,6 +25,15 @@ def test_a_row_of_a_table_on_a_pipe_is_a_line_without_trailing_blanks(capsys: py
     assert capsys.readouterr().out == f"name   said\nfirst  {'word ' * 100} end\n日本\n"
 
 
+def test_a_result_that_is_a_file_or_a_list_of_files_is_words_without_a_seal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = {"key": "1/2/3/0/parts-1", "size": 12, "checksum": "sha256:0", "seal": "opens-it", "name": "a.csv"}
+    print_result(file)
+    print_result([file, file])
+    assert capsys.readouterr().out == '"a.csv (12 bytes)"\n[\n  "a.csv (12 bytes)",\n  "a.csv (12 bytes)"\n]\n'
+
+
 def test_no_cell_of_a_result_is_blank(capsys: pytest.CaptureFixture[str]) -> None:
     print_result([{"state": "all", "mean": None}, {"state": ""}])
     print_result({"nothing": None, "text": ""})

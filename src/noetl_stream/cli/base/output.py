@@ -173,6 +173,7 @@ def cell_text(value: Any) -> str:
 
 def print_result(result: Any) -> None:
     """Prints a result as a table if it has rows or members, else as JSON."""
+    result = without_seals(result)  # it may be a reference itself, or a list of them
     rows = result.get("rows") if isinstance(result, dict) and isinstance(result.get("rows"), list) else result
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         columns = list(dict.fromkeys(key for row in rows for key in row))
@@ -182,7 +183,7 @@ def print_result(result: Any) -> None:
     elif isinstance(result, dict) and result:
         print_table(("key", "value"), [(key, _value(result, key)) for key in result])
     elif result is not None:
-        _write(json_text(without_seals(result), indent=2))
+        _write(json_text(result, indent=2))
 
 
 def _value(row: Mapping[str, Any], key: str) -> Any:
