@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from noetl_stream.cli.execution.live_progress import LiveProgress
-from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold, ProgressUpdate, Stalls, update_of
+from noetl_stream.cli.execution.display.live_progress import LiveProgress
+from noetl_stream.cli.execution.display.progress import PlainProgress, ProgressFold, ProgressUpdate, Stalls, update_of
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
     ExecutionFailing,

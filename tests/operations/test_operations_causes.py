@@ -8,7 +8,7 @@ from operations_stage import BY, OperationsStage
 from shown_stage import Showing
 from why_scenarios import HEAD, history_of
 
-from noetl_stream.cli.execution.tables import print_execution, print_why
+from noetl_stream.cli.execution.display.tables import print_execution, print_why
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions import direct

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from operations_stage import BY, OperationsStage
 
-from noetl_stream.cli.execution.tables import print_ended, print_execution
+from noetl_stream.cli.execution.display.tables import print_ended, print_execution
 from noetl_stream.operations.executions import direct
 from noetl_stream.operations.executions.reading import notices
 from noetl_stream.operations.executions.reading.notices import NOTICES_SHOWN, SUGGESTIONS, undeclared_workload

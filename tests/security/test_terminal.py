@@ -31,8 +31,8 @@ from noetl_stream.cli.base.output import (
     say,
     say_json,
 )
-from noetl_stream.cli.execution.live_progress import LiveProgress
-from noetl_stream.cli.execution.progress import PlainProgress
+from noetl_stream.cli.execution.display.live_progress import LiveProgress
+from noetl_stream.cli.execution.display.progress import PlainProgress
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.executions import ReasonDocument, Start
 from noetl_stream.settings.gateway_settings import GatewayLimits

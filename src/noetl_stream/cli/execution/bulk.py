@@ -16,8 +16,8 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import DOCUMENTS, print_document, print_documents, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target
+from noetl_stream.cli.execution.display.tables import print_executions
 from noetl_stream.cli.execution.selection import Selection, found_by
-from noetl_stream.cli.execution.tables import print_executions
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, NotFound, NotReady, TooBusy, Unauthenticated, Unreachable, UsageError
 from noetl_stream.model.status import ExecutionStatus

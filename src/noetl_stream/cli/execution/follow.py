@@ -17,8 +17,8 @@ from noetl_stream.cli.base.options import bundled, form_option
 from noetl_stream.cli.base.output import print_document, say
 from noetl_stream.cli.base.session import PAGE, Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.execution.progress import EventLines, PlainProgress, ProgressView, Stalls
-from noetl_stream.cli.execution.tables import print_ended
+from noetl_stream.cli.execution.display.progress import EventLines, PlainProgress, ProgressView, Stalls
+from noetl_stream.cli.execution.display.tables import print_ended
 from noetl_stream.concurrency import result_until, set_within
 from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
@@ -153,7 +153,7 @@ def progress_for(output: str, *, stderr: bool = True, verbose: bool = False, sha
     if not verbose and not shared and (sys.stderr if stderr else sys.stdout).isatty():
         from rich.console import Console
 
-        from noetl_stream.cli.execution.live_progress import LiveProgress
+        from noetl_stream.cli.execution.display.live_progress import LiveProgress
 
         console = Console(stderr=stderr)
         if not console.is_dumb_terminal:

@@ -17,8 +17,8 @@ from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.base.verbs import lists, shows
+from noetl_stream.cli.execution.display.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.cli.execution.selection import Filter, filter_options
-from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.durations import duration_text
 from noetl_stream.errors import UsageError
 from noetl_stream.operations.paging import cursor_of

@@ -21,6 +21,9 @@ from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.execution.display.progress import ProgressView
+from noetl_stream.cli.execution.display.tables import print_begun, print_ended
+from noetl_stream.cli.execution.display.traces import traceparent_option
 from noetl_stream.cli.execution.follow import (
     Following,
     end_as,
@@ -32,9 +35,6 @@ from noetl_stream.cli.execution.follow import (
     timeout_option,
     verbose_option,
 )
-from noetl_stream.cli.execution.progress import ProgressView
-from noetl_stream.cli.execution.tables import print_begun, print_ended
-from noetl_stream.cli.execution.traces import traceparent_option
 from noetl_stream.cli.execution.workload import (
     Batch,
     batch_options,

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from noetl_stream.cli.base.activity import FRAMES, PERIOD_S
-from noetl_stream.cli.execution.progress import ProgressFold, ProgressLine, ProgressView, StepProgress, Summary
+from noetl_stream.cli.execution.display.progress import ProgressFold, ProgressLine, ProgressView, StepProgress, Summary
 from noetl_stream.durations import duration_text
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
