@@ -215,21 +215,24 @@ def _as_args(code: str) -> str:
 MOST_COMMAND_CHARS: Final = 120
 """The longest command that a hint shows."""
 _SHELL_SIGNS: Final = re.compile(r"[|&;<>$`*?()'\"\\\n~#]")
-_TEMPLATE: Final = re.compile(r"\{\{-?(.*?)-?\}\}", re.DOTALL)
+_TEMPLATE: Final = re.compile(r"\{\{-?+((?:[^}-]|-(?!\}\})|\}(?!\}))*+)-?\}\}")
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
-_HARMLESS: Final = re.compile(
-    r"\s*(?:execution_id|_attempt|iter\.(?:index|count)|.*\|\s*(?:int|float|length|urlencode))\s*\Z"
-)
+_HARMLESS: Final = frozenset({"execution_id", "_attempt", "iter.index", "iter.count"})
+_HARMLESS_FILTERS: Final = frozenset({"int", "float", "length", "urlencode"})
 
 
 def _warn_of_command(name: str, value: Node, problems: Problems) -> None:
     """Warns of a template in a text that a shell reads: what it renders to is read as part of the program."""
     text = value.plain() if isinstance(value, Scalar) else None
-    reads = [part.strip() for part in _TEMPLATE.findall(text)] if isinstance(text, str) else []
-    if all(_HARMLESS.match(read) for read in reads) or not isinstance(text, str):
+    if not isinstance(text, str):
         return
-    parts = _TEMPLATE.split(text)
-    whole = _TEMPLATE.sub(lambda found: f"\0{reads.index(found[1].strip())}\0", text)
+    closed = text.rfind("}}") + 2  # where all are closed, each pair of braces is read once
+    parts = _TEMPLATE.split(text[:closed])
+    parts[-1] += text[closed:]
+    reads = [part.strip() for part in parts[1::2]]
+    if all(map(_is_harmless, reads)):
+        return
+    whole = "".join(f"\0{index // 2}\0" if index % 2 else part for index, part in enumerate(parts))
     words = [re.sub(r"\0(\d+)\0", lambda found: f"{{{{ {reads[int(found[1])]} }}}}", one) for one in whole.split()]
     listed = f"[ {', '.join(map(written, words))} ]"
     variable = (_NAMES.findall(reads[0].partition("|")[0]) or ["VALUE"])[-1].upper()
@@ -238,6 +241,12 @@ def _warn_of_command(name: str, value: Node, problems: Problems) -> None:
         hint = f"write {name}: {listed}, which no shell reads"
     message = f"`{name}` is read by a shell after it is rendered: a value with `;` or `$(…)` would run as well"
     problems.warn("template_in_shell", message, value, hint)
+
+
+def _is_harmless(read: str) -> bool:
+    """Whether what an expression renders to has no sign that a shell reads."""
+    _, pipe, last = read.rpartition("|")
+    return read in _HARMLESS or (bool(pipe) and last.strip() in _HARMLESS_FILTERS)
 
 
 def unlabel(node: Mapping, problems: Problems) -> Mapping:

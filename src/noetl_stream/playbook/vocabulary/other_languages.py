@@ -27,7 +27,7 @@ _CALLS: Final = {
 _READ: Final = r"(?:[\w.]|\['[^'\]]*'\]|\[\"[^\"\]]*\"\]|\[\d+\])++"
 _CALL: Final = re.compile(rf"(?<![\w.])({'|'.join(_CALLS)})\(\s*({_READ})\s*\)")
 _NODE: Final = re.compile(r"\$node\[[\"'](\w+)[\"']\]\.json\b")
-_ARROW: Final = re.compile(r"\.(map|filter)\(\s*(\w+)\s*=>\s*\2\.(\w+)\s*\)")
+_ARROW: Final = re.compile(r"\.(map|filter)\(\s*+(\w++)\s*+=>\s*+\2\.(\w++)\s*+\)")
 _COALESCED: Final = re.compile(r"\s*\?\?\s*")
 _CURLY: Final = {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"'}
 _ROOT: Final = re.compile(r"\$\.([A-Za-z_]\w*)")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-_ENTRY: Final = re.compile(r"""( *)((?:- +)*(?:-$)?)(?:([\w.$/-]+|"[^"]*"|'[^']*')(:)(?= |$))?""")
+_ENTRY: Final = re.compile(r"""( *)((?:- ++)*+(?:-$)?)(?:([\w.$/-]+|"[^"]*"|'[^']*')(:)(?= |$))?""")
 """The beginning of a line in block style: its indentation, dashes and key."""
 _BLOCK: Final = re.compile(r"(?:[&!]\S+ +)*[|>][-+0-9]*(?: +#.*)?$")
 _PROPERTIES: Final = re.compile(r"[&!]\S+(?: +|$)")
@@ -123,7 +123,7 @@ class _Scan:
         begins_level = self._may_deepen and indent >= top and (following == indent or is_word)
         if not top or (indent >= top and not begins_level) or line.lstrip()[0] in "\"'{[":
             return None
-        found = re.match(r" *([A-Za-z_]\w*)(:?) ?(.*)$", line)
+        found = re.match(r" *([A-Za-z_]\w*+)(:?) ?(.*)", line)
         if found is None or re.search(r":(?= |$)", line):
             self._may_deepen = True  # a key of several words
             return None

@@ -40,7 +40,7 @@ MAX_SHOWN_CHARS: Final = 100
 """The longest condition without braces that a hint repeats."""
 _GUARD_HINT: Final = "write the whole condition as one expression: {{ … }}"
 _CHOICE: Final = re.compile(
-    r"\s*\{%-?\s*if\s+((?:(?!%\}).)+?)\s*-?%\}\s*true\s*\{%-?\s*else\s*-?%\}\s*false\s*\{%-?\s*endif\s*-?%\}\s*",
+    r"\s*\{%-?\s*if\s++((?:[^%]|%(?!\}))++)%\}\s*true\s*\{%-?\s*else\s*-?%\}\s*false\s*\{%-?\s*endif\s*-?%\}\s*",
     re.IGNORECASE,
 )
 """A condition in the form of a statement."""
@@ -203,7 +203,8 @@ class _Compiler:
                 has_more = "{%" in text or "\n" in text or len(text) > MAX_SHOWN_CHARS
                 whole = " ".join(_BRACES.sub(r" \1 ", text).replace("$.", "").split())
                 if (choice := _CHOICE.fullmatch(text)) is not None:
-                    has_more, whole = False, choice[1]
+                    whole = choice[1].removesuffix("-").rstrip()
+                    has_more = "\n" in whole
                 hint = _GUARD_HINT if has_more or not whole else f"write when: {_quoted(whole)}"
                 findings.add("guard_not_expression", message, 0, hint)
             else:
