@@ -4,7 +4,7 @@
 
 A CSV file from an HTTP server on loopback is fetched, joined with a table in DuckDB, loaded into Postgres, and copied
 as Parquet into a bucket of an S3 server. The worker that joins is killed in the middle. Prints the time of each step
-and the most memory of each process above what it had before; fails if rows are missing or there twice.
+and the memory of each process, at rest and the most; fails if rows are missing or there twice.
 """
 
 from __future__ import annotations
@@ -131,20 +131,19 @@ class Source:
 
 
 class Memory:
-    """The most resident memory of processes, above what each had when it was first seen, by their names."""
+    """The most resident memory of processes by their names, beside that of the first one with the name, at rest."""
 
     def __init__(self) -> None:
-        self.first: dict[int, int] = {}
-        self.most: dict[str, tuple[int, int]] = {}
+        self.first: dict[str, int] = {}
+        self.most: dict[str, int] = {}
 
     def sample(self) -> None:
         for pid in _descendants(os.getpid()):
             name, size = _name_of(pid), _resident_bytes(pid)
             if not name or not size:
                 continue
-            base = self.first.setdefault(pid, size)
-            before = self.most.get(name, (0, 0))
-            self.most[name] = max(before, (size - base, base))
+            self.first.setdefault(name, size)
+            self.most[name] = max(self.most.get(name, 0), size)
 
     async def watch(self) -> None:
         while True:
@@ -281,9 +280,9 @@ async def measure(megabytes: int, *, kill: bool) -> None:
                     watching.cancel()
             check(source, document, folder / "s3" / "bench" / "orders.parquet")
     print(f"{source.rows:,} rows, {megabytes:,} MB")
-    print("| process | before | most above it |\n| --- | --- | --- |")
-    for process, (above, base) in sorted(memory.most.items()):
-        print(f"| {process} | {base / MIB:.0f} MiB | {above / MIB:.0f} MiB |")
+    print("| process | at rest | most |\n| --- | --- | --- |")
+    for process, most in sorted(memory.most.items()):
+        print(f"| {process} | {memory.first[process] / MIB:.0f} MiB | {most / MIB:.0f} MiB |")
 
 
 def check(source: Source, document: dict[str, Any], exported: Path) -> None:

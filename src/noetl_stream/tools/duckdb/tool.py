@@ -59,6 +59,8 @@ MEMORY_LIMIT: Final = "1GB"
 THREADS: Final = 2
 _BESIDE_BYTES: Final = 256 * 1024**2
 """Memory of a process for what ``memory_limit`` does not count: threads, parsed statements, the library."""
+_FILES_BYTES: Final = 1024**3
+"""More of it for what reads and writes files: buffers of lines and of columns, for each thread."""
 _RESULT_COPIES: Final = 6
 """How often a result is in the memory of a process: in DuckDB, as values and as JSON."""
 _TABLE_COPIES: Final = 12
@@ -273,7 +275,7 @@ class DuckdbTool:
                 idempotency_key=call.idempotency_key,
                 max_rows=knobs.max_rows,
                 max_result_bytes=knobs.max_result_bytes,
-                memory_bytes=memory_bytes + _bytes_beside(knobs, tables),
+                memory_bytes=memory_bytes + _bytes_beside(knobs, tables, with_files=given.scratch is not None),
                 files=list(given.files),
                 into=given.into,
                 copied=list(given.copied),
@@ -371,10 +373,11 @@ def _memory_bytes(knobs: DuckdbKnobs, settings: ToolSettings) -> int:
     return min(asked, most)
 
 
-def _bytes_beside(knobs: DuckdbKnobs, tables: Sequence[NewTable]) -> int:
+def _bytes_beside(knobs: DuckdbKnobs, tables: Sequence[NewTable], *, with_files: bool) -> int:
     """Returns the memory of a process that ``memory_limit`` does not count."""
     rows_bytes = sum(len(table.rows) for table in tables)
-    return _BESIDE_BYTES + _RESULT_COPIES * knobs.max_result_bytes + _TABLE_COPIES * rows_bytes
+    files_bytes = _FILES_BYTES if with_files else 0
+    return _BESIDE_BYTES + files_bytes + _RESULT_COPIES * knobs.max_result_bytes + _TABLE_COPIES * rows_bytes
 
 
 def _threads(knobs: DuckdbKnobs, settings: ToolSettings) -> int:
