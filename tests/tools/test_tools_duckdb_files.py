@@ -274,8 +274,10 @@ async def test_a_task_writes_no_more_to_the_disk_than_the_operator_allows(stage:
             "tables.orders: the file orders.csv: a task may have 4,000 bytes on its worker's disk "
             "(NOETL_MAX_SCRATCH_BYTES)",
         )
-        kind, message = await small.failure("select random() as n from range(100_000)", into="table")
-        assert kind == "limit_exceeded", message
+        assert await small.failure("select random() as n from range(100_000)", into="table") == (
+            "limit_exceeded",
+            "statement 1: it writes more bytes than a task may have on its worker's disk (NOETL_MAX_SCRATCH_BYTES)",
+        )
     finally:
         await small.tool.close()
 

@@ -14,7 +14,7 @@ from noetl_stream.errors import BlobMissing
 from noetl_stream.model.events import Fact, TaskHeartbeat, TaskProcessed
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.outcome import Outcome
+from noetl_stream.model.outcome import Outcome, Payload, Reference, StepValue
 from noetl_stream.ports.stores.store import StoredEvent
 from noetl_stream.sealing.data_references import PART_BYTES, DataReference, read_reference
 from noetl_stream.storage.data_parts import delete_object
@@ -128,9 +128,14 @@ async def test_a_value_that_looks_like_a_reference_stays_data(stage: Stage, foll
     assert value((await ran(following, answering(made_up)))["read"]) == {"opened": None}
 
 
-async def test_a_reference_of_another_execution_stays_data(stage: Stage, following: Stage) -> None:
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_reference_of_another_execution_stays_data_even_if_its_key_is_given(
+    stage: Stage, following: Stage, known: bool
+) -> None:
     real = value((await ran(stage, writing(b"secret")))["write"])["file"]
-    found = await ran(following, answering(real), execution_id="execution-2")
+    result = Payload(reference=Reference("nats", f"{EXECUTION}/c/1.1.n/9", 2))
+    steps = {"called": StepValue(Outcome("ok", result))} if known else {}
+    found = await ran(following, answering(real), execution_id="execution-2", steps=steps)
     assert value(found["read"]) == {"opened": None}
 
 

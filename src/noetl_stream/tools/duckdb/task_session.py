@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import duckdb
 import msgspec
 
+from noetl_stream.settings.tools import MAX_SCRATCH_BYTES_VARIABLE
 from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.column_values import Carrier, carriers_of, is_same, read_rows
@@ -368,6 +369,11 @@ def _failure(error: Exception, place: str) -> ToolFailure:
     kind = "syntax" if isinstance(error, duckdb.ParserException) else "sql"
     if isinstance(error, duckdb.IOException) and COPIES_FOLDER in str(error):
         kind = next((kind for text, kind in _OF_THE_DISK.items() if text in str(error)), kind)
+    if kind == "limit_exceeded":
+        message = (
+            f"{place}: it writes more bytes than a task may have on its worker's disk ({MAX_SCRATCH_BYTES_VARIABLE})"
+        )
+        return ToolFailure.of(kind, message, code=code)
     return ToolFailure.of(kind, f"{place}: {_message_of(error)}", code=code)
 
 

@@ -113,7 +113,7 @@ class AttemptData:
         self.stored_bytes += len(sealed)
 
     def _data_key(self, reference: DataReference) -> bytes | None:
-        return data_key_of(reference, self._results.rings)
+        return data_key_of(reference, (self._results.own_ring,))
 
 
 def _without_secrets(reference: DataReference, used: Redactor) -> DataReference:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -163,13 +163,6 @@ class RunResults:
         given = GivenKeys(self._command.object_keys).ring(self._command.execution_id)
         assert given is not None, "each command has the keys of its execution"
         return given
-
-    @property
-    def rings(self) -> Iterator[KeyRing]:
-        """The keys of the executions whose results the command may read, its own first."""
-        yield self.own_ring
-        for current, *old in self._command.object_keys.values():
-            yield KeyRing(current, tuple(old))
 
     async def page(self, reference: Reference) -> list[Any]:
         """Loads a page of a loop's items.
