@@ -67,10 +67,7 @@ def test_params_that_no_statement_uses_are_reported_with_their_placeholder() -> 
         ("m08_typo_and_jump", "did you mean `kind`?"),
         ("c13_kind_quantum", "install the plugin `noetl-stream-quantum`"),
         ("c26_max_payload_bytes", "write `max_inline_bytes`, the limit that it became"),
-        (
-            "c32_task_name_in_arc",
-            "outside the pipeline, write `steps.start.results.fetch`, or `event.result` for the last task",
-        ),
+        ("c32_task_name_in_arc", "write `start.results.fetch`: it is a task of step `start`"),
         ("c35_token_event_in_admit", "write `args.n`"),
     ],
 )

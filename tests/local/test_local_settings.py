@@ -11,6 +11,16 @@ from noetl_stream.errors import UsageError
 from noetl_stream.sealing.age import new_identity, recipient_of
 from noetl_stream.sealing.file_keys import public_key_of
 from noetl_stream.sealing.keys import new_key
+from noetl_stream.settings.python_environments import (
+    CONSTRAINTS_VARIABLE,
+    DEFAULT_INDEX,
+    DEFAULT_MAX_BYTES,
+    INDEX_VARIABLE,
+    INTERPRETERS_VARIABLE,
+    MAX_BYTES_VARIABLE,
+    SDISTS_VARIABLE,
+)
+from noetl_stream.settings.python_environments import VARIABLES as PYTHON_VARIABLES
 from noetl_stream.settings.sources.environment import ENGINE_VARIABLES, Settings
 from noetl_stream.settings.sources.process_environment import identity_environment, inherited_environment
 
@@ -122,7 +132,15 @@ def test_the_documentation_lists_exactly_the_settings_with_their_defaults() -> N
     table = DOCUMENTATION.read_text(encoding="utf-8").split("\n## ")[0]
     rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \| [^|]+ \|$", table, flags=re.MULTILINE)
     documented = {variable: default.strip().strip("`") for variable, default in rows}
+    of_environments = {name: documented.pop(name) for name in PYTHON_VARIABLES[1:]}
     assert documented == {one.name: one.default for one in Settings.variables().values()}
+    assert of_environments == {
+        MAX_BYTES_VARIABLE: str(DEFAULT_MAX_BYTES),
+        INDEX_VARIABLE: DEFAULT_INDEX,
+        CONSTRAINTS_VARIABLE: "none",
+        SDISTS_VARIABLE: "off",
+        INTERPRETERS_VARIABLE: "the worker's own, and `python3.11` and newer in its `PATH",
+    }
 
 
 def test_a_default_in_numbers_is_the_default_in_fact() -> None:

@@ -32,7 +32,7 @@ def test_a_long_result_is_read_in_another_thread(monkeypatch: pytest.MonkeyPatch
 
     async def reads() -> Any:
         await blobs.put("some/key", data)
-        return await loaded(payload, "it", StagedStore(clock), blobs)
+        return await loaded(payload, StagedStore(clock), blobs, lambda _reference, data: data, of="it")
 
     assert asyncio.run(reads()) == value
     assert threads and threading.get_ident() not in threads

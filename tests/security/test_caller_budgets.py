@@ -39,6 +39,7 @@ from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.stores.charged_queries import ChargedQueries, charged_queries
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import GatewayLimits
+from noetl_stream.tools.python.environments.requirements import required_by
 
 ANN, BOB = Caller("token:ann", "viewer"), Caller("token:bob", "viewer")
 RESULT = "/api/v1/executions/x/result"
@@ -154,7 +155,7 @@ async def test_the_text_of_a_registration_is_read_beside_the_loop() -> None:
     threads = NotingThreads()
     asyncio.get_running_loop().set_default_executor(threads)
     await GatewayStage(GatewayLimits()).operations.playbooks.register(HELD.encode(), "held", "amy")
-    assert threads.called == [check_document, entry_of]
+    assert threads.called == [check_document, required_by, entry_of]
 
 
 async def test_busy_threads_of_a_gateway_hand_the_interpreter_back_soon() -> None:

@@ -428,7 +428,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     python_path: tuple[Path, ...] = setting(PYTHON_PATH_VARIABLE, "none", _read_folders_apart)
     python_environments: EnvironmentSettings = setting(
-        ENVIRONMENTS_VARIABLE, "`environments` in the home with the embedded stack, else off", read_environments
+        ENVIRONMENTS_VARIABLE, "folder `environments` in the home with the embedded stack, else off", read_environments
     )
     limits: Mapping[str, str] = setting(
         LIMIT_VARIABLE, "see limits.md", lambda _, given: MappingProxyType(limit_settings(given))
