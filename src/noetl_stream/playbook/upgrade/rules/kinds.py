@@ -56,8 +56,10 @@ def workbook_entries(draft: Draft) -> None:
         if "task" in entry and "name" not in entry:
             draft.rename(entry, "task", "name", note="an entry of the workbook is named by `name`")
         is_mapping = isinstance(entry.get("tool"), CommentedMap)
-        for key in [key for key in ("sink", "save", "args", "with") if key in entry and is_mapping]:
+        for key in [key for key in ("sink", "save", "args", "with", "assert") if key in entry and is_mapping]:
             draft.move(entry, key, entry["tool"], note=f"`{key}` of an entry stands under `tool`")
+        for key in [key for key in ("desc", "description") if key in entry]:
+            draft.drop(entry, key, "an entry of the workbook has no description")
         word = next((key for key in ("tool", "type", "kind") if isinstance(entry.get(key), str)), None)
         if word is None or isinstance(entry.get("tool"), CommentedMap | CommentedSeq):
             continue
@@ -65,10 +67,7 @@ def workbook_entries(draft: Draft) -> None:
         kind = entry[word]
         draft.rename(entry, word, "tool", to_ruamel({"kind": kind}, line_of(entry, word), block=True))
         for key in [key for key in entry if key not in ("name", "tool")]:
-            if key in ("desc", "description"):
-                draft.drop(entry, key, "an entry of the workbook has no description")
-            else:
-                draft.move(entry, key, entry["tool"])
+            draft.move(entry, key, entry["tool"])
 
 
 def workbook_calls(draft: Draft) -> None:
@@ -208,9 +207,13 @@ def _read_artifact(draft: Draft, task: CommentedMap) -> None:
 
 def secret_steps(draft: Draft) -> None:
     """Rewrites a step that fetched a secret of another manager as a stored credential, read where the secret was."""
-    for step in draft.steps():
-        task, name = step.get("tool"), str(step.get("step"))
-        if kind_of(task) != "secrets" or not isinstance(task, CommentedMap) or "secret_name" not in task:
+    for task, step in list(draft.tasks()):
+        if step is None:
+            continue
+        is_step = task is step.get("tool")
+        name = str(step.get("step") if is_step else task.get("name"))
+        is_managed = "secret_name" in task or ("provider" in task and "name" in task)
+        if kind_of(task) != "secrets" or not is_managed or not name.isidentifier():
             continue
         said = ", ".join(f"{key} {shown(task[key])}" for key in _MANAGED if key in task)
         keychain = draft.root.get("keychain")

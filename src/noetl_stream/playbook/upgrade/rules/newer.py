@@ -43,6 +43,8 @@ _WRITERS: Final = ("set", "set_ctx", "set_iter", "set_vars")
 _SCOPES: Final = {"ctx": "ctx", "iter": "iter", "vars": "vars", "step": "vars"}
 _ENDS: Final = frozenset(["end", "complete", "completed", "stop", "success", "ignore", "none", "continue"])
 _STORED: Final = ("store", "inline_max_bytes", "preview_max_bytes", "scope", "ttl", "compression", "publish")
+_BY_SIZE: Final = frozenset(["strategy", "threshold_kb", "threshold_bytes"])
+"""Keys of an `output_select` that selects nothing, and says from which size a result is stored elsewhere."""
 _SELECTED: Final = ("select", "output_select")
 _OUTPUT: Final = frozenset([*_STORED, *_SELECTED, "accumulate", "as"])
 _AFTER_FAILURE: Final = re.compile(r"step\.failed|event\.status\s*==\s*['\"]error|event\.error")
@@ -78,7 +80,9 @@ def _mappings_at(node: Any, word: str) -> list[CommentedMap]:
 def task_input(draft: Draft) -> None:
     """Rewrites `input`, or `data`, of a task as its `args`, or writes the values where its templates read them."""
     for task, step in list(draft.tasks()):
-        kind = kind_of(task)
+        kind, spec = kind_of(task), mapping_at(task, "spec")
+        if spec is not None and "input" in spec and "input" not in {*task, *draft.knobs_of(kind)}:
+            draft.move(spec, "input", task, note="`input` stands beside `kind`")
         for word in ("input", "data"):
             values = task.get(word)
             if not isinstance(values, CommentedMap) or word in draft.inputs_of(kind):
@@ -153,6 +157,8 @@ def _output_as(path: Path, kind: str, whole: str, result: str, status: str) -> R
     match path:
         case ("output", "status_code", *_) if kind == "http":
             return 2, status
+        case ("output", "error", "status" | "status_code", *_) if kind == "http" and whole == "outcome":
+            return 3, status
         case ("output", "error", "retry_after", *_):
             return 3, f"{whole}.error.retry_after_s"
         case ("output", "data", "status_code", *_) if kind == "http":
@@ -288,6 +294,9 @@ def output_block(draft: Draft) -> None:
     """Rewrites `output`, which says how a result is stored, which of it is selected, and what is accumulated."""
     for step in draft.steps():
         tasks = list(tasks_of(step.get("tool")))
+        for task in [task for task in tasks if (mapping_at(task, "output_select") or {}).keys() & _BY_SIZE]:
+            if not task["output_select"].keys() - _BY_SIZE and "output_select" not in draft.inputs_of(kind_of(task)):
+                draft.drop(task, "output_select", "large results are stored by themselves", heir=(task, "kind"))
         holders = [(task, task, word) for task in tasks for word in ("output", "result")]
         holders += [(step, task, word) for task in tasks[-1:] for word in ("output", "result")]
         for holder, task, word in holders:

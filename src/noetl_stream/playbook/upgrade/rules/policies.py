@@ -132,6 +132,10 @@ def _shape_then(draft: Draft, then: CommentedMap) -> None:
     if then.get("do") == "fail" and "message" in then:
         draft.drop(then, "message", "a rule that fails has no message of its own")
     draft.rename_older(then, _SYNONYMS, "`{}` of a retry is `{}`")
+    if type(then.get("backoff")) in (int, float) and "delay" not in then:
+        draft.note_assumption((then, "backoff"), f"`backoff: {then['backoff']}` is the delay in seconds of every retry")
+        draft.rename(then, "backoff", "delay")
+        then["backoff"] = "fixed"
     if "backoff_multiplier" in then:
         _multiplier(draft, then)
     if "jitter" in then:

@@ -94,16 +94,21 @@ def rewrite_for_policy(expression: str, kind: str) -> str:
     return _STATUS.sub(partial(_status_word, good="ok"), rewritten)
 
 
-def rewrite_for_arc(expression: str, kind: str, result: str = "event.result") -> str:
+def rewrite_for_arc(
+    expression: str, kind: str, result: str = "event.result", bound: frozenset[str] = frozenset()
+) -> str:
     """Rewrites an expression over `response`, `error` and `result` for an arc.
 
     Args:
         result: The path of the step's result there.
+        bound: Those of the three names that mean something else in this playbook.
     """
     whole = f"{result}.data" if kind == "http" else result
 
     def rewrite(path: Path) -> Replaced:
         match path:
+            case (str(name), *_) if name in bound:
+                return None
             case ("response", "status" | "status_code", *_) if kind == "http":
                 return 2, f"{result}.status"
             case ("response", "headers", *_) if kind == "http":
@@ -119,14 +124,16 @@ def rewrite_for_arc(expression: str, kind: str, result: str = "event.result") ->
             case _:
                 return None
 
-    return rewrite_expression(_rewrite_is_defined(expression, "event", "success"), rewrite)
+    return rewrite_expression(_rewrite_is_defined(expression, "event", "success", bound), rewrite)
 
 
-def _rewrite_is_defined(expression: str, namespace: str, good: str) -> str:
+def _rewrite_is_defined(expression: str, namespace: str, good: str, bound: frozenset[str] = frozenset()) -> str:
     """Rewrites `response is defined` and `error is defined` as a comparison of the status."""
 
     def compare_status(match: re.Match[str]) -> str:
         name, negation, comparison = match[1], match[2], match[3]
+        if name in bound:
+            return match[0]
         about_nothing = "defined" not in match[0]
         is_there = (negation is None) != about_nothing if comparison is None else comparison == "!="
         status = good if (name == "response") == is_there else "error"
@@ -184,18 +191,18 @@ def policy_words(draft: Draft) -> None:
 
 def event_words(draft: Draft) -> None:
     """Rewrites older names of events and results in guards and `args` of arcs."""
-    is_older = not _OLDER & declared_names(draft)
+    bound = _OLDER & declared_names(draft)
     for step in draft.steps():
         end = "loop.done" if "loop" in step else "step.done"
-        change = _arc_words(kind_of_result(step), end, is_older=is_older)
+        change = _arc_words(kind_of_result(step), end, bound)
         for arc in arcs_of(step):
             if each_expression(arc, change):
                 draft.note_change((arc, "when"), f"the arc reads `event`, whose `name` is `{end}` or `step.failed`")
 
 
-def _arc_words(kind: str, end: str, *, is_older: bool) -> Callable[[str], str]:
+def _arc_words(kind: str, end: str, bound: frozenset[str]) -> Callable[[str], str]:
     def change(text: str) -> str:
-        text = rewrite_for_arc(text, kind) if is_older else text
+        text = rewrite_for_arc(text, kind, bound=bound)
         text = re.sub(r"\bevent\.type\b", "event.name", text)
         return _event_names(_EVENT_STATUS.sub(partial(_status_word, good="success"), text), end)
 

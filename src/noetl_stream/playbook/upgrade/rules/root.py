@@ -10,8 +10,8 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS
 from noetl_stream.playbook.model.document import API_VERSION
 from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, mapping_at, mappings, section, to_ruamel
-from noetl_stream.playbook.upgrade.expressions import has_template, paths_in
-from noetl_stream.playbook.upgrade.rules.reads import each_expression
+from noetl_stream.playbook.upgrade.expressions import has_template, paths_in, rename_to
+from noetl_stream.playbook.upgrade.rules.reads import declared_names, each_expression
 
 _METADATA: Final = ("name", "path", "version", "description", "tags", "labels")
 _KNOWN_METADATA: Final = frozenset([*_METADATA, "annotations"])
@@ -29,7 +29,15 @@ _STORED_KINDS: Final = {
 _SCOPES: Final = {"catalog": "global", "shared": "global", "workflow": "execution", "local": "execution"}
 _KEEPING: Final = ("auto_renew", "ttl", "ttl_seconds", "cache_type", "expires_in", "renew_before")
 _TOKEN_CALL: Final = re.compile(r"\btoken\(\s*['\"]([A-Za-z_]\w*)['\"]\s*\)")
+_TOKEN_OF_NAME: Final = re.compile(r"\btoken\(\s*(?:workload\.)?([A-Za-z_]\w*)\s*\)")
+_IS_NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
+_OWN_DEFAULT: Final = re.compile(r"\{\{\s*(\w+)\s*\|\s*default\(\s*(['\"])([^'\"\\]*)\2\s*\)\s*\}\}\Z")
+"""A workload key that is what the execution was given for it, or else a text."""
+_SETTING: Final = re.compile(r"\{\{\s*(?:workload\.)?([A-Za-z_]\w*)\s*\}\}")
+_EXECUTOR_SPEC: Final = frozenset([*_UNDER_SPEC, *_UNDER_POLICY, "no_next_is_error", "lifecycle"])
 _LIMITS: Final = {"max_payload_bytes": "max_inline_bytes"}
+_CONSTANTS: Final = ("credential", "endpoint", "url", "token_endpoint", "token_url")
+"""Settings of an entry that hold no secret."""
 _TOKEN_URLS: Final = ("endpoint", "url", "token_endpoint")
 _OAUTH_REST: Final = ("method", "headers", "cache_type", "auto_renew", "ttl_seconds", "ttl", "grant_type", "data")
 
@@ -68,6 +76,26 @@ def root_metadata(draft: Draft) -> None:
     if isinstance(metadata, CommentedMap) and "path" not in metadata and isinstance(metadata.get("name"), str):
         metadata["path"] = metadata["name"]
         draft.note_assumption((root, "metadata"), f"the path in the catalog is `{metadata['name']}`, as the name")
+
+
+def root_spec(draft: Draft) -> None:
+    """Renames a `spec` at the root that holds values for the steps to `workload`."""
+    spec = mapping_at(draft.root, "spec")
+    if not spec or "workload" in draft.root or spec.keys() & _EXECUTOR_SPEC or "spec" in declared_names(draft):
+        return
+    draft.note_assumption((draft.root, "spec"), "`spec` at the root has values that steps read: it is the `workload`")
+    draft.rename(draft.root, "spec", "workload")
+    draft.rewrite(draft.root.get("workflow"), rename_to("spec", "workload"))
+
+
+def workload_defaults(draft: Draft) -> None:
+    """Writes the text of `key: "{{ key | default('…') }}"` in the workload: what an execution is given wins anyway."""
+    workload = mapping_at(draft.root, "workload")
+    for key, value in list(workload.items()) if workload is not None else []:
+        found = _OWN_DEFAULT.match(value.strip()) if isinstance(value, str) else None
+        if workload is not None and found is not None and found[1] == key:
+            draft.note_change((workload, key), f"`{key}` of the workload is its default: a given value replaces it")
+            workload[key] = found[3]
 
 
 def executor_facts(draft: Draft) -> None:
@@ -132,6 +160,24 @@ def keychain_mapping(draft: Draft) -> None:
     draft.root["keychain"] = entries
 
 
+def keychain_types(draft: Draft) -> None:
+    """Renames `type` of an entry, and writes settings that are values of the workload as these, which are constants."""
+    for entry in mappings(draft.root.get("keychain")):
+        draft.rename_older(entry, {"type": "kind"}, "`{}` of an entry is `{}`")
+        for key in [key for key in _CONSTANTS if has_template(entry.get(key))]:
+            text = _SETTING.sub(lambda found: _given(draft, found[1]) or found[0], entry[key])
+            if not has_template(text):
+                said = "is written as the workload has it: settings are constants, so a given value is not read"
+                draft.note_assumption((entry, key), f"`{key}` {said}")
+                entry[key] = text
+
+
+def _given(draft: Draft, name: str) -> str:
+    """The text of a key of the workload; empty if it is none, or a template."""
+    value = mapping_at(draft.root, "workload") and draft.root["workload"].get(name)
+    return value if isinstance(value, str) and not has_template(value) else ""
+
+
 def keychain_secret_manager(draft: Draft) -> None:
     """Rewrites `secret_manager` with `provider` and `map`: the secret is stored as a credential of that name."""
     for entry in mappings(draft.root.get("keychain")):
@@ -165,6 +211,8 @@ def keychain_kinds(draft: Draft) -> None:
             draft.rename_older(entry, {"ref": "credential"}, "`{}` of an entry is `{}`")
         if kind not in _STORED_KINDS:
             continue
+        if isinstance(entry.get("ref"), str) and not has_template(entry["ref"]):
+            draft.rename_older(entry, {"ref": "credential"}, "`{}` of an entry is `{}`")
         settings = [key for key in entry if key not in ("name", "kind", "scope", "credential")]
         inner = entry.get("map")
         named = [*(inner if isinstance(inner, CommentedMap) else ()), *(key for key in settings if key != "map")]
@@ -193,14 +241,26 @@ def keychain_scopes(draft: Draft) -> None:
 def token_calls(draft: Draft) -> None:
     """Rewrites `token('name')` as the token of that entry of the keychain."""
     found: list[str] = []
+    named: dict[str, str] = {}
+
+    def write_name(match: re.Match[str]) -> str:
+        name = _given(draft, match[1])
+        if not _IS_NAME.match(name):
+            return match[0]
+        named[match[1]] = name
+        return f"token('{name}')"
 
     def change(code: str) -> str:
+        code = _TOKEN_OF_NAME.sub(write_name, code)
         found.extend(_TOKEN_CALL.findall(code))
         return _TOKEN_CALL.sub(r"keychain.\1.access_token", code)
 
     if not isinstance(draft.root.get("workflow"), CommentedSeq) or not each_expression(draft.root["workflow"], change):
         return
     draft.note_change((draft.root, "workflow"), "`token('…')` is `keychain.….access_token`")
+    for key, name in named.items():
+        message = f"`token({key})` reads the entry `{name}`, as the workload has it: a given value is not read"
+        draft.note_assumption((draft.root["workload"], key), message)
     if not isinstance(draft.root.get("keychain"), CommentedSeq):
         draft.root.insert(list(draft.root).index("workflow"), "keychain", CommentedSeq())
     keychain = draft.root["keychain"]
@@ -299,11 +359,14 @@ RULES: Final = (
     api_version,
     root_steps,
     root_metadata,
+    root_spec,
     executor_facts,
     executor_misplaced,
     default_timeout,
     renamed_limits,
+    workload_defaults,
     keychain_mapping,
+    keychain_types,
     keychain_secret_manager,
     keychain_kinds,
     keychain_scopes,

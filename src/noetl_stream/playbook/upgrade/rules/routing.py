@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
+from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.upgrade.draft import Draft, arcs_of, line_of, mappings, shown, to_ruamel, value_at
-from noetl_stream.playbook.upgrade.expressions import expression_in, template
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, has_template, template
 from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_of
 
 _BRANCH: Final = ("then", "else")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 _ARC_NAMES: Final = {"with": "args", "input": "args", "expr": "when", "data": "args", "to": "step"}
 
 
@@ -199,6 +202,35 @@ def bare_step(draft: Draft) -> None:
             step["tool"] = to_ruamel({"kind": "noop"}, line_of(step))
 
 
+def step_identifiers(draft: Draft) -> None:
+    """Renames steps whose name templates cannot read, such as paths, and leads their arcs to the new name."""
+    taken, renamed = {str(step.get("step")) for step in draft.steps()}, dict[str, str]()
+    for step in draft.steps():
+        name = step.get("step")
+        if not isinstance(name, str) or _IDENTIFIER.match(name) or has_template(name) or name in renamed:
+            continue
+        first = re.sub(r"^(?=\d)", "_", re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")) or "step"
+        free = next(one for one in chain([first], (f"{first}_{at}" for at in count(2))) if one not in taken)
+        draft.note_change((step, "step"), f"a step's name is one word: `{free}` instead of `{name}`")
+        step["step"] = renamed[name] = free
+        taken.add(free)
+    if not renamed:
+        return
+    for step in draft.steps():
+        for arc in [arc for arc in arcs_of(step) if arc.get("step") in renamed]:
+            arc["step"] = renamed[arc["step"]]
+    spec = value_at(draft.root, "executor", "spec")
+    if value_at(spec, "entry_step") in renamed:
+        spec["entry_step"] = renamed[spec["entry_step"]]
+
+    def rewrite(path: Path) -> Replaced:
+        is_read = path[0] == "steps" and path[1:2] and path[1] in renamed
+        return (2, f"steps.{renamed[str(path[1])]}") if is_read else None
+
+    for key in ("workflow", "executor"):
+        draft.rewrite(draft.root.get(key), rewrite)
+
+
 def fan_in(draft: Draft) -> None:
     """Joins branches that run at once where they meet: a step of the older dialects ran once for all of them."""
     steps = {str(step.get("step")): step for step in draft.steps()} if draft.was_older else {}
@@ -243,4 +275,4 @@ def _is_led_to(name: str, branch: dict[str, int], steps: dict[str, CommentedMap]
     )
 
 
-RULES: Final = (next_mode, next_shape, router_keys, arc_words, bare_step)
+RULES: Final = (next_mode, next_shape, router_keys, arc_words, bare_step, step_identifiers)

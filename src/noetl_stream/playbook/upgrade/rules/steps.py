@@ -215,6 +215,11 @@ def _loop_level(draft: Draft, loop: CommentedMap) -> None:
         if "failure" in spec:
             draft.note_change((spec, "failure"), "`failure` of a loop stands under `spec.policy`")
             draft.move(spec, "failure", section(spec, "policy", at=line_of(spec, "failure")))
+        policy = mapping_at(spec, "policy")
+        if policy is not None and value_at(policy, "results", "preserve_order") is True and len(policy["results"]) == 1:
+            draft.remove(policy, "results", heir=(loop, "spec"), note="the results of a loop are in its items' order")
+            if not policy:
+                draft.remove(spec, "policy")
         mode = _LOOP_MODES.get(str(spec.get("mode")))
         if mode is not None:
             draft.note_change((spec, "mode"), f"`{spec['mode']}` is `{mode}`")

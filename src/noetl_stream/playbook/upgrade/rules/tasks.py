@@ -360,8 +360,10 @@ def nats_actions(draft: Draft) -> None:
 
 
 def playbook_options(draft: Draft) -> None:
-    """Drops `return_result` of a called playbook, whose result is always there."""
+    """Drops `return_result` of a called playbook, whose result is always there, and a `task` beside its path."""
     for task, _ in list(draft.tasks()):
+        if kind_of(task) == "playbook" and isinstance(task.get("task"), str) and "path" in task:
+            draft.drop(task, "task", "the whole playbook at `path` is called", heir=(task, "kind"))
         if kind_of(task) == "playbook" and task.get("return_result") is not None:
             draft.drop(task, "return_result", "the result of a called playbook is always read by the task's name")
 
