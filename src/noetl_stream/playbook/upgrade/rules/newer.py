@@ -48,6 +48,11 @@ _BY_SIZE: Final = frozenset(["strategy", "threshold_kb", "threshold_bytes"])
 _SELECTED: Final = ("select", "output_select")
 _OUTPUT: Final = frozenset([*_STORED, *_SELECTED, "accumulate", "as"])
 _AFTER_FAILURE: Final = re.compile(r"step\.failed|event\.status\s*==\s*['\"]error|event\.error")
+_IF_DEFINED: Final = re.compile(
+    r"(?<![\w.~+*/|-])(?<![~+*/|-] )(?P<name>result|error|response)(?:\.\w+)*+ if (?P=name) is defined else "
+    r"(?P<other>\d++|'[^'\\]*+'|\"[^\"\\]*+\")(?=\s*+(?:[,}]|$))"
+)
+"""A value that is read only where its name is defined, with a constant for the other case."""
 _PLAIN_PATH: Final = re.compile(r"\$?(?:\.?[A-Za-z_]\w*+|\[\d++\]|\['[^']++'\])*+\Z")
 _PART: Final = re.compile(r"[A-Za-z_]\w*|(?<=\[)\d+(?=\])|(?<=\[')[^']+(?='\])")
 
@@ -421,6 +426,23 @@ def state_from_outside(draft: Draft) -> None:
                     )
 
 
+def absent_names(draft: Draft) -> None:
+    """Writes what stands behind `else` where a task asks for `result` or `error`, which no task has, and says so."""
+    declared = declared_names(draft)
+    for task, step in list(draft.tasks()) if draft.was_older else []:
+        found: list[str] = []
+
+        def change(code: str, found: list[str] = found) -> str:
+            found += [match[0] for match in _IF_DEFINED.finditer(code) if match["name"] not in declared]
+            return _IF_DEFINED.sub(lambda match: match[0] if match["name"] in declared else match["other"], code)
+
+        if step is not None and each_expression(task, change):
+            said = " and ".join(f"`{one}`" for one in dict.fromkeys(found))
+            draft.decide(
+                task, "kind", f"{said} reads what no task has, so `else` is written: pass the value in the arc, as args"
+            )
+
+
 LATER_RULES: Final = (cursor_loop, no_match, output_words, input_reads)
 """These run after the rules that shape steps and arcs."""
-LAST_RULES: Final = (failed_results, state_from_outside)
+LAST_RULES: Final = (failed_results, absent_names, state_from_outside)

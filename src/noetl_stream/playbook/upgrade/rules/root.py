@@ -31,7 +31,7 @@ _KEEPING: Final = ("auto_renew", "ttl", "ttl_seconds", "cache_type", "expires_in
 _TOKEN_CALL: Final = re.compile(r"\btoken\(\s*['\"]([A-Za-z_]\w*)['\"]\s*\)")
 _TOKEN_OF_NAME: Final = re.compile(r"\btoken\(\s*(?:workload\.)?([A-Za-z_]\w*)\s*\)")
 _IS_NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
-_OWN_DEFAULT: Final = re.compile(r"\{\{\s*(\w+)\s*\|\s*default\(\s*(['\"])([^'\"\\]*)\2\s*\)\s*\}\}\Z")
+_OWN_DEFAULT: Final = re.compile(r"\{\{\s*+(\w++)\s*+\|\s*+default\(\s*+(['\"])([^'\"\\]*+)\2\s*+\)\s*+\}\}\Z")
 """A workload key that is what the execution was given for it, or else a text."""
 _SETTING: Final = re.compile(r"\{\{\s*(?:workload\.)?([A-Za-z_]\w*)\s*\}\}")
 _EXECUTOR_SPEC: Final = frozenset([*_UNDER_SPEC, *_UNDER_POLICY, "no_next_is_error", "lifecycle"])
