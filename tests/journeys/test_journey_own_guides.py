@@ -76,7 +76,7 @@ def reader_of(stage: OwnStage, name: str) -> Walkthrough:
         for made in ("nats-seeds", "nats-accounts.conf"):
             (folder / made).symlink_to(stage.folder / made)
     second, airports, travel = free_ports(3)
-    for file in (folder / "playbooks").iterdir():
+    for file in filter(Path.is_file, (folder / "playbooks").rglob("*")):
         file.write_text(file.read_text().replace("8099", airports).replace("8098", travel))
     elsewhere = {"8080": str(stage.gateway_port), "8081": second, "8099": airports, "8098": travel}
     elsewhere |= {**SCHEDULED, **BUCKETS, "~/.noetl": str(stage.home), "backup restore ": "backup restore --yes "}
