@@ -23,8 +23,6 @@ pytestmark = pytest.mark.xdist_group("journeys")
 APPROVAL: Final = (ROOT / "playbooks" / "approval.yaml").read_text()
 EXECUTIONS: Final = "/api/v1/executions"
 LONG_S: Final = 3600
-ZYGOTES: Final = 2
-"""Processes of a worker that fork children of `python` and `shell`; the children have the same command line."""
 QUERIES: Final = (
     "SELECT count(*) FROM pg_stat_activity WHERE state <> 'idle' AND application_name LIKE '%long_postgres%'"
 )
@@ -197,7 +195,8 @@ async def _check_a_cancel(stack: LiveStack, admin: Person, alice: Person) -> Non
         (shown,) = items
         return {
             "shell": f"sleep {LONG_S}" in commands,
-            "python": sum("noetl_stream.tools.children.zygote" in command for command in commands) > ZYGOTES,
+            # its zygotes stay, and what they fork for a task has their command line
+            "python": any(zygote.children() for zygote in worker.children() if "children.zygote" in command_of(zygote)),
             "http": bool(server.open),
             "postgres": bool(await database.fetchval(QUERIES)),
             "slots": shown["busy"],

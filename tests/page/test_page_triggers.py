@@ -81,7 +81,7 @@ async def test_events_are_explained_and_sent_again_and_the_trigger_is_paused_and
         trigger = page.get_by_role("region", name=f"Trigger {PATH}")
         events = trigger.get_by_role("list", name="Events").get_by_role("listitem")
         await expect(events).to_have_count(3)
-        for at, said in enumerate(("its key has started", "`when` does not hold: {{ event.json.ref", "started")):
+        for at, said in enumerate(("its key has started", "when does not hold: {{ event.json.ref", "started")):
             await expect(events.nth(at)).to_contain_text(said)
         await expect(trigger).to_contain_text("it asks for no signature")
 
