@@ -66,6 +66,7 @@ async def test_listening_to_a_hung_server_ends_in_time(own_nats: NatsServer, own
     own_nats.resume()
 
 
+@pytest.mark.verify
 async def test_answers_of_all_come_from_far_away(connection: NatsConnection, shared_nats: NatsServer) -> None:
     """Their way takes four times as long as there is patience for each."""
     near = NatsBus(connection)

@@ -169,6 +169,7 @@ async def test_a_record_that_is_held_is_not_sent_again_when_it_is_published_agai
     assert await log.last_sequence() == 1
 
 
+@pytest.mark.verify
 async def test_records_that_were_lost_on_the_way_are_all_stored_in_the_end(
     proxy: LossyProxy, through_proxy: NatsConnection
 ) -> None:

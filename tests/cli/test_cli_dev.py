@@ -73,6 +73,7 @@ def server_process(home: Path, program: str) -> psutil.Process:
     return next(found for found in processes_of(home) if Path(found.cmdline()[0]).name == program)
 
 
+@pytest.mark.verify
 def test_it_prints_its_addresses_and_restarts_what_dies(dev: Dev, one_step: Path) -> None:
     assert dev.printed[0] == "noetl-stream is running. Press Ctrl-C to stop."
     assert dev.printed[1].split() == ["home", str(dev.home)]

@@ -53,6 +53,7 @@ def command(
     yield run
 
 
+@pytest.mark.verify
 def test_placement_and_quotas_do_what_the_language_says(command: Command) -> None:
     assert command("run", "bounded.yaml", playbook=PLACED).returncode == 0
     refused = command("run", "bounded.yaml", playbook=PLACED.replace("zone: eu", "zone: us"))

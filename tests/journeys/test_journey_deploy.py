@@ -29,6 +29,7 @@ class Series(list):
 """What the page uses of polars: no test asks an index on the network."""
 
 
+@pytest.mark.verify
 def test_the_page_leads_to_a_project_that_its_workflow_deploys(shared_home: Path, tmp_path: Path) -> None:
     programs = f"{write_script(tmp_path).parent}:{Path(sys.executable).parent}:/usr/bin:/bin"
     folder = tmp_path / "project"

@@ -25,6 +25,7 @@ def folder(used_home: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.verify
 @pytest.mark.xdist_group("own_stacks")
 def test_the_page_leads_to_a_playbook_that_calls_a_tested_function(folder: Path) -> None:
     shop = folder / "shop"

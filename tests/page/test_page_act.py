@@ -196,6 +196,7 @@ async def test_a_key_of_ctx_is_set_by_a_form_that_says_what_is_wrong(home: Path,
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_a_step_is_run_again_with_another_ctx_and_other_arguments_by_clicks(home: Path, tmp_path: Path) -> None:
     original = begun(home, "tests/page/bill", "--wait")
     async with visiting() as visit:
@@ -251,6 +252,7 @@ async def test_a_token_is_injected_at_a_step_of_the_graph_by_clicks(home: Path, 
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_a_signal_is_sent_by_a_form_and_its_lines_do_the_same(home: Path, tmp_path: Path) -> None:
     executions = [begun(home, PLAYBOOKS / "approval_by_signal.yaml") for _ in range(3)]
     async with visiting() as visit:
@@ -272,6 +274,7 @@ async def test_a_signal_is_sent_by_a_form_and_its_lines_do_the_same(home: Path, 
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_the_lines_of_the_header_pause_resume_and_cancel(home: Path, tmp_path: Path) -> None:
     execution_id = begun(home, "tests/page/quote")
     async with visiting() as visit:
@@ -287,6 +290,7 @@ async def test_the_lines_of_the_header_pause_resume_and_cancel(home: Path, tmp_p
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_undoing_is_drawn_ended_at_once_with_a_reason_and_done_later(home: Path, tmp_path: Path) -> None:
     execution_id = begun(home, "tests/page/order")
     async with visiting() as visit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from gateway_playbooks import LOOP
 from page_browser import Visit, expect, needs_browser, visiting
 from page_stage import EVIL, Shown
@@ -86,6 +87,7 @@ async def test_what_has_not_ended_goes_on_by_the_clock(shown: Shown) -> None:
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_the_key_and_the_labels_of_an_execution_lead_to_all_that_have_them(shown: Shown) -> None:
     order = {"key": "order A-9", "labels": {"ticket": "T 17"}}
     await shown.stage.operations.executions.start(Start(playbook=LOOP, **order), "token:local")
@@ -117,6 +119,7 @@ def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
     )
 
 
+@pytest.mark.verify
 async def test_marks_of_a_graph_cover_no_name(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page
@@ -132,6 +135,7 @@ async def test_marks_of_a_graph_cover_no_name(shown: Shown) -> None:
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_a_phone_has_all_places_in_one_line_and_every_act_within_reach(shown: Shown) -> None:
     async with visiting(width=390, height=844) as visit:
         page = visit.page
@@ -152,6 +156,7 @@ async def colours(visit: Visit, found: Any) -> tuple[str, str]:
     return await found.evaluate("one => getComputedStyle(one).backgroundColor"), red
 
 
+@pytest.mark.verify
 async def test_what_ends_something_is_red_and_says_whether_it_needs_a_reason(shown: Shown) -> None:
     async with visiting() as visit:
         page, dialog = visit.page, visit.page.get_by_role("dialog")
@@ -170,6 +175,7 @@ async def test_what_ends_something_is_red_and_says_whether_it_needs_a_reason(sho
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_playbooks_say_what_ran_last_and_when_they_start_next_and_starters_have_their_own_places(
     shown: Shown,
 ) -> None:
@@ -189,6 +195,7 @@ async def test_playbooks_say_what_ran_last_and_when_they_start_next_and_starters
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_on_a_large_screen_what_is_open_stands_beside_its_list(shown: Shown) -> None:
     async with visiting(width=3840, height=2160) as visit:
         page = visit.page
@@ -200,6 +207,7 @@ async def test_on_a_large_screen_what_is_open_stands_beside_its_list(shown: Show
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_the_audit_leads_to_what_was_started(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page
@@ -213,6 +221,7 @@ async def test_the_audit_leads_to_what_was_started(shown: Shown) -> None:
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_an_event_that_is_open_leaves_the_others_in_lines(shown: Shown) -> None:
     for width in (1280, 390):
         async with visiting(width=width) as visit:
@@ -227,6 +236,7 @@ async def test_an_event_that_is_open_leaves_the_others_in_lines(shown: Shown) ->
             assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_on_a_phone_a_long_name_leaves_room_for_its_time_and_all_tabs_are_on_screen(shown: Shown) -> None:
     path = f"tests/{'long-' * 20}name"
     named = LOOP.replace('tests/loop, version: "1.0"', f"{path}, version: 2026.11.30-rc.1+build.4711")
@@ -243,6 +253,7 @@ async def test_on_a_phone_a_long_name_leaves_room_for_its_time_and_all_tabs_are_
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_what_the_engine_says_has_no_marks_and_its_times_are_those_of_the_page(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page
@@ -257,6 +268,7 @@ async def test_what_the_engine_says_has_no_marks_and_its_times_are_those_of_the_
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_a_failure_is_said_once_and_each_place_is_offered_once(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page

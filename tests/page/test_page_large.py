@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+import pytest
 import pytest_asyncio
 from gateway_stage import GatewayStage
 from page_browser import MOST_SHIFT, SUM_SHIFTS, Visit, expect, needs_browser, visiting
@@ -76,6 +77,7 @@ async def elements(visit: Visit) -> int:
     return int(await visit.page.evaluate("document.querySelectorAll('*').length"))
 
 
+@pytest.mark.verify
 async def test_the_graph_has_its_room_from_the_first_moment_and_draws_what_is_on_screen(opened: Large) -> None:
     page = opened.visit.page
     await page.goto(opened.shown.stage.url + opened.address)
@@ -98,6 +100,7 @@ async def test_the_graph_has_its_room_from_the_first_moment_and_draws_what_is_on
     await graph.get_by_role("button", name=re.compile(r"s4\d\d: done")).first.wait_for()
 
 
+@pytest.mark.verify
 async def test_the_longest_step_runs_come_first_if_asked(opened: Large) -> None:
     page = opened.visit.page
     await page.goto(opened.shown.stage.url + opened.address)
@@ -141,6 +144,7 @@ async def test_events_of_one_second_differ_by_their_milliseconds(opened: Large) 
     await expect(times.first).to_have_text(re.compile(r"\d\d:\d\d:\d\d\.\d{3}$"))
 
 
+@pytest.mark.verify
 async def test_no_task_of_the_main_thread_takes_long_while_it_is_opened_and_drawn(opened: Large) -> None:
     page, url = opened.visit.page, opened.shown.stage.url
     async with costing(opened.visit) as cost:

@@ -186,6 +186,7 @@ async def test_an_execution_is_found_by_its_order_and_the_view_of_it_is_kept(sta
     assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_what_is_refused_is_said_one_by_one(stage: GatewayStage, visit: Visit) -> None:
     failed = await ended(stage, FAILS, 2)
     page = visit.page
@@ -219,6 +220,7 @@ async def test_words_that_are_wrong_are_underlined_with_what_the_server_says(sta
     assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_a_range_is_dragged_and_groups_lead_to_their_executions(stage: GatewayStage, visit: Visit) -> None:
     await ended(stage, LOOP, 2)
     await ended(stage, FAILS, 1)

@@ -10,6 +10,8 @@ import pytest
 from page_browser import MOST_SHIFT, SUM_SHIFTS, expect, needs_browser, visiting
 from page_stage import Shown
 
+from effort import first_in_gate
+
 pytestmark = needs_browser
 
 
@@ -27,6 +29,7 @@ class Held:
         self._free.set()
 
 
+@pytest.mark.verify
 async def test_a_slow_line_shows_where_things_will_be_at_each_step(shown: Shown) -> None:
     async with visiting() as visit:
         page, skeleton = visit.page, visit.page.get_by_role("status", name="Loading")
@@ -52,7 +55,7 @@ PATIENT = "const set = setTimeout; setTimeout = (act, ms) => set(act, ms === 100
 """However slow this machine is, the page waits for the answer to why."""
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["wide", "phone"])
+@pytest.mark.parametrize("size", first_in_gate([(1280, 800), (390, 844)]), ids=["wide", "phone"])
 @pytest.mark.parametrize("name", ["waiting", "failed"])
 async def test_nothing_moves_when_it_is_said_why(name: str, size: tuple[int, int], shown: Shown) -> None:
     width, height = size
@@ -75,7 +78,7 @@ SCREENS = (
 )
 
 
-@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["wide", "phone"])
+@pytest.mark.parametrize("size", first_in_gate([(390, 844), (1280, 800)]), ids=["phone", "wide"])
 async def test_no_screen_is_blank_while_it_is_read(size: tuple[int, int], shown: Shown) -> None:
     width, height = size
     async with visiting(width=width, height=height) as visit:

@@ -159,6 +159,7 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_a_newer_version_than_the_one_that_is_edited_is_said(home: Path, tmp_path: Path) -> None:
     async with visiting() as visit:
         page = visit.page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from page_browser import Visit, expect, needs_browser, visiting
 from page_stage import Shown
 
@@ -67,6 +68,7 @@ async def test_nothing_stays_armed_when_the_session_has_ended_and_the_place_is_k
         assert visit.complaints == []
 
 
+@pytest.mark.verify
 async def test_what_was_asked_again_and_again_is_asked_no_more(shown: Shown) -> None:
     async with visiting() as visit:
         page, asked = visit.page, list[str]()

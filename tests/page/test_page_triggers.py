@@ -15,6 +15,7 @@ from page_browser import WATCH_SHIFTS, expect, needs_browser, visiting
 from page_pictures import SIZES
 from page_stage import ODD, Shown
 
+from effort import first_in_gate
 from noetl_stream.model.rights import Role
 from warm_program import noetl
 
@@ -207,7 +208,7 @@ async def test_an_event_is_found_and_sent_again_by_keyboard_alone(home: Path, sh
         assert visit.complaints == []
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", first_in_gate(SIZES))
 async def test_nothing_moves_while_what_starts_by_itself_is_loaded(size: str, shown: Shown) -> None:
     width, height = SIZES[size]
     async with visiting(width=width, height=height) as visit:

@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import psutil
+import pytest
 from playbook_test_stage import FETCH, problems, ran, written
 
 from noetl_stream.playbook_tests.loading import load
@@ -141,6 +142,7 @@ def test_tests_of_something_else_are_not_found_in_folders(tmp_path: Path) -> Non
     assert find_documents([tmp_path]) == [mine]
 
 
+@pytest.mark.verify
 def test_another_process_prints_the_same() -> None:
     playbook = Path(__file__).resolve().parents[2] / "playbooks" / "paginate_to_postgres.yaml"
     command = [sys.executable, "-m", "noetl_stream", "playbook", "test", playbook, "-o", "json"]

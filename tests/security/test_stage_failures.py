@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from effort import first_in_gate
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.children import mounts
 from noetl_stream.tools.children.confinement import go_apart, stage_of
@@ -48,7 +49,7 @@ def end_of_zygote(settings: ChildSettings, homes: Path, monkeypatch: pytest.Monk
     return os.waitstatus_to_exitcode(os.waitpid(zygote, 0)[1]) == 0
 
 
-@pytest.mark.parametrize("granted", ["beside", "around"])
+@pytest.mark.parametrize("granted", first_in_gate(["around", "beside"]))
 def test_files_of_the_system_outlive_a_stage_that_fails_at_any_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, granted: str
 ) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from schedule_world import ScheduleWorld, every
 
-from effort import first_in_gate
+from effort import first_in_gate, in_gate
 from noetl_stream.adapters.simulated_time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.model.aggregates import Timetable
 from noetl_stream.model.json import codec
@@ -57,6 +57,7 @@ def test_each_occurrence_of_a_day_starts_once_or_is_skipped_with_a_reason(seed: 
     assert executions > 60 and sum(struck.values()) > 5
 
 
+@pytest.mark.verify
 @of_two_seeds
 def test_what_started_before_postgres_was_put_back_by_hours_is_not_started_again_and_not_called_skipped(
     seed: int,
@@ -86,8 +87,10 @@ CHANGES = {
 """The half hours of the night in which clocks are set, by zone and when the test begins (UTC)."""
 
 
-@pytest.mark.parametrize(("zone", "begins"), CHANGES, ids=lambda value: str(value))
-def test_what_is_due_in_the_night_in_which_clocks_are_set_starts_once(zone: str, begins: str) -> None:
+@pytest.mark.parametrize("change", in_gate(CHANGES, one_of=3), ids="-".join)
+def test_what_is_due_in_the_night_in_which_clocks_are_set_starts_once(change: tuple[str, str]) -> None:
+    zone, begins = change
+
     async def night() -> list[str]:
         world = ScheduleWorld(0)
         world.faults.is_fair = True

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from real_stack import LARGE, RealStack
 
 from cli_program import one_clear_line
+from effort import first_in_gate
 from noetl_stream.adapters import archive
 from noetl_stream.adapters.archive import ParquetArchive, month_of
 from noetl_stream.adapters.clock import SystemClock
@@ -81,7 +82,7 @@ async def shown(executions: Executions, execution_id: str) -> list[Any]:
     return [msgspec.to_builtins(one) for one in found]
 
 
-@pytest.mark.parametrize("keys", [KEYS, CLOSED], ids=["signed", "encrypted"])
+@pytest.mark.parametrize("keys", first_in_gate([CLOSED, KEYS]), ids=["encrypted", "signed"])
 async def test_an_archive_reads_back_as_get_and_events_gave_it(
     stack: RealStack, kept: KeptPlace, keys: FileKeys
 ) -> None:

@@ -131,12 +131,12 @@ async def growth_of(kind: str, inputs: dict[str, Any], *, timeout_s: float = TIM
     ("serve", "end"),
     [
         (endless_json, "output_too_large"),
-        (packed_zeros, "output_too_large"),
+        pytest.param(packed_zeros, "output_too_large", marks=pytest.mark.verify),
         (endless_chunk, "output_too_large"),
         (endless_header, "output_too_large"),
         (endless_headers, "output_too_large"),
         (endless_trailer, "output_too_large"),
-        (endless_interim, "timeout of the task"),
+        pytest.param(endless_interim, "timeout of the task", marks=pytest.mark.verify),
     ],
 )
 async def test_a_response_takes_no_more_than_its_bound(serve: Serve, end: str) -> None:
@@ -153,7 +153,7 @@ async def test_a_response_takes_no_more_than_its_bound(serve: Serve, end: str) -
     [
         (endless_message, "output_too_large"),
         (endless_line, "output_too_large"),
-        (endless_messages, "timeout of the task"),
+        pytest.param(endless_messages, "timeout of the task", marks=pytest.mark.verify),
     ],
 )
 async def test_a_message_of_nats_takes_no_more_than_its_bound(serve: Serve, end: str) -> None:
@@ -170,8 +170,8 @@ async def test_a_message_of_nats_takes_no_more_than_its_bound(serve: Serve, end:
     "command",
     [
         "select repeat('x', 500000000) as a",
-        "select repeat('x', 10000000) as a from generate_series(1, 60)",
-        "select repeat('x', 1000) as a from generate_series(1, 1000000)",
+        pytest.param("select repeat('x', 10000000) as a from generate_series(1, 60)", marks=pytest.mark.verify),
+        pytest.param("select repeat('x', 1000) as a from generate_series(1, 1000000)", marks=pytest.mark.verify),
         "select array_agg(n) as a from generate_series(1, 10000000) as n",
     ],
 )
@@ -214,7 +214,7 @@ async def test_a_false_postgres_takes_no_more_before_it_is_connected(sslmode: st
     [
         ("select repeat('x', 10000000) as a from range(20)", "result_too_large"),
         ("select repeat('x', 1000) as a from range(1000000)", "result_too_large"),
-        ("select repeat('x', 500000000) as a", "sql"),
+        pytest.param("select repeat('x', 500000000) as a", "sql", marks=pytest.mark.verify),
         ("select " + ", ".join(f"lpad('a', 500000000, '{n}') as c{n}" for n in range(4)), "timeout of the task"),
     ],
 )
@@ -231,7 +231,9 @@ async def test_a_statement_of_duckdb_takes_no_more_than_its_bound(command: str, 
     [
         ("python", {"code": "return 'x' * 500_000_000"}, {"max_result_bytes": KNOB}, "result_too_large"),
         ("python", {"code": "while True: print('x' * 100_000)"}, {}, "timeout of the task"),
-        ("shell", {"command": "yes"}, {"max_output_bytes": KNOB}, "timeout of the task"),
+        pytest.param(
+            "shell", {"command": "yes"}, {"max_output_bytes": KNOB}, "timeout of the task", marks=pytest.mark.verify
+        ),
     ],
 )
 async def test_code_takes_no_more_than_its_bound(kind: str, inputs: Any, knobs: Any, end: str) -> None:

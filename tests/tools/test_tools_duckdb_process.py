@@ -129,6 +129,7 @@ async def test_a_value_that_json_cannot_hold_is_named_by_its_row(tool: DuckdbToo
     assert (await run(tool, make_call, f"{sql}; select 1 as b"))["rows"] == [{"b": 1}]
 
 
+@pytest.mark.verify
 async def test_a_process_that_keeps_much_memory_takes_no_other_task(tool: DuckdbTool, make_call: Any) -> None:
     rows = [{"a": "x" * 1000}] * (MAX_KEPT_BYTES // 1000)
     sql = "select count(*) as n, sum(length(a)) as size from t"

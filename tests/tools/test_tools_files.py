@@ -398,6 +398,7 @@ async def test_a_file_that_is_deleted_while_sync_runs_is_an_error_that_names_it(
     )  # fmt: skip
 
 
+@pytest.mark.verify
 async def test_ten_thousand_files_are_listed_and_synchronized(files: Runner) -> None:
     for name, count in (("from", 10_000), ("to", 9_000)):
         (files.folder / name).mkdir()

@@ -215,6 +215,7 @@ async def test_two_workers_make_one_environment_at_once_and_have_one(folder: Pat
     assert all_in(folder) == made_in(folder), "nothing is left half-made"
 
 
+@pytest.mark.verify
 @in_child
 async def test_what_was_unused_for_longest_makes_room_and_what_is_used_stays(folder: Path, index: Path) -> None:
     most = 450_000  # two of three

@@ -149,6 +149,7 @@ async def test_a_frame_is_read_from_csv_and_parquet_alone(task: Task) -> None:
     assert message.endswith("pandas reads a table, CSV or Parquet here, not a.json; take a Path")
 
 
+@pytest.mark.verify
 async def test_a_library_without_what_it_needs_is_said(task: Task) -> None:
     _, message = await task.failure("total", orders=await task.file(name="a.parquet"))
     assert "pandas cannot read it in this environment: " in message

@@ -463,6 +463,7 @@ async def test_children_of_a_worker_that_is_frozen_die_soon() -> None:
         assert (await worker.stdout.read()).split() == [str(-signal.SIGKILL).encode()]
 
 
+@pytest.mark.verify
 async def test_children_of_a_worker_whose_loop_is_blocked_live_on() -> None:
     """The child ends by itself, after twice the time in which that of a frozen worker is killed."""
     given, written = os.pipe()

@@ -63,7 +63,7 @@ def group(number: int) -> list[tuple[str, Way]]:
     return [(trees()[index][0], way) for index, way in Random(f"group {number}").sample(every, PART)]
 
 
-@pytest.mark.parametrize("number", in_gate(list(range(GROUPS)), one_of=20))
+@pytest.mark.parametrize("number", in_gate(list(range(GROUPS)), one_of=60))
 def test_what_no_dialect_knows_is_still_there_or_a_note_shows_it(number: int) -> None:
     by_name = dict(trees())
     for name, way in group(number):
@@ -76,7 +76,7 @@ def test_what_no_dialect_knows_is_still_there_or_a_note_shows_it(number: int) ->
         assert [want for want in wanted if want not in said] == [], (name, way)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", in_gate(RULES, one_of=3), ids=lambda rule: rule.__name__)
 def test_without_a_rule_its_form_stays(rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from noetl_stream.playbook.upgrade import upgrade
 

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 from upgrade_pairs import upgraded, whole
 
+from effort import first_in_gate
 from noetl_stream.playbook.upgrade.rules.case_entries import ACTIONS
 
 EVENTS = ("step.enter", "call.done", "step.exit", "step.failed")
@@ -44,7 +45,7 @@ def outcome(text: str) -> tuple[str, list[str]]:
     return found.text, [note.message for note in found.notes if note.kind != "changed"]
 
 
-@pytest.mark.parametrize("condition", ["", " and workload.open"])
+@pytest.mark.parametrize("condition", first_in_gate([" and workload.open", ""]))
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("word", sorted(ACTIONS))
 def test_each_action_of_an_entry_is_written_or_noted(word: str, event: str, condition: str) -> None:
