@@ -3,99 +3,24 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable
-from hashlib import sha256
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from aiohttp import web
+from http_stage import BODY, CHECKSUM, Client, Server, served
 
 from noetl_stream.settings.egress import egress_rules
-from noetl_stream.testing.calls import FilesInMemory, tool_call
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http import download
 from noetl_stream.tools.http.tool import HttpTool
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-BODY = b"id,name\n" + b"1,Ada\n" * 50_000
-CHECKSUM = f"sha256:{sha256(BODY).hexdigest()}"
-
-
-class Server:
-    """A server of one file, and the requests that it saw."""
-
-    def __init__(self) -> None:
-        self.handler: Handler | None = None
-        self.seen: list[web.Request] = []
-        self.bodies: list[bytes] = []
-        self.url = ""
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.seen.append(request)
-        self.bodies.append(await request.read())
-        assert self.handler is not None
-        return await self.handler(request)
-
-    def answer(self, body: bytes = BODY, **response: Any) -> None:
-        async def handler(request: web.Request) -> web.StreamResponse:
-            return web.Response(body=body, **response)
-
-        self.handler = handler
-
-    def break_off(self, *, at: int, times: int, headers: dict[str, str], changed: bytes = b"") -> None:
-        """Answers with ranges, and breaks off the first answers after some bytes."""
-        broken = 0
-
-        async def handler(request: web.Request) -> web.StreamResponse:
-            nonlocal broken
-            asked = request.headers.get("Range", "bytes=0-")
-            first = int(asked.removeprefix("bytes=").rstrip("-"))
-            if changed and first:
-                return web.Response(body=changed, headers=headers)
-            ranged = {"Content-Range": f"bytes {first}-{len(BODY) - 1}/{len(BODY)}"} if first else {}
-            response = web.StreamResponse(status=206 if first else 200, headers={**headers, **ranged})
-            response.content_length = len(BODY) - first
-            await response.prepare(request)
-            if broken < times:
-                broken += 1
-                await response.write(BODY[first : first + at])
-                assert request.transport is not None
-                request.transport.abort()
-            else:
-                await response.write(BODY[first:])
-            return response
-
-        self.handler = handler
-
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    made = Server()
-    app = web.Application(client_max_size=10**9)
-    app.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
-
-
-class Client:
-    """The tool, and the files of its tasks."""
-
-    def __init__(self, tool: HttpTool) -> None:
-        self.files = FilesInMemory()
-        self._tool = tool
-
-    async def send(self, knobs: Any = None, **inputs: Any) -> Any:
-        return (await self._tool.run(tool_call(inputs, knobs=knobs, data=self.files))).result
-
-    async def content(self, file: Any) -> bytes:
-        reference = self.files.reference(file)
-        assert reference is not None
-        return b"".join([part async for part in self.files.read(reference)])
+    async with served() as made:
+        yield made
 
 
 @pytest.fixture
@@ -225,7 +150,9 @@ async def test_a_file_is_sent_again_after_a_redirect(server: Server, client: Cli
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [
-        ({"into": "table"}, "into: input should be 'file'"),
+        ({"into": "rows"}, "into: input should be 'file' or 'table'"),
+        ({"into": "table", "checksum": CHECKSUM}, "`checksum` is of the file of `into: file`; add it"),
+        ({"into": "file", "stream": {}}, "`stream` reads messages, and `into: file` stores the body as it is"),
         ({"checksum": CHECKSUM}, "`checksum` is of the file of `into: file`; add it"),
         ({"into": "file", "checksum": "abc"}, "checksum: string should match pattern"),
     ],

@@ -31,7 +31,9 @@ def make_view(source: FileSource, query: Query) -> None:
         case "csv":
             reader = _csv_reader(source, given, query)
         case _:
-            reader = f"read_json({given}, format = '{'auto' if source.format == 'json' else 'newline_delimited'}')"
+            form = "auto" if source.format == "json" else "newline_delimited"
+            sample = ", sample_size = -1" if source.all_rows else ""
+            reader = f"read_json({given}, format = '{form}'{sample})"
     kind = "view" if source.max_bad_rows is None else "table"
     query(f"create temp {kind} {quote_identifier(source.name)} as from {reader}")
     if source.max_bad_rows is not None:

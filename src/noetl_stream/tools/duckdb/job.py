@@ -51,6 +51,7 @@ class FileSource(msgspec.Struct, frozen=True):
         part: The first row and the number of rows of a table; ``None``: all.
         delimiter, header, columns: What is known of a CSV file; ``None``: it is found out.
         max_bad_rows: How many lines may be left out; ``None``: no line can.
+        all_rows: Whether the types of JSON are found in all rows, rather than in the first ones.
     """
 
     name: str
@@ -64,6 +65,7 @@ class FileSource(msgspec.Struct, frozen=True):
     header: bool | None = None
     columns: dict[str, str] | None = None
     max_bad_rows: int | None = None
+    all_rows: bool = False
 
 
 Written = Literal["parquet", "csv", "json", "ndjson", "copy"]

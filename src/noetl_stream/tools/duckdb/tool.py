@@ -244,6 +244,23 @@ class DuckdbTool:
         given = _Prepared({}, files=files, scratch=scratch, copied=copied, into=into)
         return await self._run(call, DuckdbInputs(command=query), DuckdbKnobs(), given)
 
+    async def save(
+        self,
+        call: ToolCall,
+        scratch: Scratch,
+        query: str,
+        *,
+        copied: Sequence[CopiedTable] = (),
+        files: Sequence[FileSource] = (),
+    ) -> dict[str, Any]:
+        """Stores the rows of a query over copied tables and files as a table; returns the reference to it.
+
+        Raises:
+            ToolFailure: As :meth:`run`.
+        """
+        written = await self.write(call, scratch, query, "parquet", copied=copied, files=files)
+        return await _saved_table(call, written.pop("stored"), written["row_count"], scratch)
+
     async def _run(self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, given: _Prepared) -> dict[str, Any]:
         making = partial(self._job, call, inputs, knobs, given)
         job, frame = await asyncio.to_thread(making) if given.rows else making()
@@ -315,12 +332,14 @@ async def _saved(call: ToolCall, inputs: DuckdbInputs, result: dict[str, Any], s
     """Stores the file that the task has written, and returns the result with the reference to it."""
     stored, result = result.pop("stored", ()), {name: value for name, value in result.items() if name != "rows"}
     if inputs.into == "table":
-        columns = msgspec.convert(stored, list[Column])
-        about: dict[str, Any] = {"media_type": PARQUET, "columns": columns, "rows": result["row_count"]}
-    else:
-        about = {"name": f"{call.task}.{inputs.written}", "media_type": _MEDIA_TYPES[inputs.written or ""]}
-    saved = await call.data.save(scratch.read(WRITTEN_FILE), **about)
-    return {str(inputs.into): saved, **result}
+        return {"table": await _saved_table(call, stored, result["row_count"], scratch), **result}
+    name, media_type = f"{call.task}.{inputs.written}", _MEDIA_TYPES[inputs.written or ""]
+    return {"file": await call.data.save(scratch.read(WRITTEN_FILE), name=name, media_type=media_type), **result}
+
+
+async def _saved_table(call: ToolCall, stored: Any, rows: int, scratch: Scratch) -> dict[str, Any]:
+    columns = msgspec.convert(stored, list[Column])
+    return await call.data.save(scratch.read(WRITTEN_FILE), media_type=PARQUET, columns=columns, rows=rows)
 
 
 def _child_settings(settings: ToolSettings) -> ChildSettings:

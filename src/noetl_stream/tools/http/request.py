@@ -7,15 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, field_validator, model_validator
 
 from noetl_stream.sealing.data_references import DataReference
+from noetl_stream.template import TemplateProblem
 from noetl_stream.tools.http.address import has_user, written_url
 from noetl_stream.tools.http.body import FilePart, Scalar, body_of, pairs, scalar_text
+from noetl_stream.tools.http.message_readers import Form, compiled_until
 from noetl_stream.tools.http.tls import TLS_KEYS, Tls
 from noetl_stream.tools.inputs import Auth, Inputs, auth_field, bad_credential, invalid_input, text_entry
 
 Method = Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"]
+DEFAULT_MESSAGES: Final = 1_000_000
+DEFAULT_SECONDS: Final = 300.0
+MAX_SECONDS: Final = 86_400.0
 _WITHOUT_KEY: Final = frozenset({"GET", "HEAD"})
 _AUTH_SHAPES: Final = (
     "must be {token}, {username, password} or {header: {name: value}}, each with or without {certificate, key, ca}"
@@ -53,6 +58,31 @@ MethodInAnyCase = Annotated[Method, BeforeValidator(_upper, json_schema_input_ty
 HeaderName = Annotated[str, AfterValidator(_request_header)]
 
 
+class StreamBounds(Inputs):
+    """How a response is read as messages."""
+
+    format: Form | None = Field(
+        default=None, description="`ndjson` or `sse` (server-sent events). Default: by its content type."
+    )
+    messages: int = Field(default=DEFAULT_MESSAGES, ge=1, description="The most messages that are read.")
+    seconds: float = Field(
+        default=DEFAULT_SECONDS, gt=0, le=MAX_SECONDS, description="The longest time for which they are read."
+    )
+    until: str | None = Field(
+        default=None, description="The last message: one `{{ expression }}` over `message`. Without it, all are read."
+    )
+
+    @field_validator("until")
+    @classmethod
+    def _condition(cls, until: str | None) -> str | None:
+        try:
+            return until if until is None else compiled_until(until).source
+        except TemplateProblem as problem:
+            written = (problem.hint or "").partition(" if not, ")[0].replace("when:", "until:")
+            hint = f"; {written}" if written else ""
+            raise ValueError(f"{problem.message}{hint}") from None
+
+
 class HttpInputs(Inputs):
     """Inputs of ``http``."""
 
@@ -83,8 +113,13 @@ class HttpInputs(Inputs):
     encoding: Literal["base64"] | None = Field(
         default=None, description="`base64`: `body` is base64 text, whose bytes are sent."
     )
-    into: Literal["file"] | None = Field(
-        default=None, description="`file`: the body of a response below 300 is stored as a file, of any length."
+    into: Literal["file", "table"] | None = Field(
+        default=None,
+        description="`file`: the body of a response below 300 is stored as a file, of any length; `table`: the "
+        "messages of a stream as a table.",
+    )
+    stream: StreamBounds | None = Field(
+        default=None, description="How the messages of a response below 300 are read, one after the other."
     )
     checksum: Annotated[str, Field(pattern="^sha256:[0-9a-f]{64}$")] | None = Field(
         default=None, description="`sha256:…`: what the file of `into` must have."
@@ -103,9 +138,16 @@ class HttpInputs(Inputs):
             raise ValueError(f"more than one body: {', '.join(given)}; keep one")
         if self.encoding is not None and not isinstance(self.body, str):
             raise ValueError("`encoding: base64` needs `body`, as base64 text")
-        if self.checksum is not None and self.into is None:
+        if self.checksum is not None and self.into != "file":
             raise ValueError("`checksum` is of the file of `into: file`; add it")
+        if self.into == "file" and self.stream is not None:
+            raise ValueError("`stream` reads messages, and `into: file` stores the body as it is; remove one")
         return self
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the response is read as messages."""
+        return self.into == "table" or self.stream is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +196,9 @@ def request_of(
     explicit = {name.lower() for name in headers}
     if content_type is not None and "content-type" not in explicit:
         headers["Content-Type"] = content_type
-    if inputs.into is not None and "accept-encoding" not in explicit:
+    if inputs.stream is not None and inputs.stream.format == "sse" and "accept" not in explicit:
+        headers["Accept"] = "text/event-stream"
+    if inputs.into == "file" and "accept-encoding" not in explicit:
         headers["Accept-Encoding"] = "identity"  # so that it can be resumed
     if inputs.method not in _WITHOUT_KEY and "idempotency-key" not in explicit:
         headers["Idempotency-Key"] = idempotency_key

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, cast
 
@@ -18,13 +18,23 @@ from noetl_stream.model.json.texts import header_text, media_type
 from noetl_stream.model.secrets.urls import strip_logins
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings, check_proxy
-from noetl_stream.tools.contract import SHORTAGE, ToolCall, ToolFailure, ToolResult, WorkerUnfit
+from noetl_stream.tools.contract import (
+    OWN_TROUBLE,
+    SHORTAGE,
+    ToolCall,
+    ToolFailure,
+    ToolResult,
+    WorkerUnfit,
+    beginning,
+)
+from noetl_stream.tools.duckdb.job import COPIES_FOLDER, FileSource
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
 from noetl_stream.tools.http.address import has_user, parse_url, redirect_url, shown
 from noetl_stream.tools.http.content import BrokenBody
 from noetl_stream.tools.http.download import Download, file_name, unpacked_pieces
-from noetl_stream.tools.http.request import HttpInputs, HttpRequest, request_of
+from noetl_stream.tools.http.request import HttpInputs, HttpRequest, StreamBounds, request_of
 from noetl_stream.tools.http.response import header_mapping, read_body, status_failure
+from noetl_stream.tools.http.stream import Stream
 from noetl_stream.tools.http.tls import TlsContexts
 from noetl_stream.tools.inputs import Knobs, credential_of, invalid_input, validated
 
@@ -32,6 +42,7 @@ if TYPE_CHECKING:  # aiohttp takes an eighth of a second to import; only playboo
     import aiohttp
     from yarl import URL
 
+    from noetl_stream.tools.duckdb.tool import DuckdbTool
     from noetl_stream.tools.http.client_session import Response
 
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10.0
@@ -41,6 +52,8 @@ MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SAME_ORIGIN_HEADERS: Final = frozenset({"authorization", "cookie", "host", "proxy-authorization"})
 _REASON_CHARACTERS: Final = 300
+_MESSAGES: Final = "messages.ndjson"
+"""The file of the messages of a stream in a scratch folder."""
 _READ_INLINE_BYTES: Final = 256 * 1024
 """The size from which a body is parsed in a thread, so that other tasks go on."""
 
@@ -76,6 +89,15 @@ class _Route(NamedTuple):
     proxy: URL | None = None
 
 
+class _Answer(NamedTuple):
+    """A response: its body, or ``None`` if it was stored, and the further keys of the result."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes | None
+    kept: Mapping[str, Any]
+
+
 class HttpTool:
     """Sends requests over shared sessions, which keep connections but no cookies.
 
@@ -83,6 +105,7 @@ class HttpTool:
         egress: The rules for addresses. Default: the public internet.
         proxy: The operator's proxy to the public internet.
         ca_file: PEM of authorities that the operator trusts in addition to those of the system.
+        settings: The operator's bounds of what tables are made with.
     """
 
     spec = KindSpec(
@@ -91,11 +114,20 @@ class HttpTool:
         knobs=HttpKnobs,
         beside={"verify_ssl": "verify_tls", "follow_redirects": "follow_redirects", "timeout": "timeout"},
         helper="http",
-        result_keys=frozenset(["status", "headers", "data", "encoding", "file"]),
+        verbatim=frozenset({"stream"}),
+        result_keys=frozenset(["status", "headers", "data", "encoding", "file", "table", "stream"]),
     )
 
-    def __init__(self, egress: Egress | None = None, *, proxy: str | None = None, ca_file: Path | None = None) -> None:
+    def __init__(
+        self,
+        egress: Egress | None = None,
+        *,
+        proxy: str | None = None,
+        ca_file: Path | None = None,
+        settings: ToolSettings | None = None,
+    ) -> None:
         self._egress = egress or Egress()
+        self._settings = settings or ToolSettings()
         self._proxy = proxy
         self._contexts = TlsContexts(ca_file)
         self._sessions: dict[tuple[str, Reach], aiohttp.ClientSession] = {}
@@ -103,16 +135,17 @@ class HttpTool:
     @classmethod
     def configured(cls, settings: ToolSettings) -> HttpTool:
         """Makes the tool with the addresses that the operator allows."""
-        return cls(Egress(settings.egress), proxy=settings.http_proxy, ca_file=settings.http_ca)
+        return cls(Egress(settings.egress), proxy=settings.http_proxy, ca_file=settings.http_ca, settings=settings)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Returns ``{status, headers, data}``, or ``{status, headers, file}``, with the helper ``http {status,
-        headers}``.
+        """Returns ``{status, headers, data}``, with the helper ``http {status, headers}``.
+
+        ``file`` or ``table`` stands in place of ``data``, and ``stream`` beside it, where the inputs say so.
 
         Raises:
             ToolFailure: ``http_status`` and ``result_not_json`` (keep the result), ``connection``, ``timeout``,
                 ``forbidden_address``, ``output_too_large``, ``credential``, ``invalid_input``; with ``into``
-                ``limit_exceeded`` and ``checksum_mismatch``.
+                ``limit_exceeded`` and ``checksum_mismatch``; of a stream also ``expression_error`` and ``sql``.
         """
         inputs = validated(HttpInputs, call.inputs)
         knobs = validated(HttpKnobs, call.knobs)
@@ -120,17 +153,17 @@ class HttpTool:
         file = call.data.reference(inputs.body)
         make = partial(request_of, inputs, credential, call.idempotency_key, call.traceparent, file)
         request = await asyncio.to_thread(make) if pieces.is_long(call.inputs) else make()
-        status, headers, body = await self._exchange(request, inputs, knobs, call)
-        if isinstance(body, dict):
-            return _stored(request, status, headers, body, inputs.checksum)
+        status, headers, body, kept = await self._exchange(request, inputs, knobs, call)
+        if body is None:
+            return _stored(request, status, headers, kept, inputs.checksum)
         as_text = knobs.numbers == "text"
-        content_type = headers.get("content-type", "")
+        content_type = "application/json" if "stream" in kept else headers.get("content-type", "")
         if len(body) <= _READ_INLINE_BYTES:
             read = read_body(content_type, body, numbers_as_text=as_text)
         else:
             read = await asyncio.to_thread(read_body, content_type, body, numbers_as_text=as_text)
         helper = {"status": status, "headers": headers}
-        result = {**helper, **read.fields}
+        result = {**helper, **read.fields, **kept}
         if not 200 <= status < 400:
             raise status_failure(request.method, shown(request.url), result, read.warnings)
         if read.error:
@@ -141,11 +174,17 @@ class HttpTool:
         """Closes the connections of the tool."""
         while self._sessions:
             await self._sessions.popitem()[1].close()
+        if "_duckdb" in vars(self):
+            await self._duckdb.close()
 
-    async def _exchange(
-        self, request: HttpRequest, inputs: HttpInputs, knobs: HttpKnobs, call: ToolCall
-    ) -> tuple[int, dict[str, str], bytes | dict[str, Any]]:
-        """Returns status and headers, and the body or the file that it is stored as."""
+    @cached_property
+    def _duckdb(self) -> DuckdbTool:
+        """What makes tables: only workers with such tasks have one."""
+        from noetl_stream.tools.duckdb.tool import DuckdbTool
+
+        return DuckdbTool(self._settings)
+
+    async def _exchange(self, request: HttpRequest, inputs: HttpInputs, knobs: HttpKnobs, call: ToolCall) -> _Answer:
         import aiohttp
 
         reach = Reach.ALLOWED
@@ -158,15 +197,20 @@ class HttpTool:
                 async with send(request) as response:
                     target = _target(response) if knobs.follow_redirects else None
                     if target is None:
-                        headers = header_mapping(response.raw_headers)
-                        if inputs.into is not None and 200 <= response.status < 300:
+                        status, headers = response.status, header_mapping(response.raw_headers)
+                        most = knobs.max_response_bytes if "max_response_bytes" in knobs.model_fields_set else None
+                        bounded = partial(_bounded, max_bytes=most, status=status, headers=headers)
+                        if inputs.is_stream and 200 <= status < 300:
+                            bounds = inputs.stream or StreamBounds()
+                            stream = Stream(request, response, send, bounded, bounds)
+                            return _Answer(status, headers, *await self._streamed(stream, inputs.into, call))
+                        if inputs.into == "file" and 200 <= status < 300:
                             download = Download(request, response, headers, send)
-                            most = knobs.max_response_bytes if "max_response_bytes" in knobs.model_fields_set else None
-                            body = _bounded(download.pieces(), most, response.status, headers)
                             name, kind = file_name(headers, url.path), media_type(headers.get("content-type", ""))
-                            saved = await call.data.save(body, name=name, media_type=kind)
-                            return response.status, headers, saved
-                        return response.status, headers, await _read(response, headers, knobs.max_response_bytes)
+                            saved = await call.data.save(bounded(download.pieces()), name=name, media_type=kind)
+                            return _Answer(status, headers, None, {"file": saved})
+                        body = await _read(response, headers, knobs.max_response_bytes)
+                        return _Answer(status, headers, body, {})
                     request = _redirect_request(request, response.status, target)
                     reach = _reach_after(response, route, reach)
         except (aiohttp.ClientError, OSError, BrokenBody) as error:  # TimeoutError is an OSError
@@ -174,6 +218,28 @@ class HttpTool:
         except ValueError as error:
             raise invalid_input(f"url: {error}") from None
         raise _failure("connection", request, f"redirected more than {MAX_REDIRECTS} times", retryable=False)
+
+    async def _streamed(self, stream: Stream, into: str | None, call: ToolCall) -> tuple[bytes | None, dict[str, Any]]:
+        """Returns the last message of a stream, or ``None`` if all are stored as a table, and further keys."""
+        if into is None:
+            async for _ in stream.batches():
+                pass
+            return stream.last, {"stream": stream.shown()}
+        duckdb = self._duckdb
+        async with duckdb.scratch_folders.folder() as scratch:
+            path = scratch.folder / _MESSAGES
+            with beginning("write the messages of a stream", OWN_TROUBLE), path.open("xb", buffering=0) as file:
+                async for lines in stream.batches():
+                    data = b"\n".join([*lines, b""])
+                    scratch.take(len(data), "the messages of the stream")
+                    await asyncio.to_thread(file.write, data)
+            table = None  # which would have no columns
+            if stream.count:
+                source = FileSource(
+                    "messages", "stream", "the response", f"{COPIES_FOLDER}/{_MESSAGES}", "ndjson", all_rows=True
+                )
+                table = await duckdb.save(call, scratch, "from messages", files=[source])
+            return None, {"table": table, "stream": stream.shown()}
 
     def _send(
         self, request: HttpRequest, *, url: URL, route: _Route, knobs: HttpKnobs, call: ToolCall
@@ -261,19 +327,20 @@ async def _bounded(
 
 
 def _stored(
-    request: HttpRequest, status: int, headers: dict[str, str], file: dict[str, Any], checksum: str | None
+    request: HttpRequest, status: int, headers: dict[str, str], kept: Mapping[str, Any], checksum: str | None
 ) -> ToolResult:
-    """Returns the result of a response that was stored as a file.
+    """Returns the result of a response that was stored as a file or table.
 
     Raises:
         ToolFailure: ``checksum_mismatch``.
     """
     helper = {"status": status, "headers": headers}
-    if checksum is not None and file["checksum"] != checksum:
+    result = {**helper, **kept}
+    if checksum is not None and (file := kept["file"])["checksum"] != checksum:
         reason = f"{file['size']:,} bytes with the checksum {file['checksum']}, where `checksum` says {checksum}"
         error = _failure("checksum_mismatch", request, reason, retryable=False).error
-        raise ToolFailure(error, result={**helper, "file": file}, helper=helper)
-    return ToolResult({**helper, "file": file}, helper=helper)
+        raise ToolFailure(error, result=result, helper=helper)
+    return ToolResult(result, helper=helper)
 
 
 def _target(response: aiohttp.ClientResponse) -> bytes | None:

@@ -12,10 +12,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import msgspec
 from pydantic import Field
 
-from noetl_stream.sealing.data_references import PARQUET, Column, DataReference, read_reference
+from noetl_stream.sealing.data_references import DataReference, read_reference
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, beginning
 from noetl_stream.tools.duckdb.attach import FIND_TABLE, QUERY_COLUMNS, columns_of
 from noetl_stream.tools.duckdb.copies import NULL, CopiedTable
@@ -95,10 +94,7 @@ class Transfer:
                         left = left[file.write(left) :]
 
             await self.connection.copy_from_query(query, output=write, format="csv", null=NULL, timeout=self.timeout_s)
-        written = await self.duckdb.write(self.call, self.scratch, f"from {_ROWS}", "parquet", copied=[copied])
-        found = msgspec.convert(written["stored"], list[Column])
-        pieces = self.scratch.read(WRITTEN_FILE)
-        return await self.call.data.save(pieces, media_type=PARQUET, columns=found, rows=written["row_count"])
+        return await self.duckdb.save(self.call, self.scratch, f"from {_ROWS}", copied=[copied])
 
     async def load(self, given: CopyInto, reference: DataReference) -> int:
         """Loads a table or file into a table of Postgres, and returns how many rows it had.
