@@ -18,6 +18,10 @@ BODY = b"id,name\n" + b"1,Ada\n" * 50_000
 CHECKSUM = f"sha256:{sha256(BODY).hexdigest()}"
 
 
+async def once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
 class Server:
     """A server of one file, and the requests that it saw."""
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import AsyncIterator
+from email import message_from_bytes
+from email.policy import HTTP
 from typing import Any
 
 import pytest
 from aiohttp import web
-from http_stage import BODY, CHECKSUM, Client, Server, served
+from http_stage import BODY, CHECKSUM, Client, Server, once, served
 
+from noetl_stream.sealing.data_references import PARQUET, Column, DataReference
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.egress import Egress
@@ -147,6 +150,62 @@ async def test_a_file_is_sent_again_after_a_redirect(server: Server, client: Cli
     assert server.bodies[1:] == [BODY, BODY]
 
 
+def parts_in(server: Server) -> list[tuple[str, str | None, str, bytes]]:
+    """Returns the name, the name of the file, the media type and the content of each part of the last body."""
+    head = f"Content-Type: {server.seen[-1].headers['Content-Type']}\r\n\r\n".encode()
+    message = message_from_bytes(head + server.bodies[-1], policy=HTTP)
+    return [
+        (
+            str(part.get_param("name", header="content-disposition")),
+            part.get_filename(),
+            part.get_content_type(),
+            part.get_payload(decode=True),
+        )
+        for part in message.iter_parts()
+    ]
+
+
+async def test_files_are_parts_of_a_multipart_body(server: Server, client: Client) -> None:
+    server.answer(content_type="text/csv")
+    file = (await client.send(url=f"{server.url}/orders.csv", into="file"))["file"]
+    table = await client.files.save(once(b"PAR1"), columns=[Column("id", "BIGINT")], rows=1, media_type=PARQUET)
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=307 if request.path == "/" else 200, headers={"Location": "/elsewhere"})
+
+    server.handler = handler
+    renamed = {"file": file, "filename": 'a "b".csv', "content_type": "text/plain"}
+    body = {"title": "orders", "plain": file, "more": [renamed, {"content": "x", "filename": "x.txt"}], "table": table}
+    await client.send(method="POST", url=server.url, multipart=body)
+    assert parts_in(server) == [
+        ("title", None, "text/plain", b"orders"),
+        ("plain", "orders.csv", "text/csv", BODY),
+        ("more", "a %22b%22.csv", "text/plain", BODY),
+        ("more", "x.txt", "application/octet-stream", b"x"),
+        ("table", "table.parquet", PARQUET, b"PAR1"),
+    ]
+    assert server.bodies[-1] == server.bodies[-2]
+    assert int(server.seen[-1].headers["Content-Length"]) == len(server.bodies[-1])
+    await client.send(method="POST", url=f"{server.url}/again", multipart=body)
+    assert server.bodies[-1] == server.bodies[-2]  # so the server knows a redelivery by its bytes, too
+
+
+async def test_a_file_that_is_lost_while_it_is_sent_is_named(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answer()
+    file = (await client.send(url=server.url, into="file"))["file"]
+
+    async def lost(_reference: DataReference) -> AsyncIterator[bytes]:
+        yield b"id"
+        raise ToolFailure.of("result_lost", "the file is lost")
+
+    monkeypatch.setattr(client.files, "read", lost)
+    for body in ({"body": file}, {"multipart": {"file": file}}):
+        with pytest.raises(ToolFailure, match="the file is lost"):
+            await client.send(method="POST", url=server.url, **body)
+
+
 @pytest.mark.parametrize(
     ("inputs", "reason"),
     [
@@ -154,6 +213,9 @@ async def test_a_file_is_sent_again_after_a_redirect(server: Server, client: Cli
         ({"into": "table", "checksum": CHECKSUM}, "`checksum` is of the file of `into: file`; add it"),
         ({"into": "file", "stream": {}}, "`stream` reads messages, and `into: file` stores the body as it is"),
         ({"checksum": CHECKSUM}, "`checksum` is of the file of `into: file`; add it"),
+        ({"multipart": {"x": {"file": {"key": "a/1"}}}}, "multipart.x.file: it is no file or table of this execution"),
+        ({"multipart": {"x": {"filename": "a"}}}, "a file needs either `content` or `file`"),
+        ({"multipart": {"x": {"file": 1, "encoding": "base64"}}}, "`encoding` goes with `content`"),
         ({"into": "file", "checksum": "abc"}, "checksum: string should match pattern"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, field
 from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.template import TemplateProblem
 from noetl_stream.tools.http.address import has_user, written_url
-from noetl_stream.tools.http.body import FilePart, Scalar, body_of, pairs, scalar_text
+from noetl_stream.tools.http.body import Parts, Pieces, Scalar, body_of, multipart_of, pairs, scalar_text
 from noetl_stream.tools.http.message_readers import Form, compiled_until
 from noetl_stream.tools.http.tls import TLS_KEYS, Tls
 from noetl_stream.tools.inputs import Auth, Inputs, auth_field, bad_credential, invalid_input, text_entry
@@ -104,10 +104,10 @@ class HttpInputs(Inputs):
         description="The body, sent as JSON.",
     )
     form: dict[str, Scalar | list[Scalar]] | None = Field(default=None, description="The body, sent as form fields.")
-    multipart: dict[str, Scalar | FilePart | list[Scalar | FilePart]] | None = Field(
+    multipart: Parts | None = Field(
         default=None,
-        description="The body, sent as `multipart/form-data`. A file is `{content, filename, content_type, encoding}`; "
-        "a list repeats the field, null omits it.",
+        description="The body, sent as `multipart/form-data`. A file is a reference, or `{content, filename, "
+        "content_type, encoding}` with `content` or `file`; a list repeats the field, null omits it.",
     )
     body: Any = Field(default=None, description="The body: text is sent as is, anything else as JSON.")
     encoding: Literal["base64"] | None = Field(
@@ -154,7 +154,7 @@ class HttpInputs(Inputs):
 class HttpRequest:
     """A request. ``secret_headers`` and ``tls`` are for the origin of ``url`` only, not for redirects elsewhere.
 
-    ``file`` is the body in place of ``body``.
+    ``pieces`` are the body in place of ``body``, if there are any.
     """
 
     method: str
@@ -163,7 +163,7 @@ class HttpRequest:
     secret_headers: dict[str, str]
     body: bytes | None
     tls: Tls | None = None
-    file: DataReference | None = None
+    pieces: Pieces = ()
 
 
 def request_of(
@@ -171,27 +171,33 @@ def request_of(
     credential: str | dict[str, Any] | None,
     idempotency_key: str,
     traceparent: str = "",
-    file: DataReference | None = None,
+    reference: Callable[[Any], DataReference | None] = lambda value: None,
 ) -> HttpRequest:
     """Builds the request for these inputs. All methods except GET and HEAD send ``Idempotency-Key`` (DESIGN §2).
 
     Args:
-        file: The file that the input ``body`` is.
+        reference: Returns what a value refers to, if the task may open it.
 
     Raises:
         ToolFailure: ``invalid_input`` or ``credential``.
     """
-    body, content_type = (
-        (None, file.media_type or "application/octet-stream")
-        if file is not None
-        else body_of(
+    body: bytes | None = None
+    content_type: str | None
+    pieces: Pieces = ()
+    if (file := reference(inputs.body)) is not None:
+        pieces, content_type = (file,), file.media_type or "application/octet-stream"
+    elif inputs.multipart is not None:
+        pieces, content_type = multipart_of(inputs.multipart, reference)
+        plain = [piece for piece in pieces if isinstance(piece, bytes)]
+        if len(plain) == len(pieces):
+            body, pieces = b"".join(plain), ()
+    else:
+        body, content_type = body_of(
             json_value=inputs.json_body if inputs.json_body is not None else inputs.body,
             form=inputs.form,
-            multipart=inputs.multipart,
             text=inputs.body if isinstance(inputs.body, str) else None,
             is_base64=inputs.encoding is not None,
         )
-    )
     headers = {name: scalar_text(value) for name, value in (inputs.headers or {}).items() if value is not None}
     explicit = {name.lower() for name in headers}
     if content_type is not None and "content-type" not in explicit:
@@ -214,7 +220,7 @@ def request_of(
         raise invalid_input(f"headers.{min(duplicate)}: auth also sets this header; remove one")
     check_headers({**headers, **secret})
     return HttpRequest(
-        inputs.method, written_url(inputs.url, pairs(inputs.params)), headers, secret, body, tls=tls, file=file
+        inputs.method, written_url(inputs.url, pairs(inputs.params)), headers, secret, body, tls=tls, pieces=pieces
     )
 
 

@@ -21,6 +21,7 @@ from noetl_stream.settings.tools import ToolSettings, check_proxy
 from noetl_stream.tools.contract import (
     OWN_TROUBLE,
     SHORTAGE,
+    DataStore,
     ToolCall,
     ToolFailure,
     ToolResult,
@@ -30,6 +31,7 @@ from noetl_stream.tools.contract import (
 from noetl_stream.tools.duckdb.job import COPIES_FOLDER, FileSource
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
 from noetl_stream.tools.http.address import has_user, parse_url, redirect_url, shown
+from noetl_stream.tools.http.body import Pieces, size_of
 from noetl_stream.tools.http.content import BrokenBody
 from noetl_stream.tools.http.download import Download, file_name, unpacked_pieces
 from noetl_stream.tools.http.request import HttpInputs, HttpRequest, StreamBounds, request_of
@@ -150,8 +152,7 @@ class HttpTool:
         inputs = validated(HttpInputs, call.inputs)
         knobs = validated(HttpKnobs, call.knobs)
         credential = None if inputs.auth is None else await credential_of(call, inputs.auth)
-        file = call.data.reference(inputs.body)
-        make = partial(request_of, inputs, credential, call.idempotency_key, call.traceparent, file)
+        make = partial(request_of, inputs, credential, call.idempotency_key, call.traceparent, call.data.reference)
         request = await asyncio.to_thread(make) if pieces.is_long(call.inputs) else make()
         status, headers, body, kept = await self._exchange(request, inputs, knobs, call)
         if body is None:
@@ -214,6 +215,8 @@ class HttpTool:
                     request = _redirect_request(request, response.status, target)
                     reach = _reach_after(response, route, reach)
         except (aiohttp.ClientError, OSError, BrokenBody) as error:  # TimeoutError is an OSError
+            if isinstance(error.__cause__, ToolFailure):  # of a file that is sent
+                raise error.__cause__ from None
             raise _failure_of(error, request) from None
         except ValueError as error:
             raise invalid_input(f"url: {error}") from None
@@ -246,13 +249,13 @@ class HttpTool:
     ) -> aiohttp.client._RequestContextManager:
         import aiohttp
 
-        timeouts, file = call.timeouts, request.file
-        length = {} if file is None else {"Content-Length": str(file.size)}
+        timeouts, sent = call.timeouts, request.pieces
+        length = {"Content-Length": str(size_of(sent))} if sent else {}
         return route.session.request(
             request.method,
             url,
             headers={**request.headers, **request.secret_headers, **length},
-            data=request.body if file is None else call.data.read(file),
+            data=_read_all(sent, call.data) if sent else request.body,
             allow_redirects=False,
             skip_auto_headers=("Content-Type",),
             ssl=self._contexts.get(request.tls, verify=knobs.verify_tls),
@@ -314,6 +317,15 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
     return bytes(body)
 
 
+async def _read_all(sent: Pieces, data: DataStore) -> AsyncIterator[bytes]:
+    for piece in sent:
+        if isinstance(piece, bytes):
+            yield piece
+        else:
+            async for part in data.read(piece):
+                yield part
+
+
 async def _bounded(
     pieces: AsyncIterator[bytes], max_bytes: int | None, status: int, headers: Mapping[str, str]
 ) -> AsyncIterator[bytes]:
@@ -367,12 +379,12 @@ def _redirect_request(request: HttpRequest, status: int, location: bytes) -> Htt
     headers, secret, tls = request.headers, request.secret_headers, request.tls
     if not is_same:
         headers, secret, tls = _without_headers(headers, _SAME_ORIGIN_HEADERS), {}, None
-    method, body, file = request.method, request.body, request.file
+    method, body, sent = request.method, request.body, request.pieces
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
-        method, body, file = "GET", None, None
+        method, body, sent = "GET", None, ()
         headers = _without_headers(headers, frozenset({"content-encoding", "content-type", "idempotency-key"}))
     return replace(
-        request, url=target, method=method, headers=headers, secret_headers=secret, body=body, tls=tls, file=file
+        request, url=target, method=method, headers=headers, secret_headers=secret, body=body, tls=tls, pieces=sent
     )
 
 
