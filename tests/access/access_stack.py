@@ -82,7 +82,7 @@ class Stack:
         requests = Requests(broker.event_log, SIGNER)
         ports = ExecutionPorts(requests, broker.bus, broker.blobs, self.store, catalog, clock, logs, OBJECT_KEYS)
         executions = DirectExecutions(ports, checking, lambda: cluster)
-        schedules = DirectSchedules(StarterPorts(requests, broker.bus, self.store, catalog, clock))
+        schedules = DirectSchedules(StarterPorts(requests, broker.bus, self.store, catalog, clock), checking)
         triggers = DirectTriggers(StarterPorts(requests, broker.bus, self.store, catalog, clock), checking)
         starters = RegisteredStarters(lambda: schedules, lambda: triggers)
         self.operations = Operations(

@@ -140,7 +140,7 @@ class GatewayStage:
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs, OBJECT_KEYS)
         executions = DirectExecutions(ports, checking, lambda: cluster)
-        schedules = DirectSchedules(StarterPorts(Requests(log, SIGNER), bus, store, catalog, clock))
+        schedules = DirectSchedules(StarterPorts(Requests(log, SIGNER), bus, store, catalog, clock), checking)
         triggers = DirectTriggers(StarterPorts(ports.requests, bus, store, catalog, clock), checking)
         starters = RegisteredStarters(lambda: schedules, lambda: triggers)
         return Operations(

@@ -70,11 +70,10 @@ class OperationsStage:
         self.fresh_executions = partial(DirectExecutions, ports, checking, lambda: self.cluster)
         self.executions = self.fresh_executions()
         self.tokens = MemoryTokens()
-        self.schedules = DirectSchedules(StarterPorts(self.requests, broker.bus, self.store, self.catalog, self.clock))
+        starter_ports = StarterPorts(self.requests, broker.bus, self.store, self.catalog, self.clock)
+        self.schedules = DirectSchedules(starter_ports, checking)
         catalog_ports = PlaybookPorts(self.store, self.catalog, self.clock, self.blobs, broker.bus)
-        triggers = DirectTriggers(
-            StarterPorts(self.requests, broker.bus, self.store, self.catalog, self.clock), checking
-        )
+        triggers = DirectTriggers(starter_ports, checking)
         starters = RegisteredStarters(lambda: self.schedules, lambda: triggers)
         self.playbooks = DirectPlaybooks(catalog_ports, checking, begin=starters.begin)
         self.fresh_views = partial(DirectViews, self.store, checking, NO_SECRETS)

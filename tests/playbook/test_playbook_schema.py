@@ -27,6 +27,7 @@ from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.catalog_document import CatalogRoot, SchemaRoot
 from noetl_stream.playbook.model.document import KeychainEntry
 from noetl_stream.playbook.model.sections import PartMark, Placeholders, Section, keys_of
+from noetl_stream.playbook.schedule.file_arrivals import FilesSection
 from noetl_stream.playbook.schedule.schedule_document import ScheduleRoot, ScheduleSpec, ScheduleWindow
 from noetl_stream.playbook.schema import SECTIONS, playbook_schema
 from noetl_stream.playbook.trigger import trigger_document as triggers
@@ -166,7 +167,16 @@ def test_every_section_and_part_of_the_language_is_in_the_schema() -> None:
                 yield one
                 yield from below(one)
 
-    others = {Placeholders, KeychainEntry, SchemaRoot, CatalogRoot, ScheduleRoot, ScheduleSpec, ScheduleWindow}
+    others = {
+        Placeholders,
+        KeychainEntry,
+        SchemaRoot,
+        CatalogRoot,
+        ScheduleRoot,
+        ScheduleSpec,
+        ScheduleWindow,
+        FilesSection,
+    }
     models = set(below(Section)) - others
     models = {model for model in models if not model.__module__.startswith(triggers.__package__ or "")}
     assert models == set(SECTIONS)

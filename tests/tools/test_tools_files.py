@@ -457,9 +457,31 @@ async def test_of_two_that_move_a_marker_one_wins(files: Runner) -> None:
     first = await files(list=f"{files.bucket}/in", arrived=state)
     await files.put("in/b")
     lists = [first, await files(list=f"{files.bucket}/in", arrived=state)]
-    marked = await files(mark=state, marker=lists[0]["marker"])
-    assert await files(mark=state, marker=lists[0]["marker"]) == marked, "delivered again"
+    marked = await files(run="first", mark=state, marker=lists[0]["marker"])
+    assert await files(run="first", mark=state, marker=lists[0]["marker"]) == marked, "delivered again"
     assert (await files.error(mark=state, marker=lists[1]["marker"]))[0] == "conflict"
+
+
+async def test_a_mark_that_is_delivered_again_after_the_next_one_has_been_written(files: Runner, place: str) -> None:
+    start, state = f"{place}/in", f"{place}/state.json"
+    await files.put(f"{start}/a")
+    first = await files(list=start, arrived=state)
+    await files(run="first", mark=state, marker=first["marker"])
+    await files.put(f"{start}/b")
+    second = await files(list=start, arrived=state)
+    marked = await files(run="second", mark=state, marker=second["marker"])
+    assert await files(run="first", mark=state, marker=first["marker"]) == marked
+    assert (await files(list=start, arrived=state))["files"] == []
+
+
+async def test_a_marker_has_a_credential_of_its_own(files: Runner) -> None:
+    files.credentials["other"] = {**files.credentials["bucket"], "secret_access_key": "wrong"}
+    await files.put("in/a")
+    start, state = f"{files.bucket}/in", f"{files.bucket}/state.json"
+    kind, message = await files.error(list=start, arrived=state, marker_auth="other")
+    assert (kind, message.partition(": ")[0]) == ("refused", state)
+    kind, message = await files.error(auth="other", list=start, arrived=state, marker_auth="bucket")
+    assert (kind, message.partition(": ")[0]) == ("refused", start)
 
 
 @pytest.mark.parametrize("text", [b"{}x", b"[" * 100_000, b"null", b'{"since": "monday"}', b"{}" + b" " * (1 << 20)])

@@ -142,7 +142,7 @@ class DirectOperations:
     def schedules(self) -> DirectSchedules:
         from noetl_stream.operations.starters.schedules import DirectSchedules
 
-        return DirectSchedules(self._starter_ports, self._unanswered)
+        return DirectSchedules(self._starter_ports, self._checking, self._unanswered)
 
     @cached_property
     def credentials(self) -> CredentialStore:

@@ -70,6 +70,7 @@ class FilesInputs(Inputs):
     )
     auth: Auth | None = auth_field(None, "Name of a credential, or the words of the storage as a mapping.")
     to_auth: Auth | None = Field(default=None, description="That of `to`. Default: `auth`.")
+    marker_auth: Auth | None = Field(default=None, description="That of `arrived`. Default: `auth`.")
 
 
 class FilesKnobs(Knobs):
@@ -77,7 +78,7 @@ class FilesKnobs(Knobs):
 
 
 OPERATIONS: Final[Mapping[str, tuple[str, frozenset[str], frozenset[str]]]] = {
-    "listed": ("list", frozenset(), frozenset({"pattern", "limit", "after", "arrived", "late_s"})),
+    "listed": ("list", frozenset(), frozenset({"pattern", "limit", "after", "arrived", "late_s", "marker_auth"})),
     "asked": ("stat", frozenset(), frozenset()),
     "copied": ("copy", frozenset(), frozenset({"to", "into", "condition", "media_type", "to_auth"})),
     "moved": ("move", frozenset({"to"}), frozenset({"condition", "media_type", "to_auth"})),
@@ -106,6 +107,6 @@ def combination_error(given: Collection[str]) -> str | None:
         return "`copy` needs either `to` or `into: file`"
     if "into" in given and "condition" in given:
         return "`if` goes with `to`; a stored file is never replaced"
-    if "late_s" in given and "arrived" not in given:
-        return "`late_s` goes with `arrived`"
+    if "arrived" not in given and (beside := {"late_s", "marker_auth"} & set(given)):
+        return f"`{min(beside)}` goes with `arrived`"
     return "`arrived` has an order of its own; remove `after`" if {"arrived", "after"} <= set(given) else None

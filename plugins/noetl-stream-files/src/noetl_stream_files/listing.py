@@ -21,6 +21,7 @@ from noetl_stream_files.stores import Storage
 
 MAX_LISTED: Final = 10_000
 MAX_SEEN: Final = 10_000
+MAX_WRITERS: Final = 100
 _BATCH: Final = 1_000
 _DIGEST_BYTES: Final = 9
 
@@ -65,6 +66,8 @@ class Marker(Inputs):
     seen: list[str] = Field(default=[], max_length=MAX_SEEN)
     etag: str | None = None
     """That of the file which the marker was read from; ``None`` if there is none yet."""
+    writers: list[str] = Field(default=[], max_length=MAX_WRITERS)
+    """The task runs that wrote it last: one that is delivered again may find the marker of the next."""
 
 
 class Page(NamedTuple):
@@ -137,12 +140,15 @@ async def page_by_arrival(
     if len(seen) > MAX_SEEN:
         message = f"{place}: over {MAX_SEEN:,} files were written within `late_s`; make it shorter"
         raise ToolFailure.of("limit_exceeded", message, code="late_s")
-    return Page(files, files[-1].path if len(best) > limit else None), Marker(since=since, seen=seen, etag=marker.etag)
+    return Page(files, files[-1].path if len(best) > limit else None), marker.model_copy(
+        update={"since": since, "seen": seen}
+    )
 
 
 def shown_marker(marker: Marker) -> dict[str, Any]:
     """The marker as a value of the language."""
-    return {"since": time_text(marker.since), "seen": list(marker.seen), "etag": marker.etag}
+    of_file = {"etag": marker.etag, "writers": list(marker.writers)}
+    return {"since": time_text(marker.since), "seen": list(marker.seen), **of_file}
 
 
 def read_marker(value: Mapping[str, Any]) -> Marker:

@@ -16,6 +16,7 @@ from noetl_stream.tools.inputs import Auth, invalid_input
 from noetl_stream_files.errors import Conflict, FileNotThere, failures_of
 from noetl_stream_files.inputs import FilesInputs
 from noetl_stream_files.listing import (
+    MAX_WRITERS,
     FoundFile,
     Marker,
     files_below,
@@ -35,6 +36,7 @@ from noetl_stream_files.transfer import (
     body_of,
     open_body,
     own_file,
+    run_of,
     stat,
     stat_or_none,
     write,
@@ -95,7 +97,7 @@ class Operation:
             page = await page_by_path(storage, place, inputs.pattern, inputs.limit, self._max_files, after)
             following = None if page.next is None else str(Place(place.scheme, place.bucket, page.next))
             return {"files": [one.shown(place) for one in page.files], "next": following}
-        marker = await self._read_marker(await self._target(inputs.arrived))
+        marker = await self._read_marker(await self._target(inputs.arrived, inputs.marker_auth))
         page, marker = await page_by_arrival(
             storage, place, inputs.pattern, inputs.limit, self._max_files, marker, inputs.late_s
         )
@@ -118,14 +120,15 @@ class Operation:
             marker = read_marker(self._inputs.marker or {})
         except ValueError:
             raise invalid_input("marker: is not the `marker` of a list with `arrived`") from None
-        target = await self._target(text)
-        data = json.dumps({**shown_marker(marker), "etag": None}).encode()
+        target, run = await self._target(text), run_of(self._call)
+        written = {**shown_marker(marker), "etag": None, "writers": [*marker.writers, run][-MAX_WRITERS:]}
+        data = json.dumps(written).encode()
         body = Body(_once(data), len(data), {"Content-Type": "application/json"})
         condition = ABSENT if marker.etag is None else marker.etag
         try:
             await write(self._call, target, body, condition)
         except Conflict:  # or it was written before this task was delivered again
-            if shown_marker(await self._read_marker(target)) | {"etag": None} != json.loads(data):
+            if run not in (await self._read_marker(target)).writers:
                 raise
         return (await stat(target)).shown(target.place)
 

@@ -130,7 +130,7 @@ async def write(call: ToolCall, target: Target, body: Body, condition: str | Non
         Conflict: The condition does not hold.
     """
     try:
-        await _write(target, body, condition, _run_of(call))
+        await _write(target, body, condition, run_of(call))
     except Conflict:
         if await own_file(call, target) is None:
             raise
@@ -139,10 +139,11 @@ async def write(call: ToolCall, target: Target, body: Body, condition: str | Non
 async def own_file(call: ToolCall, target: Target) -> StoredFile | None:
     """The file of a place if this run of the task has written it, before it was delivered again."""
     found = await stat_or_none(target)
-    return found if found is not None and found.attributes.get(_WRITTEN_BY) == _run_of(call) else None
+    return found if found is not None and found.attributes.get(_WRITTEN_BY) == run_of(call) else None
 
 
-def _run_of(call: ToolCall) -> str:
+def run_of(call: ToolCall) -> str:
+    """The run of a task, the same when it is delivered again."""
     return sha256(call.idempotency_key.encode()).hexdigest()[:32]
 
 

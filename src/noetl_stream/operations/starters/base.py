@@ -18,13 +18,15 @@ from noetl_stream.model.aggregates import (
     aggregate_id,
 )
 from noetl_stream.model.ids import uuid7
+from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.submit import RequestRefused, Requests, Unanswered, ask_aggregate, patience
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
+from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
-from noetl_stream.ports.stores.catalog import Catalog, CatalogEntry
+from noetl_stream.ports.stores.catalog import Catalog, CatalogEntry, KindTaken
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.bus import Bus
 
@@ -72,8 +74,9 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
     resumes: type[ScheduleResumed | TriggerResumed]
     deletes: type[ScheduleDeleted | TriggerDeleted]
 
-    def __init__(self, ports: StarterPorts, unanswered: Unanswered | None = None) -> None:
+    def __init__(self, ports: StarterPorts, checking: PlaybookChecker, unanswered: Unanswered | None = None) -> None:
         self._requests, self._bus, self._store, self._catalog, self._clock = ports
+        self._checking = checking
         self._unanswered = unanswered
 
     @abstractmethod
@@ -155,6 +158,20 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
         while await self._store.execution(execution_id) is None and self._clock.monotonic_s() < until_s:
             await self._clock.sleep(pause_s)
             pause_s *= 2
+
+    async def _register_playbook(self, text: str, path: str, by: str) -> None:
+        """Registers the playbook that the text of a starter compiles to.
+
+        Raises:
+            Conflict: something else is registered at its path.
+        """
+        entry = entry_of(
+            text, await self._checking.plan(text, path), registered_ms=self._clock.now_ms(), registered_by=by
+        )
+        try:
+            await self._catalog.register(entry, text)
+        except KindTaken as error:
+            raise Conflict(error.message, hint=error.hint) from None
 
     def _request_id(self, ids: RequestIds | None = None) -> str:
         return uuid7(self._clock.now_ms(), self._clock.random_bytes(10)) if ids is None else ids.request_id

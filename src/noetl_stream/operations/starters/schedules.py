@@ -36,7 +36,7 @@ from noetl_stream.ports.operations.starters.schedules import (
     UpcomingDocument,
 )
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
-from noetl_stream.ports.stores.catalog import CatalogEntry
+from noetl_stream.ports.stores.catalog import PLAYBOOK, Address, CatalogEntry, find_entry
 from noetl_stream.schedule.recurrence import END_MS, Recurrence, jitter_of
 from noetl_stream.zones import iso_in, offset_s, zone_named
 
@@ -54,6 +54,10 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
     pauses, resumes, deletes = SchedulePaused, ScheduleResumed, ScheduleDeleted
 
     async def register(self, entry: CatalogEntry, document: ScheduleDocument, by: str) -> None:
+        if document.arrivals_text is not None:
+            called = Address(document.call.path, document.call.version)
+            await find_entry(self._catalog, called, PLAYBOOK)  # a look that calls nothing would move the marker
+            await self._register_playbook(document.arrivals_text, document.terms.playbook, by)
         fact = ScheduleRegistered(
             self._request_id(),
             entry.path,

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from noetl_stream.errors import Conflict, NotFound, Unreachable
+from noetl_stream.errors import NotFound, Unreachable
 from noetl_stream.model.aggregates import (
     TRIGGER,
     EventReceived,
@@ -22,10 +22,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import derive
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookQuestion
-from noetl_stream.operations.executions.prepare import PlaybookChecker
-from noetl_stream.operations.executions.submit import Unanswered
-from noetl_stream.operations.playbooks import entry_of
-from noetl_stream.operations.starters.base import DirectStarters, StarterPorts
+from noetl_stream.operations.starters.base import DirectStarters
 from noetl_stream.playbook.trigger.notification import notify_playbook
 from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import RequestIds
@@ -41,13 +38,12 @@ from noetl_stream.ports.operations.starters.triggers import (
 )
 from noetl_stream.ports.operations.verbs import API
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
-from noetl_stream.ports.stores.catalog import CatalogEntry, KindTaken
+from noetl_stream.ports.stores.catalog import CatalogEntry
 from noetl_stream.protocol import subjects
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 if TYPE_CHECKING:
     from noetl_stream.engine.aggregates.triggers import TriggerState
-    from noetl_stream.playbook.trigger.notification import Notification
     from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
 
 VERIFIED_WITHIN_S: Final = 5.0
@@ -66,27 +62,14 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
     pages, entry_pages = TriggerPage, TriggerEventPage
     pauses, resumes, deletes = TriggerPaused, TriggerResumed, TriggerDeleted
 
-    def __init__(self, ports: StarterPorts, checking: PlaybookChecker, unanswered: Unanswered | None = None) -> None:
-        super().__init__(ports, unanswered)
-        self._checking = checking
-
     async def register(self, entry: CatalogEntry, document: TriggerDocument, by: str) -> None:
         if document.notification is not None:
-            await self._register_notifying(document, document.notification, by)
+            text = notify_playbook(document.terms.playbook, document.name, document.notification)
+            await self._register_playbook(text, document.terms.playbook, by)
         fact = TriggerRegistered(
             self._request_id(), entry.path, by, terms=document.terms, revision=entry.revision, digest=entry.digest
         )
         await self._ask(fact)
-
-    async def _register_notifying(self, document: TriggerDocument, sent: Notification, by: str) -> None:
-        """Registers the playbook that sends what the trigger says."""
-        text = notify_playbook(document.terms.playbook, document.name, sent)
-        plan = await self._checking.plan(text, document.terms.playbook)
-        entry = entry_of(text, plan, registered_ms=self._clock.now_ms(), registered_by=by)
-        try:
-            await self._catalog.register(entry, text)
-        except KindTaken as error:
-            raise Conflict(error.message, hint=error.hint) from None
 
     @staticmethod
     def document(row: AggregateRow) -> TriggerStateDocument:

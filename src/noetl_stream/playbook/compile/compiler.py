@@ -46,9 +46,11 @@ from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.net.prove import prove
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.yaml.nodes import descend
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 if TYPE_CHECKING:  # playbooks compile without it
+    from noetl_stream.playbook.codes import Code
     from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
     from noetl_stream.playbook.trigger.trigger_document import TriggerDocument
 
@@ -157,7 +159,7 @@ def check_document(
     problems = Problems(file)
     source, digest = read_source(text, problems), digest_of(text)
     if source is not None and kind_in(source.root) == "Schedule":
-        return _check_schedule(source, digest, limits, problems)
+        return _check_schedule(source, digest, kinds, limits, problems)
     if source is not None and kind_in(source.root) == "Trigger":
         return _check_trigger(source, digest, limits, problems)
     if source is None or kind_in(source.root) != "Schema":
@@ -168,14 +170,21 @@ def check_document(
     return CheckResult(None, problems.sorted(), schema=None if problems.has_errors else schema)
 
 
-def _check_schedule(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> CheckResult:
+def _check_schedule(
+    source: PlaybookSource, digest: str, kinds: Kinds, limits: Limits, problems: Problems
+) -> CheckResult:
     from noetl_stream.playbook.schedule.schedule_document import read_schedule
 
     schedule = None
     with suppress(TooManyProblems):
         schedule = read_schedule(source, digest, limits, problems)
+        if schedule is not None and schedule.arrivals_text is not None:
+            at = descend(source.root, ("spec", "files"))
+            for found in check(schedule.arrivals_text, kinds, limits=limits).diagnostics:
+                if found.severity == "error":
+                    problems.error(cast("Code", found.code), f"`files`: {found.message}", at, found.hint)
     calls = (schedule.call,) if schedule is not None else ()
-    return CheckResult(None, problems.sorted(), calls, schedule=schedule)
+    return CheckResult(None, problems.sorted(), calls, schedule=None if problems.has_errors else schedule)
 
 
 def _check_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> CheckResult:

@@ -47,6 +47,14 @@ from noetl_stream.playbook.model.sections import (
     read_section,
     recover_keys,
 )
+from noetl_stream.playbook.schedule.file_arrivals import (
+    SUFFIX,
+    FileArrivals,
+    FilesSection,
+    arrivals_playbook,
+    check_workload_of_files,
+    read_arrivals,
+)
 from noetl_stream.playbook.schedule.schedule_workload import NAMESPACE, Unrenderable, render_key, render_workload
 from noetl_stream.playbook.suggestions import correct_word, list_names
 from noetl_stream.playbook.vocabulary.hints import CRON_NAMES
@@ -178,7 +186,12 @@ class ScheduleSpec(Section):
         "The path of the playbook to start.", NAME, default=""
     )
     version: str | None = described("Its version. Default: the one registered last.")
-    workload: Part = described("What executions are started with: templates over schedule.", MAPPING)
+    workload: Part = described(
+        "What executions are started with: templates over schedule, with `files` over file.", MAPPING
+    )
+    files: Annotated[Part, Shaped(lambda: or_null(schema_of(FilesSection)))] = described(
+        "Which files an occurrence looks for, to start an execution for each one that has arrived."
+    )
     labels: Part = described("Labels of the executions that it starts. They are not rendered.", MAPPING)
     key: Part = described("The business key of each execution: a template over schedule.", or_null(TEXT))
     cron: list[str] | None = described(
@@ -195,8 +208,9 @@ class ScheduleSpec(Section):
         "No occurrence is before or after it."
     )
     exclude: list[str] | None = described("Days without an occurrence.", texts(_DAY, least=0))
-    overlap: Overlap = described(
-        "What happens if the occurrence before still runs.", {"enum": list(get_args(Overlap))}, default="skip"
+    overlap: Overlap | None = described(
+        "What happens if the occurrence before still runs. Default: skip, with `files` allow.",
+        {"enum": [*get_args(Overlap), None]},
     )
     missed: Missed = described(
         "What happens to occurrences while no server ran.", {"enum": list(get_args(Missed))}, default="last"
@@ -228,7 +242,8 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document of ``kind: Schedule``. ``labels`` are ``metadata.labels``, ``start_labels`` those of the
     executions that it starts; durations are in seconds.
 
-    ``missed_within_s`` and ``pause_after_failures`` are ``None`` where the document does not say.
+    ``missed_within_s`` and ``pause_after_failures`` are ``None`` where the document does not say. ``arrivals``: it
+    starts executions for files that arrive.
     """
 
     digest: str
@@ -247,15 +262,26 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
     missed_within_s: int | None
     pause_after_failures: int | None
     paused: bool
+    arrivals: FileArrivals | None = None
+
+    @property
+    def arrivals_text(self) -> str | None:
+        """The text of the playbook that looks for files; ``None``: it looks for none."""
+        if self.arrivals is None:
+            return None
+        version = {"version": self.call.version} if self.call.version else {}
+        args = dict(self.workload) or {"file": "{{ file }}"}
+        return arrivals_playbook(self.path, self.name, self.arrivals, {"path": self.call.path, **version, "args": args})
 
     @property
     def terms(self) -> ScheduleTerms:
         """The terms of the schedule for servers."""
+        looks = self.arrivals is not None
         return ScheduleTerms(
             name=self.name,
-            playbook=self.call.path,
-            version=self.call.version,
-            workload=dict(self.workload),
+            playbook=self.path + SUFFIX if looks else self.call.path,
+            version=None if looks else self.call.version,
+            workload={} if looks else dict(self.workload),
             labels=dict(self.start_labels),
             key=self.key,
             timetable=Timetable(**asdict(self.recurrence)),
@@ -278,8 +304,13 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
     workload = read_workload(spec.workload, limits, problems)
     labels = read_labels(spec.labels, problems)
     templates = Templates(source.text, problems, limits)
-    for node_of in (spec.workload, spec.key):
-        if not is_null(node_of):
+    arrivals = read_arrivals(spec.files, metadata.path.removeprefix("/"), problems)
+    looks = not is_null(spec.files)
+    if looks:
+        check_workload_of_files(spec.workload, templates, problems)
+        _check_beside_files(spec, node, problems)
+    for node_of in (None if looks else spec.workload, spec.key):
+        if node_of is not None and not is_null(node_of):
             templates.template(node_of, Visible(frozenset([NAMESPACE]), {}, {}, {}), on_server=True)
     if spec.labels is not None and holds_template(spec.labels):
         problems.error("template_not_rendered", "`labels` of a schedule is not rendered", spec.labels, "write values")
@@ -297,13 +328,14 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
         problems.error("never_due", "the schedule has no occurrence before 2200", node.values[reading.way], hint)
         return None
     view = occurrence_view(recurrence, recurrence.next_after(first_ms) or first_ms, path=metadata.path, name="")
-    _check_workload(spec.workload, view, limits, problems)
+    rendered = None if looks else spec.workload
+    _check_workload(rendered, view, limits, problems)
     _check_key(spec.key, view, limits, problems)
     if problems.has_errors:
         return None
     if recurrence.from_ms or recurrence.at_ms:  # else the first one has been long ago
         first = occurrence_view(recurrence, first_ms, path=metadata.path, name="")
-        _check_workload(spec.workload, first, limits, problems, is_first=True)
+        _check_workload(rendered, first, limits, problems, is_first=True)
     return ScheduleDocument(
         digest=digest,
         name=metadata.name,
@@ -316,12 +348,23 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
         key=None if is_null(spec.key) else spec.key.plain(),
         recurrence=recurrence,
         jitter_s=jitter_s,
-        overlap=spec.overlap,
+        overlap=spec.overlap or ("allow" if looks else "skip"),
         missed=spec.missed,
         missed_within_s=missed_within_s,
         pause_after_failures=spec.pause_after_failures,
         paused=spec.paused,
+        arrivals=arrivals,
     )
+
+
+def _check_beside_files(spec: ScheduleSpec, node: Mapping, problems: Problems) -> None:
+    """Reports keys that do not go with ``files``."""
+    if spec.overlap in ("cancel", "terminate"):
+        message = f"`overlap: {spec.overlap}` beside `files`: what has been found and not started yet would be lost"
+        problems.error("conflicting_keys", message, node.values["overlap"], "write allow, skip or queue_one")
+    if not is_null(spec.key):
+        message = "`key` beside `files`: an occurrence starts an execution for each file, which its etag tells apart"
+        problems.error("conflicting_keys", message, node.keys["key"], "remove it")
 
 
 def _check_workload(

@@ -219,7 +219,12 @@ class TriggerSources(Section):
             "a time is no event of a trigger",
             'write a document of kind: Schedule, with spec: { playbook: …, cron: [ "0 2 * * *" ] }',
             "unknown_key",
-        )
+        ),
+        "files": RejectedKey(
+            "files that arrive are looked for by a schedule",
+            "write a document of kind: Schedule, with spec: { playbook: …, every: 1m, files: { list: …, marker: … } }",
+            "unknown_key",
+        ),
     }
     schema_rules: ClassVar[Schema] = {"oneOf": [{"required": [name]} for name in get_args(EventSource)]}
 
