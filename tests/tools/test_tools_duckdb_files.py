@@ -2,60 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gzip
 import os
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from duckdb_stage import Stage
 
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.testing.calls import FilesInMemory, tool_call
+from noetl_stream.testing.calls import FilesInMemory
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
 from noetl_stream.tools.duckdb.tool import DuckdbTool
-from noetl_testkit.waiting import TIMEOUT_S
 
 ORDERS = b"id,amount,day\n1,12.5,2026-01-31\n2,7.25,2026-02-01\n3,,\n"
-
-
-async def pieces(*data: bytes) -> AsyncIterator[bytes]:
-    for piece in data:
-        yield piece
-
-
-@dataclass
-class Stage:
-    """A DuckDB tool, and the files that its tasks share."""
-
-    tool: DuckdbTool
-    data: FilesInMemory
-
-    async def file(self, content: bytes, name: str = "orders.csv", media_type: str = "") -> dict[str, Any]:
-        return await self.data.save(pieces(content), name=name, media_type=media_type)
-
-    async def run(self, command: str, *, knobs: dict[str, Any] | None = None, **inputs: Any) -> Any:
-        async with asyncio.timeout(TIMEOUT_S):
-            given = tool_call({"command": command, **inputs}, knobs=knobs, data=self.data)
-            return (await self.tool.run(given)).result
-
-    async def rows(self, command: str, **tables: Any) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = (await self.run(command, tables=tables))["rows"]
-        return rows
-
-    async def failure(self, command: str, **inputs: Any) -> tuple[str, str]:
-        with pytest.raises(ToolFailure) as failed:
-            await self.run(command, **inputs)
-        return failed.value.error.kind, failed.value.error.message
-
-    async def read(self, reference: dict[str, Any]) -> bytes:
-        found = self.data.reference(reference)
-        assert found is not None
-        return b"".join([piece async for piece in self.data.read(found)])
 
 
 @pytest.fixture
@@ -228,12 +191,12 @@ async def test_an_unknown_format_and_options_of_another_one_are_refused(stage: S
     assert await stage.failure("from orders", tables={"orders": file}) == (
         "invalid_input",
         "tables.orders: the format of the file orders is unknown, its media type is application/octet-stream; write "
-        "orders: { file: …, format: csv }, or json, ndjson, parquet",
+        "orders: { file: …, format: csv }, or json, ndjson, parquet, excel",
     )
     table = {"file": file, "format": "json", "header": True}
     assert await stage.failure("from orders", tables={"orders": table}) == (
         "invalid_input",
-        "tables.orders.header: is of CSV, and the file orders is read as json",
+        "tables.orders.header: is of CSV and Excel, and the file orders is read as json",
     )
     table = {"file": file, "format": "csv", "separator": ","}
     kind, message = await stage.failure("from orders", tables={"orders": table})

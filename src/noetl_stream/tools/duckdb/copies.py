@@ -16,10 +16,11 @@ from noetl_stream.tools.duckdb.tables import quote_identifier, quote_text
 MAX_LINE_BYTES: Final = 16_000_000
 """The most bytes of a copied row, as text."""
 NULL: Final = r"\N"
-_CSV: Final = (
+COPIED_CSV: Final = (
     "header = false, auto_detect = false, new_line = '\\n', delim = ',', quote = '\"', escape = '\"', "
     f"nullstr = '{NULL}', allow_quoted_nulls = false, parallel = false, max_line_size = {MAX_LINE_BYTES}"
 )
+"""How DuckDB reads such text."""
 _BEFORE_CHRIST: Final = (
     r"case when ends_with({0}, 'BC') then regexp_replace({0}, '^(\S+) (.*) BC$', '\1 (BC) \2') else {0} end"
 )
@@ -113,7 +114,7 @@ class _Loading:
 
     def __init__(self, table: CopiedTable, folder: str, query: Query) -> None:
         columns = ", ".join(f"{quote_text(column.name)}: 'VARCHAR'" for column in table.columns)
-        self.source = f"read_csv({quote_text(f'{folder}/{table.file}')}, columns = {{{columns}}}, {_CSV})"
+        self.source = f"read_csv({quote_text(f'{folder}/{table.file}')}, columns = {{{columns}}}, {COPIED_CSV})"
         self._table = table
         self._query = query
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ from noetl_stream.tools.duckdb.tables import Table
 from noetl_stream.tools.inputs import Inputs, invalid_input, validated
 from noetl_stream.tools.scratch.scratch import Scratch
 
-Format = Literal["csv", "json", "ndjson", "parquet"]
+Format = Literal["csv", "json", "ndjson", "parquet", "excel"]
 
 _MEDIA_TYPES: Final[Mapping[str, Format]] = {
     "text/csv": "csv",
@@ -27,6 +27,10 @@ _MEDIA_TYPES: Final[Mapping[str, Format]] = {
     "application/ndjson": "ndjson",
     "application/jsonl": "ndjson",
     PARQUET: "parquet",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "excel",
+    "application/vnd.ms-excel.sheet.macroenabled.12": "excel",
+    "application/vnd.ms-excel.sheet.binary.macroenabled.12": "excel",
+    "application/vnd.oasis.opendocument.spreadsheet": "excel",
 }
 _ENDINGS: Final[Mapping[str, Format]] = {
     "csv": "csv",
@@ -35,8 +39,15 @@ _ENDINGS: Final[Mapping[str, Format]] = {
     "ndjson": "ndjson",
     "jsonl": "ndjson",
     "parquet": "parquet",
+    **dict.fromkeys(("xlsx", "xlsm", "xlsb", "xls", "ods"), "excel"),
 }
 _GZIP: Final = b"\x1f\x8b"
+_OF_FORMATS: Final = (
+    (("delimiter", "max_bad_rows"), ("csv",), "CSV"),
+    (("header", "columns"), ("csv", "excel"), "CSV and Excel"),
+    (("sheet",), ("excel",), "Excel"),
+)
+"""The options that belong to some formats."""
 
 
 class FileTable(Inputs):
@@ -46,10 +57,16 @@ class FileTable(Inputs):
     format: Format | None = Field(default=None, description="Default: by its media type, else by its name.")
     delimiter: str | None = Field(default=None, min_length=1, description="Of CSV. Default: found out.")
     header: bool | None = Field(
-        default=None, description="Whether the first line of CSV has names. Default: found out."
+        default=None,
+        description="Whether the first line of CSV or row of a sheet has names. Default: found out; of a sheet, true.",
     )
     columns: dict[str, str] | None = Field(
-        default=None, min_length=1, description="Names and types of columns of CSV: those of `header`, else all."
+        default=None,
+        min_length=1,
+        description="Names and types of columns of CSV or a sheet: those of `header`, else all.",
+    )
+    sheet: Annotated[str, Field(min_length=1)] | Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Of Excel: the name or the number of the sheet. Default: the first one."
     )
     max_bad_rows: int | None = Field(
         default=None, ge=0, description="Lines of CSV that may be left out since they cannot be read."
@@ -97,6 +114,7 @@ class NamedFile:
             header=given.header,
             columns=given.columns,
             max_bad_rows=given.max_bad_rows,
+            sheet=given.sheet,
         )
 
     def _found_format(self) -> Format:
@@ -105,17 +123,16 @@ class NamedFile:
         found = (given.format if given is not None else None) or (
             "parquet"
             if reference.columns is not None
-            else _MEDIA_TYPES.get(reference.media_type) or _ENDINGS.get(ending)
+            else _MEDIA_TYPES.get(reference.media_type.lower()) or _ENDINGS.get(ending)
         )
         if found is None:
             about = f"its media type is {reference.media_type or 'not known'}"
-            advice = f"write {self.name}: {{ file: …, format: csv }}, or json, ndjson, parquet"
+            advice = f"write {self.name}: {{ file: …, format: csv }}, or json, ndjson, parquet, excel"
             raise invalid_input(f"{self._place}: the format of {reference.what} is unknown, {about}; {advice}")
-        if found != "csv" and given is not None:
-            csv_only = ("delimiter", "header", "columns", "max_bad_rows")
-            wrong = next((name for name in csv_only if getattr(given, name) is not None), None)
-            if wrong is not None:
-                raise invalid_input(f"{self._place}.{wrong}: is of CSV, and {reference.what} is read as {found}")
+        for names, formats, of in _OF_FORMATS if given is not None else ():
+            wrong = next((name for name in names if getattr(given, name) is not None), None)
+            if wrong is not None and found not in formats:
+                raise invalid_input(f"{self._place}.{wrong}: is of {of}, and {reference.what} is read as {found}")
         return found
 
 

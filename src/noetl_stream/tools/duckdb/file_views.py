@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.tools.duckdb.copies import Query
+from noetl_stream.tools.duckdb.copies import COPIED_CSV, Query
 from noetl_stream.tools.duckdb.job import FileSource
 from noetl_stream.tools.duckdb.tables import quote_identifier, quote_text
+from noetl_stream.tools.duckdb.workbook import text_file, write_rows
 
 _SHOWN_REJECTS = 3
 _SNIFFED = "Delimiter, Quote, Escape, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
@@ -30,6 +31,11 @@ def make_view(source: FileSource, query: Query) -> None:
             reader = f"read_parquet({given})" if source.part is None else _part_reader(given, *source.part)
         case "csv":
             reader = _csv_reader(source, given, query)
+        case "excel":
+            columns = ", ".join(
+                f"{quote_text(name)}: {quote_text(kind)}" for name, kind in _typed(source, write_rows(source)).items()
+            )
+            reader = f"read_csv({quote_text(text_file(source))}, columns = {{{columns}}}, {COPIED_CSV})"
         case _:
             form = "auto" if source.format == "json" else "newline_delimited"
             sample = ", sample_size = -1" if source.all_rows else ""
@@ -73,7 +79,7 @@ def _csv_reader(source: FileSource, given: str, query: Query) -> str:
 
 
 def _typed(source: FileSource, found: Mapping[str, str]) -> Mapping[str, str]:
-    """Returns the types of the columns of a CSV file, by name, given those that were found."""
+    """Returns the types of the columns of a file, by name, given those that were found."""
     given = source.columns or {}
     if source.header is False and given:
         if len(given) != len(found):

@@ -46,11 +46,13 @@ class FileSource(msgspec.Struct, frozen=True):
         place: Names the table in errors.
         what: Names the file in errors.
         file: Its path, as the process sees it.
-        format: ``csv``, ``json``, ``ndjson`` or ``parquet``.
+        format: ``csv``, ``json``, ``ndjson``, ``parquet`` or ``excel``.
         packed: Whether it is gzipped.
         part: The first row and the number of rows of a table; ``None``: all.
-        delimiter, header, columns: What is known of a CSV file; ``None``: it is found out.
+        delimiter, header, columns: What is known of a CSV file; ``None``: it is found out. A sheet has a header by
+            default.
         max_bad_rows: How many lines may be left out; ``None``: no line can.
+        sheet: The name or the number of the sheet of a workbook; ``None``: the first one.
         all_rows: Whether the types of JSON are found in all rows, rather than in the first ones.
     """
 
@@ -65,6 +67,7 @@ class FileSource(msgspec.Struct, frozen=True):
     header: bool | None = None
     columns: dict[str, str] | None = None
     max_bad_rows: int | None = None
+    sheet: str | int | None = None
     all_rows: bool = False
 
 

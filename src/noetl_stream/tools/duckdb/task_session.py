@@ -28,6 +28,7 @@ from noetl_stream.tools.duckdb.job import (
 )
 from noetl_stream.tools.duckdb.syntax import creates_secret
 from noetl_stream.tools.duckdb.tables import quote_identifier
+from noetl_stream.tools.duckdb.workbook import text_file
 from noetl_stream.tools.duckdb.written import copy_statement
 from noetl_stream.tools.inputs import invalid_input
 
@@ -145,7 +146,8 @@ class DuckdbSession:
     def _paths(self) -> list[str]:
         """Returns the files that views read and the last statement is written to: the task's own copies."""
         copied = [f"{COPIES_FOLDER}/{table.file}" for table in self._job.copied]
-        return [*copied, *(file.file for file in self._job.files), *([_WRITTEN] if self._job.into else [])]
+        files = [text_file(one) if one.format == "excel" else one.file for one in self._job.files]
+        return [*copied, *files, *([_WRITTEN] if self._job.into else [])]
 
     def _run_query(self, place: str, query: str) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = self._execute(query, {}, place).fetchall()
@@ -382,7 +384,11 @@ def _with_names(failure: ToolFailure, job: DuckdbJob) -> ToolFailure:
     message = failure.error.message
     for file in job.files:
         at = "" if message.startswith(file.place) else f"{file.place}, "
-        message = message.replace(f'"{file.file}"', file.file).replace(file.file, f"{at}{file.what}")
+        message = (
+            message.replace(text_file(file), file.file)
+            .replace(f'"{file.file}"', file.file)
+            .replace(file.file, f"{at}{file.what}")
+        )
     return ToolFailure(msgspec.structs.replace(failure.error, message=message))
 
 

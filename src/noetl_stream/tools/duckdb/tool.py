@@ -268,7 +268,7 @@ class DuckdbTool:
             try:
                 return await self._processes.run(job, frame, None if given.scratch is None else given.scratch.folder)
             except ProcessDied as died:
-                raise _crash_failure(died, call) from None
+                raise _crash_failure(died, call, given.files) from None
 
     def _job(
         self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, given: _Prepared
@@ -349,11 +349,13 @@ def _child_settings(settings: ToolSettings) -> ChildSettings:
     return replace(settings.children, user="worker", paths=folders, memory_bytes=most_bytes)
 
 
-def _crash_failure(died: ProcessDied, call: ToolCall) -> ToolFailure:
+def _crash_failure(died: ProcessDied, call: ToolCall, files: Sequence[FileSource]) -> ToolFailure:
     how = f"exit code {died.exit_code}"
     if died.exit_code < 0:
         how = f"signal {signal.Signals(-died.exit_code).name}"
     message = f"the DuckDB process that ran {call.step}.{call.task} died ({how})"
+    if any(file.format == "excel" for file in files):
+        message += "; a sheet that does not fit in its memory ends it so"
     # SIGKILL mostly means that the machine is out of memory, so a retry may succeed.
     return ToolFailure.of("crashed", message, retryable=died.exit_code == -signal.SIGKILL, code=str(died.exit_code))
 

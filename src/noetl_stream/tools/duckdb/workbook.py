@@ -1,0 +1,169 @@
+"""Workbooks of Excel and OpenDocument as tables, in the process of a DuckDB task: a sheet is written as text, with the
+types of its cells, and read from there. The library holds a sheet as a whole; the memory of the process is bounded.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.duckdb.copies import NULL
+from noetl_stream.tools.duckdb.job import DISK_FULL, FileSource
+
+MAX_UNPACKED_BYTES: Final = 2 * 1024**3
+"""The most bytes that a workbook may have unpacked, as it says itself."""
+MAX_PARTS: Final = 10_000
+MAX_SHEETS_SHOWN: Final = 20
+
+_EXACT: Final = 2.0**53
+_BATCH: Final = 1_000
+_TYPES: Final = (
+    ({"bool"}, "BOOLEAN"),
+    ({"int"}, "BIGINT"),
+    ({"int", "float"}, "DOUBLE"),
+    ({"date"}, "DATE"),
+    ({"date", "datetime"}, "TIMESTAMP"),
+    ({"time"}, "TIME"),
+    ({"timedelta"}, "INTERVAL"),
+)
+"""The types of columns, by the kinds of cells that they can have."""
+
+
+def text_file(source: FileSource) -> str:
+    """Returns the file that the rows of a workbook are written to."""
+    return f"{source.file}.rows"
+
+
+def write_rows(source: FileSource) -> dict[str, str]:
+    """Writes the rows of a sheet as text, and returns the types of its columns, by name.
+
+    Raises:
+        ToolFailure: ``not_installed``; ``sql``: it is no workbook, or has no such sheet or no rows; ``limit_exceeded``.
+    """
+    rows = _filled(_opened(source))
+    head = next(rows, None) if source.header is not False else None
+    first = next(rows, None)
+    width = len(head or first or ())
+    if not width:
+        raise _unreadable(source, "has no rows")
+    kinds: list[set[str]] = [set() for _ in range(width)]
+    try:
+        with Path(text_file(source)).open("x", encoding="utf-8", newline="") as file:
+            if first is not None:
+                file.write(_line(first, kinds))
+            while batch := list(islice(rows, _BATCH)):
+                file.write("".join(_line(row, kinds) for row in batch))
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ToolFailure.of(DISK_FULL, f"{source.place}: {error.strerror}") from None
+        raise ToolFailure.of("limit_exceeded", f"{source.place}: the rows of {source.what} are too long") from None
+    names = _names(head, width)
+    return {name: _type_of(found) for name, found in zip(names, kinds, strict=True)}
+
+
+def _opened(source: FileSource) -> Iterator[Sequence[Any]]:
+    """Opens a sheet, and returns its rows."""
+    try:
+        import python_calamine as calamine
+    except ImportError:
+        message = f"{source.place}: this worker cannot read workbooks; install noetl-stream[excel] there"
+        raise ToolFailure.of("not_installed", message) from None
+    _check_unpacked(source)
+    try:
+        book = calamine.CalamineWorkbook.from_path(source.file)
+        names, sheet = book.sheet_names, source.sheet if source.sheet is not None else 1
+        if isinstance(sheet, int) and not 0 < sheet <= len(names):
+            raise _unreadable(source, f"has {len(names)} sheets, and not the number {sheet}")
+        name = names[sheet - 1] if isinstance(sheet, int) else sheet
+        return book.get_sheet_by_name(name).iter_rows()
+    except calamine.WorksheetNotFound:
+        shown = ", ".join(names[:MAX_SHEETS_SHOWN])
+        raise _unreadable(source, f"has no sheet {source.sheet}; it has {shown}") from None
+    except calamine.PasswordError:
+        raise _unreadable(source, "has a password") from None
+    except calamine.CalamineError as error:
+        raise _unreadable(source, f"is no workbook: {error}") from None
+    except ToolFailure:
+        raise
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of the library, which is not written in Python
+            raise
+        raise _unreadable(source, "is no workbook, or a damaged one") from None
+
+
+def _check_unpacked(source: FileSource) -> None:
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(source.file) as archive:  # an older one is no archive
+        parts = archive.infolist()
+        if len(parts) > MAX_PARTS or sum(part.file_size for part in parts) > MAX_UNPACKED_BYTES:
+            raise ToolFailure.of(
+                "limit_exceeded",
+                f"{source.place}: {source.what} has over {MAX_UNPACKED_BYTES:,} bytes unpacked, or over {MAX_PARTS:,} "
+                "parts",
+            )
+
+
+def _filled(rows: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Yields the rows with a cell that is not empty."""
+    return (row for row in rows if any(cell != "" for cell in row))
+
+
+def _line(row: Sequence[Any], kinds: Sequence[set[str]]) -> str:
+    fields = []
+    for cell, found in zip(row, kinds, strict=True):
+        if cell == "":
+            fields.append(NULL)
+            continue
+        kind, text = _text_of(cell)
+        found.add(kind)
+        fields.append(f'"{text}"')
+    return f"{','.join(fields)}\n"
+
+
+def _text_of(cell: Any) -> tuple[str, str]:
+    """Returns the kind of a cell, and its text between quotes."""
+    match cell:
+        case str():
+            return "str", cell.replace('"', '""').replace("\0", "")
+        case bool():
+            return "bool", "true" if cell else "false"
+        case float() if cell.is_integer() and abs(cell) < _EXACT:
+            return "int", str(int(cell))
+        case int():
+            return "int" if abs(cell) < _EXACT else "float", str(cell)
+        case datetime.datetime() | datetime.date() | datetime.time():
+            return type(cell).__name__, cell.isoformat(" ") if isinstance(cell, datetime.datetime) else cell.isoformat()
+        case datetime.timedelta():
+            return "timedelta", f"{cell.days} days {cell.seconds} seconds {cell.microseconds} microseconds"
+    return type(cell).__name__, str(cell)
+
+
+def _type_of(kinds: set[str]) -> str:
+    return next((name for members, name in _TYPES if kinds and kinds <= members), "VARCHAR")
+
+
+def _names(head: Sequence[Any] | None, width: int) -> list[str]:
+    """Returns the names of columns: those of the first row, with a number where there is none or where one comes again.
+
+    Case does not tell names apart.
+    """
+    taken: set[str] = set()
+    names = []
+    for number, cell in enumerate(head or [""] * width, 1):
+        name = base = _text_of(cell)[1].replace('""', '"').strip() or f"column{number}"
+        again = 1
+        while name.lower() in taken:
+            name, again = f"{base}_{again}", again + 1
+        taken.add(name.lower())
+        names.append(name)
+    return names
+
+
+def _unreadable(source: FileSource, what: str) -> ToolFailure:
+    return ToolFailure.of("sql", f"{source.place}: {source.what} {what}"[:1_000], code="Conversion")
