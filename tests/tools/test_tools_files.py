@@ -559,8 +559,8 @@ async def test_an_error_of_the_storage_shows_no_secret(files: Runner) -> None:
     [
         ({}, "invalid_input", "needs exactly one operation: `list`, `stat`, `copy`"),
         ({"list": "s3://b1", "stat": "s3://b1/x"}, "invalid_input", "needs exactly one operation"),
-        ({"list": "bucket/x"}, "invalid_input", "list: must begin with s3://, gs://, az:// or file://"),
-        ({"list": "sftp://host/x"}, "invalid_input", "list: must begin with s3://, gs://, az:// or file://"),
+        ({"list": "bucket/x"}, "invalid_input", "list: must begin with s3://, gs://, az://, sftp:// or file://"),
+        ({"list": "ftp://host/x"}, "invalid_input", "list: must begin with s3://, gs://, az://, sftp:// or file://"),
         ({"list": "s3://key:secret@b1/x"}, "invalid_input", "must not contain a user or password"),
         ({"list": "file://host/x"}, "invalid_input", "must be file:/// and an absolute path"),
         ({"list": "s3://b1/a/../b"}, "invalid_input", "no `.` or `..`"),

@@ -62,8 +62,12 @@ def _failure(place: object, error: Exception) -> ToolFailure:
         return ToolFailure.of("not_found", f"{place}: there is no such bucket", code=code or None)
     if isinstance(error, FileNotFoundError) or status == "404":
         return FileNotThere.of("not_found", f"{place} is not there", code=code or None)
-    if isinstance(error, AlreadyExistsError | PreconditionError) or status in _CONFLICTS:
+    if isinstance(error, AlreadyExistsError | PreconditionError | FileExistsError) or status in _CONFLICTS:
         return conflict(place, code)
+    if isinstance(error, PermissionError):
+        return ToolFailure.of("refused", f"{place}: access is refused")
+    if isinstance(error, ConnectionError | TimeoutError):
+        return ToolFailure.of("connection", f"{place}: {error or 'the server does not answer'}", retryable=True)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
         return ToolFailure.of("refused", f"{place}: access is refused ({answer})", code=code or status or None)
     if isinstance(error, NotSupportedError | NotImplementedError):
@@ -80,6 +84,8 @@ def _failure(place: object, error: Exception) -> ToolFailure:
         return ToolFailure.of("connection", f"{place}: the storage does not answer", retryable=True)
     if number := _NUMBER.search(text):
         return ToolFailure.of("refused", f"{place}: {os.strerror(int(number[1]))}")
+    if type(error) is OSError:  # of a server whose texts hold no addresses
+        return ToolFailure.of("refused", f"{place}: {error}")
     return ToolFailure.of("refused", f"{place}: the storage refused the request", code=type(error).__name__)
 
 

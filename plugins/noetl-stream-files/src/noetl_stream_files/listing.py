@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Annotated, Any, Final, NamedTuple
 
-import obstore
 from pydantic import AwareDatetime, Field
 
 from noetl_stream.tools.contract import ToolFailure
@@ -87,8 +86,7 @@ async def files_below(
     """
     seen = 0
     with failures_of(place):
-        stream = obstore.list(storage.store, storage.path_of(place) or None, offset=after, chunk_size=_BATCH)
-        async for batch in stream:
+        async for batch in storage.batches(storage.path_of(place), after, _BATCH):
             seen += len(batch)
             found = (
                 FoundFile(one["last_modified"], storage.place_path(one["path"]), one["size"], tag_text(one["e_tag"]))
@@ -111,7 +109,7 @@ async def page_by_path(
     best: list[FoundFile] = []
     async for batch in files_below(storage, place, pattern, most, after=start):
         best = heapq.nsmallest(limit + 1, [*best, *batch], key=lambda one: one.path)
-        if not storage.is_local and len(best) > limit:
+        if not storage.is_folder and len(best) > limit:
             break  # clouds list by path
     files = best[:limit]
     return Page(files, files[-1].path if len(best) > limit else None)

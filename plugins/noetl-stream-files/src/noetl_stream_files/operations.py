@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-import obstore
-
 from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.inputs import Auth, invalid_input
@@ -164,8 +162,8 @@ class Operation:
             if found.size <= SERVER_COPY_BYTES:
                 with failures_of(goal.place):
                     paths = start.storage.path_of(start.place), goal.storage.path_of(goal.place)
-                    await obstore.copy_async(start.storage.store, *paths)
-                if (await stat(goal)).media_type == found.media_type:
+                    is_copied = await start.storage.copy(*paths)
+                if is_copied and (await stat(goal)).media_type == found.media_type:
                     return  # not every server keeps it
         _, body = await open_body(start)
         await write(self._call, goal, self._typed(body), condition)
@@ -205,7 +203,7 @@ class Operation:
     async def _remove(self, target: Target) -> None:
         try:
             with failures_of(target.place):
-                await obstore.delete_async(target.storage.store, target.storage.path_of(target.place))
+                await target.storage.delete(target.storage.path_of(target.place))
         except FileNotThere:
             pass
 

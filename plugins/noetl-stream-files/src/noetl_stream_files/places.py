@@ -1,4 +1,4 @@
-"""Places of files: ``s3://``, ``gs://``, ``az://`` and ``file://``, as tasks write them.
+"""Places of files: ``s3://``, ``gs://``, ``az://``, ``sftp://`` and ``file://``, as tasks write them.
 
 Nothing in a place is decoded: the name of an object may hold any sign, also ``%``, ``?`` and ``#``.
 """
@@ -17,6 +17,7 @@ MAX_PLACE_CHARACTERS: Final = 2_048
 MAX_PATTERN_CHARACTERS: Final = 200
 
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(:[1-9][0-9]{0,4})?")
 _CLOUDS: Final = ("s3", "gs", "az")
 
 
@@ -25,7 +26,7 @@ class Place:
     """A file, or what lies below a folder or a prefix that ends at a ``/``.
 
     Attributes:
-        bucket: The bucket or container; empty for ``file://``.
+        bucket: The bucket, the container, or the host and its port; empty for ``file://``.
         path: The path in it without a ``/`` at its ends; for ``file://`` that of the machine, without the first one.
     """
 
@@ -52,14 +53,16 @@ def read_place(text: str) -> Place:
         ValueError: It is none.
     """
     scheme, separator, rest = text.partition("://")
-    if not separator or scheme not in (*_CLOUDS, "file"):
-        raise ValueError("must begin with s3://, gs://, az:// or file://")
+    if not separator or scheme not in (*_CLOUDS, "sftp", "file"):
+        raise ValueError("must begin with s3://, gs://, az://, sftp:// or file://")
     bucket, _, path = rest.partition("/")
     if "@" in bucket:
         raise ValueError("must not contain a user or password, which logs would show; use auth")
     if scheme == "file" and bucket:
         raise ValueError("must be file:/// and an absolute path")
-    if scheme != "file" and not _BUCKET.fullmatch(bucket):
+    if scheme == "sftp" and not _HOST.fullmatch(bucket):
+        raise ValueError("must name a host, as in sftp://files.example.com/folder/name, or with :port")
+    if scheme in _CLOUDS and not _BUCKET.fullmatch(bucket):
         raise ValueError(f"must name a bucket, as in {scheme}://bucket/folder/name")
     path = path.rstrip("/")
     parts = path.split("/") if path else []

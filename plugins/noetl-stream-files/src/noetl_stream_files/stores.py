@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import obstore
 from obstore.store import AzureStore, GCSStore, LocalStore, ObjectStore, S3Store
 
 from noetl_stream.settings.tools import HTTP_PROXY_VARIABLE, ToolSettings
@@ -31,14 +32,17 @@ DEFAULT_READ_TIMEOUT_S: Final = 60.0
 MAX_RETRIES: Final = 2
 """How often one request is made again at once; a storage that is away for longer is for the policy of the task."""
 RETRY_S: Final = 10.0
+SFTP_PORT: Final = 22
 REQUEST_S: Final = 3600.0
 """How long one request may take with its body."""
+PARTS_AT_ONCE: Final = 2
 _DEFAULT_REGION: Final = "us-east-1"
 
 _WORDS: Final = {
     "s3": {"access_key_id", "secret_access_key", "session_token", "region", "endpoint"},
     "gs": {"service_account_key", "token", "endpoint"},
     "az": {"account_name", "account_key", "sas_token", "endpoint"},
+    "sftp": {"username", "password", "private_key", "passphrase", "host_key"},
 }
 
 Credential = Mapping[str, Any]
@@ -52,13 +56,13 @@ class Storage:
         root: The folder, if it is one of the worker.
 
     Attributes:
-        store: That of ``obstore``.
         is_local: Whether it is a folder of the worker.
+        is_folder: Whether it keeps files as folders do: in no order, without attributes, and comparing no etags.
     """
 
-    def __init__(self, store: ObjectStore, origin: str = "", root: Path | None = None) -> None:
-        self.store = store
-        self.is_local = root is not None
+    def __init__(self, store: ObjectStore | None, origin: str = "", root: Path | None = None) -> None:
+        self._store: Any = store
+        self.is_local = self.is_folder = root is not None
         self._origin = origin
         self._root = root
         self._real_root = None if root is None else os.path.realpath(root)
@@ -90,6 +94,34 @@ class Storage:
             return True
         return Path(os.path.realpath(f"/{path}")).is_relative_to(self._real_root)
 
+    def batches(self, prefix: str, after: str | None, size: int) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
+        """Yields what ``obstore`` says of the files below a path, in batches."""
+        found: Any = obstore.list(self._store, prefix or None, offset=after, chunk_size=size)
+        return found  # type: ignore[no-any-return]
+
+    async def get(self, path: str, *, head: bool = False) -> Any:
+        """Returns the answer of ``obstore`` about a file: ``meta``, ``attributes``, and its bytes by ``stream``."""
+        return await obstore.get_async(self._store, path, options={"head": head})
+
+    async def put(self, path: str, data: bytes, attributes: Any, mode: Any) -> None:
+        """Writes a file by one request."""
+        await obstore.put_async(self._store, path, data, attributes=attributes, mode=mode, use_multipart=False)
+
+    def writer(self, path: str, attributes: Any, mode: Any, part: int) -> AbstractAsyncContextManager[Any]:
+        """Opens a file to write it in parts; it is there once the context ends without an error."""
+        return obstore.open_writer_async(
+            self._store, path, attributes=attributes, buffer_size=part, max_concurrency=PARTS_AT_ONCE
+        )
+
+    async def copy(self, path: str, to: str) -> bool:
+        """Copies a file within the storage; returns whether it can."""
+        await obstore.copy_async(self._store, path, to)
+        return True
+
+    async def delete(self, path: str) -> None:
+        """Deletes a file."""
+        await obstore.delete_async(self._store, path)
+
 
 class Storages:
     """The storages that one task opens, by :func:`storages_of`."""
@@ -101,6 +133,11 @@ class Storages:
         self._proxy_url = proxy_url
         self._certificates = certificates
         self._opened: dict[tuple[str, str, str], Storage] = {}
+        self._closing = AsyncExitStack()
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._closing.aclose()
 
     async def open(self, place: Place, auth: Auth | None) -> Storage:
         """Opens the storage of a place.
@@ -113,12 +150,24 @@ class Storages:
         key = (place.scheme, place.bucket, repr(auth))
         if key not in self._opened:
             credential = {} if auth is None else await _credential(self._call, place, auth)
+            if place.scheme == "sftp":
+                self._opened[key] = await self._sftp(place, credential, {} if auth is None else auth)
+                return self._opened[key]
             if place.scheme == "az" and "account_name" not in credential:
                 raise bad_credential({} if auth is None else auth, "az:// needs account_name")
             store = self._store(place, credential, auth)
             await self._check(place, credential)
             self._opened[key] = Storage(store, _endpoint(place, credential))
         return self._opened[key]
+
+    async def _sftp(self, place: Place, credential: Credential, auth: Auth) -> Storage:
+        from noetl_stream_files.sftp import SftpLogin, sftp_storage
+
+        host, _, port = place.bucket.partition(":")
+        timeout_s = self._call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S
+        login = SftpLogin(host, int(port or SFTP_PORT), credential, auth, timeout_s)
+        self._call.attributes.update({"server.address": login.host, "server.port": login.port})
+        return await self._closing.enter_async_context(sftp_storage(place, login, self._egress))
 
     def _folder_of(self, place: Place) -> Storage:
         path = Path("/", place.path)
@@ -204,7 +253,11 @@ async def storages_of(call: ToolCall, settings: ToolSettings, folders: list[str]
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             socket.send_fds(proxy.child_end, [b"\0"], [listener.fileno()])
-        yield Storages(call, folders, egress, url, certificates)
+        storages = Storages(call, folders, egress, url, certificates)
+        try:
+            yield storages
+        finally:
+            await storages.close()
     finally:
         proxy.close()
 
@@ -220,6 +273,8 @@ async def _credential(call: ToolCall, place: Place, auth: Auth) -> Credential:
     pairs = [("access_key_id", "secret_access_key")] if place.scheme == "s3" else []
     if any((one in found) != (other in found) for one, other in pairs):
         raise bad_credential(auth, "access_key_id and secret_access_key belong together")
+    if place.scheme == "sftp":
+        return found
     parts = urlsplit(_endpoint(place, found))
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise bad_credential(auth, "endpoint must be http:// or https:// and a host")

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-import obstore
-
 from noetl_stream.sealing.data_references import PARQUET, DataReference
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream_files.errors import Conflict, FileNotThere, conflict, failures_of
@@ -21,7 +19,6 @@ WHOLE_BYTES: Final = 8 << 20
 """A file up to this size is written by one request, which also compares the condition."""
 MAX_PARTS: Final = 9_000
 """S3 takes 10,000."""
-PARTS_AT_ONCE: Final = 2
 MAX_PART_BYTES: Final = 64 << 20
 SERVER_COPY_BYTES: Final = 5 * 10**9
 """S3 copies no larger file by itself."""
@@ -90,10 +87,7 @@ async def stat(target: Target) -> StoredFile:
         FileNotThere: It is not there.
     """
     with failures_of(target.place):
-        found = await obstore.get_async(
-            target.storage.store, target.storage.path_of(target.place), options={"head": True}
-        )
-        return _stored(found)
+        return _stored(await target.storage.get(target.storage.path_of(target.place), head=True))
 
 
 async def stat_or_none(target: Target) -> StoredFile | None:
@@ -111,7 +105,7 @@ async def open_body(source: Target) -> tuple[StoredFile, Body]:
         FileNotThere: It is not there.
     """
     with failures_of(source.place):
-        got = await obstore.get_async(source.storage.store, source.storage.path_of(source.place))
+        got = await source.storage.get(source.storage.path_of(source.place))
         found = _stored(got)
     return found, Body(_pieces(got, source.place, found.size), found.size, found.attributes)
 
@@ -150,20 +144,18 @@ def run_of(call: ToolCall) -> str:
 async def _write(target: Target, body: Body, condition: str | None, run: str) -> None:
     place, storage = target
     path, mode = storage.path_of(place), await _mode(target, condition)
-    attributes = None if storage.is_local else {**body.attributes, _WRITTEN_BY: run}
+    attributes = None if storage.is_folder else {**body.attributes, _WRITTEN_BY: run}
     if body.size <= WHOLE_BYTES:
         data = b"".join([piece async for piece in body.pieces])
         with failures_of(place):
-            await obstore.put_async(storage.store, path, data, attributes=attributes, mode=mode, use_multipart=False)
+            await storage.put(path, data, attributes, mode)
         return
     part = max(WHOLE_BYTES, -(-body.size // MAX_PARTS))
     if part > MAX_PART_BYTES:
         message = f"{place}: a file may have {MAX_PART_BYTES * MAX_PARTS:,} bytes at most"
         raise ToolFailure.of("limit_exceeded", message)
     with failures_of(place):
-        async with obstore.open_writer_async(
-            storage.store, path, attributes=attributes, buffer_size=part, max_concurrency=PARTS_AT_ONCE
-        ) as writer:
+        async with storage.writer(path, attributes, mode, part) as writer:
             async for piece in body.pieces:
                 await writer.write(piece)
             await _mode(target, condition)
@@ -181,7 +173,7 @@ async def _mode(target: Target, condition: str | None) -> Any:
     if found is None or found.etag != condition:
         raise conflict(target.place)
     # A folder compares nothing itself.
-    return "overwrite" if target.storage.is_local else found.as_replaced
+    return "overwrite" if target.storage.is_folder else found.as_replaced
 
 
 async def _pieces(got: Any, place: Place, size: int) -> AsyncIterator[bytes]:
