@@ -46,15 +46,13 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
 Settled = tuple[Execution, Sequence[Fact]]
-"""A state from which nothing more follows, and the decisions on the way there."""
+"""A quiescent state, and the decisions that led to it."""
 
 _MOST_DECISIONS: Final = 5
 
 
 def decide_straight(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Settled | None:
-    """Decides the straight path from ``follows``, the first decisions in ``state``; ``None`` if only the general path
-    can.
-    """
+    """The outcome of the straight path from ``follows``; ``None`` if only the general path can take these decisions."""
     if state.tokens or state.resting or state.suspensions or state.children or state.slots or plan.quotas is not None:
         return None
     if len(follows) == 3 and type(follows[1]) is ExecutionStarted:
@@ -69,7 +67,7 @@ def decide_straight(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Se
 
 
 def _start(plan: Plan, state: Execution, evaluated: Fact, started: Fact, enqueued: Fact) -> Settled | None:
-    """Starts the execution: the first token is admitted at once, and its step is owed to a worker."""
+    """Starts the execution: admits its first token and issues the command of its step."""
     if type(enqueued) is not TokenEnqueued or enqueued.token.cause != "start":
         return None
     token, limits = enqueued.token, plan.limits
@@ -98,9 +96,7 @@ def _end(plan: Plan, state: Execution, evaluated: NextEvaluated) -> Settled | No
 _Inputs: TypeAlias = tuple[object, object]
 
 _BEGINS_TO_WAIT: Final = (events.TokenHeld, events.NextResting)
-"""While one of these facts is pending, the last retry did not include its token or branch: the guards were evaluated
-before the last facts.
-"""
+"""Facts that the last retry did not include while they are pending: its guards were evaluated before them."""
 
 
 class Advanced(msgspec.Struct, frozen=True, gc=False):
@@ -110,7 +106,7 @@ class Advanced(msgspec.Struct, frozen=True, gc=False):
         taken: Whether the input changed the state. If so, it precedes ``journal`` in the journal.
         journal: The decisions, in fold order.
         effects: The effects that the server carries out once the tick is committed.
-        refusal: Why a request or a worker's fact was not taken.
+        refusal: The reason for refusing a request or a worker's fact.
     """
 
     state: Execution | None
@@ -121,9 +117,7 @@ class Advanced(msgspec.Struct, frozen=True, gc=False):
 
 
 class InvalidPlan(NamedTuple):
-    """Stands in for a plan: the requested playbook cannot run for this reason. ``kind`` is that of the error, and the
-    code of the answer.
-    """
+    """A placeholder for the plan of a playbook that cannot run. ``kind`` is also the code of the answer."""
 
     reason: str
     diagnostics: list[dict[str, Any]]
@@ -131,7 +125,7 @@ class InvalidPlan(NamedTuple):
 
 
 class Unloaded:
-    """Stands in for a plan that is still being loaded: the execution waits for it and decides nothing else."""
+    """A placeholder for a plan that is still being loaded: until then the execution decides nothing else."""
 
 
 UNLOADED: Final = Unloaded()
@@ -148,11 +142,11 @@ def advance(
     """The state after an input, with the decisions that follow and their effects.
 
     Args:
-        plan: The compiled playbook of the execution, or what stands in for it.
+        plan: The compiled playbook of the execution, or a placeholder.
         state: ``None`` before ``execution.requested``.
         recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
-        shares_budget: Whether the templates of its decisions draw on what the fact before it left of the budget:
-            the facts of one report share one.
+        shares_budget: Whether its decisions use the rest of the preceding fact's template budget; the facts of one
+            report share a budget.
     """
     runnable = plan if isinstance(plan, Plan) else None
     if state is not None and not isinstance(plan, InvalidPlan) and isinstance(recorded.fact, events.ClientRequest):
@@ -191,19 +185,19 @@ def _settle(
         catching_up: Whether decisions were skipped because the execution was halted.
     """
     journal: list[Fact] = []
-    tried: _Inputs | None = None  # what guards saw when what waits was last retried
+    tried: _Inputs | None = None  # the inputs of the guards at the last retry
     settled = UNSETTLED
     if before is not None and not before.halted:
         tried, settled = _admission_inputs(before), before
     steps = 0
-    ahead = 0  # pending facts of what was last retried: they are folded before anything else is
+    ahead = 0  # pending facts of the last retry; they are folded first
     # A decision is made once in a state: if it changes nothing, it would be made for ever.
     retried_in: Execution | None = None
     moved_in: Execution | None = None
     while True:
         changed = tried is None or tried[0] is not state.ctx or tried[1] is not state.steps
         if plan is not None and changed and not ahead and state is not retried_in:
-            # What already waits is retried before newly routed tokens.
+            # Held tokens and resting branches are retried before newly routed tokens.
             retried = _decide_or_await(retry_waiting, plan, state) if state.tokens or state.resting else ()
             pending.extendleft(reversed(retried))
             ahead = len(retried)
@@ -269,9 +263,9 @@ def _too_many_decisions(state: Execution) -> Fact:
 
 
 class NotTaken(NamedTuple):
-    """Why a fact changes nothing in the execution.
+    """The reason why a fact changes nothing in the execution.
 
-    ``redundant``: the request asks for what is already so. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
+    ``redundant``: the request asks for the present state. ``duplicate``, ``gap``, ``stale``, ``unknown``: see
     :func:`.classify`. ``misfit``: the fact does not belong to its command; ``text`` says why.
     """
 
@@ -291,9 +285,7 @@ def why_not_taken(state: Execution | None, recorded: RecordedFact) -> NotTaken |
 
 
 RULES: Final[Rules] = {**executions.RULES, **tokens.RULES, **suspensions.RULES, **routing.RULES}
-"""The decision rules by kind of fact. Other kinds have no direct consequences; what follows from them is found at
-quiescence.
-"""
+"""The decision rules by kind of fact. Consequences of other kinds are found at quiescence."""
 
 
 def decide(plan: Plan, state: Execution, fact: Fact) -> Sequence[Fact]:

@@ -11,11 +11,11 @@ MAX_CHARS: Final = 256
 """The length at which the text of an attribute is cut."""
 
 MISSING: Final = "noetl.tracing.missing"
-"""The attribute that names those which could not be rendered: they fail nothing."""
+"""The attribute that lists the attributes that could not be rendered; this fails no execution."""
 
 
 def attributes_of(templates: Mapping[str, Template], scope: Scope) -> dict[str, Any]:
-    """The attributes: texts, numbers and booleans. Null counts as absent.
+    """The rendered attributes: strings, numbers and booleans. Null counts as absent.
 
     Raises:
         ValueNeeded: one of them reads a result that must be loaded first.

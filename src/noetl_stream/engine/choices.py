@@ -1,10 +1,12 @@
 """Choices: the evaluation of templates by the server, within a budget, and by another process beyond it.
 
-A choice is a list of options in order, each with a guard, and with a value to render if it holds: the rules of an
-admission, the arcs of a step run, the result of the execution. All choices that follow from one fact share a budget
-(``limits.max_inline_operations``). The one that exceeds it becomes a :class:`Question`, which holds what it reads as
-plain JSON, and :func:`answer` evaluates it anywhere, as it would have been evaluated here (PROTOCOL §2 *Template
-work*). So does the choice whether a workload matches its schema.
+A choice is a list of options in order, each with a guard and an optional value to render: the rules of an admission,
+the
+arcs of a step run, the result of the execution. All choices that follow from one fact share a budget
+(``limits.max_inline_operations``). A choice that exceeds it becomes a :class:`Question` with all its inputs as plain
+JSON,
+which :func:`answer` evaluates in any process with the same result (PROTOCOL §2 *Template work*). The validation of a
+workload against its schema works alike.
 """
 
 from __future__ import annotations
@@ -41,13 +43,13 @@ Read = TypeVar("Read", Guard, Template)
 T = TypeVar("T")
 
 RESULT: Final = "result"
-"""The id of the choice that renders the execution's result; other choices have the id of their token or step run."""
+"""The id of the choice that renders the execution's result. Other choices have the id of their token or step run."""
 
 WORKLOAD: Final = "workload"
-"""The id of the choice whether the workload matches its schema."""
+"""The id of the choice that validates the workload against its schema."""
 
 MAX_ANSWER_BYTES: Final = 2 * 1024 * 1024
-"""The most bytes of one answer, because it becomes one entry of the journal."""
+"""The most bytes of one answer, which becomes one entry of the journal."""
 
 MAX_CHOICES: Final = 100
 """The most choices in one set of questions."""
@@ -63,7 +65,7 @@ NO_SCOPE: Final = Scope({})
 
 
 class Option(Protocol):
-    """An option of a choice. ``guard`` is ``None`` if it always holds; ``label`` names ``value`` in errors."""
+    """An option of a choice. Without a ``guard`` it always holds; ``label`` names ``value`` in errors."""
 
     @property
     def guard(self) -> Guard | None: ...
@@ -96,7 +98,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
 
 
 class EvaluationNeeded(Exception):
-    """These choices cost more than the budget of their fact: another process must make them."""
+    """The choices exceed the budget of their fact: another process must make them."""
 
     def __init__(self, choices: Sequence[str]) -> None:
         super().__init__(f"choices {', '.join(choices)} cost too much to be made here")
@@ -112,7 +114,7 @@ class OptionText(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A choice with the part of the scope that it alone reads."""
+    """A choice with the part of the scope that no other choice reads."""
 
     options: list[OptionText]
     first: bool
@@ -122,7 +124,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkloadQuestion(msgspec.Struct, frozen=True):
-    """Whether a merged workload matches this JSON Schema."""
+    """The validation of a merged workload against a JSON Schema."""
 
     schema: dict[str, Any]
     workload: dict[str, Any]
@@ -140,7 +142,7 @@ class Questions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answers(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The evaluated choices, and the reference to load before the rest of them can be made."""
+    """The results of choices, and the reference that must be loaded before the remaining ones can be made."""
 
     chosen: dict[str, Evaluated] = {}
     reference: Reference | None = None
@@ -187,7 +189,7 @@ def evaluate_choice(choice: Choice) -> Evaluated:
 def choice_outcome(
     state: Execution, choice_id: str, choice: Callable[[], Choice], is_valid: Callable[[Chosen], bool]
 ) -> Evaluated:
-    """The evaluation of a choice: another process's if still valid, else made here.
+    """The evaluation of a choice: that of another process if it is still valid, else made here.
 
     Raises:
         ReferenceNeeded: it reads a result that must be loaded first.
@@ -204,7 +206,7 @@ def choice_outcome(
 
 
 def is_current(state: Execution, chosen: Chosen) -> bool:
-    """Whether ``ctx`` and ``steps``, which guards read, are those that the choice was made by."""
+    """Whether ``ctx`` and ``steps``, which guards read, are unchanged since the choice was made."""
     return chosen.ctx is state.ctx and chosen.steps is state.steps
 
 
@@ -272,12 +274,12 @@ def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
 
 
 def ask_of_workload(schema: WorkloadSchema, workload: dict[str, Any]) -> Questions:
-    """The question whether the merged workload matches."""
+    """The question whether the merged workload matches its schema."""
     return Questions(PackedScope(), DEFAULT_LIMITS, [], {}, {}, WorkloadQuestion(schema.content, workload))
 
 
 def _compared(question: WorkloadQuestion) -> Evaluated:
-    """Whether it matches; if not, the values are the JSON pointer of the part that does not, and why."""
+    """The result of the validation. For a mismatch, the values are the JSON pointer of the part and the reason."""
     refused = WorkloadSchema(question.schema).refusal(question.workload)
     if refused is None:
         return Evaluated([True])
@@ -285,12 +287,12 @@ def _compared(question: WorkloadQuestion) -> Evaluated:
 
 
 def refusal_in(evaluated: Evaluated) -> WorkloadRefused | None:
-    """Why the workload is refused, if that choice came to it."""
+    """The reason for refusing the workload, if the validation failed."""
     return WorkloadRefused(evaluated.error, *evaluated.values) if evaluated.error else None
 
 
 def answer(questions: Questions) -> Answers:
-    """What the choices come to, as far as they can be made with these references."""
+    """The results of the choices, as far as they can be made with these references."""
     if questions.workload is not None:
         return Answers({WORKLOAD: _compared(questions.workload)})
     templates = [compile_text(text) for text in questions.texts]

@@ -63,8 +63,8 @@ class StopWorkers(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendMessage(msgspec.Struct, frozen=True, gc=False):
-    """Send a message to an execution or aggregate through the inbox. ``position`` is the sending decision's, ``part``
-    tells its messages apart.
+    """Send a message to an execution or aggregate through the inbox. ``position`` is that of the sending decision,
+    ``part`` distinguishes its messages.
     """
 
     position: int
@@ -73,8 +73,6 @@ class SendMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
-    """Set or move a timer."""
-
     timer_id: str
     timer: Timer
 
@@ -90,7 +88,7 @@ class AddTerms(msgspec.Struct, frozen=True, gc=False):
 
 
 class DropTerms(msgspec.Struct, frozen=True, gc=False):
-    """Make the execution no longer searchable by these terms."""
+    """Stop the execution from being searchable by these terms."""
 
     terms: frozenset[str]
 
@@ -102,20 +100,20 @@ class UseObject(msgspec.Struct, frozen=True, gc=False):
 
 
 class InheritSecrets(msgspec.Struct, frozen=True, gc=False):
-    """Hide in the execution what is hidden in ``giver``, an execution whose values it gets."""
+    """Hide the secrets of ``giver``, an execution whose values this one receives, in this execution too."""
 
     giver: str
 
 
 class TellOfEvent(msgspec.Struct, frozen=True, gc=False):
-    """Tell the triggers that wait for it of an event that a step of the execution has emitted, at ``position``."""
+    """Notify the triggers for an event that a step of the execution has emitted, at ``position``."""
 
     fact: events.StepEmitted
     position: int
 
 
 class AnswerStart(msgspec.Struct, frozen=True, gc=False):
-    """Tell the client that the execution has started, unless there are ``diagnostics``."""
+    """Answer the client that the execution has started, or return the ``diagnostics``."""
 
     diagnostics: Sequence[dict[str, Any]]
 
@@ -166,7 +164,7 @@ def effects_of(
     if before is not None and before.workers is not after.workers:
         effects.append(AddTerms(frozenset(worker_terms(after.workers[len(before.workers) :]))))
     if (before is None or before.request is not None) and after.request is None and after.parent is None:
-        # A rerun is answered once it is clear whether it can start.
+        # A rerun is answered once it is known whether it can start.
         effects.append(AnswerStart(after.refused))
     return effects
 
@@ -215,7 +213,7 @@ def _on_quarantined(
 ) -> Iterator[Effect]:
     for command_id, assignment in state.assignments.items():
         yield WithdrawCommand(command_id)
-        if assignment.run is not None:  # by its nonce, for a worker remembers other stops, and may get another issue
+        if assignment.run is not None:  # by its nonce: a worker remembers stops, and may get another issue
             yield StopWorkers(Stop(state.execution_id, [command_id], QUARANTINED, assignment.run.nonce))
 
 
@@ -291,7 +289,7 @@ def ended_message(
     execution_id: str, origin: events.Origin, status: EndStatus, error: ErrorInfo | None
 ) -> AggregateMessage:
     """The notice of an execution's end to the aggregate that started it."""
-    # Not the message, which only readers of the execution may see.
+    # Without the message, which only readers of the execution may see.
     ended = StartedEnded(execution_id, origin.number, status, "" if error is None else error.kind)
     return AggregateMessage(origin.aggregate_id, ended, AGGREGATES_FORMAT)
 
@@ -311,8 +309,8 @@ def _on_reused(_plan: Plan | None, state: Execution, fact: events.ExecutionReuse
 
 
 def _use_objects(state: Execution, outcomes: Iterable[Outcome | None]) -> Iterator[Effect]:
-    """Records the references of ``outcomes`` to results of other executions. These enter the journal only here:
-    workloads, patches and args are plain values, and workers store results of their own.
+    """Records the references of ``outcomes`` to results of other executions. They enter the journal only here:
+    workloads, patches and args are plain values, and workers store their own results.
     """
     for outcome in outcomes:
         reference = outcome.result.reference if outcome is not None else None
@@ -329,7 +327,7 @@ _ORDERS: Final[Mapping[events.ChildOrder, _Order]] = {
 
 
 def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMessage | None:
-    """The message that a decision of ``state``, at ``position``, sends to a child or the parent, if any."""
+    """The message that a decision at ``position`` sends to a child or the parent; ``None`` if it sends none."""
     execution_id, parent = state.execution_id, state.parent
     if isinstance(fact, events.ChildRequested):
         call, depth = fact.call, 1 + (parent.depth if parent is not None else 0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream import template  # whose functions need Jinja, which loads when a policy is evaluated
+from noetl_stream import template  # its functions need Jinja, which loads when a policy is evaluated
 from noetl_stream.engine.evolve.ctx import check_shared, reduce_all
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.events import EvaluatedGuard, Path, SharedValue, TaskProcessed
@@ -35,7 +35,6 @@ MAX_JITTER: Final = 0.1
 
 
 def current_task(step: StepPlan, progress: Progress) -> TaskPlan:
-    """The task that ``progress`` says runs next; the first one at the beginning."""
     return step.tasks[0 if progress.task is None else step.task_index(progress.task)]
 
 
@@ -80,12 +79,12 @@ def decide_task(
 
 
 def fail_task(task: TaskPlan, progress: Progress, outcome: Outcome, error: ErrorInfo, path: Path = ()) -> TaskProcessed:
-    """The fact for a task whose policy cannot be evaluated: the task fails, no rule applies (LANGUAGE §2 *A guard*)."""
+    """The fact of a task whose policy cannot be evaluated: it fails, and no rule applies (LANGUAGE §2 *A guard*)."""
     return TaskProcessed(task.name, progress.attempt, outcome, "fail", path, error=error, origin=task.origin)
 
 
 def share(ctx: Mapping[str, Any], contributions: Mapping[str, SharedValue]) -> dict[str, Any]:
-    """The shared keys after the contributions of a rule outside loops: there they count at once (LANGUAGE §6).
+    """The shared keys after the contributions of a rule outside loops, where they count at once (LANGUAGE §6).
 
     Raises:
         ExpressionError: a key holds a value the operation cannot be applied to.
@@ -94,14 +93,14 @@ def share(ctx: Mapping[str, Any], contributions: Mapping[str, SharedValue]) -> d
 
 
 def _judge(task: TaskPlan, ran: TaskProcessed, scope: Scope, seed: str) -> TaskProcessed:
-    """Applies the task's policy to ``ran``; its ``guards`` collect what was evaluated on the way, for people."""
+    """Applies the task's policy to ``ran``, whose ``guards`` record the evaluated guards for people."""
     outcome, attempt = ran.outcome, ran.attempt
     if task.policy is None:
         return ran if outcome.status == "ok" else replace(ran, do="fail", error=_failure(task, outcome))
     exhausted: int | None = None
     for index, rule in enumerate(task.policy.rules):
         if rule.guard is None:
-            # A page that was lost for good must not look like success: `else` does not follow an exhausted retry.
+            # A page that was lost for good must not look like a success: `else` does not follow an exhausted retry.
             if exhausted is not None:
                 continue
         else:
@@ -140,7 +139,7 @@ def _apply(task: TaskPlan, rule: RulePlan, index: int, ran: TaskProcessed, scope
 
 
 def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, SharedValue]:
-    """What the rule shares, checked here: a value of the wrong type fails its task, never the fold."""
+    """The rule's contributions to shared keys, validated here: a wrong type fails its task, never the fold."""
     if not plans:
         return {}
     values = template.render_each({key: plan.value for key, plan in plans.items() if plan.value is not None}, scope)
@@ -151,7 +150,7 @@ def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, S
 
 
 def _labels(templates: Mapping[str, template.Template], scope: Scope) -> dict[str, Any]:
-    """The labels that the rule sets, checked here: one that is too long fails its task, never the fold."""
+    """The labels set by the rule, validated here: one that is too long fails its task, never the fold."""
     if not templates:
         return {}
     labels = template.render_each(templates, scope)
@@ -200,7 +199,7 @@ def _refuse_patches(task: TaskPlan, ran: TaskProcessed, fact: TaskProcessed, lim
 
 
 def _own_error_text(outcome: Outcome) -> str:
-    """The task's own error in words, so that a policy that cannot handle it does not hide it."""
+    """The task's own error in words, shown so that a policy that cannot handle it does not hide it."""
     return f" (the task itself ended with {outcome.error.kind}: {outcome.error.message})" if outcome.error else ""
 
 
@@ -209,7 +208,7 @@ def _fail(ran: TaskProcessed, kind: str, message: str) -> TaskProcessed:
 
 
 def _failure(task: TaskPlan, outcome: Outcome, reason: str = "") -> ErrorInfo:
-    """The failure of a task: the outcome's own error where it has one; else the policy's decision is the error."""
+    """The failure of a task: the outcome's own error, or else the policy's decision."""
     if outcome.error is not None:
         return replace(outcome.error, task=task.name)
     return ErrorInfo("policy_fail", f"task {task.label} went well, but {reason}", task=task.name)
@@ -227,12 +226,13 @@ def retry_delay_s(
 ) -> float:
     """Seconds between the attempt that just finished and the next (LANGUAGE §5 *retry*).
 
-    The jitter of 0–10 %, which derives from the command and not from chance, comes on top of the backoff.
-    ``retry_after_s``, which the other side asked for, is the minimum under any rule; ``max_delay_s`` bounds all.
+    A jitter of 0–10 %, derived from the command instead of chance, is added to the backoff. ``retry_after_s``, as
+    requested by
+    the other side, is the minimum under any rule; ``max_delay_s`` bounds all.
 
     Args:
         attempt: The attempt that just finished, from 1.
-        seed: The seed of the jitter: the same seed and attempt always wait alike.
+        seed: The seed of the jitter: the same seed and attempt give the same delay.
     """
     grown_s = delay_s
     if backoff == "linear":
@@ -269,12 +269,12 @@ def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
 
 
 def outcome_before(progress: Progress) -> Outcome | None:
-    """The outcome of the task that ran before this visit of the task, whose attempts all see the same as ``_prev``."""
+    """The outcome of the previous task, which all attempts of this visit read as ``_prev``."""
     return progress.before if progress.attempt > 1 else progress.results.get(progress.previous or "")
 
 
 def keep_result(progress: Progress, task: str, outcome: Outcome) -> Progress:
-    """``progress`` with only its results, after a run of ``task`` whose outcome no policy has judged."""
+    """``progress`` with only its results updated, after a run of ``task`` whose outcome no policy has judged."""
     return Progress(previous=_previous_after(progress, task), results=results_after(progress, task, outcome))
 
 
@@ -285,8 +285,9 @@ def _previous_after(progress: Progress, task: str) -> str | None:
 def results_after(progress: Progress, task: str, outcome: Outcome) -> dict[str, Outcome]:
     """The results by name after a run of ``task``.
 
-    A generated task stores no result of its own: where a branch or round of a construct ends, the construct takes the
-    result of the task that ran before (LANGUAGE §12 *Sugar*).
+    A generated task stores no result of its own: at the end of a branch or round, the construct takes the result of the
+    task
+    that ran before (LANGUAGE §12 *Sugar*).
     """
     name = result_name(task)
     kept = outcome if name == task else progress.results.get(progress.previous or "")

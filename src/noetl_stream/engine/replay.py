@@ -28,7 +28,7 @@ class JournalRow(Protocol):
 
 
 class ReplayedEntry(JournalRow, Protocol):
-    """The part of a stored entry that replay reads: of format 1 if it has a ``name``."""
+    """The part of a stored entry that replay reads. An entry with a ``name`` has format 1."""
 
     @property
     def decisions(self) -> bytes | None: ...

@@ -1,7 +1,8 @@
 """Reuse: a rerun keeps all of its original but the chosen step run and its descendants (LANGUAGE §9 *Rerun*).
 
 A step run that never ended, or that failed the execution, starts again with the same token. Tokens that no reused step
-run has consumed stay where they were, and ask for admission, or join, again.
+run
+has consumed stay in place, and ask for admission or join again.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from noetl_stream.model.status import RejectionCode
 from noetl_stream.playbook.plan import Plan
 
 MOST_BYTES_OF_AN_ENTRY: Final = 2 * 1024 * 1024
-"""A journal entry is published as one message: a step run with more than this cannot be reused."""
+"""The most facts of a reusable step run: a journal entry is published as one message."""
 
 
 class _Refused(Exception):
@@ -78,7 +79,7 @@ def _pages(
 def _undoing_pages(
     plan: Plan, request: events.ExecutionRequested, original: JournalSummary
 ) -> Iterator[events.ExecutionReused]:
-    """The inputs of an execution that undoes what is left of the original."""
+    """The inputs of an execution that undoes the rest of the original."""
     rerun = request.rerun
     assert rerun is not None
     _check_digest(rerun, request.digest, original)
@@ -111,7 +112,7 @@ def _check_digest(rerun: Rerun, digest: str, original: JournalSummary) -> None:
 
 
 def _check_undone(plan: Plan, original: JournalSummary, lineage: _Lineage, kept: list[ReusedFact]) -> None:
-    """Refuses to reuse what was undone."""
+    """Raises a refusal if a reused step run was undone."""
     undone = [
         lineage.runs[fact.step_run_id].step
         for fact in kept
@@ -137,7 +138,7 @@ def _numbered(
 
 
 class _Lineage:
-    """Tokens and step runs of the original, and which descend from which."""
+    """Tokens and step runs of the original, with their descent."""
 
     def __init__(self, facts: Sequence[ReusedFact]) -> None:
         self.facts = facts
@@ -150,7 +151,7 @@ class _Lineage:
         self.ended = {fact.step_run_id for fact in reused if fact.outcome is not None or fact.step_run_id in routed}
 
     def drop_descendants(self, chosen: _StartingPoint) -> list[ReusedFact]:
-        """The facts without the chosen token, its descendants, and step runs that are to start again."""
+        """The facts without the chosen token, its descendants and the step runs that start again."""
         gone = {chosen.token.token_id, chosen.step_run_id}
         waves: dict[str, int] = {}
         kept: list[ReusedFact] = []
@@ -161,14 +162,14 @@ class _Lineage:
                 discarded += [fact] if reused else []
                 continue
             join = fact.token.token_id if isinstance(fact, events.TokenEnqueued) and fact.joined else ""
-            if reused or join in ("", chosen.token.token_id):  # a discard that let a join fire goes with that join
+            if reused or join in ("", chosen.token.token_id):  # a discard that let a join fire goes with the join
                 kept += discarded
             discarded = []
             kept += [fact] if reused else []
         return kept + discarded
 
     def _is_reused(self, fact: ReusedFact, gone: set[str], waves: dict[str, int]) -> bool:
-        """Whether ``fact`` is reused; if not, what disappears with it is recorded in ``gone`` and ``waves``."""
+        """Whether ``fact`` is reused; if not, ``gone`` and ``waves`` record what is dropped with it."""
         if isinstance(fact, events.CtxPatched):
             return True
         if isinstance(fact, events.TokenEnqueued):
@@ -245,7 +246,7 @@ def _split_pages(facts: list[ReusedFact], original: str, most_bytes: int) -> Ite
 
 
 CONTRIBUTIONS_AT_ONCE: Final = 500
-"""How many contributions to shared keys one entry holds."""
+"""The most contributions to shared keys in one entry."""
 
 
 _Ending = events.ExecutionFailing | events.CancelRequested | events.ExecutionClosing | events.ExecutionFinished
@@ -255,16 +256,15 @@ class JournalSummary:
     """A summary of one execution's journal.
 
     Attributes:
-        facts: The reusable facts, in order. Their step runs may not have ended.
+        facts: The reusable facts, in order; their step runs may be unfinished.
         status: ``None`` if the execution has not ended.
-        failing: The fact that failed it, if any.
+        failing: The fact that failed the execution, if any.
         workload: The workload it started with, defaults included.
         schemas: The digests of the schemas it started with, by address.
-        priority: The priority it had.
-        due: The time for which it was due; empty for none.
+        due: The time it was due, for an occurrence of a schedule; else empty.
         undone: The step runs that it has undone.
-        undoes: Whether it did nothing but undo another.
-        undone_by: The execution that has undone what it did.
+        undoes: Whether it only undid another execution.
+        undone_by: The execution that undid it.
 
     Raises:
         NotReady: if the journal was written by a newer format.
@@ -295,7 +295,7 @@ class JournalSummary:
             self._end(fact)
             return
         if self._is_ending and (recorded.run is None or isinstance(fact, events.StepFailed)):
-            return  # work that succeeded before the stop reached its worker counts
+            return  # work counts that succeeded before the stop reached its worker
         before = self._state
         after = self._state = evolve(before, recorded, self.execution_id)
         if after is before or after is None:
@@ -317,7 +317,7 @@ class JournalSummary:
             self.failing = fact
             last = self.facts[-1] if self.facts else None
             if isinstance(last, events.NextEvaluated) and last.step_run_id == fact.failed_run:
-                self.facts.pop()  # this routing had no handler: it failed the execution
+                self.facts.pop()  # this routing had no handler and failed the execution
         self._is_ending = True
 
     def _reusable(self, before: Execution, after: Execution, recorded: RecordedFact) -> Iterator[ReusedFact]:

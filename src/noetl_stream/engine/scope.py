@@ -13,7 +13,7 @@ from noetl_stream.template import ABSENT, ExpressionError, ResultView, Scope, Te
 from noetl_stream.template.runtime.scope import Carried, LazyResult, References, event_view
 
 Read: TypeAlias = Collection[str | None]
-"""The steps whose results templates read; ``None`` among them for all."""
+"""The steps whose results templates read; ``None`` for all of them."""
 
 ALL: Final[Read] = (None,)
 
@@ -37,7 +37,7 @@ class PagedItem(LazyResult):
 
 
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
-    """What an admission reads, its ``token`` among it, by the current state."""
+    """The scope of an admission, with its ``token``, in the current state."""
     policy = plan.steps[token.step].admit
     read = _steps_read_by(policy.rules) if policy is not None else ()
     cause = {"from_step": token.from_step, "cause": token.cause}
@@ -50,7 +50,7 @@ def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
 
 
 def snapshot_scope(plan: Plan, state: Execution, run: StepRun, *templates: Template, path: Path = ()) -> Scope:
-    """The scope of these templates of a loop or limit: the step run's snapshot, and the iteration around the level."""
+    """The scope of a loop's or limit's templates: the step run's snapshot, and the iteration around the level."""
     namespaces = {
         "workload": state.workload,
         "ctx": {**run.ctx, **run.patches} if run.patches else run.ctx,
@@ -110,8 +110,8 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
 
 
 def arc_scope(plan: Plan, state: Execution, run: StepRun, emitted: Sequence[EmitPlan] = ()) -> Scope:
-    """The scope of the arcs of an ended step run, or of what is ``emitted`` when it begins or ends; ``event.result`` is
-    its own, whatever ran since.
+    """The scope of the arcs of an ended step run, or of the events ``emitted`` when it begins or ends; ``event.result``
+    is its own, whatever ran since.
     """
     loop = run.loop
     counts = None if loop is None else _loop_counts(loop)
@@ -131,7 +131,7 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun, emitted: Sequence[Emit
 
 
 def sets_token(step: StepPlan) -> bool:
-    """Whether templates of the step read ``token``, since its admission adds metadata."""
+    """Whether templates of the step read ``token``: its admission adds metadata."""
     return step.admit is not None and step.admit.sets_token
 
 
@@ -157,7 +157,7 @@ def expression_failure(where: str, error: ExpressionError | str) -> ErrorInfo:
 
 
 def step_views(plan: Plan, values: Mapping[str, StepValue], read: Read = ALL) -> dict[str, Any]:
-    """The views of every step of the plan, or of those that are read: its result, or absent until it has one."""
+    """The views of all steps of the plan, or of those that are read: the result, or absent while there is none."""
     whole = None in read
     names = (
         [*plan.steps, *values] if whole else [name for name in read if name and (name in plan.steps or name in values)]

@@ -1,11 +1,11 @@
 """Snapshots: the bytes of a state, from which an execution is loaded without its whole journal (PROTOCOL §5).
 
-A state shares values: a step run sees the ``ctx`` of its time, which differs from the present one in a few keys. So the
-bytes hold each value once, and ``ctx`` and ``steps`` of all times as places in tables. What is read back shares the
-same values, which decisions compare by identity.
+A state shares values: a step run sees the ``ctx`` of its time, which differs from the present one in a few keys. The
+bytes
+therefore hold each value once, and every ``ctx`` and ``steps`` as indexes into tables. A decoded state shares values in
+the same way, because decisions compare them by identity.
 
-A snapshot is a cache: whatever is wrong with it, :func:`read_snapshot` raises ``SnapshotUnusable``, and the journal is
-replayed instead.
+A snapshot is a cache: for any fault, :func:`read_snapshot` raises ``SnapshotUnusable``, and the journal is replayed.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import Outcome, Payload, StepValue
 
 SNAPSHOT_FORMAT: Final = 2
-"""The format of snapshots. Raise it whenever the content or form of a state changes: other formats are not read."""
+"""The format of snapshots. Increase it whenever the content or form of a state changes; other formats are not read."""
 
 MAX_SNAPSHOT_BYTES: Final = 16 * 1024 * 1024
 """The largest snapshot: a larger state is replayed from its journal."""
 
 VERIFIED_SHARE: Final = 100
-"""One in this many loads of a snapshot is also replayed and compared."""
+"""One in this many loads of a snapshot is compared with a replay."""
 
 
 class SnapshotUnusable(NoetlError):
-    """A snapshot cannot be used: the journal is replayed instead."""
+    """A snapshot is unusable: the journal is replayed instead."""
 
 
 class StoredSnapshot(Protocol):
-    """A snapshot as it was stored. ``digest`` is the :func:`digest_of_snapshot` of the rest."""
+    """A stored snapshot. ``digest`` is the :func:`digest_of_snapshot` of the other fields."""
 
     @property
     def execution_id(self) -> str: ...
@@ -53,7 +53,7 @@ class StoredSnapshot(Protocol):
 
 
 def encode_state(state: Execution) -> bytes:
-    """The bytes of a state, without values loaded for references, which are loaded again.
+    """The bytes of a state, without the values of references, which are loaded again.
 
     Raises:
         PayloadRefused: JSON cannot represent a value.
@@ -94,7 +94,7 @@ def read_snapshot(row: StoredSnapshot) -> Execution:
 
 
 def digest_of_snapshot(execution_id: str, position: int, body: bytes) -> str:
-    """The BLAKE2b, of 128 bits in hex, of a snapshot; its execution and position are part of what is hashed."""
+    """The digest of a snapshot with its execution and position: BLAKE2b of 128 bits, in hex."""
     place = f"{execution_id}\x1f{position}\x1f{SNAPSHOT_FORMAT}\x1f".encode()
     return blake2b(place + body, digest_size=16).hexdigest()
 
@@ -108,11 +108,11 @@ def is_drawn(digest: str) -> bool:
 
 
 _LEFT_OUT: Final = frozenset({"budget", "resolved"})
-"""Fields of a state that are not stored: a budget is not part of a value, and values of references are loaded again."""
+"""Fields of a state that are not stored: the budget, and values of references, which are loaded again."""
 
 
 def _form(of: type[msgspec.Struct], **changed: Any) -> type[msgspec.Struct]:
-    """The struct that stores a state struct: fields at their default are left out, ``changed`` have another type."""
+    """The stored form of a struct of the state: defaults are omitted, and fields in ``changed`` have another type."""
     hints = get_type_hints(of)
     fields: list[Any] = []
     for field in msgspec.structs.fields(of):
@@ -132,9 +132,7 @@ def _form(of: type[msgspec.Struct], **changed: Any) -> type[msgspec.Struct]:
 StoredLoopState: Final[Any] = _form(
     LoopState, items=int, done=str, results=list[tuple[int, Payload]], inner="dict[int, StoredLoopState]"
 )
-"""The stored form of a loop. ``done`` in hex: a bitmap exceeds the integers of JSON. ``results`` is the linked list,
-newest first.
-"""
+"""The stored form of a loop: ``done`` in hex, as it exceeds JSON integers, and ``results`` with the newest first."""
 
 StoredStepRun: Final[Any] = _form(
     StepRun, ctx=int, steps=int, loop="StoredLoopState | None", shared=list[tuple[Path, int, str, SharedValue]]
@@ -153,15 +151,15 @@ StoredExecution: Final[Any] = _form(
 
 
 class StoredStepValue(msgspec.Struct):
-    """A :class:`~noetl_stream.model.outcome.StepValue`, as places of outcomes."""
+    """The stored form of a :class:`~noetl_stream.model.outcome.StepValue`: indexes of outcomes."""
 
     outcome: int
     results: dict[str, int]
 
 
 class StoredState(msgspec.Struct):
-    """The stored form of an execution: values, outcomes, results of steps, and ``ctx`` and ``steps`` of all times as
-    places in these tables.
+    """The stored form of an execution: tables of values, outcomes and results of steps, and every ``ctx`` and ``steps``
+    as indexes into them.
     """
 
     values: list[Any]
@@ -178,7 +176,7 @@ def _decoder() -> msgspec.json.Decoder[StoredState]:
 
 
 class _Places:
-    """A table in which each given value has one row. ``make`` turns a value into its row."""
+    """A table with one row for each distinct value. ``make`` turns a value into its row."""
 
     def __init__(self, make: Callable[[Any], Any]) -> None:
         self.rows: list[Any] = []
@@ -186,7 +184,7 @@ class _Places:
         self._places: dict[int, int] = {}
 
     def __getitem__(self, given: Any) -> int:
-        """The place of a value, which is known by its identity: the state keeps it alive."""
+        """The index of a value, found by its identity; the state keeps the value alive."""
         place = self._places.get(id(given))
         if place is None:
             row = self._make(given)
@@ -196,7 +194,7 @@ class _Places:
 
 
 class _Writer:
-    """Writes the stored form of a state, and the tables that it refers to."""
+    """A writer of the stored form of a state, with its tables."""
 
     def __init__(self) -> None:
         self.values = _Places(lambda value: value)
@@ -256,7 +254,7 @@ class _Writer:
 
 
 class _Reader:
-    """Reads a state from its stored form."""
+    """A reader of the stored form of a state."""
 
     def __init__(self, found: StoredState) -> None:
         self._values = found.values

@@ -37,15 +37,15 @@ Value = TypeVar("Value")
 NOT_LOADED: Final = object()
 
 EVALUATION: Final = "evaluation"
-"""The subject that an execution looks into while another process evaluates its templates."""
+"""The subject that an execution awaits while another process evaluates its templates."""
 
 
 class RecordedFact(msgspec.Struct, frozen=True, gc=False):
-    """A fact as it was recorded: with the run and number of a worker's event, else ``None``.
+    """A recorded fact, with the run and number of a worker's event, else ``None``.
 
     ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*). ``value`` is the value loaded for ``reference.resolved``; a
-    replay does not have it, and a decision that reads the reference again loads it again. ``step_run_id`` is the one
-    the worker's report names; empty in a replay.
+    replay lacks it, and the next decision that reads the reference loads it again. ``step_run_id`` comes from the
+    worker's report and is empty in a replay.
     """
 
     fact: Fact
@@ -57,11 +57,10 @@ class RecordedFact(msgspec.Struct, frozen=True, gc=False):
 
 
 LATEST_MS: Final = 253_402_300_799_000
-"""The end of the year 9999, the last that ISO 8601 can write: any later time is due then."""
+"""The end of the year 9999, the last that ISO 8601 can write; later times are due then."""
 
 
 def due_ms(from_ms: int, seconds: float) -> int:
-    """``from_ms`` plus ``seconds``, in milliseconds since the epoch, at most :data:`LATEST_MS`."""
     return min(from_ms + round(min(seconds, LATEST_MS) * 1000), LATEST_MS)
 
 
@@ -88,7 +87,7 @@ class RestingBranch(msgspec.Struct, frozen=True, gc=False):
 
 
 class Evaluation(msgspec.Struct, frozen=True, gc=False):
-    """Choices that a process of their own makes, by ``ctx`` and ``steps`` as they were at ``position``."""
+    """Choices made by another process, from ``ctx`` and ``steps`` at ``position``."""
 
     position: int
     choices: tuple[str, ...]
@@ -97,7 +96,7 @@ class Evaluation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Chosen(msgspec.Struct, frozen=True, gc=False):
-    """The result of a choice, and the ``ctx`` and ``steps`` that it was made by."""
+    """The result of a choice, with the ``ctx`` and ``steps`` it was made from."""
 
     evaluated: events.Evaluated
     ctx: dict[str, Any]
@@ -114,10 +113,10 @@ class Timer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
-    """A slot of ``key`` in a ``namespace`` that is held, or waited for, since a time.
+    """A slot of ``key`` in a ``namespace``, held or awaited since a time.
 
-    A ``task``'s is for one attempt, in the iteration ``path`` of a step run; ``over``: the attempt has ended.
-    ``partition``: it is the turn of a step run among those of its step with the same key.
+    The slot of a ``task`` is for one attempt, in the iteration ``path`` of a step run; ``over``: the attempt has ended.
+    ``partition``: it is a step run's turn among those of its step with the same key.
     """
 
     key: str
@@ -142,9 +141,9 @@ class LoopState(msgspec.Struct, frozen=True, gc=False):
 
     ``done`` is a bitmap of ended iterations at and above ``low``; everything below ``low`` has ended. ``results`` is a
     linked list ``(index, payload, rest)`` of at most ``limits.max_inline_bytes``; ``None`` and ``spilled`` above that.
-    ``failed_leaves`` counts failures at any depth, without those that are due to an inner one.
-    ``inner`` holds the running loops of the level inside, by index. A long list has ``pages`` in place of ``items``;
-    nothing follows from the pages until the level has ``begun``. ``local``: a worker runs the level as a whole.
+    ``failed_leaves`` counts failures at any depth, except those caused by an inner one. ``inner`` holds the running
+    loops of the level inside, by index. A long list has ``pages`` in place of ``items``; nothing follows from the pages
+    until the level has ``begun``. ``local``: a worker runs the level as a whole.
     """
 
     items: list[Any]
@@ -175,11 +174,11 @@ class LoopState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
-    """A command that is owed or suspended. ``run`` is the run it is bound to, ``next_number`` that run's next event,
-    ``taken`` how many of its issues workers have taken up.
+    """An issued or suspended command. ``run`` is the run it is bound to, ``next_number`` the number of that run's next
+    event, ``taken`` the number of its issues that workers have taken.
 
-    ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` is why the server
-    cancels it, and ``discards_patches`` whether its patches are still applied. ``segment`` counts suspensions.
+    ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` is the reason why the
+    server cancels it; ``discards_patches``: its patches are no longer applied. ``segment`` counts suspensions.
     ``waits`` holds the iterations still waiting, ``answers`` the outcomes of those that are not (``None``: the end of a
     delay), both by path key. ``paused``: it can resume without an answer (``step.suspended``). ``paging``: it only
     pages out the items of the level inside ``path``.
@@ -207,10 +206,9 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
 
     ``patches`` are the ``ctx`` keys it has set itself; ``shared`` the contributions of its loop's iterations to shared
     keys, a linked list ``(path, position, key, value, rest)``. ``ended`` is the name of the event it ended with, until
-    that is routed, ``value`` its result then, ``error`` the error of a failure. ``claimed_at`` is a position,
-    ``started_ms`` 0 before the start.
-    ``metadata`` is what its admission has added to the token.
-    ``unattended`` counts the iterations that ended since a worker last ended one, mostly empty inner loops.
+    that is routed, ``value`` its result then, ``error`` the error of a failure. ``claimed_at`` is a position;
+    ``started_ms`` is 0 before the start. ``metadata`` was added to the token by its admission. ``unattended`` counts
+    the iterations that ended since a worker last ended one, mostly empty inner loops.
     """
 
     step_run_id: str
@@ -239,15 +237,15 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def token_seen(self) -> dict[str, Any]:
-        """What templates read as ``token``."""
+        """The ``token`` that templates read."""
         return {"cause": self.token.cause, "from_step": self.token.from_step, **(self.metadata or {})}
 
 
 class Compensable(msgspec.Struct, frozen=True, gc=False):
-    """A step run that can be undone, with what its compensation reads: its result, ``args`` and ``vars``.
+    """A step run that can be undone, with the inputs of its compensation: its result, ``args`` and ``vars``.
 
-    ``value`` is ``None`` if it has not ended well. ``called`` are the executions to be undone that it has called.
-    ``reason`` is why it is not undone.
+    ``value`` is ``None`` if it has failed. ``called`` are the executions it called that are to be undone. ``reason`` is
+    the reason for not undoing it.
     """
 
     step: str
@@ -261,7 +259,7 @@ class Compensable(msgspec.Struct, frozen=True, gc=False):
 
 
 class Closing(msgspec.Struct, frozen=True, gc=False):
-    """The end of an execution, held until what it has done is undone, if it ``undoes``, and ``finally`` has run.
+    """The end of an execution, held until its work is undone (if it ``undoes``) and ``finally`` has run.
 
     ``timed_out``: undoing took longer than it may, and nothing more is undone. ``finally_begun``: the token of
     ``finally`` was enqueued.
@@ -275,11 +273,11 @@ class Closing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Undoing(msgspec.Struct, frozen=True, gc=False):
-    """What an execution can undo before it ends.
+    """The compensations of an execution before its end.
 
-    ``undoes`` are the steps whose runs can be undone, as in ``execution.started``; ``compensable`` the runs of them
-    that may have had an effect, in order of their end, ``calls`` what such runs have called that has not ended.
-    ``closing`` is the end that is held meanwhile; ``at_once``: it is cancelled without one.
+    ``undoes`` are the steps whose runs can be undone, as in ``execution.started``; ``compensable`` their runs that may
+    have had an effect, in order of their end; ``calls`` the unfinished executions that such runs have called.
+    ``closing`` is the end that is held meanwhile. ``at_once``: it is cancelled without compensations.
     """
 
     undoes: dict[str, bool] = {}
@@ -290,10 +288,10 @@ class Undoing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """The use of an execution's ``quotas``.
+    """The use of an execution's quotas.
 
-    ``reused`` are the step runs that a rerun has taken over; ``bytes`` those of values in the journal, without what is
-    kept by reference. ``exceeded`` is the use at which a quota was exceeded last.
+    ``reused`` counts the step runs that a rerun has taken over, ``bytes`` the bytes of values in the journal, without
+    those kept by reference. ``exceeded`` is the use at which a quota was last exceeded.
     """
 
     quotas: events.Quotas
@@ -305,16 +303,16 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Execution(msgspec.Struct, frozen=True, gc=False):
-    """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
+    """The state of one execution after the entry at ``position``, with the time ``at_ms``.
 
     ``schemas`` are the digests of the schemas that its playbook names, by address. ``labels`` are ``None`` if they are
-    those that stand in its playbook. It is found by its ``labels``, ``key`` and ``inputs``, and by the first
-    ``workers`` that ran its steps.
+    the constant ones of its playbook. People find it by its ``labels``, ``key``, ``inputs`` and the first ``workers``
+    that ran its steps.
 
-    ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
-    ``ctx_notice`` what is still to be reported of a task's patch. ``requests`` are the client requests taken so far.
-    ``stored_bytes`` are those of the objects that its workers have stored and named. ``returned`` counts how often
-    workers gave a command back, since they could not begin a task of it.
+    ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` the last writer of each key and the time,
+    ``ctx_notice`` the part of a task's patch that is still to be reported. ``requests`` are the client requests taken
+    so far. ``stored_bytes`` are those of the objects that its workers have stored and named. ``returned`` counts the
+    commands that workers gave back because they could not begin a task.
 
     Waiting: ``resting`` are branches at a ``next``, by step run; ``suspensions`` are suspended commands, ``children``
     the executions they wait for, ``orphaned`` the outcomes of children that nothing waited for at that moment;
@@ -324,27 +322,25 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``sent`` are digests of the keys by which arcs have sent tokens that they do not send again, in groups.
 
     ``failed_step`` is the step whose failure is ``failing``. ``broken`` is an error of the fold that has yet to fail
-    the execution; ``paused_at_ms`` is 0 while not paused; ``quarantined`` is why it is set aside: it is paused too,
-    and takes only a cancel or a resume; ``awaited`` is the reference to be resolved before the next decision,
-    ``resolved`` the values resolved so far, the last at position ``resolved_at``. ``evaluation`` is the work in
-    templates to be done before the next decision, ``chosen`` what such work came to, by the id of the choice.
+    the execution; ``paused_at_ms`` is 0 while not paused; ``quarantined`` is the reason for its quarantine, in which it
+    is paused and accepts only a cancel or a resume; ``awaited`` is the reference to be resolved before the next
+    decision, ``resolved`` the values resolved so far, the last at position ``resolved_at``. ``evaluation`` is the work
+    in templates to be done before the next decision, ``chosen`` what such work came to, by the id of the choice.
     ``budget`` pays for the templates of one fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
-    ``slots`` are slots of limits by key: by step run, a task's by its own id, the execution's by ``""``: until that is
-    granted, nothing is decided. ``keys`` says whose its keys are. A caller holds ``caller_keys`` in its namespace, and
-    ``shared_keys`` that namespaces share; it shares its slots.
+    ``slots`` are slots of limits by step run; a task's has its own id, the execution's ``""``. Nothing is decided
+    before the execution has its slot. ``keys`` says whether each key is the namespace's or shared. A caller shares its
+    slots of ``caller_keys`` in its namespace, and of ``shared_keys`` of all namespaces.
 
-    ``turns`` are the step runs that have not ended, in the order of their turns, by the place where these are: a step
-    and a key of arcs into it.
+    ``turns`` are the unfinished step runs in the order of their turns, by place: a step and a key of the arcs into it.
 
     ``usage`` counts against its quotas, if it has any. ``pools`` are those of steps with a placement.
 
-    ``due`` is the time of the occurrence of a schedule that it is for; ``execution`` is what templates read by that
-    name, empty if none does.
+    ``due`` is the time of its schedule's occurrence; ``execution`` is the namespace of that name in templates, empty if
+    none reads it.
 
-    Start: ``request`` is what was requested, at ``requested_ms``, until it has started or was refused: ``awaited``
-    names the playbook while that is loaded, or the original of a rerun, ``rerun_of``; ``reused_pages`` of that have
-    arrived.
+    Start: ``request`` is the request, made at ``requested_ms``, until it is started or refused. ``awaited`` names the
+    playbook while that is loaded, or the original of a rerun, ``rerun_of``, of which ``reused_pages`` have arrived.
     """
 
     execution_id: str
@@ -438,12 +434,12 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def commands(self) -> tuple[Assignment, ...]:
-        """Every command that is owed or suspended."""
+        """Every issued or suspended command."""
         return (*self.assignments.values(), *self.suspensions.values())
 
     @property
     def ending(self) -> bool:
-        """Whether the execution fails or is being cancelled: nothing is routed, retried or patched any more."""
+        """Whether the execution is failing or being cancelled: nothing is routed, retried or patched any longer."""
         return self.failing is not None or bool(self.cancelling)
 
     @property
@@ -463,7 +459,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         return slot is not None and not slot.granted
 
     def slots_in(self, step_run_id: str, path: Path) -> list[tuple[str, Slot]]:
-        """The slots of tasks in this iteration of a step run, and in those inside it, by their ids."""
+        """The slots of tasks, by id, in this iteration of a step run and in those inside it."""
         depth = len(path)
         return [
             (slot_id, slot)
@@ -478,7 +474,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         return self.priority if own is None else own
 
     def has_from_caller(self, key: str) -> bool:
-        """Whether a caller holds a key and shares its slot: that of a namespace is then the caller's, too."""
+        """Whether a caller holds a key and shares its slot."""
         if key in self.shared_keys:
             return True
         is_own = bool(self.keys.namespace_of(key)) or not self.keys.namespace
@@ -486,9 +482,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def looks_into(self) -> str | None:
-        """The subject that the execution must look into before it decides anything: the key of a reference, or
-        :data:`EVALUATION`.
-        """
+        """The subject that the execution awaits: the key of a reference, or :data:`EVALUATION`."""
         if self.awaited is not None:
             return self.awaited.key
         return EVALUATION if self.evaluation is not None else None
@@ -512,12 +506,12 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def undoes_another(self) -> bool:
-        """Whether the execution is requested to do nothing but undo another."""
+        """Whether the execution was requested only to undo another."""
         return self.request is not None and self.request.rerun is not None and self.request.rerun.undoes
 
     @property
     def held_end(self) -> dict[str, Any]:
-        """What templates of ``finally`` read of the end of the execution, which they come before."""
+        """The execution's end as templates of ``finally`` read it before it has happened."""
         held = self.undoing.closing
         if held is None:
             return {}
@@ -530,9 +524,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
         return self.closing is not None and self.closing.undoes and not self.closing.finally_begun
 
     def run_statuses(self) -> dict[str, RunStatus]:
-        """The statuses people read of the step runs that have not ended, by id (LANGUAGE §9). Like the execution's:
-        ``running`` if a command of it is queued or running, else ``waiting`` if something of it waits; one of which
-        neither is true is about to go on, and has the status of the execution.
+        """The statuses of the unfinished step runs as people read them, by id (LANGUAGE §9): ``running`` if a command
+        of it is queued or running, ``waiting`` if it waits for something, else the execution's status, since it is
+        about to go on.
         """
         owed = {assignment.step_run_id for assignment in self.assignments.values()}
         waits = {suspended.step_run_id for suspended in self.suspensions.values()}
@@ -546,7 +540,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
 
 UNSETTLED: Final = Execution("", "", "")
-"""An empty execution: compared with it, everything has changed."""
+"""An empty execution, from which every other state differs in all its entries."""
 
 
 def changed_entries(before: Mapping[str, Value], after: Mapping[str, Value]) -> list[tuple[str, Value]]:

@@ -1,1 +1,1 @@
-"""The decisions of aggregates: pure, as the engine (PROTOCOL §1)."""
+"""The decisions of aggregates: pure, like the engine (PROTOCOL §1)."""

@@ -1,7 +1,7 @@
 """The contract of a kind of aggregate: a fold of its own over its requests and notices.
 
-As in the engine, a fact that changes nothing has no consequence, and time is a part of the input. A fold names
-beforehand what it must know of the catalog and of rights (:meth:`AggregateKind.lookups`), and is given it.
+As in the engine, a fact that changes nothing has no consequence, and time is a part of the input. A fold declares the
+playbooks and permissions that it needs (:meth:`AggregateKind.lookups`) and receives them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ State = TypeVar("State")
 
 
 class Lookup(msgspec.Struct, frozen=True, gc=False):
-    """A playbook that a fold may start, in the name of a principal; the latest version without ``version``."""
+    """A playbook that a fold may start on behalf of a principal; without ``version`` the latest one."""
 
     path: str
     version: str | None
@@ -31,8 +31,8 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     """The answer to a :class:`Lookup`: a playbook to start.
 
     Attributes:
-        missing: Why there is no such playbook; the rest is empty then.
-        forbidden: Why the principal may not start it.
+        missing: The reason why no such playbook exists; all else is empty then.
+        forbidden: The reason why the principal may not start it.
     """
 
     digest: str = ""
@@ -41,10 +41,10 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
 
 class LimitSlots:
-    """The loaded slots of a limit; each is a row of its own. Other aggregates have none.
+    """The loaded slots of a limit, one row each. Other aggregates have none.
 
     Args:
-        most: How many waiting slots were asked for.
+        most: The number of waiting slots that were requested.
 
     Attributes:
         has_more: Whether more slots may wait than :meth:`waiting` yields.
@@ -57,7 +57,6 @@ class LimitSlots:
         self._waiting = deque(waiting[:most])
 
     def of(self, holder: str) -> LimitSlot | None:
-        """The slot of a holder."""
         return self._slots.get(holder)
 
     def waiting(self) -> Iterator[LimitSlot]:
@@ -76,12 +75,14 @@ NO_SLOTS: Final = LimitSlots()
 
 
 class Given(msgspec.Struct, frozen=True, gc=False):
-    """An input of an aggregate. ``at_ms``: when it was stored in EVENTS, else the database's time.
+    """An input of an aggregate. ``at_ms`` is the time it was stored in EVENTS, or else the database's time.
 
-    ``key`` is the aggregate's. ``found`` has what :meth:`AggregateKind.lookups` named, ``slots`` those of a limit;
-    ``streams`` are those that triggers may read. ``is_catching_up``: not all holders of slots are known, since Postgres
-    was restored. ``most_per_minute`` is how many executions a trigger may start in a minute, 0 without a bound, and
-    ``free_ms`` when those of its namespace may start the next one.
+    ``key`` is the aggregate's. ``found`` answers :meth:`AggregateKind.lookups`, ``slots`` are those of a limit, and
+    ``streams`` those that triggers may read. ``is_catching_up``: Postgres was restored and not all holders of slots are
+    known
+    yet. ``most_per_minute`` bounds the executions that a trigger may start in a minute (0: no bound); ``free_ms`` is
+    when the
+    trigger's namespace may start the next one.
     """
 
     aggregate_id: str
@@ -110,15 +111,15 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Folded(msgspec.Struct, Generic[State], frozen=True, gc=False):
-    """The result of folding an input. The very state that was given means that nothing has changed.
+    """The result of folding an input. If nothing has changed, ``state`` is the very state that was given.
 
     Attributes:
-        state: ``None`` if the aggregate does not exist, or no longer.
+        state: ``None`` if the aggregate does not exist.
         messages: Messages to executions and other aggregates, sent with the tick.
         history: New and changed entries.
-        answer: The answer to the client of a request, or why it is refused.
+        answer: The answer to a client's request, or the reason for refusing it.
         slots: The changed slots of a limit, by holder; ``None`` for a returned one.
-        faults: How often a trigger could not do what it says.
+        faults: The number of failed actions of a trigger.
     """
 
     state: State | None

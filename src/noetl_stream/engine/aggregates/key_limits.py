@@ -1,7 +1,8 @@
 """The limit aggregate: which holder of a key gets a slot, and when (LANGUAGE §15). Pure: no change, no consequence.
 
-A key may have ten thousand waiting, so its state holds counts, and each slot is a row of its own: a fold sees the rows
-that its input names, and the first that wait. A grant costs the same however long the queue is.
+A key may have ten thousand waiters. The state therefore holds counts, and each slot is a row of its own: a fold sees
+only
+the rows that its input names and the first waiters, so that a grant costs the same however long the queue is.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from noetl_stream.model.rights import covers
 US_PER_MS: Final = 1000
 
 IDLE_MS: Final = 60_000
-"""A key that nobody holds or waits for is forgotten after this long: frequent users still find it."""
+"""The time after which an unused key is forgotten; long enough that frequent users still find it."""
 
 USERS_KEPT: Final = 16
-"""How many playbooks that use a key are named."""
+"""The most playbooks that are named as users of a key."""
 
 CATCHING_UP_MS: Final = 500
-"""How long a limit waits before it checks again whether all its holders are known."""
+"""The interval at which a limit checks again whether all its holders are known."""
 
 TIMER: Final = "limit"
 
@@ -70,7 +71,8 @@ def fold_limit(
     Args:
         fact: The request or notice; ``None`` if its timer is due.
         at_ms: The time of the fact; the limit's own time never decreases.
-        is_catching_up: Grants nothing: not all holders are known. All requests wait, even with ``reject``.
+        is_catching_up: Whether not all holders are known. Nothing is granted then: all requests wait, even with
+            ``reject``.
     """
     if isinstance(fact, SlotAsked):
         known = state or LimitState(fact.key, namespace=fact.namespace)
@@ -126,15 +128,15 @@ def _take_request(
 
 
 def _with_user(state: LimitState, path: str) -> LimitState:
-    """The limit, used by the playbook at ``path``, too."""
+    """The limit with ``path`` among the playbooks that use it."""
     if path in state.used_by:
         return state
     return replace(state, used_by=(*state.used_by, path)[-USERS_KEPT:])
 
 
 def _warning(limited: LimitState, before: LimitState, fact: SlotAsked) -> str:
-    """What the newest request has replaced, for all who may see the playbook that asks; of those who share a key, it
-    names no playbook elsewhere.
+    """The warning that the newest request has replaced a concurrency or rate. It is read by all who may see the
+    playbook that asks; for a key shared between namespaces it names no playbook of another one.
     """
     is_named = bool(limited.namespace) or covers((fact.path,), before.set_by)
     return limited.replaced if is_named or not limited.replaced else _replaced(limited, before, "another playbook")
@@ -153,7 +155,7 @@ def _with_newest_limit(state: LimitState, fact: SlotAsked, at_ms: int) -> LimitS
 
 
 def _replaced(limited: LimitState, before: LimitState, by: str) -> str:
-    """What a limit was before, and who said so."""
+    """A description of the former limit and the playbook that set it."""
     now, was = (shown_limit(one.concurrency, one.rate) for one in (limited, before))
     return (
         f"the limit of key {limited.key} is {now} now, as playbook {limited.set_by} says; it was {was}, as {by} says: "
@@ -166,7 +168,7 @@ class _Folding:
 
     def __init__(self, state: LimitState, slots: LimitSlots, at_ms: int, is_catching_up: bool) -> None:
         self.at_ms: Final = max(at_ms, state.at_ms)
-        self._woken_ms: Final = state.timer_ms if state.timer_ms <= at_ms else 0  # a timer is set anew, never again
+        self._woken_ms: Final = state.timer_ms if state.timer_ms <= at_ms else 0  # a timer is set once only
         self.state = replace(state, at_ms=self.at_ms)
         self._slots: Final = slots
         self._is_catching_up: Final = is_catching_up
@@ -195,7 +197,7 @@ class _Folding:
         self._changed[slot.holder] = None
 
     def grant(self, last: Sequence[LimitSlot]) -> None:
-        """Grants free slots to the queue, in order; ``last`` comes after all others."""
+        """Grants free slots to the queue, in order; ``last`` come after all others."""
         if self._is_catching_up:
             return
         queue = self._slots.waiting() if self._slots.has_more else chain(self._slots.waiting(), last)
@@ -212,7 +214,7 @@ class _Folding:
         if rate is not None:
             free_us = max(state.free_us, self.at_ms * US_PER_MS) + _interval_us(rate)
             state = replace(state, free_us=free_us)
-        holds = state.concurrency is not None  # else the rate is all there is, and nothing is given back
+        holds = state.concurrency is not None  # a rate alone has nothing to return
         self.state = replace(state, queued=state.queued - 1, held=state.held + holds)
         self._changed[slot.holder] = replace(slot, granted_ms=max(self.at_ms, 1)) if holds else None
         granted = events.SlotGranted(state.key, slot.step_run_id, slot.warning, slot.slot_id, state.namespace)
@@ -238,17 +240,17 @@ class _Folding:
 
     @property
     def _next_us(self) -> int:
-        """When the rate grants the next slot: the bucket then lacks one less than it may."""
+        """The time at which the rate grants the next slot, in microseconds."""
         rate = self.state.rate
         return 0 if rate is None else self.state.free_us - (rate.burst - 1) * _interval_us(rate)
 
     def _end_oldest(self, newer: LimitSlot) -> None:
-        """Orders the oldest execution, holding or waiting, to end, to stay within the limit."""
+        """Ends the oldest execution, holding or waiting, to stay within the limit."""
         oldest = next((slot for slot in self._slots.may_be_ended() if slot.holder not in self._changed), None)
         if oldest is None:
             return
         self._changed[oldest.holder] = replace(oldest, is_ending=True)
-        is_seen = covers((oldest.path,), newer.path)  # by all who may see the execution that ends
+        is_seen = covers((oldest.path,), newer.path)  # may all who see the ending execution see the newer one?
         by = f"execution {newer.execution_id}" if is_seen else "an execution of another playbook"
         reason = f"{by} takes its place: key {self.state.key}, on_limit is cancel_running"
         request_id = derive("limit", self.state.key, oldest.holder, newer.holder)

@@ -1,4 +1,4 @@
-"""Rates of starts: so many a minute on average, and a burst after a rest."""
+"""Rates of starts: an average per minute, with a burst after a rest."""
 
 from __future__ import annotations
 
@@ -10,32 +10,31 @@ US_PER_MS: Final = 1_000
 _US_PER_MINUTE: Final = 60_000_000
 
 MAX_WAIT_MS: Final = 600_000
-"""How long a start waits for its turn at most."""
+"""The longest time that a start waits for its turn."""
 
 MOST_LAG_MS: Final = 30_000
-"""How far times may go back because inputs are folded late. Beyond that, a clock was ahead and is right again."""
+"""The tolerated step back in time, since inputs may be folded late. A larger one means that a clock was ahead before.
+"""
 
 
 class Bucket(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a rate has given out: when a whole burst may start again, in microseconds, and the time it counted last."""
+    """The use of a rate: the time in microseconds when a whole burst may start again, and the last time counted."""
 
     full_us: int = 0
     at_ms: int = 0
 
     def set_back_ms(self, at_ms: int) -> int:
-        """How far the clock was ahead that the bucket counted by; 0 if it was not."""
+        """The lead of the clock when the bucket last counted; 0 without one."""
         return self.at_ms - at_ms if self.at_ms - at_ms > MOST_LAG_MS else 0
 
     def at(self, at_ms: int) -> Bucket:
-        """The bucket at a time. Where the clock was ahead, its times are moved back with it."""
+        """The bucket at a time. If the clock was ahead, its times are moved back as far."""
         if back_ms := self.set_back_ms(at_ms):
             return Bucket(self.full_us - back_ms * US_PER_MS, at_ms)
         return Bucket(self.full_us, max(self.at_ms, at_ms))
 
 
 class Pace(NamedTuple):
-    """A rate of starts."""
-
     per_minute: int
     burst: int
 
@@ -45,10 +44,10 @@ class Pace(NamedTuple):
         return max(1, _US_PER_MINUTE // self.per_minute)
 
     def due_ms(self, bucket: Bucket) -> int:
-        """When the bucket gives out the next start; a time in the past is now."""
+        """The time of the next start; a time in the past means now."""
         return -(-(bucket.full_us - (self.burst - 1) * self.interval_us) // US_PER_MS)
 
     def after_start(self, bucket: Bucket) -> Bucket:
-        """The bucket once it gave out one more start."""
+        """The bucket after one more start."""
         full_us = max(bucket.full_us, bucket.at_ms * US_PER_MS) + self.interval_us
         return Bucket(full_us, bucket.at_ms)

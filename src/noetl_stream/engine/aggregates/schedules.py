@@ -1,7 +1,7 @@
 """Schedules: each occurrence starts once, or is skipped with a reason (LANGUAGE §15 *Schedule*).
 
-An occurrence gets a number when it is due, and an entry of that number in the history, which says what became of it:
-it waits, it started, it was skipped, or how its execution ended.
+A due occurrence gets a number, and an entry of that number in the history that records its fate: waiting, started,
+skipped, or how its execution ended.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ from noetl_stream.schedule.recurrence import Recurrence, jitter_of
 from noetl_stream.zones import iso_in, zone_named
 
 AT_ONCE: Final = 50
-"""How many occurrences one fold decides about; if more are due, its timer is due again at once."""
+"""The most occurrences that one fold decides about; if more are due, the timer fires again at once."""
 
 ON_TIME_MS: Final = 60_000
-"""An occurrence up to this late is not missed."""
+"""An occurrence that is at most this late does not count as missed."""
 
 MAX_RUNNING: Final = 1_000
 MAX_WAITING: Final = 100
 MAX_BACKFILL: Final = 10_000
 
 AHEAD_MS: Final = 300_000
-"""A range that ends up to this far ahead ends now."""
+"""A range that ends at most this far in the future is cut off at the present."""
 
 MAX_MISSED: Final = 200
-"""How many of the last missed occurrences are remembered: a server may yet report that they started."""
+"""The number of missed occurrences that are remembered: a server may still report that they started."""
 
 Cause = Literal["timetable", "trigger", "backfill"]
 
 
 class DueOccurrence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An occurrence that waits or runs. ``at_ms`` is its time by the timetable, ``due_ms`` that with its jitter,
-    ``own_id`` the id of its execution, which it has when it is started.
+    """An occurrence that waits or runs. ``at_ms`` is its time in the timetable, ``due_ms`` includes the jitter;
+    ``own_id`` is the id of its execution, once started.
     """
 
     number: int
@@ -93,12 +93,13 @@ class Backfill(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class ScheduleState(StarterState, frozen=True, omit_defaults=True, kw_only=True):
     """
     Attributes:
-        next_ms: The next time of the timetable; ``None`` if there is none any more.
-        decided_ms: The last time of the timetable that was decided about.
-        failures: Executions that failed since the last that did not.
-        known: Executions that were started before Postgres was restored to an earlier state, by id, as long as their
-            occurrences are not due again; each with its end, if it has ended.
-        missed: The occurrences that were missed last; ``recalled_ms``: when either was last added.
+        next_ms: The next time of the timetable; ``None`` if there is none left.
+        decided_ms: The last decided time of the timetable.
+        failures: The number of consecutive failures.
+        known: Executions started before Postgres was restored to an earlier state, by id, until their occurrences are
+            due again; each with its end, if it has ended.
+        missed: The last missed occurrences. ``recalled_ms`` is the time of the last addition to ``known`` or
+            ``missed``.
     """
 
     terms: ScheduleTerms
@@ -187,7 +188,7 @@ def _backfilled(turn: _Turn, fact: ScheduleBackfilled) -> Folded[ScheduleState]:
 
 
 def _next_due(turn: _Turn) -> None:
-    """Decides about the occurrences that are due, oldest first, at most :data:`AT_ONCE`."""
+    """Decides about due occurrences, oldest first, at most :data:`AT_ONCE`."""
     terms, at_ms = turn.state.terms, turn.at_ms
     due: list[int] = []
     next_ms = turn.state.next_ms
@@ -205,7 +206,7 @@ def _next_due(turn: _Turn) -> None:
 
 
 def _missed(terms: ScheduleTerms, late_ms: int, *, is_last: bool) -> str:
-    """Why an occurrence this late is not made up for; empty if it is."""
+    """The reason for skipping an occurrence that is this late; empty if it is caught up."""
     if late_ms <= ON_TIME_MS:
         return ""
     text = f"no server ran when it was due, {late_ms // 1000} s ago"
@@ -229,14 +230,14 @@ def _backfill_due(turn: _Turn) -> None:
 
 
 def _holds_back(state: ScheduleState, backfill: Backfill) -> bool:
-    """Whether the next occurrence of a backfill is postponed, rather than left to the bounds of what waits or runs."""
+    """Whether the backfill postpones its next occurrence itself; else the bounds of waiting and running ones decide."""
     if backfill.overlap == "queue_all":
         return bool(state.running or state.waiting)
     return backfill.overlap == "allow" and len(state.running) >= MAX_RUNNING
 
 
 class _Turn:
-    """One input and what follows from it so far."""
+    """The fold of one input: the state so far, with messages and history."""
 
     def __init__(self, state: ScheduleState, given: Given) -> None:
         self.state, self.given = state, given
@@ -255,17 +256,17 @@ class _Turn:
         """A new occurrence.
 
         Args:
-            request_id: Of what has caused it, beside the timetable; ``asked_ms``: when.
+            request_id: The request that caused it, if the timetable did not; ``asked_ms`` is the time of the request.
         """
         state, number = self.state, self.state.number + 1
         self.state = replace(state, number=number)
         due_ms = _due_ms(state, at_ms) if cause == "timetable" else at_ms
-        # The id has neither its number nor the time of the decision: both may differ after Postgres is restored.
+        # The id contains neither its number nor the time of the decision: both may differ after a restore of Postgres.
         own_id = state.execution_of(self.given, asked_ms or due_ms, cause, request_id, at_ms)
         return DueOccurrence(number, at_ms, due_ms, own_id, cause)
 
     def arrive(self, one: DueOccurrence, overlap: Overlap, missed: str = "") -> int:
-        """Decides about an occurrence that is due; returns its number. ``missed``: why it is not made up for."""
+        """Decides about a due occurrence and returns its number. ``missed`` is the reason for not catching it up."""
         state = self.state
         if one.own_id in state.known:
             self._take_back(one)
@@ -273,7 +274,7 @@ class _Turn:
             self.skip(one, missed)
             last = (*state.missed, one)[-MAX_MISSED:]
             self.state = replace(self.state, missed=last, recalled_ms=self.at_ms)
-        elif state.paused and one.cause != "trigger":  # since an occurrence before it, in this very input
+        elif state.paused and one.cause != "trigger":  # paused by an earlier occurrence of this very input
             self.skip(one, f"the schedule is paused: {state.paused}")
         elif not state.running or overlap == "allow":
             self.start(one)
@@ -296,7 +297,6 @@ class _Turn:
         return one.number
 
     def start(self, one: DueOccurrence) -> None:
-        """Starts an occurrence, if possible."""
         found, state = self.found, self.state
         if found.forbidden:
             self.skip(one, found.forbidden)
@@ -325,7 +325,7 @@ class _Turn:
             self._note(started, "started")
 
     def ended(self, fact: StartedEnded) -> None:
-        """Notes that an execution has ended, and starts what was waiting for it."""
+        """Records the end of an execution and starts the next waiting occurrence."""
         state = self.state
         one = next((one for one in state.running if one.execution_id == fact.execution_id), None)
         if one is None:
@@ -342,7 +342,7 @@ class _Turn:
         self.start_waiting()
 
     def recall(self, execution_id: str) -> None:
-        """Remembers an execution that was started before Postgres was restored, unless its start is decided already."""
+        """Remembers an execution started before Postgres was restored, unless its occurrence is already decided."""
         state = self.state
         if any(one.own_id == execution_id for one in state.running):
             return
@@ -356,12 +356,12 @@ class _Turn:
                 self._take_back(one)
 
     def forget(self) -> None:
-        """Forgets what partitions that catch up will no longer mention."""
+        """Forgets the remembered starts that partitions can no longer report after a restore."""
         if self.state.recalled_ms and self.at_ms - self.state.recalled_ms > REMEMBERED_MS:
             self.state = replace(self.state, known={}, missed=(), recalled_ms=0)
 
     def _take_back(self, one: DueOccurrence) -> None:
-        """An occurrence that was started before: it has its execution, and its end."""
+        """Restores an occurrence that was started before, with its execution and its end."""
         known = dict(self.state.known)
         end = known.pop(one.own_id)
         started = replace(one, execution_id=one.own_id, started_ms=self.at_ms)
@@ -371,7 +371,7 @@ class _Turn:
             self.ended(end)
 
     def start_waiting(self) -> None:
-        """Starts what waits, if nothing runs and the schedule is not paused."""
+        """Starts the next waiting occurrence if nothing runs and the schedule is not paused."""
         while self.state.waiting and not self.state.running and not self.state.paused:
             first, *rest = self.state.waiting
             self.state = replace(self.state, waiting=tuple(rest))

@@ -1,5 +1,5 @@
-"""What schedules and triggers have in common: each starts executions of a playbook with the rights of whoever
-registered it, and has a numbered history that says what became of each start.
+"""The common part of schedules and triggers: both start executions of a playbook with the rights of the principal that
+registered them, and keep a numbered history of every start.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from noetl_stream.model.messages import AGGREGATES_FORMAT, InboxMessage
 from noetl_stream.model.status import Rejection
 
 MAX_KNOWN: Final = 1_000
-"""How many executions started before Postgres was restored are remembered."""
+"""The most remembered executions that were started before Postgres was restored."""
 
 REMEMBERED_MS: Final = 600_000
-"""How long the starts before a restore of Postgres are remembered: until all partitions have caught up from EVENTS."""
+"""The time for which starts before a restore of Postgres are remembered, until all partitions have caught up."""
 
 
 class StarterState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
     Attributes:
-        path: Where it is registered.
-        by: Who has registered it: it acts with their rights.
-        created_ms: When it was first registered; ids of what it starts derive from it.
-        number: Of the last entry of its history.
-        paused: Why it starts nothing; empty if it does.
+        path: The path at which it is registered.
+        by: The principal that registered it, with whose rights it acts.
+        created_ms: The time of the first registration, from which the ids of its executions derive.
+        number: The number of the newest entry of its history.
+        paused: The reason why it is paused; empty if it is not.
     """
 
     path: str
@@ -51,7 +51,7 @@ class StarterState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     created_ms: int
     registered_ms: int
     number: int = 0
-    if TYPE_CHECKING:  # each kind stores these two in a place of its own
+    if TYPE_CHECKING:  # each kind stores these two in its own place
         paused: str
         paused_ms: int
 
@@ -61,11 +61,11 @@ class StarterState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
         return Lookup(self.terms.playbook, self.terms.version, self.by)
 
     def execution_of(self, given: Given, at_ms: int, *cause: str | int) -> str:
-        """The id of the execution that a cause starts: the same one, no matter how often or when the cause is folded.
+        """The id of the execution that a cause starts, the same however often or late the cause is folded.
 
         Args:
             at_ms: The time in the id.
-            cause: What tells it from all other causes.
+            cause: The identity of the cause.
         """
         return uuid7(at_ms, bytes.fromhex(derive(given.aggregate_id, self.created_ms, *cause)))
 
@@ -77,7 +77,7 @@ class StarterKind(ABC, Generic[State]):
     """Base of kinds that start executions (:class:`~noetl_stream.engine.aggregates.contract.AggregateKind`).
 
     Attributes:
-        free: Facts that start nothing, so that nothing is looked up for them.
+        free: Facts that start nothing and need no lookup.
     """
 
     name: ClassVar[str]
@@ -94,7 +94,7 @@ class StarterKind(ABC, Generic[State]):
         return [] if state is None or isinstance(fact, self.free) else [state.lookup, *self.watched(state, fact)]
 
     def watched(self, state: State | None, fact: AggregateFact) -> Collection[Lookup]:
-        """What else is looked up for a fact."""
+        """The lookups for a fact in addition to the playbook."""
         return ()
 
     def fold(self, state: State | None, given: Given) -> Folded[State]:
@@ -135,20 +135,20 @@ class StarterKind(ABC, Generic[State]):
         return Folded(self.registered(state, after, given), answer=answer)
 
     def forbidden(self, given: Given, fact: StarterRegistered) -> str:
-        """Why it may not be registered though its playbook may be started; empty if it may."""
+        """The reason for refusing a registration whose playbook may be started; empty if it is accepted."""
         return ""
 
     @abstractmethod
     def registered(self, before: State | None, state: State, given: Given) -> State:
-        """What a registration changes in addition to the terms."""
+        """The state after a registration, apart from its terms."""
 
     @abstractmethod
     def resumed(self, state: State, given: Given) -> Folded[State]:
-        """What follows from resuming it."""
+        """The result of resuming it."""
 
     @abstractmethod
     def react(self, state: State, given: Given) -> Folded[State]:
-        """What follows from any other fact."""
+        """The result of any other fact."""
 
 
 def _wanted(fact: StarterRegistered) -> Lookup:
@@ -156,12 +156,12 @@ def _wanted(fact: StarterRegistered) -> Lookup:
 
 
 def paused(state: State, reason: str, at_ms: int) -> State:
-    """``state``, paused; for the first reason if it is paused already."""
+    """The paused state; if it was paused before, the first reason stays."""
     return state if state.paused else replace(state, paused=reason, paused_ms=at_ms)
 
 
 def told(state: StarterState, entry: HistoryEntry) -> dict[str, Any]:
-    """What a client is told of an entry. ``execution_id`` is of its execution, if it has one."""
+    """An entry of the history as clients read it. ``execution_id`` is its execution's, if it has one."""
     reason = {"reason": entry.body["reason"]} if "reason" in entry.body else {}
     started = {"execution_id": entry.execution_id} if entry.execution_id else {}
     return {"path": state.path, "number": entry.number, "status": entry.status, **started, **reason}
@@ -180,7 +180,7 @@ def start(
     digits_lost: Sequence[str] = (),
     due: str = "",
 ) -> InboxMessage:
-    """The message that starts an execution. ``cause`` names the entry of the history."""
+    """The message that starts an execution. ``cause`` is the entry of the history."""
     request = ExecutionRequested(
         derive(execution_id, "request"),
         found.digest,

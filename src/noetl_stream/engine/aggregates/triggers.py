@@ -1,6 +1,6 @@
 """Triggers: each event starts an execution once, or is ignored with a reason (LANGUAGE §15 *Trigger*).
 
-An event gets a number when it is folded, and an entry of that number in the history, with the event itself, so that it
+An event gets a number when it is folded, and an entry of that number in the history, which holds the event so that it
 can be sent again.
 """
 
@@ -56,31 +56,31 @@ from noetl_stream.trigger.rates import TRIGGER_RATE_VARIABLE
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, STREAMS_VARIABLE
 
 MAX_DEPTH: Final = 10
-"""How many triggers may lead to an execution one after another, by the ends of executions."""
+"""The longest chain of triggers in which each starts an execution at the end of the previous one."""
 
 MAX_WAITING: Final = 500
 MAX_WAITING_BYTES: Final = 262_144
-"""How many events, and bytes of their JSON, a rate holds back; what comes after them is dropped."""
+"""The bounds of the events that a rate holds back, in number and in bytes of JSON; further ones are dropped."""
 
 DUE: Final = "start"
-"""The timer that is due when the first of them has its turn."""
+"""The timer of the first held event's turn."""
 
 MAX_KEYS: Final = 500
-"""How many keys, the latest, are remembered."""
+"""The number of newest keys that are remembered."""
 
 MAX_RUNNING: Final = 500
-"""About how many executions started by messages of a stream run at once: then reading it pauses."""
+"""The number of running executions, started by messages of a stream, at which reading the stream pauses."""
 
 
 class Arrival(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An event that has come, and the execution that it may start.
+    """A received event and the execution that it may start.
 
     Attributes:
-        resent: The number of the event that it repeats; 0: it is new.
-        depth: How many triggers on ends will have led to the execution, one after another.
-        root: The execution with whose end they began; ``share``: how many executions may be added to those that follow
-            from it; ``None``: no bound is known.
-        unfoldable: Why it cannot be folded; empty if it can.
+        resent: The number of the event that it repeats; 0 for a new one.
+        depth: The number of triggers in the chain of ends that leads to the execution, itself included.
+        root: The execution whose end began that chain. ``share`` is the number of executions that may still be added
+            to those that follow from it; ``None`` if no bound is known.
+        unfoldable: The reason why it cannot be folded; empty if it can.
     """
 
     event: Mapping[str, Any]
@@ -93,27 +93,27 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @classmethod
     def of_told(cls, fact: ExecutionEnded | EventEmitted, execution_id: str) -> Arrival:
-        """The arrival of an execution's end, or of an event that it has emitted."""
+        """The arrival of an execution's end, or of an event that an execution emitted."""
         event = msgspec.to_builtins(fact.ended if isinstance(fact, ExecutionEnded) else fact.emitted)
         return cls(event, execution_id, depth=fact.depth, root=fact.root, share=fact.share)
 
     @property
     def body(self) -> dict[str, Any]:
-        """What the history keeps of it."""
+        """The content of the event's history entry."""
         body: dict[str, Any] = {"event": self.event}
         for name, value in (("resent", self.resent), ("depth", self.depth), ("root", self.root)):
             body |= {name: value} if value else {}
         return body
 
     def origin(self, aggregate_id: str, path: str, number: int) -> Origin:
-        """The origin of the execution that it starts, under a number of the trigger's history."""
+        """The origin of the execution that it starts; ``number`` is the entry in the trigger's history."""
         left = None if self.share is None else self.share - 1
         return Origin(aggregate_id, TRIGGER, path, number, depth=self.depth, root=self.root, left=left)
 
 
 class WaitingEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An event that the rate of its trigger holds back until ``due_ms``, under its number of the history. ``size`` is
-    that of its JSON.
+    """An event held back by the trigger's rate until ``due_ms``. ``number`` is its history entry, ``size`` its JSON
+    bytes.
     """
 
     number: int
@@ -123,14 +123,14 @@ class WaitingEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How far a stream is read.
+    """The position of a trigger in its stream.
 
     Attributes:
-        since_ms: When it was registered for this stream.
-        place: Of the last message that was folded; ``None``: of none yet.
-        pending: How many messages were left behind it when it was looked at; ``None``: not known.
-        trouble: Why it cannot be read; empty if it can.
-        running: The executions of its messages that have not ended.
+        since_ms: The time at which the trigger was registered for this stream.
+        place: The last folded message; ``None`` before the first.
+        pending: The number of messages after it at the last look; ``None`` if unknown.
+        trouble: The reason why the stream cannot be read; empty if it can.
+        running: The unfinished executions of its messages.
     """
 
     since_ms: int = 0
@@ -142,7 +142,7 @@ class StreamReading(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class TriggerFaults(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The events with which a trigger could not do what its present text says: how many, and the last one."""
+    """The number of failed actions of a trigger since its present text was registered, and the last of them."""
 
     count: int = 0
     number: int = 0
@@ -153,11 +153,11 @@ class TriggerFaults(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class TriggerState(StarterState, frozen=True, omit_defaults=True, kw_only=True):
     """
     Attributes:
-        keys: The executions started for the keys that came last, by a digest of the key, oldest first.
-        reading: How far its stream is read, with ``nats``.
-        known: Executions that ends had started before Postgres was restored to an earlier state, by the part of their
-            id that is not a time; ``recalled_ms``: when one was added.
-        bucket: What its rate has given out; ``waiting``: the events that it holds back, in order.
+        keys: The executions started for the newest keys, by a digest of the key, oldest first.
+        reading: The position in its stream, for the source ``nats``.
+        known: Executions that ends had started before Postgres was restored to an earlier state, by their ids without
+            the time. ``recalled_ms`` is the time of the last addition.
+        bucket: The use of its rate. ``waiting`` are the events that the rate holds back, in order.
     """
 
     terms: TriggerTerms
@@ -173,17 +173,16 @@ class TriggerState(StarterState, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def consumer(self) -> str:
-        """The name of its consumer on NATS: a trigger that was deleted and made again has another."""
+        """The name of its consumer on NATS; a trigger that was deleted and registered again has another one."""
         return f"{CONSUMER_PREFIX}{derive(aggregate_id('starter', self.path), 'consumer', self.created_ms)[:32]}"
 
     @property
     def is_read(self) -> bool:
-        """Whether its stream is read now."""
         is_full = len(self.reading.running) >= MAX_RUNNING or bool(self.waiting)
         return self.terms.nats is not None and not self.paused and not is_full
 
     def has_folded(self, place: StreamPlace) -> bool:
-        """Whether the message there is folded."""
+        """Whether the message at this place was folded."""
         known = self.reading.place
         is_same = known is not None and (known.stream, known.made) == (place.stream, place.made)
         return known is not None and is_same and place.sequence <= known.sequence
@@ -236,7 +235,7 @@ class TriggerKind(StarterKind[TriggerState]):
                 return _from_stream(state, given, fact)
             case EventReceived(event=event, resent=resent, request_id=request_id):
                 execution_id = state.execution_of(given, given.at_ms, request_id)
-                if state.terms.source == "webhook":  # one that is sent again has its own
+                if state.terms.source == "webhook":  # a resent event has a key of its own
                     event = {"time": iso(given.at_ms), **event}
                 return _arrived(state, given, Arrival(event, execution_id, resent=resent))
             case ExecutionEnded(ended=ended, ended_ms=ended_ms) as fact:
@@ -261,7 +260,7 @@ def _told(
     path: str,
     cause: tuple[int, str, str],
 ) -> Folded[TriggerState]:
-    """Folds what an execution at ``path`` did, at the time of the ``cause``. Those who may not see it do not learn of
+    """Folds the end or event of an execution at ``path``, at the time of ``cause``, if the trigger's principal may see
     it.
     """
     if given.found[_watching(path, state.by)].forbidden:
@@ -277,7 +276,7 @@ def _closed(stream: str) -> str:
 
 
 def _kept(state: TriggerState | None, stream: str, at_ms: int) -> StreamReading:
-    """How far a stream is read when the trigger is registered: as far as before, if it is the same."""
+    """The position in the stream after a registration: the former one, if the stream is the same."""
     before = state.terms.nats if state is not None else None
     if state is None or before is None or before.stream != stream:
         return StreamReading(at_ms) if stream else StreamReading()
@@ -285,9 +284,7 @@ def _kept(state: TriggerState | None, stream: str, at_ms: int) -> StreamReading:
 
 
 def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | StreamSeen) -> Folded[TriggerState]:
-    """Folds what the owner has read, unless it did not know the present trigger yet. A message that is not folded stays
-    in its stream.
-    """
+    """Folds what the owner has read for the present trigger. A message that is not folded stays in its stream."""
     nats, reading = state.terms.nats, state.reading
     if nats is None or fact.consumer != state.consumer:
         return Folded(state)
@@ -301,7 +298,7 @@ def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | Stre
     if (state.paused and not fact.unfoldable) or not is_wanted or state.has_folded(fact.place):
         return Folded(state)
     reading = replace(reading, place=fact.place, pending=fact.pending, trouble="", trouble_ms=0)
-    # Not the time of a message from before the trigger: lists of executions are by the times in their ids.
+    # A message may be older than the trigger, but lists of executions are ordered by the times in their ids.
     at_ms = max(fact.at_ms, reading.since_ms)
     execution_id = state.execution_of(given, at_ms, fact.place.stream, fact.place.made, fact.place.sequence)
     state = replace(state, reading=reading)
@@ -314,18 +311,18 @@ def _from_stream(state: TriggerState, given: Given, fact: StreamEventRead | Stre
 
 
 def _event_in(execution_id: str) -> str:
-    """What an id says of its event: all but the time. An end that is decided again has another."""
+    """The part of an execution id that identifies its event: all but the time. A repeated end has another id."""
     return execution_id[13:]
 
 
 def _forgetting(state: TriggerState, at_ms: int) -> TriggerState:
-    """Without what partitions that catch up will no longer mention."""
+    """The trigger without remembered starts that partitions can no longer report after a restore."""
     is_past = state.recalled_ms and at_ms - state.recalled_ms > REMEMBERED_MS
     return replace(state, known={}, recalled_ms=0) if is_past else state
 
 
 def _arrived(state: TriggerState, given: Given, arrival: Arrival) -> Folded[TriggerState]:
-    """Decides about an event: it starts an execution, has started one under its key, or is ignored."""
+    """Decides about an event: it starts an execution, has already started one under its key, or is ignored."""
     number = state.number + 1
     state = replace(_timed(state, given.at_ms), number=number)
     made = _permitted(state, given, _made_of(state, arrival))
@@ -373,7 +370,7 @@ def _pace(state: TriggerState, given: Given) -> Pace:
 
 
 def _lateness(state: TriggerState, given: Given, arrival: Arrival) -> WaitingEvent | Ignored | None:
-    """What holds the last event back: ``None`` if it starts now; why, if it never does."""
+    """The delay of the last event: ``None`` if it starts now, ``Ignored`` with the reason if it never does."""
     last_ms = state.waiting[-1].due_ms if state.waiting else 0
     own_ms = max(last_ms, _pace(state, given).due_ms(state.bucket))
     due_ms = max(own_ms, given.free_ms)
@@ -392,14 +389,14 @@ def _lateness(state: TriggerState, given: Given, arrival: Arrival) -> WaitingEve
 
 
 def _timed(state: TriggerState, at_ms: int) -> TriggerState:
-    """The trigger at a time: where the clock was ahead, the turns that it gave are moved back with it."""
+    """The trigger at a time. If the clock was ahead, the times of waiting events are moved back as far."""
     back_ms = state.bucket.set_back_ms(at_ms)
     waiting = tuple(replace(one, due_ms=one.due_ms - back_ms) for one in state.waiting) if back_ms else state.waiting
     return replace(state, bucket=state.bucket.at(at_ms), waiting=waiting)
 
 
 def _waits(state: TriggerState, given: Given, late: WaitingEvent, made: Starts) -> Folded[TriggerState]:
-    """Keeps the last event until its rate lets it start."""
+    """Holds the last event back until its rate lets it start."""
     body = {**late.arrival.body, "due_ms": late.due_ms, "reason": "it waits for its turn (`rate`)"}
     body |= {"key": made.key} if made.key else {}
     entry = HistoryEntry(late.number, given.at_ms, "waiting", late.arrival.execution_id, body)
@@ -407,7 +404,7 @@ def _waits(state: TriggerState, given: Given, late: WaitingEvent, made: Starts) 
 
 
 def _due(state: TriggerState, given: Given) -> Folded[TriggerState]:
-    """Starts the executions of waiting events whose turn has come, by what the trigger says now."""
+    """Starts the executions of waiting events that are due, by the present text of the trigger."""
     due = [one for one in state.waiting if one.due_ms <= given.at_ms]
     state = replace(state, waiting=state.waiting[len(due) :])
     messages: list[InboxMessage | AggregateMessage] = []
@@ -429,7 +426,7 @@ def _due(state: TriggerState, given: Given) -> Folded[TriggerState]:
 
 
 def _not_running(state: TriggerState, execution_id: str) -> TriggerState:
-    """A trigger on a stream without this execution among those that run."""
+    """The trigger without this execution among the running ones of its stream."""
     if execution_id not in state.reading.running:
         return state
     running = tuple(one for one in state.reading.running if one != execution_id)
@@ -437,7 +434,7 @@ def _not_running(state: TriggerState, execution_id: str) -> TriggerState:
 
 
 def _ended(state: TriggerState, fact: StartedEnded, at_ms: int) -> Folded[TriggerState]:
-    """Notes that an execution has ended. A notification that failed is a fault: nobody else would tell."""
+    """Records the end of an execution. A failed notification is a fault, since nobody else would report it."""
     state = _not_running(state, fact.execution_id)
     if fact.status != "failed" or state.terms.playbook != state.path + SUFFIX:
         return Folded(state)
@@ -450,7 +447,7 @@ def _with_fault(state: TriggerState, number: int, at_ms: int, reason: str) -> Tr
 
 
 def _permitted(state: TriggerState, given: Given, made: Starts | Ignored) -> Starts | Ignored:
-    """What is made of an event if its playbook can be started."""
+    """``made`` if the trigger may start its playbook, else the reason for ignoring the event."""
     found = given.found[state.lookup]
     reason = found.forbidden or found.missing
     return Fault(reason) if isinstance(made, Starts) and reason else made
@@ -459,9 +456,7 @@ def _permitted(state: TriggerState, given: Given, made: Starts | Ignored) -> Sta
 def _ignored(
     state: TriggerState, given: Given, arrival: Arrival, made: Ignored, number: int = 0
 ) -> Folded[TriggerState]:
-    """Notes that an event, the last one without a number, starts nothing; counts a fault. A trigger that may not start
-    its playbook is paused.
-    """
+    """Records that the last event starts nothing, and counts a fault. A trigger that may not start is paused."""
     number = number or state.number
     body: dict[str, Any] = {**arrival.body, "reason": made.reason}
     if isinstance(made, Fault):
@@ -494,5 +489,5 @@ def _made_of(state: TriggerState, arrival: Arrival) -> Starts | Ignored:
 
 
 def _watching(path: str, principal: str) -> Lookup:
-    """Whether a principal may be told of the ends of executions at a path, or below it."""
+    """The lookup whether a principal may read executions at or below a path."""
     return Lookup(path.removesuffix("/*"), None, principal)

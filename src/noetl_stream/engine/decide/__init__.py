@@ -2,8 +2,8 @@
 rules.
 
 A rule depends only on the state and the fact, never on the batch, and may raise
-:class:`~noetl_stream.template.ReferenceNeeded`. :mod:`.quiescence` decides what follows when nothing else does, and
-what is still undecided after a halt.
+:class:`~noetl_stream.template.ReferenceNeeded`. :mod:`.quiescence` decides what follows when no rule applies any more,
+and what is still undecided after a halt.
 """
 
 from __future__ import annotations

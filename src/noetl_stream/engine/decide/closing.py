@@ -1,6 +1,4 @@
-"""Decisions at the end of an execution: it is held until what was done is undone and ``finally`` has run (LANGUAGE §9
-*Undoing*).
-"""
+"""Decisions at the end of an execution: compensations and ``finally`` run before it ends (LANGUAGE §9 *Undoing*)."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.plan import CompensationPlan, Plan, UndoneEnd, compensation_of
 
 NOT_UNDONE: Final = "not_undone"
-"""The error kind of an execution that was to undo another, and could not undo all of it."""
+"""The error kind of an execution that undoes another one and could not undo all of it."""
 
 TOOK_TOO_LONG: Final = "undoing took longer than executor.spec.policy.compensation.timeout_s"
 
 
 def end(plan: Plan, state: Execution, status: EndStatus, outcome: Outcome) -> Sequence[Fact]:
-    """Ends the execution, or begins what is to be done before."""
+    """Ends the execution, or begins its compensations and ``finally``."""
     closing = state.undoing.closing
     if closing is not None:
         return (finished(state, closing.status, closing.outcome),)
@@ -38,7 +36,7 @@ def end(plan: Plan, state: Execution, status: EndStatus, outcome: Outcome) -> Se
 
 
 def close(plan: Plan, state: Execution, closing: events.ExecutionClosing) -> Sequence[Fact]:
-    """Begins what is to be done before the end."""
+    """Begins the compensations, or else ``finally``."""
     if not closing.undoes or plan.compensation is None:
         return (closing,)
     due = due_ms(state.at_ms, plan.compensation.timeout_s)
@@ -46,7 +44,7 @@ def close(plan: Plan, state: Execution, closing: events.ExecutionClosing) -> Seq
 
 
 def will_undo(plan: Plan, state: Execution, status: EndStatus, error: ErrorInfo | None) -> bool:
-    """Whether an execution that ends like this undoes what it has done, and has done something."""
+    """Whether an execution with this end undoes its work, and has work to undo."""
     if plan.compensation is None or state.undoing.at_once or not _is_undone_at(plan.compensation, status, error):
         return False
     begun = any(run.started_ms and plan.undoes.get(run.step) for run in state.runs.values())
@@ -88,15 +86,15 @@ def _undo(plan: Plan, state: Execution, step_run_id: str, one: Compensable) -> S
 
 
 def _only_undoes(state: Execution) -> bool:
-    """Whether the execution does nothing but undo another, whose own end has run ``finally``."""
+    """Whether the execution only undoes another one, which has already run ``finally``."""
     return state.closing is not None and state.closing.undoes and state.closing.status == "completed"
 
 
 def finished(state: Execution, status: EndStatus, outcome: Outcome, why: str = "") -> Fact:
-    """The end of the execution, with its discarded tokens, tolerated failures and warnings, and what was undone.
+    """The end of the execution, with its discarded tokens, tolerated failures, warnings and compensations.
 
     Args:
-        why: Why nothing is undone that could have been.
+        why: The reason why nothing is undone, although something could be.
     """
     tolerated, warnings = list(state.tolerated.values()), list(state.warnings.values())
     closing = state.undoing.closing

@@ -1,6 +1,4 @@
-"""Decisions about events of a playbook's own: what a step emits when a run of it begins and ends (LANGUAGE §7 *Emitted
-events*).
-"""
+"""Decisions about emitted events, at the beginning and the end of a step run (LANGUAGE §7 *Emitted events*)."""
 
 from __future__ import annotations
 
@@ -15,7 +13,8 @@ from noetl_stream.playbook.plan import EmitPlan, Plan
 
 
 def emit(plan: Plan, state: Execution, run: StepRun, boundary: Boundary) -> Sequence[Fact]:
-    """The events that the step emits at this moment of its run; only ``execution.failing`` if one cannot be evaluated.
+    """The events that the step emits at this boundary of its run, or just ``execution.failing`` if one cannot be
+    evaluated.
 
     Raises:
         ReferenceNeeded: one of them reads a result that must be loaded first.
@@ -36,13 +35,13 @@ def emit(plan: Plan, state: Execution, run: StepRun, boundary: Boundary) -> Sequ
 
 
 def emissions_of(plan: Plan, state: Execution, run: StepRun, boundary: Boundary) -> Choice:
-    """The choice of the events that are emitted, and of their ``data``."""
+    """The choice of the events to emit and of their ``data``."""
     options = _options(plan, run, boundary)
     return Choice(options, arc_scope(plan, state, run, options), first=False)
 
 
 def parts_of_choice(choice_id: str) -> tuple[str, Boundary | None]:
-    """The step run of a choice, and the moment for which it is made; ``None`` if it is that of the arcs."""
+    """The step run of a choice and the boundary it is made for; ``None`` for the choice of the arcs."""
     step_run_id, _, word = choice_id.partition(" ")
     boundaries: dict[str, Boundary] = {"started": "started", "completed": "completed", "failed": "failed"}
     return step_run_id, boundaries.get(word)

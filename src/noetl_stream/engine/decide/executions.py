@@ -33,11 +33,11 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import Budget, ExpressionError, Scope
 
 COMPARISONS_PER_OPERATION: Final = 250
-"""Comparisons of a workload with its schema that cost as much as an operation of a template."""
+"""The number of schema comparisons that cost as much as one operation of a template."""
 
 
 def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest) -> Rejection | None:
-    """Why the execution rejects ``fact`` now; ``None`` if it accepts it. ``plan`` is ``None`` while it is loaded."""
+    """The reason why the execution rejects ``fact`` now; ``None`` if it accepts it. ``plan`` may still be loading."""
     execution = f"execution {state.execution_id}"
     if state.ended:
         return Rejection("ended", f"{execution} has ended ({state.status})")
@@ -77,7 +77,7 @@ def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest
 
 
 def _what_it_waits_for(state: Execution) -> str:
-    """What a start that is not decided waits for."""
+    """The condition that an undecided start waits for, in words."""
     if state.evaluation is not None:
         return "its workload is still being compared with its schema"
     return f"it is still reading {f'its original {state.rerun_of}' if state.rerun_of else 'its playbook'}"
@@ -93,7 +93,7 @@ def _refuse_size(what: str, value: Any, limit: str, limits: Limits) -> Rejection
 
 
 def is_redundant(state: Execution, fact: events.ClientRequest) -> bool:
-    """Whether the request changes nothing and need not be recorded."""
+    """Whether the request asks for the present state and need not be recorded."""
     if isinstance(fact, events.CancelRequested):
         return bool(state.cancelling) and not state.quarantined and (state.undoing.at_once or not fact.now)
     if isinstance(fact, events.PauseRequested):
@@ -116,7 +116,7 @@ def refuse(
 
 
 def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
-    """Decides before the playbook is loaded: the execution waits for it, or ends (PROTOCOL §2)."""
+    """The decisions before the playbook is loaded: the execution waits for it, or ends (PROTOCOL §2)."""
     if isinstance(fact, events.ExecutionRequested):
         return () if state.rerun_of else (events.ReferenceAwaited(Reference(PLAYBOOK, state.digest, 0)),)
     if isinstance(fact, events.RerunRefused):
@@ -129,7 +129,7 @@ def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:
-    """Decides after a change of ``ctx`` or of the use of quotas: notices about keys; failure if either is too large."""
+    """Decisions after a change of ``ctx`` or quota usage: notices about keys, and failure if either is too large."""
     if state.ending:
         return (state.ctx_notice,) if isinstance(state.ctx_notice, events.CtxPatchDiscarded) else ()
     if state.broken is not None and not state.halted:
@@ -143,7 +143,7 @@ def on_ctx(state: Execution) -> Sequence[Fact]:
 
 
 def end_when_stopped(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """Ends an execution that is ending, once every command or the grace period has ended (LANGUAGE §9)."""
+    """Ends a failing or cancelled execution once all its commands, or the grace period, have ended (LANGUAGE §9)."""
     return () if state.assignments else end(plan, state, *_end_of(state))
 
 
@@ -154,7 +154,7 @@ def _end_of(state: Execution) -> tuple[EndStatus, Outcome]:
 
 
 def _end_at_once(state: Execution) -> Fact:
-    """The end of an execution that cannot undo anything."""
+    """The end of an execution that can undo nothing."""
     held = state.closing
     status, outcome = _end_of(state) if held is None else (held.status, held.outcome)
     return finished(state, status, outcome, f"it was cancelled where it could not be undone: {state.cancelling}")
@@ -167,13 +167,13 @@ def _on_requested(plan: Plan, state: Execution, fact: events.ExecutionRequested)
 
 
 def workload_of(plan: Plan, request: events.ExecutionRequested) -> dict[str, Any]:
-    """The merged workload of an execution that is no rerun."""
+    """The merged workload of an execution that is not a rerun."""
     merged: dict[str, Any] = deep_merge(plan.workload, request.workload)
     return merged
 
 
 def _on_reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[Fact]:
-    """Starts a rerun where its original was before the chosen step run."""
+    """Starts a rerun from the state that its original had before the chosen step run."""
     if not fact.is_last or state.request is None:
         return ()
     asked = state.request.priority
@@ -187,12 +187,12 @@ def _on_reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Se
 def _on_awaited(
     plan: Plan, state: Execution, fact: events.ReferenceResolved | events.EvaluationFinished
 ) -> Sequence[Fact]:
-    """Continues a start that waited for its playbook, or whose workload was compared; others are decided again."""
+    """Continues a start that waited for its playbook or the validation of its workload; others are decided again."""
     return () if state.request is None else _on_requested(plan, state, state.request)
 
 
 def _on_evaluation_failed(plan: Plan, state: Execution, fact: events.EvaluationFailed) -> Sequence[Fact]:
-    """Refuses a start whose workload could not be compared."""
+    """Refuses a start whose workload could not be validated."""
     if state.request is None:
         return ()
     text = f"the workload cannot be compared with its schema: {fact.reason}"
@@ -204,7 +204,7 @@ def _on_rerun_refused(plan: Plan | None, state: Execution, fact: events.RerunRef
 
 
 class _Pinned(NamedTuple):
-    """The inputs that ``execution.started`` pins."""
+    """The inputs that are fixed by ``execution.started``."""
 
     workload: dict[str, Any]
     schemas: dict[str, str]
@@ -212,9 +212,7 @@ class _Pinned(NamedTuple):
 
 
 def _priority_of(plan: Plan, request: events.ExecutionRequested) -> int:
-    """The priority of the execution: by the request, then the playbook; for a call, the caller's comes last (LANGUAGE
-    §15).
-    """
+    """The priority of the execution: the request's, else the playbook's, else the caller's (LANGUAGE §15)."""
     said = (request.priority, plan.priority) if request.parent is None else (plan.priority, request.priority)
     return next((priority for priority in said if priority is not None), DEFAULT_PRIORITY)
 
@@ -284,10 +282,10 @@ def _refuse_failure(failure: ErrorInfo) -> Sequence[Fact]:
 
 
 def _refusal_of(plan: Plan, state: Execution, workload: dict[str, Any]) -> WorkloadRefused | None:
-    """Why the workload is refused, if it is.
+    """The reason for refusing the workload, if there is one.
 
     Raises:
-        EvaluationNeeded: the comparison costs more than the server may spend on it here.
+        EvaluationNeeded: the validation costs more than the server may spend on it here.
     """
     schema = plan.workload_schema
     if schema is None:
@@ -352,7 +350,7 @@ def _resume(state: Execution) -> Fact:
 
 def _on_cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[Fact]:
     reason = f"the execution is being cancelled: {state.cancelling}"
-    if state.quarantined:  # its workers were stopped then, and what they say is not folded
+    if state.quarantined:  # its workers were stopped at its quarantine, and their later reports are not folded
         return (*_order_children(state, "cancel", reason), _end_at_once(state))
     return _stop(plan, state, reason)
 
@@ -362,12 +360,12 @@ def _on_failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> 
 
 
 def _on_slot_refused(plan: Plan, state: Execution, fact: events.SlotRefused) -> Sequence[Fact]:
-    """Ends a start that finds no slot: it has done nothing, and runs no ``finally``."""
+    """Ends a start that finds no slot; ``finally`` does not run, since nothing was done."""
     return (*_stop(plan, state, fact.reason), finished(state, *_end_of(state)))
 
 
 def _stop(plan: Plan, state: Execution, reason: str) -> Sequence[Fact]:
-    """Stops every token, command and child of an execution, before it ends."""
+    """Stops every token, command and child before the execution ends."""
     facts: list[Fact] = [events.TokenDiscarded(token_id, reason) for token_id in state.tokens]
     discards = bool(state.cancelling)
     facts += (
@@ -386,7 +384,7 @@ def _stop(plan: Plan, state: Execution, reason: str) -> Sequence[Fact]:
 
 
 def _order_children(state: Execution, order: events.ChildOrder, reason: str, awaited: bool = False) -> Iterator[Fact]:
-    # A child that undoes takes no other cancel.
+    # A compensating child takes no second cancel.
     now = order == "cancel" and (state.undoing.at_once or state.is_compensating)
     return (events.ChildOrdered(child_id, order, reason, awaited, now) for child_id in state.children)
 

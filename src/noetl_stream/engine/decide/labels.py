@@ -1,4 +1,4 @@
-"""The labels that an execution starts with: those of its playbook, and of the request over them (LANGUAGE §1)."""
+"""The labels that an execution starts with: those of its playbook, overridden by those of the request (LANGUAGE §1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, re
 def labels_of(
     plan: Plan, state: Execution, request: ExecutionRequested, workload: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The labels of an execution; ``None`` if they are those that stand in its playbook, and no rule sets others.
+    """The labels of an execution; ``None`` if they are the constant ones of its playbook.
 
     Raises:
         ExpressionError: one cannot be rendered, or they exceed their bounds.

@@ -20,12 +20,14 @@ from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, 
 
 
 def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
-    """Evaluates ``in`` and ``max_in_flight`` of a level, once, and starts it; on an error fails the step, or for an
-    inner level the iteration around it.
+    """Evaluates ``in`` and ``max_in_flight`` of a level once and starts it; on an error fails the step or, for an inner
+    level,
+    the iteration around it.
 
-    A list that is a value of ``workload`` or ``ctx`` is named. If other items read, cost or yield too much for the
-    server or its journal, a worker pages them out. So does a worker once very many iterations have ended on the server:
-    it bounds what follows from one fact.
+    A list that is a value of ``workload`` or ``ctx`` is recorded by name. A worker pages the items out if they read,
+    cost or
+    yield too much for the server or its journal, and after very many iterations have ended on the server, to bound what
+    follows from one fact.
 
     Raises:
         ReferenceNeeded: ``in`` reads a result that must be loaded first.
@@ -39,7 +41,7 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
         items = loop_items(level, scope) if named is None else named
         at_once = loop_window(level, scope, limits.max_in_flight)
     except ReferenceNeeded as needed:
-        # The list of a large result is likely to be large. An inner level opens too often to ask a worker each time.
+        # The list in a large result is probably large. An inner level opens too often to ask a worker each time.
         most = limits.max_resolve_bytes if path else min(limits.max_resolve_bytes, limits.max_inline_bytes)
         if needed.reference.size > most:
             return (_page_out(run, path),)
@@ -101,7 +103,7 @@ def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
 
 
 def move_loop(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """The next facts of a distributed loop: fill its windows, stop, or end with exactly one routed event."""
+    """The next facts of a distributed loop: it fills its windows, stops, or ends with exactly one routed event."""
     loop, level = run.loop, plan.steps[run.step].loop
     if loop is None or level is None or loop.local or run.ended or state.ending:
         return ()
@@ -135,7 +137,7 @@ def _move(plan: Plan, state: Execution, run: StepRun, loop: LoopState, level: Lo
 
 
 def too_many_failures(level: LoopPlan, failed: int, count: int, first: ErrorInfo | None) -> ErrorInfo | None:
-    """The error of a level that has ended with more failures than it tolerates."""
+    """The error of a finished level with more failures than it tolerates."""
     tolerated = level.tolerated
     if tolerated is None or first is None or not tolerated.is_exceeded(failed, count):
         return None
@@ -148,16 +150,14 @@ def _page_out(run: StepRun, path: Path) -> Fact:
 
 
 def _begin(run: StepRun, loop: LoopState, level: LoopPlan, path: Path) -> Fact:
-    """Starts a level whose items have been paged out."""
+    """Starts a level whose items were paged out."""
     if level.placement == "local" and loop.count:
         return events.StepScheduled(run.step_run_id, command_of(run.step_run_id, path), path)
     return events.LoopStarted(run.step_run_id, loop.count, [], loop.max_in_flight, path=path)
 
 
 def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
-    """Cancels the iterations in flight of a ``fail_fast`` level with a failed one, and fails the level once they have
-    ended.
-    """
+    """Cancels the running iterations of a ``fail_fast`` level with a failed one, then fails the level."""
     own = [assignment for assignment in state.commands if assignment.step_run_id == run.step_run_id]
     in_flight = [assignment for assignment in own if assignment.path[: len(path)] == path]
     if not in_flight:
@@ -182,7 +182,7 @@ def split_pages(items: list[Any], size: int) -> Iterator[list[Any]]:
     """Splits items into pages; an empty list has no page.
 
     Args:
-        size: How many bytes of JSON all items together are.
+        size: The bytes of JSON of all items together.
     """
     if size <= PAGE_BYTES:
         if items:

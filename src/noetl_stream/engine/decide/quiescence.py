@@ -46,8 +46,9 @@ from noetl_stream.template import Template
 def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
     """The next facts of a quiescent state; empty if it waits for input or has ended.
 
-    Every input leaves a state for which this is empty (tested after every fact): ``advance`` finds the same facts
-    without scanning the whole state each time.
+    Every input leaves a state for which this is empty (tested after every fact); ``advance`` finds the same facts
+    without
+    scanning the whole state each time.
     """
     return pending_decisions(plan, state) or retry_waiting(plan, state) or move_on(plan, state, UNSETTLED)
 
@@ -57,7 +58,7 @@ def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
     could go on.
 
     Args:
-        settled: A state from which nothing followed: what is the same in it needs nothing now.
+        settled: A quiescent state; parts unchanged since then need no decision.
     """
     if state.ended:
         return ()
@@ -80,9 +81,7 @@ def move_on(plan: Plan, state: Execution, settled: Execution) -> Sequence[Fact]:
 
 
 def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The facts of the first held token that can now be admitted, or resting branch that can go on, in order of arrival
-    (LANGUAGE §4, §7).
-    """
+    """The facts of the first held token or resting branch that can proceed, in order of arrival (LANGUAGE §4, §7)."""
     if state.ending or state.ended or state.halted:
         return ()
     waiting = [token_id for token_id, token in state.tokens.items() if token.held]
@@ -118,7 +117,7 @@ def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def finish(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """Ends the execution with its result: for a child whose parent names a return step, that step's."""
+    """Ends the execution with its result: that of the return step, if the parent of a child names one."""
     if state.undoing.closing is not None:
         return go_on(plan, state)
     wanted = state.parent.return_step if state.parent is not None else None
@@ -142,7 +141,6 @@ def finish(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def result_of(plan: Plan, state: Execution, result: Template) -> Choice:
-    """The choice that renders the result of the execution."""
     return Choice([Rendering(None, result, str(result.source))], result_scope(plan, state))
 
 
@@ -185,7 +183,7 @@ def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def questions_of(plan: Plan, state: Execution) -> Questions | None:
-    """The questions that the execution waits for; ``None`` if no choice is left."""
+    """The questions that the execution waits for; ``None`` if all are answered."""
     asked = state.evaluation
     if asked is None:
         return None

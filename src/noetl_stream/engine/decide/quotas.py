@@ -1,4 +1,4 @@
-"""Decisions about quotas: what follows when an execution comes to more than it may use (LANGUAGE §14 *Quotas*)."""
+"""Decisions about quotas: the consequences of exceeding one (LANGUAGE §14 *Quotas*)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from noetl_stream.model.events import Fact, QuotaExceeded
 from noetl_stream.model.outcome import ErrorInfo
 
 QUOTA_EXCEEDED: Final = "quota_exceeded"
-"""The error kind of an execution that has used more than a quota."""
+"""The error kind of an execution that has exceeded a quota."""
 
 
 def exceeded(state: Execution, step_runs: int = 0) -> Sequence[QuotaExceeded]:
-    """The quotas that the execution exceeds, or would with as many ``step_runs`` more.
+    """The quotas that the execution exceeds, or would exceed with this many more ``step_runs``.
 
-    None does while it undoes what it has done, or runs ``finally``. One that was exceeded is not again if that only
-    warns; if the execution was suspended, as much again may be used.
+    Compensations and ``finally`` exceed none. A quota that only warns is exceeded once; one that suspended the
+    execution allows
+    the same amount again.
     """
     usage = state.usage
     if usage is None or state.halted or state.ending or state.closing is not None:
@@ -43,7 +44,7 @@ def _exceeded(state: Execution, usage: Usage, step_runs: int) -> Iterator[QuotaE
 
 
 def on_exceeded(state: Execution, quotas: Sequence[QuotaExceeded]) -> Sequence[Fact]:
-    """The decisions for exceeded quotas: the execution fails, goes on, or is paused with its children."""
+    """The decisions for exceeded quotas: the execution fails, continues, or is paused with its children."""
     first = quotas[0]
     if first.on_exceeded == "fail":
         return (events.ExecutionFailing(failure_of(first)),)

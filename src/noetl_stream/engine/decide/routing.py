@@ -1,6 +1,4 @@
-"""Decisions about routing: which arcs fire when a step run has ended, and whether its branch rests (LANGUAGE §7, formal
-specification §8).
-"""
+"""Decisions about routing: the firing arcs of an ended step run, and resting branches (LANGUAGE §7)."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     """Routes an ended step run: ``next.evaluated`` and a token per fired arc; ``execution.failing`` if a failure is
     unhandled.
 
-    ``next.resting`` (once) with a timer if no arc fires yet; nothing for a branch that goes on resting. All guards and
+    ``next.resting`` (once) with a timer if no arc fires yet; nothing for a branch that keeps resting. All guards and
     ``args`` are evaluated against the state before any token is enqueued.
 
     Raises:
@@ -44,7 +42,7 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     rests = step.next_wait if run.ended in ("step.done", "loop.done") else None
 
     def is_valid(chosen: Chosen) -> bool:
-        # What was chosen elsewhere stays so when `ctx` changes: it is the choice at the end of the step run.
+        # A choice made elsewhere stays valid when `ctx` changes: it was made at the end of the step run.
         return rests is None or any(chosen.evaluated.guards) or is_current(state, chosen)
 
     evaluated = choice_outcome(state, run.step_run_id, lambda: arcs_of(plan, state, run), is_valid)
@@ -79,7 +77,7 @@ def _route_by_specs(
     """Routes an ended step run some of whose arcs have a ``spec``.
 
     Args:
-        holding: What was rendered for the arcs that hold, by index: the ``args``, with a ``spec`` among its keys.
+        holding: The rendered ``args`` of the arcs whose guards hold, by index, with a ``spec`` among its keys.
     """
     tokens: dict[int, Token] = {}
     keys: dict[int, str] = {}
@@ -104,8 +102,7 @@ def _route_by_specs(
 
 
 def leave(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """Leaves an ended step run: what its step emits then, and its routing. Both are decided at once, so that nothing is
-    emitted twice.
+    """Leaves an ended step run: decides its emitted events and its routing at once, so that nothing is emitted twice.
 
     Raises:
         ReferenceNeeded, EvaluationNeeded: as for :func:`route`.
@@ -119,7 +116,7 @@ def leave(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
 
 
 def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
-    """The choice of the arcs of an ended step run that fire, and of their ``args``."""
+    """The choice of the firing arcs of an ended step run, and of their ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
     has_templates = any(arc.guard is not None or arc.args.source or arc.spec for arc in options)
@@ -128,7 +125,7 @@ def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
 
 
 def _open_arcs(step: StepPlan, run: StepRun) -> Sequence[int]:
-    """The indexes of the arcs that may fire: after a failure, those that handle it."""
+    """The indexes of the arcs that may fire; after a failure, those that handle it."""
     if run.ended != "step.failed":
         return range(len(step.arcs))
     return [index for index, arc in enumerate(step.arcs) if arc.handles_failure]
@@ -153,7 +150,7 @@ def _close(
     tokens: Sequence[Token],
     keys: dict[int, str] | None = None,
 ) -> Sequence[Fact]:
-    """Ends the branch, or sends its tokens. An arc that holds handles a failure, also if it sends nothing again."""
+    """Ends the branch or sends its tokens. An arc whose guard holds handles a failure even without a second token."""
     step = plan.steps[run.step]
     if keys:
         return (NextEvaluated(run.step_run_id, run.ended, guards, fired, keys=keys), *map(TokenEnqueued, tokens))
@@ -196,8 +193,8 @@ def _on_step_ended(
 
 
 def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[Fact]:
-    """Shortens ``follows``, the decisions after an input, to one fact if they pass a token on that is admitted at once,
-    no other waits, and no quota counts the step run.
+    """Shortens ``follows``, the decisions after an input, to one fact if they pass a token on that is admitted at once
+    while no other waits and no quota counts the step run.
     """
     if len(follows) != 2 or state.tokens or state.resting or state.usage is not None:
         return follows

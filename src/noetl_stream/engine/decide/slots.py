@@ -33,14 +33,14 @@ def ask_for_execution(plan: Plan, state: Execution, workload: Mapping[str, Any])
         return None
     names = {"workload": workload, "execution_id": state.execution_id, "execution": state.execution}
     key = _key(plan.concurrency, Scope(names, {}, plan.limits, _budget(plan.limits)))
-    state = replace(state, keys=plan.keys)  # as it will be once it has started
+    state = replace(state, keys=plan.keys)  # the state after the start
     return None if state.has_from_caller(key) else _request(state, plan.concurrency, key)
 
 
 def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) -> Sequence[Fact] | None:
-    """The slot request of a step run that begins only with a slot, nothing while it waits; ``None`` if it may begin.
+    """The slot request of a step run; empty while it waits, ``None`` if it may begin.
 
-    Steps share what their execution or its caller holds, or they would wait for each other.
+    Steps share the slots of their execution and its caller, or they would wait for each other.
 
     Raises:
         ReferenceNeeded: the key reads a result that must be loaded first.
@@ -59,7 +59,7 @@ def ask_for_run(plan: Plan, state: Execution, run: StepRun, limit: LimitPlan) ->
 
 
 def ask_for_turn(state: Execution, run: StepRun) -> Sequence[Fact] | None:
-    """The request for the turn of a step run in its partition, nothing while it waits; ``None`` if it may begin."""
+    """The request for a step run's turn in its partition; empty while it waits, ``None`` if it may begin."""
     slot_id = turn_of(run.step_run_id)
     if (slot := state.slots.get(slot_id)) is not None:
         return None if slot.granted else ()
@@ -69,10 +69,9 @@ def ask_for_turn(state: Execution, run: StepRun) -> Sequence[Fact] | None:
 
 
 def grant_turns(state: Execution, settled: Execution) -> Sequence[Fact]:
-    """Grants the turns of step runs that wait for none before them any more, in order of their claims.
+    """Grants turns to step runs that no longer wait for an earlier one, in order of their claims.
 
-    Only places are looked at where since the ``settled`` state, which granted all it could, a step run has changed or
-    begun to wait.
+    Only the places are examined in which a step run has changed or begun to wait since the ``settled`` state.
     """
     asked = (
         state.runs[slot.step_run_id]
@@ -89,9 +88,7 @@ def grant_turns(state: Execution, settled: Execution) -> Sequence[Fact]:
 
 
 def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait) -> Fact:
-    """The slot request of a task that a worker has reached. A task that is not in the playbook, or has no limit there,
-    asks for a slot that is granted at once.
-    """
+    """The slot request of a task that a worker has reached; without a limit in the playbook, it is granted at once."""
     step_run_id, key = suspended.step_run_id, wait.key
     assert key is not None
     tasks = plan.steps[state.runs[step_run_id].step].tasks
@@ -110,7 +107,7 @@ def ask_for_task(plan: Plan, state: Execution, suspended: Assignment, wait: Wait
 
 
 def _budget(limits: Limits) -> Budget:
-    """The budget of a key: the same whatever else the fact has led to."""
+    """The budget of a key, independent of other decisions about the fact."""
     return Budget(limits.max_inline_operations)
 
 
@@ -139,7 +136,7 @@ def key_of(limit: LimitPlan, scope: Scope) -> str:
 
 
 def key_text(value: Any, source: str) -> str:
-    """The text of a key that was rendered from this source.
+    """The text of a key rendered from this source.
 
     Raises:
         ExpressionError: it is invalid.
@@ -156,9 +153,7 @@ def key_text(value: Any, source: str) -> str:
 
 
 def release_slots(state: Execution, settled: Execution) -> Sequence[Fact]:
-    """Releases the slots of step runs and attempts that have ended since the ``settled`` state, which needed all its
-    slots.
-    """
+    """Releases the slots of step runs and attempts that have ended since the ``settled`` state."""
     freed = {
         holder
         for holder, slot in changed_entries(settled.slots, state.slots)
@@ -176,14 +171,12 @@ def _release(holder: str, slot: Slot) -> Fact:
 
 
 def _needs_slots(state: Execution, step_run_id: str) -> bool:
-    """Whether the step run has not ended; the execution, without an id, needs its slot until its own end."""
+    """Whether the step run has not ended; for an empty id, whether the execution has not."""
     return not step_run_id or (step_run_id in state.runs and not state.runs[step_run_id].ended)
 
 
 def set_execution_timer(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The timer of ``executor.spec.timeout_s`` of an execution that had to wait for its slot: its time counts from the
-    grant.
-    """
+    """The timer of ``executor.spec.timeout_s`` for an execution that waited for its slot; it counts from the grant."""
     timer_id = timer_of(state.execution_id, "execution")
     if plan.timeout_s is None or "" not in state.slots or timer_id in state.timers or state.closing is not None:
         return ()
@@ -191,15 +184,13 @@ def set_execution_timer(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def held_keys(state: Execution, step_run_id: str) -> list[str]:
-    """The keys whose slots the tasks of this step run share, as the playbook writes them."""
+    """The keys whose slots the tasks of this step run share, as written in the playbook."""
     above = filter(state.has_from_caller, (*state.shared_keys, *state.caller_keys))
     return sorted({*above, *(slot.key for slot in _slots_around(state, step_run_id))})
 
 
 def keys_for_child(state: Execution, step_run_id: str, path: Path) -> tuple[list[str], list[str]]:
-    """The keys whose slots a child shares that the task in this iteration has called: those that namespaces share, and
-    all others.
-    """
+    """The keys whose slots the child called in this iteration shares: keys shared by namespaces, and all others."""
     if not (state.slots or state.shared_keys or state.caller_keys):
         return [], []
     tasks = (slot for _, slot in state.slots_in(step_run_id, path) if slot.is_held)

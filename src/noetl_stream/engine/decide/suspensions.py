@@ -1,4 +1,4 @@
-"""Decisions about suspensions and timers: what resumes a command, missed deadlines and timeouts.
+"""Decisions about suspensions and timers: resumed commands, missed deadlines and timeouts.
 
 Source: LANGUAGE §4, §5, §8; PROTOCOL §3 *Segments*.
 """
@@ -24,8 +24,8 @@ from noetl_stream.template import Budget, ExpressionError, OverBudget, Scope, Te
 
 
 def resume_or_wait(plan: Plan, state: Execution, suspended: Assignment) -> Sequence[Fact]:
-    """Resumes a suspended command if something it waits for has arrived; otherwise sets timers, starts children, asks
-    for slots.
+    """Resumes a suspended command if one of its waits is answered; otherwise sets timers and requests children and
+    slots.
     """
     step_run_id, command_id = suspended.step_run_id, suspended.command_id
     if suspended.answers or suspended.paused or not suspended.waits:
@@ -56,21 +56,19 @@ def _wait_due_ms(wait: Wait) -> int | None:
 
 
 def cancel_unawaited(state: Execution, settled: Execution) -> Sequence[Fact]:
-    """Cancels children that nothing waits for any more, unlike in the ``settled`` state: the wait has timed out, or its
-    step has failed.
-    """
+    """Cancels children no longer awaited since the ``settled`` state: the wait timed out, or its step failed."""
     if not state.children:
         return ()
     begun = state.children.keys() - settled.children.keys()
     unawaited = (begun | _awaited_children(state, settled)) - _awaited_children(settled, state)
-    if state.closing is not None:  # nothing awaits those that undo what a step run has called
+    if state.closing is not None:  # nothing awaits the children that undo calls of a step run
         unawaited -= {child_id for child_id, run_id in state.children.items() if run_id in state.compensable}
     children = filter(unawaited.__contains__, state.children)
     return [events.ChildOrdered(child_id, "cancel", "its parent no longer waits for it") for child_id in children]
 
 
 def _awaited_children(other: Execution, state: Execution) -> set[str]:
-    """The children that those commands of ``state`` wait for that are not the same in the ``other`` state."""
+    """The children that commands of ``state`` wait for, as far as those commands differ from the ``other`` state."""
     commands = changed_entries(other.assignments, state.assignments) + changed_entries(
         other.suspensions, state.suspensions
     )
@@ -94,10 +92,10 @@ def watch(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
 
 
 def _timeout_s(plan: Plan, template: Template, state: Execution, run: StepRun) -> float:
-    """The time of a step run, which is the same whenever it is asked for.
+    """The timeout of a step run, the same at every evaluation.
 
     Raises:
-        ExpressionError: it is no number of seconds.
+        ExpressionError: it is not a number of seconds.
     """
     names = {
         "workload": state.workload,
@@ -129,13 +127,15 @@ def _wait_answered(plan: Plan, state: Execution, fact: Fact) -> Sequence[Fact]:
 
 
 def _retries_begin(plan: Plan, state: Execution, fact: events.RetryNowRequested) -> Sequence[Fact]:
-    """Resumes every command one of whose waits was answered."""
+    """Resumes every command with an answered wait."""
     answered = [suspended for suspended in state.suspensions.values() if suspended.answers and not state.ending]
     return [one for suspended in answered for one in resume_or_wait(plan, state, suspended)]
 
 
 def _slot_granted(plan: Plan, state: Execution, fact: events.SlotGranted) -> Sequence[Fact]:
-    """Begins the step run that has its slot, or resumes the command of a task; an execution begins as a halt ends."""
+    """Begins the step run that has its slot, or resumes the command of a task; an execution continues as from a
+    halt.
+    """
     if fact.slot_id and not (fact.slot_id in state.slots and state.slots[fact.slot_id].partition):
         return _wait_answered(plan, state, fact)
     run = state.runs.get(fact.step_run_id)
@@ -169,8 +169,8 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
 
 
 def _undoing_over(state: Execution) -> Sequence[Fact]:
-    """Stops the compensations, whose time has run out."""
-    facts: list[Fact] = [  # what undoes takes no other cancel
+    """Stops the compensations after their timeout."""
+    facts: list[Fact] = [  # a compensation takes no second cancel
         events.ChildOrdered(child_id, "cancel", TOOK_TOO_LONG, now=True) for child_id in state.children
     ]
     for step_run_id in state.runs:

@@ -1,6 +1,4 @@
-"""Decisions about tokens: they join, are admitted, and are consumed by a step run (LANGUAGE §4, §7, formal
-specification §4.2).
-"""
+"""Decisions about tokens: they join, are admitted, and are consumed by a step run (LANGUAGE §4, §7)."""
 
 from __future__ import annotations
 
@@ -88,7 +86,7 @@ def break_deadlock(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 
 def refusal_of(plan: Plan, state: Execution, merged: Token) -> ErrorInfo | None:
-    """Why the step cannot run with the merged token: too few have arrived, or the args are too large."""
+    """The reason why the step cannot run with the merged token: too few tokens, or args that are too large."""
     arrivals, join = merged.args.get("arrivals"), plan.steps[merged.step].join
     if merged.cause == "rerun" and not isinstance(arrivals, list):
         return None  # a rerun with args of its own, or a step without a join
@@ -168,13 +166,13 @@ def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
 
 
 def _is_past_the_join(token: Token) -> bool:
-    """Whether a join has merged the token, or a rerun has placed it where a step run was."""
+    """Whether a join has merged the token, or a rerun has put it in the place of a step run."""
     return token.cause in ("join", "rerun")
 
 
 def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]:
     """Admits a waiting token: ``token.claimed``, or ``token.held`` (once) with a timer if it may wait; nothing for a
-    token that stays held.
+    token that is held already.
 
     A guard that cannot be evaluated fails the execution (LANGUAGE §2).
 
@@ -247,7 +245,7 @@ def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[Evalua
 
 
 def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) -> Choice:
-    """The choice of the rules of the policy that are taken."""
+    """The choice of the admission rules that apply."""
     return Choice(
         policy.rules,
         admission_scope(plan, state, token),
@@ -258,7 +256,7 @@ def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) 
 
 
 def is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:
-    """Whether the rules that are taken allow the token; without any, it is refused."""
+    """Whether the applying rules allow the token; if no rule applies, it is refused."""
     taken = _taken(policy, evaluated)
     return bool(taken) and all(rule.allow for rule in taken)
 
@@ -268,7 +266,7 @@ def _taken(policy: AdmitPlan, evaluated: Evaluated) -> list[AdmitRule]:
 
 
 def _metadata(policy: AdmitPlan, evaluated: Evaluated) -> dict[str, Any]:
-    """The metadata that the rules that are taken add to the token; the last one wins a key."""
+    """The metadata that the applying rules add to the token; for each key the last rule wins."""
     metadata: dict[str, Any] = {}
     for rendered in evaluated.values:
         metadata |= rendered
@@ -276,14 +274,14 @@ def _metadata(policy: AdmitPlan, evaluated: Evaluated) -> dict[str, Any]:
 
 
 def size_error(state: Execution, what: str, value: Any) -> str:
-    """Why a value cannot go with a token: it is too large; empty if it can."""
+    """The error of a value that is too large to go with a token; empty if it fits."""
     at_most = state.limits.max_ctx_bytes
     size = len(codec.encode(value)) if value else 0
     return f"{what} {size} bytes; limits.max_ctx_bytes is {at_most}" if size > at_most else ""
 
 
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
-    """Begins a step run: its loop opens, its command is issued, or it is done (a step without tasks). A step run that
+    """Begins a step run: opens its loop, issues its command or, for a step without tasks, ends it. A step run that
     needs a slot first asks for it, and begins when it is granted.
     """
     if run.refused is not None:

@@ -32,12 +32,12 @@ def with_run(state: Execution, run: StepRun) -> Execution:
 
 
 def with_turn(state: Execution, run: StepRun) -> Execution:
-    """The state in which a step run with a key is the last of its place."""
+    """The state with a step run as the last in its place's order of turns."""
     return replace(state, turns={**state.turns, run.place: (*state.turns.get(run.place, ()), run.step_run_id)})
 
 
 def without_turn(state: Execution, run: StepRun) -> Execution:
-    """The state in which a step run with a key has no turn any more: the next of its place is the first."""
+    """The state without the turn of a step run: the next one in its place becomes the first."""
     line = state.turns[run.place]
     at = line.index(run.step_run_id)
     left = line[:at] + line[at + 1 :]
@@ -50,7 +50,7 @@ def with_assignment(state: Execution, assignment: Assignment) -> Execution:
 
 
 def with_undoing(state: Execution, **changed: Any) -> Execution:
-    """``state`` with these fields of what it can undo changed."""
+    """``state`` with these fields of its compensations changed."""
     return replace(state, undoing=replace(state.undoing, **changed))
 
 

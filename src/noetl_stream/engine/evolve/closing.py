@@ -1,4 +1,4 @@
-"""Changes at the end of an execution: what it can undo, and what has become of that (LANGUAGE §9 *Undoing*)."""
+"""Changes at the end of an execution: what can be undone, and the outcome of undoing it (LANGUAGE §9 *Undoing*)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from noetl_stream.model.ids import undoing_of
 
 
 def note_end(state: Execution, ended: StepRun) -> Execution:
-    """The state after the end of a step run: one that can be undone is noted; one that undoes another has done so."""
+    """The state after the end of a step run: a compensable one is recorded, a compensation marks its step run as
+    undone.
+    """
     token, error = ended.token, ended.error
     if token.cause == "compensation":
         undone = state.compensable.get(token.from_step_run_id or "")
@@ -33,9 +35,7 @@ def note_end(state: Execution, ended: StepRun) -> Execution:
 
 
 def _noted(state: Execution, run: StepRun, reason: str = "") -> Execution:
-    """Notes a step run behind all that ended before. What was called is all there is to undo for a step without a
-    compensation of its own.
-    """
+    """Records a step run after all earlier ones. Without a compensation of its own, only its calls can be undone."""
     before = state.compensable.get(run.step_run_id)
     called = before.called if before is not None else ()
     has_own = state.undoing.undoes[run.step]
@@ -66,7 +66,7 @@ def note_begin(state: Execution, token: Token) -> Execution:
 
 
 def seen_by_compensation(state: Execution, run: StepRun) -> StepRun:
-    """A new step run that undoes another, with the result and ``vars`` of that."""
+    """A new compensation with the result and ``vars`` of the step run that it undoes."""
     undone = state.compensable.get(run.token.from_step_run_id or "")
     if undone is None or undone.value is None:
         return run
@@ -74,7 +74,7 @@ def seen_by_compensation(state: Execution, run: StepRun) -> StepRun:
 
 
 def note_call(state: Execution, step_run_id: str, fact: events.ChildFinished) -> Execution:
-    """The state after the end of a child: one that has completed can be undone; one that undoes another has done so."""
+    """The state after the end of a child. A completed child can be undone; an undoing one marks its call as undone."""
     run = state.runs.get(step_run_id)
     noted = state.compensable.get(step_run_id)
     call = state.undoing.calls.get(fact.execution_id)
@@ -104,7 +104,7 @@ def _with(state: Execution, step_run_id: str, noted: Compensable) -> Execution:
 
 
 def compensations_of(state: Execution, otherwise: str) -> Sequence[Compensation]:
-    """What became of each step run that could be undone, last end first; ``otherwise`` is why the others were not."""
+    """The outcome of each compensable step run, last end first; ``otherwise`` is the reason for those not undone."""
     return [
         Compensation(one.step, step_run_id, one.undone, "" if one.undone else one.reason or otherwise)
         for step_run_id, one in reversed(state.compensable.items())

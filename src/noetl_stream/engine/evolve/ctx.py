@@ -45,8 +45,8 @@ def patch_ctx(ctx: dict[str, Any], fact: CtxPatched) -> dict[str, Any]:
 
 class _Reducer(NamedTuple):
     """A reducer of contributions to one key of ``ctx``. ``step(present, value)`` may modify ``present``, which the
-    reducer owns. ``operand`` and ``accumulator`` name the types of ``value`` and ``present``; ``empty`` makes the first
-    ``present``, without it the first value becomes it.
+    reducer owns. ``operand`` and ``accumulator`` name the types of ``value`` and ``present``. ``empty`` makes the first
+    ``present``; without it, that is the first value.
     """
 
     operand: str

@@ -54,9 +54,7 @@ def evolve_decision(state: Execution, fact: Fact) -> Execution:
 
 
 def _moved(state: Execution, position: int) -> Execution:
-    """The state at this position. A rule has just made it and nobody else has it, so it needs no copy, which would cost
-    as much as the rule.
-    """
+    """The state at this position, modified in place: a rule has just made it, and a copy would cost as much."""
     force_setattr(state, "position", position)
     return state
 

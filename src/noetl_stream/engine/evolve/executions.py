@@ -35,7 +35,7 @@ from noetl_stream.model.search_terms import indexed_inputs
 from noetl_stream.template import ExpressionError
 
 RESOLVED_KEPT: Final = 4
-"""How many resolved references a state keeps in addition to those that one decision reads together."""
+"""The number of resolved references that a state keeps in addition to those read by one decision."""
 
 
 def _on_evaluated(state: Execution, fact: events.ExecutionEvaluated) -> Execution:
@@ -74,9 +74,9 @@ def _on_started(state: Execution, fact: events.ExecutionStarted) -> Execution:
 
 
 def _inputs_of(state: Execution, fact: events.ExecutionStarted) -> dict[str, Any]:
-    """The inputs that the execution is found by: what it was asked for with; all of them for a rerun.
+    """The inputs by which the execution can be found: those of its request, or all of them for a rerun.
 
-    A called execution has none: its caller is what people look for.
+    A called execution has none: people look for its caller.
     """
     request = state.request
     if state.parent is not None:
@@ -100,9 +100,7 @@ def _on_quarantined(state: Execution, fact: events.ExecutionQuarantined) -> Exec
 
 
 def _on_resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
-    """Shifts waits by the length of the pause: paused time counts towards no timeout, but delays and ``until`` still
-    fall due at the original time.
-    """
+    """Shifts timeouts by the length of the pause. Delays and ``until`` stay due at their original times."""
     if not state.paused_at_ms:
         return state
     paused_ms = fact.paused_ms
@@ -148,7 +146,7 @@ def _on_reference_awaited(state: Execution, fact: events.ReferenceAwaited) -> Ex
     if state.awaited is not None or state.ending:
         return state
     resolved = state.resolved
-    if state.position != state.resolved_at:  # no decision needs them any more
+    if state.position != state.resolved_at:  # no decision needs them any longer
         resolved = dict(list(resolved.items())[-RESOLVED_KEPT:])
     return replace(state, awaited=fact.reference, resolved=resolved)
 
@@ -180,7 +178,7 @@ def _on_evaluation_finished(state: Execution, fact: events.EvaluationFinished) -
     asked = state.evaluation
     if asked is None or asked.position != fact.position:
         return state
-    # The choice of what a step run emits has the id of the run, a space and the moment.
+    # The choice of the emitted events has the id of the run, a space and the boundary.
     chosen = {key: one for key, one in state.chosen.items() if key in state.tokens or key.split(" ")[0] in state.runs}
     chosen |= {key: Chosen(evaluated, asked.ctx, asked.steps) for key, evaluated in fact.chosen.items()}
     return replace(state, evaluation=None, chosen=chosen, awaited=fact.reference)
@@ -250,7 +248,7 @@ def _on_cancel_requested(state: Execution, fact: events.CancelRequested) -> Exec
 
 
 def _record_request(state: Execution, fact: events.ClientRequest) -> Execution:
-    """Records a request that changes nothing itself; the decision that follows does."""
+    """Records a request without a direct effect; the decision that follows has one."""
     return state if state.ending and not state.quarantined else replace(state)
 
 
@@ -320,7 +318,7 @@ def _reuse_step(state: Execution, fact: events.StepReused) -> Execution:
     value = fact.value
     rerun = None if state.request is None else state.request.rerun
     if rerun is not None and value is not None and not fact.undone:
-        # What has run elsewhere is undone there, or by an execution that does nothing else.
+        # A step run of another execution is undone there, or by an execution that only undoes.
         reason = "" if rerun.undoes else f"it ran in execution {rerun.of}"
         noted = Compensable(run.step, run.token.args, value, fact.vars, tuple(fact.called), reason=reason)
         state = with_undoing(state, compensable={**state.compensable, fact.step_run_id: noted})

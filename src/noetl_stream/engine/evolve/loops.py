@@ -27,8 +27,8 @@ def items_of(value: Any) -> list[Any] | None:
 
 
 def named_items(state: Execution, run: StepRun, source: Sequence[str | int]) -> list[Any] | None:
-    """The items at this path of ``workload``, or of ``ctx`` as the step run sees it now; ``None`` if it is another path
-    or leads to none. They are not copied: no value of the state ever changes.
+    """The items at this path of ``workload``, or of ``ctx`` as the step run sees it now; ``None`` if there are none.
+    They are not copied, since values of the state never change.
     """
     value: Any = {"workload": state.workload, "ctx": {**run.ctx, **run.patches}}
     if not source or source[0] not in value:
@@ -51,7 +51,7 @@ def loop_at(loop: LoopState | None, path: Path) -> LoopState | None:
 
 
 def with_loop(outermost: LoopState | None, path: Path, level: LoopState, failed_leaves: int = 0) -> LoopState:
-    """``outermost`` with ``level`` placed inside the iteration ``path``, and its failures counted around it."""
+    """``outermost`` with ``level`` inside the iteration ``path``, and its failures counted in the levels around it."""
     if not path or outermost is None:
         return level
     inner = with_loop(outermost.inner.get(path[0]), path[1:], level, failed_leaves)
@@ -69,7 +69,7 @@ def end_iteration(
     *,
     unattended: int = 0,
 ) -> Execution:
-    """Ends the iteration ``path`` of a running level; ``unattended`` is the step run's from now on."""
+    """Ends the iteration ``path`` of a running level; ``unattended`` becomes the step run's count."""
     loop, index = loop_at(run.loop, path[:-1]), path[-1]
     assert loop is not None
     failed_leaves = 0
@@ -129,7 +129,7 @@ def loop_progress(loop: LoopState, *, with_items: bool = False) -> LoopProgress:
 def start_level(run: StepRun, path: Path, level: LoopState | None, *, local: bool) -> StepRun | None:
     """Starts a level inside the iteration ``path`` of a step run; ``None`` if it began before.
 
-    A level whose items a worker has paged out is in the state already, and begins with them.
+    A paged-out level is already in the state, and begins with its pages.
     """
     paged_out = loop_at(run.loop, path)
     if paged_out is not None:

@@ -1,4 +1,4 @@
-"""The use of an execution's quotas (LANGUAGE §14 *Quotas*): counted from what workers report of tasks."""
+"""The use of an execution's quotas (LANGUAGE §14 *Quotas*), counted from the task reports of workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl_stream.model.outcome import Payload
 
 
 def count(state: Execution, usage: Usage, fact: Fact) -> Execution:
-    """The state with the tasks of a worker's fact counted."""
+    """The usage after a worker's fact about tasks."""
     if isinstance(fact, StepRan):
         for one in fact.tasks:
             usage = _with_run(usage, one.duration_s, _bytes_of(one.result, one.output))
@@ -42,7 +42,7 @@ def _bytes_of(result: Payload, output: str) -> int:
 
 def _on_exceeded(state: Execution, fact: events.QuotaExceeded) -> Execution:
     usage = state.usage
-    used = fact.used - (fact.quota == "step_runs")  # the one that would be too many has not begun
+    used = fact.used - (fact.quota == "step_runs")  # the excess step run has not begun
     if usage is None or usage.exceeded.get(fact.quota, -1.0) >= used:
         return state
     return replace(state, usage=replace(usage, exceeded={**usage.exceeded, fact.quota: used}))

@@ -1,6 +1,6 @@
 """Changes of step runs: their commands are issued, bound to a run and dropped; they end (PROTOCOL §2, §3).
 
-The run lease says which run of a command the fold accepts, and which of its events comes next.
+The run lease determines which run of a command the fold accepts, and which of its events is next.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from noetl_stream.template import ExpressionError
 
 
 def end_slots(state: Execution, step_run_id: str, path: Path) -> Execution:
-    """Marks the slots of tasks in this iteration, and in those inside it, as no longer needed."""
+    """Marks the slots of tasks in this iteration and those inside it as no longer needed."""
     over = {slot_id: replace(slot, over=True) for slot_id, slot in state.slots_in(step_run_id, path) if not slot.over}
     return replace(state, slots={**state.slots, **over}) if over else state
 
@@ -99,7 +99,7 @@ def end_step(
 
 
 def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:
-    """Counts the failed iterations of a loop that ended well."""
+    """Counts the failed iterations of a successful loop."""
     if not loop.failed_leaves:
         return state
     so_far = state.tolerated.get(step) or events.ToleratedFailures(step, 0)
@@ -113,7 +113,7 @@ def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:
 
 
 def _on_loop_done(state: Execution, fact: events.LoopDone) -> Execution:
-    """Ends a loop: an inner one ends the iteration around it, the outermost one the step."""
+    """Ends a loop: the iteration around an inner one, the step around the outermost one."""
     if not fact.path:
         return end_step(state, fact)
     run = state.runs.get(fact.step_run_id)
@@ -125,16 +125,14 @@ def _on_loop_done(state: Execution, fact: events.LoopDone) -> Execution:
 
 
 def step_value(progress: Progress | None) -> StepValue:
-    """The value of a completed pipeline that later templates read: the outcome of the last task, and of every named
-    task.
-    """
+    """The value of a completed pipeline for later templates: the outcomes of its last task and of every named task."""
     if progress is None or progress.previous is None:
         return StepValue(Outcome("ok"))
     return StepValue(progress.results[progress.previous], progress.results)
 
 
 def contribute(state: Execution, contributions: Iterable[tuple[str, events.SharedValue]]) -> Execution:
-    """Folds contributions to shared keys; fails the execution if a key holds the wrong type."""
+    """Folds contributions to shared keys; fails the execution if a key holds a value of the wrong type."""
     contributions = list(contributions)
     try:
         ctx = reduce_all(state.ctx, contributions)
@@ -194,9 +192,9 @@ Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]
 def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
     """Classifies a worker's event by its relation to the state.
 
-    ``next``: the fold takes it. ``duplicate``: already taken. ``gap``: earlier events are missing. ``stale``: the
-    command is bound to another run. ``unknown``: the command has ended, was cancelled, or this issue of it was never
-    ordered: taken, it would outrank every issue to come.
+    ``next``: the fold takes it. ``duplicate``: it was taken before. ``gap``: earlier events are missing. ``stale``: the
+    command is bound to another run. ``unknown``: the command has ended or was cancelled, or this issue of it was never
+    ordered and would outrank every later issue.
     """
     run, number = recorded.run, recorded.number
     assignment = None if state is None or state.ended or run is None else state.assignments.get(run.command_id)

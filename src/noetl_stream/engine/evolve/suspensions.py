@@ -20,7 +20,7 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome
 
 
 def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended) -> Execution:
-    """Suspends a command with its waiting pipelines; the answers of some waits may already have arrived."""
+    """Suspends a command with its waiting pipelines; some of their answers may have arrived already."""
     if state.ending or assignment.cancelling:
         return drop_assignment(state, assignment)
     command_id = assignment.command_id
@@ -46,7 +46,7 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
 
 
 def _with_start(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
-    """The wait with its start time; for a wait recorded before, as the state has it now."""
+    """The wait with its start time; that of a wait from an earlier segment is kept."""
     known = assignment.waits.get(path_key(wait.path)) if wait.since_ms else None
     if known is not None:
         return known
@@ -58,7 +58,7 @@ def _with_start(wait: Wait, assignment: Assignment, at_ms: int) -> Wait:
 
 
 def _on_resumed(state: Execution, fact: events.StepResumed) -> Execution:
-    """Hands the pipelines to the next segment, which reports what is still awaited when it suspends again."""
+    """Hands the pipelines to the next segment, which reports the remaining waits when it suspends again."""
     suspended = state.suspensions.get(fact.suspended)
     if suspended is None or state.ending:
         return state
@@ -82,7 +82,7 @@ def _on_timer_set(state: Execution, fact: events.TimerSet) -> Execution:
 def _on_timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
     timer = state.timers.get(fact.timer_id)
     if timer is None or state.halted:
-        return state  # a timer that fires during a halt stays set: it is due again afterwards
+        return state  # a timer that fires during a halt stays set and is due again afterwards
     state = replace(state, timers=without(state.timers, fact.timer_id))
     if timer.purpose == "grace":
         return replace(state, assignments={})
@@ -90,7 +90,7 @@ def _on_timer_fired(state: Execution, fact: events.TimerFired) -> Execution:
         return with_undoing(state, closing=replace(state.closing, timed_out=True))
     suspended = state.suspensions.get(timer.subject) if timer.purpose == "wait" else None
     for key, wait in suspended.waits.items() if suspended is not None else ():
-        # Everything of this command that is due by now: one by one, each would cost a segment.
+        # All due answers of this command at once: each alone would cost a segment.
         other = state.timers.get(timer_of(timer.subject, "wait", wait.path))
         if wait.path == timer.path or (other is not None and other.due_ms <= state.at_ms):
             state = _answer(state, timer.subject, key, _timeout_outcome(wait))
@@ -148,7 +148,7 @@ def _on_child_requested(state: Execution, fact: events.ChildRequested) -> Execut
 
 
 def _on_child_finished(state: Execution, fact: events.ChildFinished) -> Execution:
-    """Gives the child's outcome to its wait; if a worker runs the command now, stores it until the next suspension."""
+    """Gives the child's outcome to its wait, or stores it until the next suspension if a worker runs its command."""
     if fact.execution_id not in state.children:
         return state
     step_run_id = state.children[fact.execution_id]
@@ -165,7 +165,7 @@ def _on_child_finished(state: Execution, fact: events.ChildFinished) -> Executio
 
 
 def answer_slot_wait(state: Execution, slot_id: str, slot: Slot) -> Execution:
-    """Resumes the pipeline that waits for this slot; if a worker runs its command now, at the next suspension."""
+    """Resumes the pipeline that waits for this slot, at its next suspension if a worker runs its command now."""
     key = path_key(slot.path)
     for command_id, suspended in state.suspensions.items():
         if key in suspended.waits and suspended.waits[key].slot_id == slot_id:
@@ -197,7 +197,7 @@ def _on_child_ordered(state: Execution, fact: events.ChildOrdered) -> Execution:
 
 
 LIMIT_REACHED: Final = "limit_reached"
-"""The error kind of an execution that found no slot and was not to wait for one."""
+"""The error kind of an execution that found no free slot and was not to wait."""
 
 
 def _on_requested(state: Execution, fact: events.SlotRequested) -> Execution:

@@ -1,4 +1,4 @@
-"""Changes of tokens: they arrive, wait, are consumed; and of step runs as they are routed, or rest at ``next``."""
+"""Changes of tokens, which arrive, wait and are consumed, and of step runs, which are routed or rest at ``next``."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def on_next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution
     if not fact.fired and fact.event in ("step.done", "loop.done"):
         value = state.steps.get(run.step)
         ends = {**ends, run.step: value.outcome.result if value else Payload()}
-    if fact.tolerated and run.token.cause != "compensation":  # what is not undone is said by itself
+    if fact.tolerated and run.token.cause != "compensation":  # failed compensations are reported separately
         so_far = state.tolerated.get(run.step) or events.ToleratedFailures(run.step, 0)
         state = replace(state, tolerated={**state.tolerated, run.step: replace(so_far, runs=so_far.runs + 1)})
     return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
@@ -101,23 +101,21 @@ def has_sent(state: Execution, step: str, arc: int, key: str) -> bool:
 
 
 def _note_sent(state: Execution, step: str, arc: int, key: str) -> Execution:
-    """The state after the arc has sent a token with this key. Its digest goes to one of 256 groups, so that what is
-    copied stays small.
-    """
+    """The state after the arc has sent a token with this key. Digests are in 256 groups, so that copies stay small."""
     digest = derive(step, "arc", arc, key)
     group = state.sent.get(digest[:2], ())
     return replace(state, sent={**state.sent, digest[:2]: (*group, digest)})
 
 
 def on_passed(state: Execution, fact: TokenPassed) -> Execution:
-    """Applies the facts that a token passed on stands for, one after the other."""
+    """Applies the facts that make up a passed token, one after the other."""
     if fact.step_run_id not in state.runs or state.ending:
         return state
     return enter_step(state, fact.token, without(state.runs, fact.step_run_id), claimed_at=state.position + 3)
 
 
 def enter_step(state: Execution, token: Token, others: dict[str, StepRun], claimed_at: int) -> Execution:
-    """The state after a new token was claimed at this position, and a command of its step run was scheduled.
+    """The state after a new token was claimed at this position and the command of its step run was scheduled.
 
     Args:
         others: The other step runs.

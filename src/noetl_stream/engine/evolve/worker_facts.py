@@ -1,8 +1,8 @@
 """Worker facts: how they are checked, and how they change the state (PROTOCOL §3).
 
 A worker is another process, possibly of another version, possibly broken: a bad report must not raise in the fold and
-stop one server after the other (PROTOCOL §5 *Poison*). A *form* check says what is wrong with the fact itself (``""``
-if nothing); a *fit* check says whether it can belong to its command.
+stop one server after the other (PROTOCOL §5 *Poison*). A *form* check returns the fault of the fact itself, or ``""``;
+a *fit* check says whether the fact can belong to its command.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from noetl_stream.model.search_terms import MAX_WORKERS
 from noetl_stream.template import ExpressionError
 
 MAX_STORED_BYTES: Final = 2**60
-"""As far as stored bytes are counted: what workers say must fit into a column."""
+"""The bound of counted bytes: reported sizes must fit into a column."""
 
 
 class WorkerRule(NamedTuple):
@@ -50,7 +50,7 @@ class WorkerRule(NamedTuple):
 
     Attributes:
         apply: The state after the fact.
-        form: The fault of the fact itself, whatever its command; ``""`` without one.
+        form: The fault of the fact itself, independent of its command; ``""`` without one.
         fits: Whether the fact can belong to this command.
     """
 
@@ -88,7 +88,7 @@ def _workers_with(workers: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def misfit(state: Execution, recorded: RecordedFact) -> str:
-    """Why the next fact of a run, well formed, cannot belong to its command; ``""`` if it can."""
+    """The reason why a well-formed next fact of a run cannot belong to its command; ``""`` if it can."""
     fact, run_id = recorded.fact, recorded.run
     assert run_id is not None
     rule = RULES.get(type(fact))
@@ -105,7 +105,6 @@ def misfit(state: Execution, recorded: RecordedFact) -> str:
 
 
 def form_fault(fact: events.Fact) -> str:
-    """The fault of a reported fact itself, whatever its command; ``""`` without one."""
     rule = RULES.get(type(fact))
     if rule is None:
         return f"{fact.event_name()} cannot be reported by a worker"
@@ -126,9 +125,9 @@ def _belongs(state: Execution, assignment: Assignment, recorded: RecordedFact, r
 
 
 def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fact) -> bool:
-    """Whether the results that a fact refers to are the execution's own, or were given to its command as an answer.
+    """Whether the results that a fact refers to belong to the execution, or were given to its command as an answer.
 
-    Whoever holds a reference may read what it leads to, so a worker must not be able to make one up.
+    A reference gives access to its object, so a worker must not be able to make one up.
     """
     named = _named_by(fact)
     if all(_is_own(execution_id, reference) for reference in named):
@@ -138,7 +137,7 @@ def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fac
 
 
 def _named_by(fact: events.Fact) -> list[Reference]:
-    """The objects that a worker's fact names: those that it has stored, or an answer that it was given."""
+    """The objects that a worker's fact names: objects it has stored, or an answer it was given."""
     if isinstance(fact, StepRan):
         return [one.result.reference for one in fact.tasks if one.result.reference is not None]
     if isinstance(fact, events.TaskProcessed):
@@ -154,11 +153,11 @@ def _is_own(execution_id: str, reference: Reference) -> bool:
 
 
 def _names(step_run_id: str, recorded: RecordedFact) -> bool:
-    """Whether the report and the fact, where they name a step run, name this one."""
+    """Whether neither the report nor the fact names another step run."""
     fact = recorded.fact
     named = getattr(fact, "step_run_id", None)
     if named == "" and isinstance(fact, events.LoopIterationFailed):
-        named = None  # a worker's names none
+        named = None  # worker reports name no step run
     return named in (None, step_run_id) and recorded.step_run_id in ("", step_run_id)
 
 
@@ -202,7 +201,7 @@ def _on_loop_started(state: Execution, assignment: Assignment, fact: events.Loop
 
 
 def _on_paged_out(state: Execution, assignment: Assignment, fact: events.LoopPagedOut) -> Execution:
-    """Stores the pages of items that the command has paged out; the level may begin."""
+    """Stores the pages of items that the command has paged out, so that the level may begin."""
     if not assignment.paging:
         return with_assignment(state, assignment)
     if assignment.cancelling:
@@ -215,7 +214,7 @@ def _on_paged_out(state: Execution, assignment: Assignment, fact: events.LoopPag
 
 
 MAX_DETAILS_BYTES: Final = 64 * 1024
-"""The most bytes of JSON that a state keeps of a heartbeat. Where a secret is hidden, details may get longer."""
+"""The most bytes of JSON that a state keeps of a heartbeat. Details may grow where a secret is hidden."""
 
 
 def _heartbeat_form(fact: events.TaskHeartbeat) -> str:
@@ -257,9 +256,7 @@ def _on_task_processed(state: Execution, assignment: Assignment, fact: events.Ta
 
 
 def _apply_shared(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Execution:
-    """Applies contributions to shared keys: outside a loop at once, those of a loop when it ends, in index order
-    (LANGUAGE §6).
-    """
+    """Applies contributions to shared keys: at once outside a loop, in index order at a loop's end (LANGUAGE §6)."""
     if run.loop is None:
         state = with_run(state, replace(run, patches={**run.patches, **_own_shared(run, fact)}))
         return contribute(state, fact.set_shared.items())
@@ -275,7 +272,7 @@ def _apply_shared(state: Execution, run: StepRun, fact: events.TaskProcessed) ->
 
 
 def _own_shared(run: StepRun, fact: events.TaskProcessed) -> dict[str, Any]:
-    """The contributed keys as the pipeline itself sees them."""
+    """The contributed keys as the pipeline itself reads them."""
     try:
         return share({**run.ctx, **run.patches}, fact.set_shared)
     except ExpressionError:
@@ -338,7 +335,7 @@ def _on_step_ended(
 
 
 def _on_step_ran(state: Execution, assignment: Assignment, fact: StepRan) -> Execution:
-    """Applies the facts that a composite fact stands for, one after the other."""
+    """Applies the facts of a composite fact, one after the other."""
     run = state.runs[assignment.step_run_id]
     progress = assignment.progress.get("") or Progress()
     for task in fact.tasks:
@@ -372,7 +369,7 @@ def _has_indexes(path: Path) -> bool:
 
 def _result_form(fact: events.TaskProcessed) -> str:
     try:
-        codec.decode_json(fact.outcome.result.value)  # so far these bytes have not been parsed
+        codec.decode_json(fact.outcome.result.value)  # these bytes have not been parsed before
         for contribution in fact.set_shared.values():
             check_shared(contribution)
     except PayloadRefused as error:
@@ -423,13 +420,13 @@ def _waits_form(fact: events.StepSuspended) -> str:
 
 
 def _is_wait(wait: Wait) -> bool:
-    """Whether the wait is well formed; every wait must end (LANGUAGE §8), that for a child with the child."""
+    """Whether the wait is well formed: every wait must end (LANGUAGE §8); a wait for a child ends with the child."""
     kinds = (wait.delay_s, wait.for_s, wait.until_ms, wait.signal, wait.child, wait.key)
     child = wait.child
     times = (wait.delay_s, wait.for_s, wait.timeout_s)
     return (
         sum(kind is not None for kind in kinds) == 1
-        and all(time is None or time >= 0 for time in times)  # else due before any date Postgres stores
+        and all(time is None or time >= 0 for time in times)  # negative times are before any date that Postgres stores
         and _has_indexes(wait.path)
         and (wait.signal is None or wait.timeout_s is not None)
         and (child is None or is_valid_id(child.digest))
@@ -447,7 +444,7 @@ def _is_local(assignment: Assignment, run: StepRun) -> bool:
 
 
 def _is_pipeline_path(path: Path, assignment: Assignment, run: StepRun) -> bool:
-    """Whether tasks run at ``path``: the command's own iteration, or one of the local loop in it."""
+    """Whether tasks run at ``path``: the command's own iteration, or one of its local loop."""
     return _is_inside(path, assignment, run) if _is_local(assignment, run) else path == assignment.path
 
 
@@ -476,9 +473,7 @@ def _fits_loopless_step(_fact: Any, assignment: Assignment, run: StepRun) -> boo
 
 
 def _fits_new_level(fact: events.LoopStarted, assignment: Assignment, run: StepRun) -> bool:
-    """Whether the fact can begin a new level: items of the command's own level are in the command; a level inside it
-    brings its own.
-    """
+    """Whether the fact can begin a new level: items of the command's own level are in the command, others here."""
     if fact.path == assignment.path:
         return _is_local(assignment, run)
     return _is_inside(fact.path, assignment, run) and (bool(fact.pages) or len(fact.items) == fact.count)

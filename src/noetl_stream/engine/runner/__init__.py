@@ -1,1 +1,1 @@
-"""The runner of a command: decides everything about it, for whoever drives it (DESIGN §5)."""
+"""The runner of a command: it makes every decision, and a driver carries them out (DESIGN §5)."""

@@ -25,7 +25,7 @@ class ReportFacts(msgspec.Struct, frozen=True):
 class RunTask(msgspec.Struct, frozen=True):
     """Run this task once, in the pipeline of ``iteration`` at ``progress``.
 
-    With an ``answer`` the task has waited, and this is its outcome: the driver only adds its
+    With an ``answer``, the outcome of a task that has waited, the driver only adds its
     :class:`~noetl_stream.model.outcome.Meta`.
     """
 
@@ -62,13 +62,13 @@ class StorePage(msgspec.Struct, frozen=True):
 
 
 class Worked(NamedTuple):
-    """The result of work in templates."""
+    """The result of template work."""
 
     value: Any
 
 
 class Evaluate(msgspec.Struct, frozen=True):
-    """Evaluate templates where it blocks nothing else. The work is bounded by the limits of a rendering."""
+    """Evaluate templates without blocking anything else. The limits of a rendering bound the work."""
 
     accepts: ClassVar[Accepted] = (Worked, list)
     id: int
@@ -76,7 +76,7 @@ class Evaluate(msgspec.Struct, frozen=True):
 
 
 class Sleep(msgspec.Struct, frozen=True):
-    """Wait before the next action; 0 s only lets other lanes have their turn."""
+    """Wait before the next action; 0 s only lets other lanes run."""
 
     accepts: ClassVar[Accepted] = (type(None),)
     id: int
@@ -86,7 +86,7 @@ class Sleep(msgspec.Struct, frozen=True):
 class Withdraw(msgspec.Struct, frozen=True):
     """End these actions: their results are no longer wanted.
 
-    Until this is completed, one of them that ends on its own may still be completed; it has no effect. Another
+    Until this is completed, those that end on their own may still be completed, without effect. Another
     :class:`Withdraw` may be among them, along with those it names that have not ended.
     """
 
@@ -101,20 +101,20 @@ Output = ReportFacts | Action
 
 T = TypeVar("T")
 Work: TypeAlias = "Generator[Action | list[Work[bool]], Any, T]"
-"""A generator that yields an action, is sent what completes it, and returns a ``T``.
+"""A generator that yields an action, is sent its result, and returns a ``T``.
 
-It may also yield a list of generators to run side by side, and continues when they have ended. One that returns true
-ends the others. It is sent the ids of the actions that were under way for those, which must be withdrawn.
+It may also yield a list of generators to run side by side, and continues when they have ended. A generator that returns
+true ends the others; the parent is sent the ids of their unfinished actions, which must be withdrawn.
 """
 
 
 class IllegalInput(Exception):
-    """The driver broke the law of the runner; nothing has changed."""
+    """An input that the law of the runner forbids; nothing has changed."""
 
 
 class _Lane:
-    """A generator of the runner with its place among others. ``around`` is the lane that forked it, ``inside`` are
-    those it forked, ``action`` is what it waits for.
+    """A generator of the runner and its place among the others. ``around`` is the lane that forked it, ``inside`` are
+    the lanes it forked, ``action`` is the action it waits for.
     """
 
     __slots__ = ("action", "around", "inside", "is_closed", "work")
@@ -128,7 +128,7 @@ class _Lane:
 
 
 class Lanes:
-    """The first lane of a run, and all lanes that fork from it. Ready lanes run last in, first out.
+    """The first lane of a run and all lanes forked from it. Ready lanes run last in, first out.
 
     Attributes:
         over: Whether the first lane has ended.
@@ -152,10 +152,10 @@ class Lanes:
         return self._run(_Lane(work), None)
 
     def complete(self, action_id: int, result: Any) -> list[Output]:
-        """Continues the lane that waits for this action; returns reports and actions until all lanes wait again.
+        """Continues the lane that waits for this action until all lanes wait again; returns the reports and actions.
 
         Raises:
-            IllegalInput: no lane waits for it, or not for something like that.
+            IllegalInput: no lane waits for it, or the result is of another type.
         """
         lane = self._waiting.get(action_id)
         if lane is None or lane.action is None:
@@ -172,7 +172,7 @@ class Lanes:
         return self._run(lane, result)
 
     def report(self, *facts: Fact) -> None:
-        """Adds a report of the lane whose turn it is."""
+        """Adds a report of the current lane."""
         self._outputs.append(ReportFacts(facts))
 
     def _run(self, lane: _Lane, given: Any) -> list[Output]:
@@ -218,7 +218,7 @@ class Lanes:
             self._ready.append((around, unwanted))
 
     def _close(self, lane: _Lane) -> Iterator[int]:
-        """Closes a lane and those inside it early; yields the ids of their actions under way."""
+        """Closes a lane and those inside it early; yields the ids of their unfinished actions."""
         lane.is_closed = True
         lane.work.close()
         if lane.action is not None:

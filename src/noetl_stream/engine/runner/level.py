@@ -20,7 +20,7 @@ from noetl_stream.template import ExpressionError, Scope
 
 
 class OpenedLevel(NamedTuple):
-    """The items of a level, or the pages that hold them, and how many of its iterations may run at once."""
+    """The items of a level, or the pages that hold them, and the most iterations that may run at once."""
 
     items: list[Any]
     at_once: int
@@ -28,7 +28,6 @@ class OpenedLevel(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of items."""
         return self.pages[-1].first + self.pages[-1].count if self.pages else len(self.items)
 
     def item_at(self, index: int) -> Any:
@@ -39,10 +38,10 @@ class OpenedLevel(NamedTuple):
 def open_level(
     level: LoopPlan, scope: Scope, limits: Limits, before: LoopProgress | None = None
 ) -> OpenedLevel | ErrorInfo:
-    """Evaluates ``in`` and ``max_in_flight`` of a level, or says why it cannot open.
+    """Evaluates ``in`` and ``max_in_flight`` of a level; returns the error if it cannot open.
 
     Args:
-        before: The progress of a level that has begun: ``in`` is evaluated once.
+        before: The progress of a level that has begun; its ``in`` is not evaluated again.
 
     Raises:
         ReferenceNeeded: one of them reads a result kept by reference.
@@ -56,10 +55,10 @@ def open_level(
 
 
 def split_items(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]] | ErrorInfo | None:
-    """Splits the items into pages, if they must be paged out; or says why they cannot be.
+    """Splits the items into pages if they must be paged out; returns the error if they cannot be.
 
     Args:
-        paging: Whether they must be in any case, not only if they are too many for an event.
+        paging: Whether they are paged out in any case, not only if they are too many for an event.
     """
     size = len(codec.encode(opened.items))
     if not paging and size <= most_inline(limits):
@@ -72,21 +71,17 @@ def split_items(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[li
 
 
 class Halted(NamedTuple):
-    """A pipeline that cannot continue in this run: it waits for these, or the execution pauses (then possibly for
-    nothing).
-    """
+    """A pipeline that cannot continue in this run: it has ``waits``, or none if the execution pauses."""
 
     waits: list[Wait]
 
 
 Result: TypeAlias = ErrorInfo | Halted | None
-"""How a pass, an iteration or a level ended in this run: it failed, it halted, or it is done."""
+"""The end of a pass, an iteration or a level in this run: failed, halted, or done."""
 
 
 class Level:
-    """A running level in the iteration ``around`` it, ``inside`` another level or none. ``before`` is its progress
-    before this run.
-    """
+    """A running level in the iteration ``around`` it, ``inside`` another level or none; ``before`` is its progress."""
 
     def __init__(
         self,
@@ -115,7 +110,7 @@ class Level:
 
     @property
     def too_many_failures(self) -> ErrorInfo | None:
-        """The error of a level that has ended with more failures than it tolerates."""
+        """The error of a finished level with more failures than it tolerates."""
         return too_many_failures(self.plan, self.failed, self.opened.total, self.first_error)
 
     def remaining_indexes(self) -> Iterator[int]:
@@ -124,14 +119,13 @@ class Level:
         return (index for index in range(self.before.low, self.opened.total) if index not in above)
 
     def fail_leaf(self) -> None:
-        """Counts an iteration that failed, but not because of an inner one, here and in the levels around it."""
+        """Counts an iteration that failed by itself, not by an inner one, here and in the levels around it."""
         level: Level | None = self
         while level is not None:
             level.failed_leaves += 1
             level = level.inside
 
     def count_result(self, index: int, result: Result) -> None:
-        """Counts the result of the iteration ``index``."""
         if result is None:
             self.ok += 1
         elif isinstance(result, Halted):

@@ -1,15 +1,15 @@
-"""The command runner: the machine that decides everything about one run of one command, and does nothing itself.
+"""The command runner: the state machine that makes every decision about one run of one command, without side effects.
 
 The law
 -------
 
-1. **The runner decides; a driver does.** Which task is next, what its policy makes of an outcome, what is retried, how
-   many iterations run at once, what waits, when the run ends and with which facts: all of that is here, and nowhere
-   else. Nothing here does IO, reads a clock or draws at random. A worker drives a runner with real tools, a scenario
-   with outcomes that a test made up.
+1. **The runner decides; a driver acts.** Which task is next, what its policy makes of an outcome, what is retried, how
+   many iterations run at once, what waits, when the run ends and with which facts: all of that is decided here and
+   nowhere else. Nothing here does IO, reads a clock or draws random numbers. A worker drives a runner with real tools,
+   a test with made-up outcomes.
 
-2. **Every input gives outputs.** :meth:`CommandRunner.begin` and each :meth:`CommandRunner.complete` return what is to
-   be reported and done now, in order. Then the runner waits for the next completion, or it is
+2. **Every input gives outputs.** :meth:`CommandRunner.begin` and each :meth:`CommandRunner.complete` return the reports
+   and actions that are due now, in order. Then the runner waits for the next completion, or it is
    :attr:`~CommandRunner.over`.
 
 3. **Outputs** are :class:`ReportFacts`, in the order in which the facts are numbered (PROTOCOL §3 *Numbering*), and
@@ -31,18 +31,18 @@ The law
 4. **Each action is completed once**, in any order, unless a :class:`Withdraw` names it. Only parallel loops have
    several under way at once, and never more tasks than the windows of their levels allow.
 
-5. **An illegal input changes nothing.** Beginning twice, or completing what is not under way, or with what its action
-   does not accept, raises ``IllegalInput``; the run then continues as if nothing had happened.
+5. **An illegal input changes nothing.** Beginning twice, completing an action that is not under way, or with a result
+   that it does not accept, raises ``IllegalInput``; the run then continues as if nothing had happened.
 
-6. **The same inputs give the same outputs.** The inputs are the arguments of the runner, the order of completions with
-   what they bring, and :meth:`CommandRunner.pause`.
+6. **The same inputs give the same outputs.** The inputs are the arguments of the runner, the completions with their
+   order and results, and :meth:`CommandRunner.pause`.
 
 7. **A run ends once**: with the fact that ends the step or iteration, with :class:`StepSuspended`, or with
    :class:`LoopPagedOut`. That is its last output. The last task of a pipeline and the end of the pipeline are one
    report, so that no journal holds a pipeline that has run but not ended.
 
 Reading order: :meth:`CommandRunner._run` is one command from start to end, ``_local_loop`` to ``_iterate`` are the
-levels of its loop, ``_pass`` is its pipeline. They are generators that yield actions and are sent what completes them;
+levels of its loop, ``_pass`` is its pipeline. They are generators that yield actions and are sent the results;
 ``lanes`` lets those of a parallel level take turns.
 """
 
@@ -106,7 +106,7 @@ class CommandRunner:
         references: The loaded results that are kept by reference; a :class:`LoadReference` fills it.
 
     Attributes:
-        scope: The present scope of its tasks' templates; a driver renders their inputs with it.
+        scope: The scope with which a driver renders the inputs of tasks.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class CommandRunner:
         """Takes the result of an action; returns the next reports and actions.
 
         Raises:
-            IllegalInput: no such action is under way, or it does not accept this.
+            IllegalInput: no such action is under way, or it does not accept this result.
         """
         return self._lanes.complete(action_id, result)
 
@@ -156,7 +156,7 @@ class CommandRunner:
     # --- the command --------------------------------------------------------------------------------------------------
 
     def _run(self) -> Work[None]:
-        """Runs the pipeline, or the local loop around it, until it ends or has to wait; or pages a loop out."""
+        """Runs the pipeline, or the local loop around it, until it ends or must wait; or pages a loop out."""
         command = self._command
         if command.path:
             self._report(events.LoopIterationStarted(command.path, self._worker))
@@ -177,7 +177,7 @@ class CommandRunner:
             self._report(events.StepSuspended(result.waits, self._is_pausing and command.items is not None))
 
     def _enclosing_iteration(self) -> Work[Iteration | ErrorInfo]:
-        """The iteration of distributed loops that the command runs in."""
+        """The iteration of distributed loops in which the command runs."""
         chain = list(self._command.chain)
         for depth, place in self._command.places.items():
             chain[depth] = item = yield from self._item(place)
@@ -199,7 +199,7 @@ class CommandRunner:
     # --- the levels of a local loop (LANGUAGE §6) ---------------------------------------------------------------------
 
     def _local_loop(self, around: Iteration) -> Work[Result]:
-        """Runs the loop over the command's items, from the beginning or from where another run or segment stopped."""
+        """Runs the loop over the command's items, from the beginning or from the end of an earlier run or segment."""
         command, before = self._command, self._go.loop or LoopProgress()
         assert command.items is not None
         plan = level_at(self._step, len(command.path))
@@ -208,7 +208,7 @@ class CommandRunner:
         if not self._is_resumed and before == LoopProgress():
             if self._is_pausing:
                 return Halted([])
-            # Its items are in the command; only those of inner levels are reported.
+            # The command has its items; only those of inner levels are reported.
             self._report(
                 events.LoopStarted(command.step_run_id, opened.total, [], at_once, local=True, path=around.path)
             )
@@ -237,10 +237,10 @@ class CommandRunner:
         return None
 
     def _take_turns(self, level: Level, left: Iterator[int]) -> Work[bool]:
-        """Runs one iteration after another until none is left, or one has to wait: it stays in flight.
+        """Runs one iteration after another until none is left or one must wait, which then stays in flight.
 
         Returns:
-            Whether a failure has ended the level, and so all that runs beside it.
+            Whether a failure has ended the level, and with it all parallel iterations.
         """
         for index in left:
             if self._is_pausing and not self._has_begun(level, index):
@@ -255,7 +255,7 @@ class CommandRunner:
         return False
 
     def _has_begun(self, level: Level, index: int) -> bool:
-        """Whether this iteration began in another run or segment."""
+        """Whether this iteration began in an earlier run or segment."""
         if level.plan.inner is not None:
             return index in level.before.inner
         go, key = self._go, path_key((*level.around.path, index))
@@ -301,9 +301,9 @@ class CommandRunner:
     ) -> Work[OpenedLevel | ErrorInfo]:
         """Opens a level, with its items; ``before`` is its progress if it has begun.
 
-        Too many items for an event, and those a command asks for, are stored page by page.
+        Items are stored page by page if they are too many for an event, or if the command asks for it.
         """
-        yield Sleep(self._new_id(), 0.0)  # thousands of empty levels may follow each other
+        yield Sleep(self._new_id(), 0.0)  # thousands of empty levels may follow one another
         scope, limits = self.scope.for_level(around), self._command.limits
         opened = yield from self._read(lambda seen: open_level(level, seen, limits, before), scope, "loop")
         if isinstance(opened, ErrorInfo) or before is not None:
@@ -324,9 +324,9 @@ class CommandRunner:
     # --- one pass of the pipeline (LANGUAGE §5, §8) -------------------------------------------------------------------
 
     def _pass(self, iteration: Iteration) -> Work[Result]:
-        """Runs the pipeline in ``iteration``, from its progress until it ends or has to wait.
+        """Runs the pipeline in ``iteration`` from its progress until it ends or must wait.
 
-        In loops that run in order ``vars`` pass from each iteration to the next; others cannot set any.
+        ``vars`` pass from each iteration to the next in sequential loops; other loops cannot set any.
         """
         go, key, path = self._go, path_key(iteration.path) if self._is_resumed else "", iteration.path
         progress = go.progress.get(key) or Progress(vars=self._vars)
@@ -377,7 +377,7 @@ class CommandRunner:
     def _limit_key(
         self, task: TaskPlan, limit: LimitPlan, progress: Progress, iteration: Iteration
     ) -> Work[str | ErrorInfo]:
-        """The key of the task's limit for its next attempt, or why there is none."""
+        """The key of the task's limit for its next attempt, or the error."""
 
         def read(seen: Scope) -> str | ErrorInfo:
             try:
@@ -404,20 +404,21 @@ class CommandRunner:
         return fail_task(task, progress, outcome, fact, path) if isinstance(fact, ErrorInfo) else fact
 
     def _may_wait(self, wait: Wait) -> bool:
-        """Whether the command's waits, with ``wait``, still fit one event; if so, this adds it."""
+        """Whether the command's waits, including ``wait``, still fit into one event; if so, ``wait`` is counted."""
         size = len(codec.encode(wait))
         if self._waits_bytes + size > MAX_WAITS_BYTES:
             return False
         self._waits_bytes += size
         return True
 
-    # --- what is kept by reference ------------------------------------------------------------------------------------
+    # --- results kept by reference
+    # -------------------------------------------------------------------------------------
 
     def _read(
         self, read: Callable[[Scope], T], scope: Scope, reader: str, task: str | None = None
     ) -> Work[T | ErrorInfo]:
-        """Applies ``read`` to the scope once the references it reads are loaded; returns its result, or the error of
-        ``reader``. The driver does work that costs more than the budget of the scope.
+        """Applies ``read`` to the scope once its references are loaded; returns the result, or the error of ``reader``.
+        Work beyond the budget of the scope is left to the driver.
         """
         while True:
             if scope.budget is None:
@@ -443,7 +444,7 @@ class CommandRunner:
 
 
 def _work(read: Callable[[Scope], Any], scope: Scope) -> Worked | list[Reference]:
-    """Runs work in templates: its result, or the references that must be loaded first."""
+    """Runs template work: its result, or the references that must be loaded first."""
     try:
         return Worked(read(scope))
     except ReferenceNeeded as needed:

@@ -48,10 +48,10 @@ def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Ite
 
 
 class Namespaces(dict[str, Any]):
-    """The namespaces that templates of a pipeline read; ``made`` makes others when they are first read.
+    """The namespaces that templates of a pipeline read; ``made`` computes missing ones on first use.
 
     Args:
-        made: The value of a namespace. Raises :class:`KeyError` if there is none.
+        made: The value of a namespace. Raises :class:`KeyError` for an unknown one.
     """
 
     __slots__ = ("_made",)
@@ -66,9 +66,7 @@ class Namespaces(dict[str, Any]):
 
 
 class RunScope:
-    """The namespaces of one step run. A namespace that cannot change during the run is made once, when it is first
-    needed.
-    """
+    """The namespaces of one step run. A namespace that is constant during the run is made once, on first use."""
 
     def __init__(self, plan: Plan, command: StepCommand, kinds: Kinds, references: References) -> None:
         self.ctx: dict[str, Any] = command.ctx
@@ -81,15 +79,15 @@ class RunScope:
         self._fixed: dict[str, Any] | None = None
 
     def patch_ctx(self, patches: Mapping[str, Any]) -> None:
-        """Sets keys of ``ctx`` that the step run has patched; it sees them from here on."""
+        """Sets keys of ``ctx`` that the step run has patched and reads from now on."""
         self.ctx = {**self.ctx, **patches}
 
     def share(self, contributions: Mapping[str, SharedValue]) -> None:
-        """Adds contributions of a rule outside loops to keys of ``ctx``: the step run sees them from here on."""
+        """Adds contributions of a rule outside loops to keys of ``ctx``, which the step run reads from now on."""
         self.patch_ctx(share(self.ctx, contributions))
 
     def iter_of(self, progress: Progress, iteration: Iteration) -> dict[str, Any]:
-        """The namespace ``iter``: what the pipeline has set, under the loop's own names, which nothing can set."""
+        """The namespace ``iter``: values set by the pipeline, and the loop's own names, which cannot be set."""
         return {**progress.iter, **iteration.names} if iteration.names else progress.iter
 
     def readable_credentials(self, progress: Progress) -> list[str]:
@@ -136,7 +134,7 @@ class RunScope:
         return Namespaces(known, partial(self._outcome_namespace, task, progress, outcome))
 
     def _outcome_namespace(self, task: TaskPlan, progress: Progress, outcome: Outcome | None, namespace: str) -> Any:
-        """The namespaces made of views of outcomes: before this run of the task, and with ``outcome``."""
+        """The namespaces with views of outcomes: those before this run of the task, and ``outcome``."""
         if namespace == "results":
             ended = progress.results if outcome is None else results_after(progress, task.name, outcome)
             return self._result_views(ended)
@@ -173,5 +171,5 @@ class RunScope:
         return views
 
     def _helper(self, task: TaskPlan) -> str | None:
-        kind = self._kinds.get(task.kind)  # the language's own kinds may be missing, and have no helper
+        kind = self._kinds.get(task.kind)  # kinds built into the language may be missing, and have no helper
         return None if kind is None else kind.helper

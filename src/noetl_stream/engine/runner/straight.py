@@ -1,6 +1,6 @@
-"""The straight path: a run of one task that can neither wait nor be retried, without the lanes of the general runner.
+"""The straight path: one task that can neither wait nor be retried runs without the lanes of the general runner.
 
-Most steps of most playbooks are such runs. A property test holds both to the same outputs.
+Most steps of most playbooks are such runs. A property test checks that both runners give the same outputs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.template.runtime.scope import References
 
 _RUN: Final = 1
-"""The id of the run's only action."""
 
 FROM_THE_START: Final = Go()
 
 
 def is_straight(plan: Plan, command: StepCommand, go: Go) -> bool:
-    """Whether the command is one run of one task without policy: outside loops, from the beginning."""
+    """Whether the command runs one task without policy from the beginning, outside loops."""
     tasks = plan.steps[command.step].tasks
     if len(tasks) != 1 or tasks[0].policy is not None or tasks[0].kind in SUSPENDING_KINDS:
         return False
@@ -42,9 +41,7 @@ def runner_of(plan: Plan, command: StepCommand, go: Go, *, kinds: Kinds, worker:
 
 
 class StraightRunner:
-    """A :class:`CommandRunner` for a command that :func:`is_straight`. It reports once at the beginning and once at the
-    end.
-    """
+    """A :class:`CommandRunner` for a command that :func:`is_straight`; it reports at the beginning and at the end."""
 
     def __init__(self, plan: Plan, command: StepCommand, *, kinds: Kinds, worker: str, references: References) -> None:
         self.scope = RunScope(plan, command, kinds, references)
