@@ -1,1 +1,1 @@
-"""The values all packages exchange: facts, messages, ids, limits. Nothing here does IO or reads a clock."""
+"""The values that all packages exchange: facts, messages, ids, limits. Nothing here does IO or reads a clock."""

@@ -1,4 +1,4 @@
-"""The bounds of texts in requests: what columns, indexes, subjects and records hold (PROTOCOL §7)."""
+"""The bounds of texts in requests: those of columns, indexes, subjects and records (PROTOCOL §7)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_CHARS: Final[Mapping[str, int]] = {
 
 
 def bounds_exceeded(fact: ClientFact | AggregateRequested) -> str:
-    """Why a text of a request is too long, or a number out of range, in words; ``""`` if none is."""
+    """The error of a request with a text that is too long or a number out of range; ``""`` if there is none."""
     if isinstance(fact, ExecutionRequested) and fact.priority is not None and fact.priority not in PRIORITIES:
         return f"its priority is {fact.priority}; the lowest is {LOWEST_PRIORITY}, the highest {HIGHEST_PRIORITY}"
     if isinstance(fact, ExecutionRequested) and (

@@ -16,13 +16,13 @@ if TYPE_CHECKING:  # all commands know the bounds, few read a bundle
     from zipfile import ZipInfo
 
 BUNDLE_PATTERN: Final = r"[^\s@/][^\s@]{0,511}@[0-9a-f]{64}"
-"""The form of the name of a bundle: the path of its project, ``@`` and the SHA-256 of its zip file."""
+"""The form of a bundle's name: the path of its project, ``@`` and the SHA-256 of its zip file."""
 
 PACKAGES: Final = "packages"
 """The folder of the zip file whose modules can be imported."""
 
 LOCKS: Final = "locks"
-"""The folder of the zip file with the locks of what tasks require."""
+"""The folder of the zip file with the lock files of tasks' requirements."""
 
 MAX_BUNDLE_BYTES: Final = 8 * 1024 * 1024
 MAX_BUNDLE_FILES: Final = 4_000
@@ -34,12 +34,10 @@ _BOUND: Final = f"a bundle has at most {MAX_BUNDLE_FILES:,} files and {MAX_BUNDL
 
 
 class BundleRefused(UsageError):
-    """The zip file is no bundle; the message names the file in it that is wrong."""
+    """The zip file is not a bundle; the message names the invalid file in it."""
 
 
 class BundleName(NamedTuple):
-    """The name of a bundle."""
-
     project: str
     digest: str
 
@@ -48,7 +46,7 @@ class BundleName(NamedTuple):
 
 
 def bundle_name(text: str) -> BundleName | None:
-    """The name of a bundle as written; ``None`` if it is none."""
+    """The name of a bundle as written; ``None`` if it is invalid."""
     project, _, digest = text.rpartition("@")
     return BundleName(project, digest) if re.fullmatch(BUNDLE_PATTERN, text) else None
 
@@ -58,7 +56,6 @@ def named_bundle(project: str, data: bytes) -> BundleName:
 
 
 def is_bundle(name: str, data: bytes) -> bool:
-    """Whether these bytes are the bundle of this name."""
     return name.rpartition("@")[2] == sha256(data).hexdigest()
 
 
@@ -82,10 +79,10 @@ def zip_of(files: Mapping[str, bytes]) -> bytes:
 
 
 def files_of(data: bytes) -> dict[str, bytes]:
-    """The files of a bundle, by their paths. Nothing is read that its bounds do not allow.
+    """The files of a bundle, by their paths. Nothing beyond its bounds is read.
 
     Raises:
-        BundleRefused: it is no zip file, or has links, paths that lead out of it, or too many files or bytes.
+        BundleRefused: it is not a zip file, or has links, paths that lead out of it, or too many files or bytes.
     """
     from zipfile import BadZipFile, ZipFile
 

@@ -21,7 +21,7 @@ CONSUMING: Final = frozenset({"token.claimed", "token.absorbed", "token.discarde
 
 
 class EventDocument(msgspec.Struct, frozen=True):
-    """An entry of a journal (`docs/reference/events.md`). Every event has every field: null where it does not apply, as
+    """An entry of a journal (`docs/reference/events.md`). Every event has every field, null where it does not apply:
     ``task`` in an event that is not about a task, or ``iteration`` outside loops.
     """
 
@@ -118,7 +118,6 @@ def iso(at_ms: int) -> str:
 
 
 def iso_or_none(at_ms: int | None) -> str | None:
-    """The :func:`iso` timestamp of a time that may be missing."""
     return None if at_ms is None else iso(at_ms)
 
 

@@ -1,4 +1,4 @@
-"""Ids. All but the execution id and a run's nonce derive from their cause, so that deciding twice orders once.
+"""Ids. All except the execution id and a run's nonce derive from their cause, so that deciding twice orders once.
 
 Source: PROTOCOL §1 *Identity*, DESIGN §3.
 """
@@ -49,13 +49,13 @@ class _Process:
 
 
 def partition_count() -> int:
-    """P, the number of partitions, of the system that this process works in."""
+    """P, the number of partitions of this process's installation."""
     return _Process.partitions
 
 
 def use_partitions(count: int) -> None:
-    """Sets P, the number of partitions, for this process, before anything else: its ids and subjects follow from it.
-    The stores refuse a process whose P differs from theirs.
+    """Sets P, the number of partitions, for this process, before anything else: its ids and subjects depend on it. The
+    stores refuse a process with another P.
     """
     _Process.partitions = count
     partition_of.cache_clear()
@@ -63,9 +63,7 @@ def use_partitions(count: int) -> None:
 
 @lru_cache(maxsize=16_384)
 def partition_of(execution_id: str, partitions: int | None = None) -> int:
-    """The partition of an execution: FNV-1a-32 of its id, modulo the number of partitions (DESIGN §1), by default
-    :func:`partition_count`.
-    """
+    """The partition of an execution: FNV-1a-32 of its id, modulo the number of partitions (DESIGN §1)."""
     partitions = partitions or _Process.partitions
     # Low bits depend on low bits alone, and small integers cost half.
     mask = _MASK_32 if partitions & (partitions - 1) else partitions - 1
@@ -108,12 +106,12 @@ def is_uuid7(text: str) -> bool:
 
 
 def id_beside(execution_id: str, cause: str) -> str:
-    """The id of an execution that begins with another one's time, and is a function of the cause."""
+    """The id of an execution that begins with another one's time and otherwise derives from the cause."""
     return uuid7(int(execution_id.replace("-", "")[:12], 16), bytes.fromhex(derive(execution_id, cause)))
 
 
 def first_uuid7(unix_ms: int) -> str:
-    """The id that sorts before those of executions started at this time or later, and after all others."""
+    """The id that sorts before those of executions started at this time or later, and after all earlier ones."""
     digits = f"{unix_ms:012x}"
     return f"{digits[:8]}-{digits[8:]}"
 
@@ -151,7 +149,7 @@ def run_of_report(identity: str) -> RunId:
 
 
 def undoing_of(execution_id: str) -> str:
-    """The id of the execution that undoes what another has done: there is at most one."""
+    """The id of the one execution that can undo another."""
     return id_beside(execution_id, "compensation") if is_uuid7(execution_id) else derive(execution_id, "compensation")
 
 
@@ -160,9 +158,7 @@ def step_run_of(execution_id: str, token_id: str) -> str:
 
 
 def command_of(step_run_id: str, path: Path = (), segment: int = 0) -> str:
-    """The id of a step run's command. Each suspension begins a new segment of the pipeline, with its own command id
-    (LANGUAGE §8).
-    """
+    """The id of a step run's command. Each suspension begins a new segment with its own command id (LANGUAGE §8)."""
     return derive(step_run_id, "command", *path, segment)
 
 
@@ -176,7 +172,7 @@ def timer_of(subject: str, purpose: str, path: Path = ()) -> str:
 
 
 def slot_of(command_id: str, path: Path) -> str:
-    """The id of the slot that a task of this command, in this iteration, waits for; another for each request."""
+    """The id of the slot that a task of this command waits for in this iteration; each request has its own."""
     return derive(command_id, "slot", *path)
 
 

@@ -1,4 +1,4 @@
-"""Labels and business keys that executions are given, and their bounds (LANGUAGE §1 *labels*)."""
+"""Labels and business keys of executions, and their bounds (LANGUAGE §1 *labels*)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MAX_UNIQUE_BYTES: Final = 512
 """The most bytes of a unique key, which with the path of the playbook must fit into an index."""
 
 LOST_AFTER_S: Final = 600.0
-"""How long after the claim of a unique key its execution may not have been stored, until another may take the key."""
+"""The time after the claim of a unique key in which its execution must be stored; then another may take the key."""
 
 MAX_VALUE_CHARS: Final = 180
 """The most characters of the value of a label as text, so that it is indexed whole."""
 
 _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
-"""What Postgres stores in no text."""
+"""Characters that Postgres cannot store in text."""
 
 
 def label_text(value: Any) -> str:
@@ -40,13 +40,13 @@ KEY_FORM: Final = f"`key` must be text or a whole number of 1 to {MAX_KEY_CHARS}
 
 
 def key_text(value: Any) -> str:
-    """A rendered business key as text; ``""`` if it has not :data:`KEY_FORM`."""
+    """A rendered business key as text; ``""`` if it does not match :data:`KEY_FORM`."""
     text = value if isinstance(value, str) else codec.encode(value).decode() if isinstance(value, int) else ""
     return "" if len(text) > MAX_KEY_CHARS or _UNSTORABLE.search(text) else text
 
 
 def key_fault(key: str, *, unique: bool) -> str:
-    """Why an execution cannot have this business key, in words; ``""`` if it can. An empty one is none."""
+    """The error of a business key in words; ``""`` if it is valid. An empty key is no key."""
     if unique and not key:
         return "a unique start needs a key"
     if _UNSTORABLE.search(key):
@@ -59,13 +59,13 @@ def key_fault(key: str, *, unique: bool) -> str:
 
 
 def with_labels(labels: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """``labels`` with ``more`` over them, as far as there is room for their names."""
+    """``labels`` with ``more`` over them, up to the bound of names."""
     merged = {**labels, **more}
     return merged if len(merged) <= MAX_LABELS else dict(islice(merged.items(), MAX_LABELS))
 
 
 def label_fault(labels: Mapping[str, Any]) -> str:
-    """Why an execution cannot have these labels, in words; ``""`` if it can."""
+    """The error of labels in words; ``""`` if they are valid."""
     if len(labels) > MAX_LABELS:
         return f"there are {len(labels)} labels; the limit is {MAX_LABELS}"
     for name, value in labels.items():

@@ -13,13 +13,11 @@ import msgspec
 from noetl_stream.errors import UsageError
 
 VARIABLE_PREFIX: Final = "NOETL_LIMIT_"
-"""The prefix of limit variables: ``NOETL_LIMIT_MAX_CTX_BYTES`` sets ``limits.max_ctx_bytes`` for every execution of a
-server.
-"""
+"""The prefix of limit variables: ``NOETL_LIMIT_MAX_CTX_BYTES`` sets ``limits.max_ctx_bytes`` for a server."""
 
 
 class LimitProblem(msgspec.Struct, frozen=True, gc=False):
-    """Why a playbook cannot set a limit to a value.
+    """The reason why a playbook cannot set a limit to a value.
 
     Attributes:
         name: The key under ``executor.spec.policy.limits``.
@@ -33,7 +31,7 @@ class LimitProblem(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lowered(msgspec.Struct, frozen=True, gc=False):
-    """The limits of a playbook, and the rejected ones: those keep the operator's value."""
+    """The limits of a playbook, and the rejected ones, which keep the operator's value."""
 
     limits: Limits
     problems: tuple[LimitProblem, ...]
@@ -150,8 +148,7 @@ DEFAULT_LIMITS: Final = Limits()
 _MOST: Final[Any] = dict.fromkeys(NAMES, 2**62)
 
 UNBOUNDED: Final = Limits(**_MOST)
-"""The limits for compiling a playbook that a server has checked: only the server knows its operator's limits.
-"""
+"""The limits for compiling a playbook that a server has checked: only the server knows its operator's limits."""
 
 
 def operator_limits(texts: Mapping[str, str]) -> Limits:

@@ -19,16 +19,16 @@ from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.sealing.keys import Key
 
 FORMAT = 2
-"""The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
+"""The engine's format: the one this version writes, and the newest it reads (PROTOCOL §1, §5)."""
 
 AGGREGATES_FORMAT: Final = 3
-"""The format of messages to aggregates, and of starts by them, read by servers that know aggregates. Executions that
-have limits by key, read ``execution``, or route or admit as version 0.3 cannot have it too, and commands and reports of
-steps whose tasks have limits or that read it. Other messages are written in :data:`FORMAT`.
+"""The format of messages to aggregates, and of starts by them, read by servers that know aggregates. It is also used
+for executions that have limits by key, read ``execution``, or route or admit in ways unknown to version 0.3, and for
+commands and reports of steps whose tasks have limits or read it. Other messages are written in :data:`FORMAT`.
 """
 
 OLDEST_FORMAT: Final = 1
-"""The format of a message without ``format``, which version 0.2 left out. Writers now always include theirs."""
+"""The format of a message without ``format``, as in version 0.2. Writers now always include theirs."""
 
 NOTHING: Final = msgspec.Raw(b"[]")
 
@@ -36,8 +36,8 @@ NOTHING: Final = msgspec.Raw(b"[]")
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
     """A client's message to an execution. Msg-Id: ``request_id``.
 
-    ``signature`` is by a gateway or the local operator, over the ids and the bytes of the fact: only it makes the
-    ``principal`` count (PROTOCOL §7 *Who says it*).
+    ``signature`` is by a gateway or the local operator, over the ids and the bytes of the fact; the ``principal``
+    counts only with it (PROTOCOL §7 *Who says it*).
     """
 
     execution_id: str
@@ -62,7 +62,7 @@ ClientMessage = Request | AggregateRequest
 
 
 class SignedRequest(msgspec.Struct, frozen=True):
-    """A :data:`ClientMessage` as its signature sees it: the fact is the bytes that were sent."""
+    """A :data:`ClientMessage` in the form that is signed: the fact is the bytes that were sent."""
 
     execution_id: str
     request_id: str
@@ -95,10 +95,10 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", 
 
 
 class UnreadableCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="unreadable"):
-    """A worker's notice of a command that no worker of its pool could read, and that it took out of the queue.
+    """A worker's notice of a command that no worker of its pool could read, and that it removed from the queue.
 
-    Msg-Id: ``<command_id>.unreadable.<when the queue stored it, in ms>``. The ids are those of the command's subject.
-    ``body`` is how the command begins, in base64.
+    Msg-Id: ``<command_id>.unreadable.<time stored in the queue, in ms>``. The ids are those of the command's subject.
+    ``body`` is the beginning of the command, in base64.
     """
 
     execution_id: str
@@ -115,8 +115,8 @@ ReportedBody = Request | Report | UnreadableCommand | AggregateRequest
 class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
     """An entry of a journal in a record: the facts of an input, and the decisions that follow from the last of them.
 
-    ``decisions`` and ``facts`` are arrays of encoded facts, as in the journal. What came by a request or report is not
-    repeated: it is found in EVENTS, ``count`` facts of ``report_id`` from ``index`` on. Else the id is empty.
+    ``decisions`` and ``facts`` are arrays of encoded facts, as in the journal. Inputs of requests and reports are not
+    repeated: they are found in EVENTS, ``count`` facts of ``report_id`` from ``index`` on. Otherwise the id is empty.
     """
 
     report_id: str
@@ -129,7 +129,7 @@ class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
 class FullEntry(RecordEntry, frozen=True):
     """An entry with its input in full: no message of EVENTS carried it, or that message may be lost.
 
-    ``source`` recorded the input, of a worker's with ``step_run_id``, its report's id and the first fact's ``number``
+    ``source`` recorded the input; a worker's input has ``step_run_id``, its report's id and the first fact's ``number``
     in its run. ``at_ms`` is the entry's time; format 1 has 0.
     """
 
@@ -157,12 +157,12 @@ class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The progress of a pipeline after its last recorded task: what a run that takes over needs to continue.
+    """The progress of a pipeline after its last recorded task, from which another run can continue.
 
     ``task`` is the next task to run (``None``: the first); ``runs`` counts task runs so far (``max_task_runs``).
-    ``delay_s`` is the delay before that task, owed when it was recorded. ``before`` is the outcome of the task that ran
-    before a task that is retried, ``None`` if none did; of a first attempt it is that of ``previous``. ``details`` are
-    those of the task's last heartbeat.
+    ``delay_s`` is the delay before that task, counted from the record. ``before`` is the outcome of the task that ran
+    before a retried task, ``None`` if none did; for a first attempt it is that of ``previous``. ``details`` are those
+    of the task's last heartbeat.
     """
 
     task: str | None = None
@@ -179,7 +179,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The progress of one level of a local loop: everything below ``low`` has ended, and so have ``above``.
+    """The progress of one level of a local loop: all iterations below ``low`` have ended, and those in ``above``.
 
     ``items`` are those of an inner level (the outermost level's are in the command), ``pages`` their places if there
     are many; ``inner`` the inner loops that have begun, by index.
@@ -199,12 +199,12 @@ class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", tag="go"):
     """The continuation of a command: the answer to a claim, and part of a command of a later segment.
 
-    ``next_number`` is the event number the fold expects next of this run. ``progress`` holds the pipelines that have
+    ``next_number`` is the number of this run's next event for the fold. ``progress`` holds the pipelines that have
     begun, by the iteration's path (:func:`path_key`). ``loop`` is the progress of a local loop, ``None`` before it
     began; ``ctx`` and ``vars`` are the step run's own so far. Of the iterations that waited, ``answers`` holds those
-    that may continue (``None``: a delay has ended, or a slot is given; else the outcome of the task they waited in),
+    that may continue (``None``: a delay has ended, or a slot is granted; else the outcome of the task they waited in),
     ``waits`` those still waiting. ``slots`` are the pipelines whose next attempt has the slot of its limit.
-    ``returned`` counts how often workers gave the command back, since they could not begin a task of it.
+    ``returned`` counts the times that workers gave the command back because they could not begin a task of it.
     """
 
     next_number: int = 1
@@ -224,10 +224,10 @@ def path_key(path: Path) -> str:
 
 
 class NamespaceShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What all executions of a namespace together may take of what namespaces share, as a server knew it at ``at_ms``.
+    """The part of shared resources that all executions of a namespace may use, as a server knew it at ``at_ms``.
 
-    ``log_bytes``: what its tasks may write into LOGS in a minute, through one worker. ``stored_bytes`` are those that
-    its executions have in the object store, ``max_stored_bytes`` the most that they may have. A bound of 0 is none.
+    ``log_bytes``: the bytes that its tasks may write into LOGS in a minute, through one worker. ``stored_bytes`` are
+    those of its executions in the object store, ``max_stored_bytes`` their bound. A bound of 0 means none.
     """
 
     namespace: str = ""
@@ -301,7 +301,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def references_of(command: StepCommand) -> Iterator[Reference]:
-    """The references to results that the command's templates may read, those of its own run excepted."""
+    """The references to results that the command's templates may read, except those of its own run."""
     for value in command.steps.values():
         yield from _references((value.outcome, *value.results.values()))
     if command.resume is not None:
@@ -331,7 +331,7 @@ class ShownCommand(msgspec.Struct, frozen=True):
 
 
 class QueueFence(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The owner and epoch whose commands of a partition the queue takes (PROTOCOL §5 *Fence at the queue*)."""
+    """The owner and epoch whose commands of a partition the queue accepts (PROTOCOL §5 *Fence at the queue*)."""
 
     epoch: int
     owner: str
@@ -391,10 +391,10 @@ class AggregateMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A command a worker holds now. ``delivered`` counts its deliveries since it was issued, this one included.
+    """A command that a worker holds. ``delivered`` counts its deliveries since it was issued, this one included.
 
-    ``waits_for`` says what keeps the worker from reporting a finished result, ``task_waits_for`` what its task waits
-    for at the worker before it begins; empty if nothing does.
+    ``waits_for`` is the reason why a finished result cannot be reported, ``task_waits_for`` what its task waits for at
+    the worker before it begins; else empty.
     """
 
     execution_id: str
@@ -406,7 +406,7 @@ class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChildUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The child processes of a tool kind: ``busy`` of at most ``most`` run a task, and ``waiting`` tasks want one."""
+    """The child processes of a tool kind: ``busy`` of at most ``most`` run a task, and ``waiting`` tasks need one."""
 
     busy: int
     most: int
@@ -418,10 +418,9 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``kinds`` are its tool kinds. A ``draining`` worker takes no new commands. ``running`` names the commands it has
     held longest, up to a fixed number. ``children`` are those of tool kinds with a bound of their own. ``held_bytes``
-    is the size of all that it holds. ``at_ms`` is when it answered, by its own clock; 0 from a worker that does not
-    say it. ``confinement`` is the level of its tasks' confinement, and ``network`` what their programs have of it;
-    empty from a worker that does not say it. ``unfit`` is why it takes no commands until a self-test passes; empty if
-    it takes them.
+    is the size of all that it holds. ``at_ms`` is the time of the answer, by its own clock; 0 from an older worker.
+    ``confinement`` is the level of its tasks' confinement, and ``network`` the network access of their programs; empty
+    from an older worker. ``unfit`` is the reason why it takes no commands until a self-test passes; else empty.
     """
 
     name: str
@@ -474,9 +473,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):
-    """A request for a stored credential. ``public_key``: X25519, for this request only; ``worker`` names the asking
-    worker.
-    """
+    """A request for a stored credential by ``worker``. ``public_key``: X25519, for this request only."""
 
     command: ShownCommand
     name: str
@@ -495,10 +492,10 @@ class WebhookQuestion(msgspec.Struct, frozen=True):
 
 
 class WebhookAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The verdict on a delivery. It never says why one is not verified: anybody may have sent it.
+    """The verdict on a delivery. A failed verification has no reason: anybody may have sent the delivery.
 
-    ``event`` is what the trigger is to be told of it. ``identity`` is the same for repeated deliveries of one event;
-    empty if nothing tells them apart. ``challenge`` is to be sent back; it is not an event.
+    ``event`` is the event for the trigger. ``identity`` is the same for repeated deliveries of one event; empty if
+    nothing identifies them. ``challenge`` is to be returned to the sender; it is not an event.
     """
 
     is_verified: bool = False
@@ -530,11 +527,11 @@ class CatalogQuestion(msgspec.Struct, frozen=True):
 
 
 class HideQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request to hide a value that the worker has read itself, in all that is shown of the command's execution.
+    """A request to hide a value that the worker has read itself, wherever the command's execution is shown.
 
     Attributes:
         name: The name of the value: an entry of the keychain, or a credential of the worker's own.
-        server_key: The public key of the server that the value is sealed to; without one, the question asks for it.
+        server_key: The public key of the server to which the value is sealed; without one, the question asks for it.
         public_key: The worker's key, for this value only.
         body: See :class:`noetl_stream.sealing.handover.Sealed`.
         worker: The name of the asking worker.
@@ -553,13 +550,13 @@ WorkerQuestion = SecretQuestion | HideQuestion | PlaybookQuestion | ResultQuesti
 
 
 class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored credential, sealed to the request's key, or why it is refused.
+    """The stored credential, sealed to the request's key, or the reason for refusing it.
 
     Attributes:
         version: The stored version; 0 without a value.
         public_key: The server's key, for this answer only.
         body: See :class:`noetl_stream.sealing.handover.Sealed`.
-        refused: Why a stored value is not handed out; empty if the name is not stored.
+        refused: The reason for refusing a stored value; empty if the name is not stored.
         near: A stored name similar to the requested one.
         is_operators: Whether the server's operator configured the credential; otherwise somebody stored it.
     """
@@ -573,8 +570,8 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HideAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to a :class:`HideQuestion`: hidden; or ``server_key`` to seal the value to first, or ``refused`` with
-    why not.
+    """The answer to a :class:`HideQuestion`: hidden, the ``server_key`` to seal with, or the reason why it is
+    ``refused``.
     """
 
     server_key: bytes = b""
@@ -582,10 +579,10 @@ class HideAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def hidden_as(question: HideQuestion) -> bytes:
-    """The context that a value to hide is bound to: it opens only for this command and name."""
+    """The context to which a value to hide is bound: it opens only for this command and name."""
     return f"hide\0{question.command.execution_id}\0{question.command.command_id}\0{question.name}".encode()
 
 
 def subject_of(question: SecretQuestion, version: int) -> bytes:
-    """The context that a sealed value is bound to: it opens only for this execution, name and version."""
+    """The context to which a sealed value is bound: it opens only for this execution, name and version."""
     return f"{question.command.execution_id}\0{question.name}\0{version}".encode()

@@ -20,7 +20,7 @@ EMPTY: msgspec.Raw = msgspec.Raw(b"null")
 
 EXECUTION = "execution"
 PLAYBOOK = "playbook"
-"""The ``store`` of a reference to a whole execution, which a rerun awaits; ``key`` is its id. No payload has it."""
+"""The ``store`` of a reference to a whole execution, which a rerun awaits; ``key`` is its id. Payloads never use it."""
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,9 +56,7 @@ class Payload(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Page(msgspec.Struct, frozen=True, array_like=True):
-    """A page of a list: ``count`` items starting at index ``first`` of the whole list, stored as the list that
-    ``reference`` leads to.
-    """
+    """A page of a list: ``count`` items from index ``first`` of the whole list, stored behind ``reference``."""
 
     first: int
     count: int
@@ -66,7 +64,7 @@ class Page(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ItemPosition(msgspec.Struct, frozen=True):
-    """The place of one item: ``index`` in the list that ``page`` leads to."""
+    """The place of one item: ``index`` in the list behind ``page``."""
 
     page: Reference
     index: int
@@ -124,11 +122,11 @@ ERROR_KINDS: dict[str, str] = {
     "invalid_workload": "the workload does not match the playbook's schema of it; `code` is the JSON pointer",
     "internal": "a defect in this project",
 }
-"""Error kinds, stable, with their meanings. A playbook may compare ``outcome.error.kind`` with any of them."""
+"""The stable error kinds, with their meanings. A playbook may compare ``outcome.error.kind`` with any of them."""
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a task, a step or an execution failed. ``kind`` is one of :data:`ERROR_KINDS` or a plugin's own."""
+    """The error of a task, a step or an execution. ``kind`` is one of :data:`ERROR_KINDS` or a plugin's own."""
 
     kind: str
     message: str
@@ -140,7 +138,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 MAX_WARNINGS: Final = 100
-"""How many warnings of its tasks an execution keeps; warnings of one kind of one task count as one."""
+"""The most warnings of its tasks that an execution keeps; warnings of one kind of one task count as one."""
 
 MAX_WARNING_CHARACTERS: Final = 4_000
 
@@ -153,7 +151,7 @@ class RunWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Metadata of one task run. Times are the worker's own, shown but never decided on (PROTOCOL §2)."""
+    """Metadata of one task run. Times are the worker's own, shown but never used in decisions (PROTOCOL §2)."""
 
     attempt: int = 1
     started_at: str = ""
@@ -216,7 +214,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepValue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The value of a step for later templates: its last task's outcome, and every task's (LANGUAGE §2 *Results*)."""
+    """The value of a step for later templates: the outcomes of its last and its named tasks (LANGUAGE §2 *Results*)."""
 
     outcome: Outcome
     results: dict[str, Outcome] = {}

@@ -1,4 +1,4 @@
-"""Placement: the labels and resources of worker pools, and which of them a step needs (LANGUAGE §15 *Placement*)."""
+"""Placement: the labels and resources of worker pools, and those that a step needs (LANGUAGE §15 *Placement*)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PoolLabels = Mapping[str, Mapping[str, str]]
 """The labels of pools, by pool. Amounts of resources are among them, by the name of the resource."""
 
 RESOURCES: Final = ("memory_mb", "cpu")
-"""The resources of a worker, of which a step needs at least so much."""
+"""The resources of a worker, of which a step needs a least amount."""
 
 LABEL: Final = re.compile(r"[A-Za-z0-9_./-]{1,64}")
 VALUE: Final = re.compile(rf"[^\s;=]{{1,{MAX_VALUE_CHARS}}}")
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """The pools that a step may run in: those with all ``required`` labels and so much of each of ``resources``; of
+    """The pools in which a step may run: those with all ``required`` labels and these amounts of ``resources``; of
     them, the one with the most ``preferred`` labels. With a ``pool``, only that one.
     """
 
@@ -58,11 +58,11 @@ def _amount(labels: Mapping[str, str], name: str) -> float:
 
 
 def label_value(value: Any) -> str | None:
-    """The value of a label of pools as text, ``1`` as ``"1"``; ``None`` if it is none."""
+    """The value of a label of pools as text, ``1`` as ``"1"``; ``None`` if it is invalid."""
     text = label_text(value) if isinstance(value, str | int | float) else ""
     return text if VALUE.fullmatch(text) else None
 
 
 def shown_pools(pools: PoolLabels) -> str:
-    """The pools with their labels, as the operator writes them."""
+    """The pools with their labels, in the syntax of the setting."""
     return "; ".join(f"{pool}: {' '.join(f'{name}={value}' for name, value in pools[pool].items())}" for pool in pools)

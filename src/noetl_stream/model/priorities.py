@@ -1,4 +1,4 @@
-"""Priorities of executions in a pool, and the order in which they have their turn (LANGUAGE §15)."""
+"""Priorities of executions in a pool, and the order of their turns (LANGUAGE §15)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ HIGHEST_PRIORITY: Final = 9
 PRIORITIES: Final = range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1)
 
 PASSED_OVER: Final = 9
-"""How often a taker passes over a priority with waiting commands before that has its turn."""
+"""The number of times that a taker passes over a priority with waiting commands before its turn."""
 
 
 class PriorityTurns:
-    """The turns of priorities at one taker: the highest at which something waits, or the one that was passed over
-    :data:`PASSED_OVER` times. So a priority has its turn after at most ``PASSED_OVER + len(PRIORITIES) - 2`` others.
+    """The turns of priorities at one taker: the highest with waiting commands, or the one passed over
+    :data:`PASSED_OVER` times. A priority therefore has its turn after at most ``PASSED_OVER + len(PRIORITIES) - 2``
+    others.
     """
 
     __slots__ = ("_passed",)
@@ -26,7 +27,7 @@ class PriorityTurns:
         self._passed: dict[int, int] = {}
 
     def next(self, waiting: Collection[int]) -> int:
-        """The next priority of those at which something waits, at least one."""
+        """The next priority among those with waiting commands, at least one."""
         passed = self._passed
         if passed:
             due = [(passed.get(one, 0), one) for one in waiting if passed.get(one, 0) >= PASSED_OVER]
@@ -40,7 +41,7 @@ class PriorityTurns:
         self._passed = {one: passed.get(one, 0) + 1 for one in waiting if one != priority}
 
     def plan_turns(self, count: int, waiting: Mapping[int, float]) -> dict[int, int]:
-        """How many of the next ``count`` turns each priority has, by how many commands wait there."""
+        """The number of turns of each priority among the next ``count``, given the commands that wait there."""
         trial, left, found = PriorityTurns(), dict(waiting), dict[int, int]()
         trial._passed = self._passed
         while left and count > 0:

@@ -1,4 +1,4 @@
-"""What callers may do: their roles, and the paths of playbooks that tokens and grants cover."""
+"""The rights of callers: their roles, and the paths of playbooks that tokens and grants cover."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ def includes_role(role: Role, least: Role) -> bool:
 
 
 GrantsDefault = Literal["everything", "own", "nothing"]
-"""What a playbook may use whose path no grant covers: ``own`` is what belongs to its namespace, in any pool and of any
-kind.
-"""
+"""The rights of a playbook without a grant; ``own``: the resources of its namespace, in any pool and of any kind."""
 
 GRANTS_DEFAULTS: Final[tuple[GrantsDefault, ...]] = get_args(GrantsDefault)
 
@@ -29,7 +27,7 @@ MAX_PATH_CHARS: Final = 512
 
 
 def covers(paths: Sequence[str], path: str) -> bool:
-    """Whether a playbook's path is one of ``paths`` or below one: ``team/a`` covers ``team/a/b``, not ``team/ab``.
+    """Whether a playbook's path is one of ``paths`` or below one: ``team/a`` covers ``team/a/b``, but not ``team/ab``.
 
     Without ``paths`` every path is covered.
     """

@@ -1,7 +1,7 @@
-"""Search terms of executions: what they were given, how they failed and how long they took (LANGUAGE §9 *Finding*).
+"""Search terms of executions: their inputs and labels, failures and durations (LANGUAGE §9 *Finding*).
 
-Each term of an execution is a row, in the order of executions: a search reads no more rows than it shows, however
-rare, frequent, new or old the term is.
+Each term of an execution is a row, in the order of executions: a search reads no more rows than it shows, whether the
+term is rare or frequent, new or old.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from noetl_stream.model.labels import label_text
 
 MAX_WORDS: Final = 128
-"""How many words of an error are indexed, from its beginning."""
+"""The number of words of an error that are indexed, from its beginning."""
 
 MAX_WORD_CHARS: Final = 64
 """The most characters of an indexed word; a longer one is indexed by its beginning."""
@@ -24,19 +24,19 @@ MAX_LABEL_CHARS: Final = 256
 """The most characters of an indexed label; a longer one is indexed by its beginning."""
 
 MAX_INPUTS: Final = 32
-"""How many inputs of an execution are indexed, from the beginning of its workload."""
+"""The number of inputs of an execution that are indexed, from the beginning of its workload."""
 
 MAX_INPUT_CHARS: Final = 128
 """The most characters of the path or the value of an indexed input; one with a longer value is not indexed."""
 
 MAX_WORKERS: Final = 32
-"""How many of the workers that ran steps of an execution are indexed, the first ones."""
+"""The number of workers that ran steps of an execution that are indexed, the first ones."""
 
 LONGER_THAN_S: Final = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800)
-"""The durations that have a term each: one row for each that an execution exceeded, so none for most."""
+"""The durations with a term each: one row for each that an execution exceeded, so none for most."""
 
 _DUE_PARTS: Final = (0, len("2026"), len("2026-12"), len("2026-12-20"))
-"""The beginnings of the time for which an execution was due that have a term each."""
+"""The prefixes of the due time of an execution with a term each."""
 
 _DUE_WRITTEN: Final = (*_DUE_PARTS[1:], len("2026-12-20T02"), len("2026-12-20T02:30"))
 _FIRST_TIME: Final = "2026-01-01T00:00"
@@ -45,9 +45,7 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def label_terms(labels: Mapping[str, Any]) -> set[str]:
-    """The terms of labels, whose values count as text: ``{"tier": 1}`` is found by ``tier`` and ``"1"``. A null label
-    counts as absent.
-    """
+    """The terms of labels, with values as text: ``{"tier": 1}`` gives ``tier`` and ``"1"``. A null label is absent."""
     given = ((name, label_text(value)) for name, value in labels.items() if value is not None)
     return {f"label:{name}={text}"[:MAX_LABEL_CHARS] for name, text in given}
 
@@ -91,8 +89,8 @@ def worker_terms(workers: Iterable[str]) -> set[str]:
 
 
 class DueRange(NamedTuple):
-    """Executions that were due between two times, both included whole: each is the beginning of a time as its schedule
-    has it, such as ``2026-12`` or ``2026-12-20``; empty for none.
+    """Executions that were due between two times, both included: each is a prefix of a time in its schedule's zone,
+    such as ``2026-12`` or ``2026-12-20``; empty for an open end.
     """
 
     first: str
@@ -100,16 +98,16 @@ class DueRange(NamedTuple):
 
     @property
     def term(self) -> str:
-        """The longest term that all of them have."""
+        """The longest term that all these executions have."""
         return f"due:{next(self.first[:part] for part in _DUE_PARTS[::-1] if self.first[:part] == self.last[:part])}"
 
     def holds(self, due: str) -> bool:
-        """Whether an execution that was due then is one of them."""
+        """Whether the range contains this due time."""
         return bool(due) and self.first <= due[: len(self.first)] and due[: len(self.last)] <= self.last
 
 
 def due_range(text: str) -> DueRange:
-    """Reads a day, or another beginning of a time; or two with ``..`` between them, one of which may be empty.
+    """Reads a day or another prefix of a time; or two with ``..`` between them, one of which may be empty.
 
     Raises:
         ValueError: it is none.
@@ -126,12 +124,12 @@ def due_range(text: str) -> DueRange:
 
 
 def due_terms(due: str) -> set[str]:
-    """The terms of the time for which an execution was due; none if it is empty."""
+    """The terms of an execution's due time; none if it is empty."""
     return {f"due:{due[:part]}" for part in _DUE_PARTS} if due else set()
 
 
 def duration_terms(duration_ms: int) -> set[str]:
-    """The terms of how long an execution took."""
+    """The terms of an execution's duration."""
     return {f"took:{seconds}" for seconds in LONGER_THAN_S if duration_ms >= seconds * 1000}
 
 

@@ -1,4 +1,4 @@
-"""Statuses of executions and step runs, as stored and shown; why a request to one is rejected (LANGUAGE §9)."""
+"""Statuses of executions and step runs, as stored and shown; reasons for rejecting requests (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ KEY_TAKEN: Final[RejectionCode] = "key_taken"
 
 
 class Rejection(msgspec.Struct, frozen=True, gc=False):
-    """Why a request is rejected; ``text`` is for people."""
+    """The reason for rejecting a request; ``text`` is for people."""
 
     code: RejectionCode
     text: str

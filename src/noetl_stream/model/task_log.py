@@ -13,7 +13,7 @@ LogStream: TypeAlias = Literal["stdout", "stderr", "worker"]
 
 
 class LogLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A log line without its end. ``at_ms``: when the worker received it, by its clock. ``iteration``: of a loop."""
+    """A log line without line end. ``at_ms``: received by the worker, by its clock. ``iteration``: of a loop."""
 
     at_ms: int
     task: str

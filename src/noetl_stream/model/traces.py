@@ -1,6 +1,6 @@
 """Traces (W3C Trace Context): the trace of an execution, and the ids of its spans.
 
-A span's id derives from its subject, so that every process knows it before the span has ended. Only an attempt's
+A span's id derives from its subject, so that every process knows it before the span has ended. Only an attempt's id
 includes the nonce of its run: two runs of one command may make the same attempt.
 """
 
@@ -56,7 +56,7 @@ class Trace(NamedTuple):
 
 
 def read_traceparent(text: str) -> Traceparent | None:
-    """Parses a ``traceparent``; ``None`` if ``text`` is none. Later versions may say more at the end."""
+    """Parses a ``traceparent``; ``None`` if ``text`` is invalid. Later versions may append fields."""
     found = _TRACEPARENT.fullmatch(text.strip())
     if found is None or (found[1] == "00" and found[5]):
         return None
@@ -69,7 +69,7 @@ def traceparent(trace_id: str, span_id: str, *, sampled: bool) -> str:
 
 @lru_cache(maxsize=1024)
 def trace_of(execution_id: str, trace_id: str, caller_span: str) -> Trace:
-    """The trace of an execution, by what its events say; a new one for ids that no trace may have."""
+    """The trace of an execution, by its events; a new one for ids that no trace may have."""
     if _TRACE_ID.fullmatch(trace_id) is None:
         return Trace(blake2b(execution_id.encode(), digest_size=TRACE_BYTES).hexdigest())
     found = _CALLER.fullmatch(caller_span)

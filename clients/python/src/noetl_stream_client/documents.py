@@ -427,14 +427,14 @@ class DataReference(Document, frozen=True, kw_only=True):
     """A reference to a file, or to a table, which is a Parquet file.
 
     Fields:
-        key: Where it is: `<execution>/<command>/<run>/<n>/parts-<count>`.
+        key: The place of the data: `<execution>/<command>/<run>/<n>/parts-<count>`.
         size: Its bytes.
-        checksum: `sha256:<hex>` over them.
-        seal: Its key, sealed for one execution; empty where the reference only says what it is.
+        checksum: `sha256:<hex>` over all bytes.
+        seal: The key of the data, sealed for one execution; empty in a mere description.
         name: The file's name, without folders; empty for a table.
-        columns: Those of a table, in order; `None` for a file.
-        rows: How many a table has.
-        first: The row of the stored table that it begins with: a part of a table is one with the same key and seal.
+        columns: The columns of a table, in order; `None` for a file.
+        rows: The number of rows of a table.
+        first: The first row in the stored table: a part of a table is a reference with the same key and seal.
     """
 
     key: str
@@ -626,7 +626,7 @@ class Durations(Document, frozen=True, kw_only=True):
 
 
 class ErrorInfo(Document, frozen=True, kw_only=True):
-    """Why a task, a step or an execution failed. `kind` is one of `ERROR_KINDS` or a plugin's own."""
+    """The error of a task, a step or an execution. `kind` is one of `ERROR_KINDS` or a plugin's own."""
 
     kind: str
     message: str
@@ -640,7 +640,7 @@ class ErrorInfo(Document, frozen=True, kw_only=True):
 class EvaluatedGuard(Document, frozen=True, kw_only=True):
     """A guard that was evaluated: its text, its value, and its index (`else` has no text).
 
-    `waits_for` is the key of `ctx` that it needs and that is not there yet (LANGUAGE §4).
+    `waits_for` is the key of `ctx` that it needs and that is still missing (LANGUAGE §4).
     """
 
     when: str
@@ -650,8 +650,8 @@ class EvaluatedGuard(Document, frozen=True, kw_only=True):
 
 
 class Event(Document, frozen=True, kw_only=True):
-    """An entry of a journal (`docs/reference/events.md`). Every event has every field: null where it does not apply,
-    as `task` in an event that is not about a task, or `iteration` outside loops.
+    """An entry of a journal (`docs/reference/events.md`). Every event has every field, null where it does not apply:
+    `task` in an event that is not about a task, or `iteration` outside loops.
     """
 
     event_id: str

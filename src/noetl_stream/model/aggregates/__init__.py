@@ -1,7 +1,7 @@
 """Facts about aggregates: state beside executions, folded in the partition of its id (PROTOCOL §1).
 
-To add a kind, define its requests and messages in a module of this folder, with ``of`` the kind's name, and add them to
-the unions here; define its fold in ``engine/aggregates`` and add it to the table there.
+To add a kind, define its requests and messages in a module of this folder, with the kind's name as ``of``, and add them
+to the unions here; define its fold in ``engine/aggregates`` and add it to the table there.
 """
 
 from noetl_stream.model.aggregates.fact_parts import *

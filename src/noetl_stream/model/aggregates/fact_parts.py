@@ -22,12 +22,10 @@ def aggregate_id(family: Family, key: str) -> str:
 
 
 def is_aggregate(id: str) -> bool:
-    """Whether ``id`` is the id of an aggregate."""
     return id.startswith(_BEGINNINGS)
 
 
 def is_limit(id: str) -> bool:
-    """Whether ``id`` is the id of a limit."""
     return id.startswith("limit-")
 
 
@@ -39,7 +37,7 @@ def is_key_of(id: str, key: str) -> bool:
 class AggregateFact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="name"):
     """Base of all facts that aggregates fold; the tag is the fact's name.
 
-    ``of`` is the kind of aggregate that takes it; empty: of any kind.
+    ``of`` is the kind of aggregate that takes it; empty for any kind.
     """
 
     of: ClassVar[str] = ""
@@ -56,9 +54,7 @@ class AggregateRequested(AggregateFact, frozen=True):
 
 
 class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
-    """An execution started by an aggregate has ended. ``number`` is that of its history entry, ``error`` the kind of
-    its error.
-    """
+    """An execution started by an aggregate has ended. ``number`` is its history entry, ``error`` its error's kind."""
 
     execution_id: str
     number: int
@@ -67,31 +63,29 @@ class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
 
 
 class StartedBefore(AggregateFact, frozen=True, tag="started.before"):
-    """An execution started by an aggregate exists: EVENTS has it; Postgres was restored to an earlier state."""
+    """An execution that an aggregate started exists: EVENTS has it, and Postgres was restored to an earlier state."""
 
     execution_id: str
 
 
 class TimerDue(AggregateFact, frozen=True, tag="timer.due"):
-    """A timer of the aggregate is due by the database's clock. No message: the owner of the partition creates it."""
+    """A timer of the aggregate is due by the database's clock. Not a message: the owner of the partition creates it."""
 
     timer_id: str
     due_ms: int
 
 
 class StarterTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a starter starts: a registered document, read. ``version`` is the version of the playbook, ``None`` for the
-    one registered last.
-    """
+    """The terms of a starter: a registered document. ``version`` is that of the playbook, ``None`` for the latest."""
 
     playbook: str
     version: str | None = None
 
 
 class StarterRegistered(AggregateRequested, frozen=True):
-    """The starter at the path ``key`` is from now on as ``terms`` say.
+    """From now on the terms of the starter at the path ``key`` are ``terms``.
 
-    ``revision`` and ``digest`` are those of the document in the catalog; the same revision again changes nothing.
+    ``revision`` and ``digest`` are those of the document in the catalog; repeating a revision changes nothing.
     """
 
     terms: StarterTerms = StarterTerms(playbook="")
@@ -104,8 +98,8 @@ class StarterPaused(AggregateRequested, frozen=True):
 
 
 class StarterResumed(AggregateRequested, frozen=True):
-    """The starter starts executions again from now on. What it did not start while it was paused is not made up for."""
+    """The starter starts executions again from now on. Starts missed while it was paused are not made up for."""
 
 
 class StarterDeleted(AggregateRequested, frozen=True):
-    """The starter is forgotten, with its history; what it has started goes on."""
+    """The starter is forgotten with its history; the executions it has started continue."""

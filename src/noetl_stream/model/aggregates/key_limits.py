@@ -18,14 +18,14 @@ _IN: Final = "//"
 
 
 def is_key(text: str) -> bool:
-    """Whether ``text`` is valid as the key of a limit."""
     return 0 < len(text) <= MAX_KEY_CHARS and not text.isspace() and "\0" not in text
 
 
 def limit_id(key: str, namespace: str = "") -> str:
-    """The id of the limit of a key in a namespace; without one, of a key that is shared.
+    """The id of the limit of a key in a namespace; without a namespace, that of a shared key.
 
-    Keys and namespaces are any text, so the length of the namespace is in the cause, and another word for its kind.
+    Keys and namespaces are arbitrary text, so the cause includes the length of the namespace, and another word for its
+    kind.
     """
     cause = ("limit in", len(namespace), namespace, key) if namespace else ("limit", key)
     return f"limit-{derive(*cause)}"
@@ -33,7 +33,7 @@ def limit_id(key: str, namespace: str = "") -> str:
 
 def row_key(key: str, namespace: str = "") -> str:
     """The text by which the limits of all namespaces are listed in order: no namespace has two slashes in a row. A long
-    namespace is cut short, so that it fits the narrowest index.
+    namespace is cut to fit the narrowest index.
     """
     if len(namespace) > MAX_KEY_CHARS:
         namespace = f"{namespace[:MAX_KEY_CHARS]}~{derive(namespace)}"
@@ -50,7 +50,7 @@ def shown_limit(concurrency: int | None, rate: Rate | None) -> str:
 
 class LimitFact(AggregateFact, frozen=True):
     """Base of messages to a limit. ``step_run_id`` is empty if the whole execution asks, ``slot_id`` unless a task
-    does; ``namespace`` is that of the key, empty if it is shared.
+    asks; ``namespace`` is that of the key, empty for a shared key.
     """
 
     of: ClassVar = LIMIT
@@ -82,7 +82,7 @@ class SlotAsked(LimitFact, frozen=True, tag="limit.slot_asked"):
 
 
 class SlotHeld(LimitFact, frozen=True, tag="limit.slot_held"):
-    """A requested slot has been granted: EVENTS says so, and Postgres was restored to an earlier state."""
+    """A requested slot has been granted: EVENTS has it, and Postgres was restored to an earlier state."""
 
 
 class SlotReturned(LimitFact, frozen=True, tag="limit.slot_returned"):
@@ -95,8 +95,8 @@ def holder_of(execution_id: str, step_run_id: str, slot_id: str) -> str:
 
 
 class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A slot held since ``granted_ms``, or waited for while that is 0. ``number`` counts slots in the order of
-    requests. ``is_ending``: its execution was ordered to end, for a newer one.
+    """A slot held since ``granted_ms``, or waiting while that is 0. ``number`` counts slots in the order of requests.
+    ``is_ending``: its execution was ordered to end in favour of a newer one.
     """
 
     number: int
@@ -125,12 +125,12 @@ class LimitSlot(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 class LimitState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The limit of one key in a ``namespace``, as counts; its slots are rows of their own. It is removed a while after
-    nobody holds or waits. ``used_by`` are the playbooks that asked for it, the newest last: a bounded number.
+    its last holder or waiter. ``used_by`` are the playbooks that asked for it, the newest last: a bounded number.
 
-    ``concurrency`` and ``rate`` were last set by the playbook ``set_by``; ``replaced`` is what they were before.
+    ``concurrency`` and ``rate`` were last set by the playbook ``set_by``; ``replaced`` are their former values.
     ``free_us`` is when the bucket of the rate is full again, in microseconds since the epoch; ``timer_ms`` when the
-    limit's timer is due, 0 without one. ``next_number`` is that of the next requested slot;
-    ``catching_up``: slots wait because not all holders are known.
+    limit's timer is due, 0 without one. ``next_number`` is that of the next requested slot; ``catching_up``: slots wait
+    because not all holders are known.
     """
 
     key: str

@@ -23,16 +23,16 @@ Missed = Literal["last", "all", "none"]
 
 
 class Timetable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a schedule is due. Exactly one of ``cron``, ``every_s`` and ``at_ms`` is given.
+    """The times at which a schedule is due. Exactly one of ``cron``, ``every_s`` and ``at_ms`` is set.
 
     Attributes:
         zone: The IANA name of the zone of its days and times.
-        cron: Expressions of five fields, or of six with seconds in front; any of them makes it due.
+        cron: Expressions of five fields, or of six with seconds first; any of them makes it due.
         every_s: Whole days are calendar days from the first of 1970, each at midnight. Anything else is elapsed time
             from the midnight that begins that day, so the distance of two occurrences never changes.
         at_ms: Instants, ascending.
         from_ms: The first instant that may be an occurrence.
-        before_ms: The first instant that is too late; 0: no instant is.
+        before_ms: The first instant that is too late; 0 for none.
         exclude: Days without an occurrence.
     """
 
@@ -46,10 +46,10 @@ class Timetable(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ScheduleTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
-    """What a schedule starts, and when. Durations are in seconds.
+    """The terms of a schedule: its playbook, and its times. Durations are in seconds.
 
-    Without ``missed_within_s`` no occurrence is too late to make up for. ``pause_after_failures`` 0: failures never
-    pause it. ``name`` is that of the document.
+    Without ``missed_within_s`` no occurrence is too late to make up for. With ``pause_after_failures`` 0, failures
+    never pause it. ``name`` is that of the document.
     """
 
     name: str = ""
@@ -80,13 +80,13 @@ class ScheduleResumed(StarterResumed, frozen=True, tag="schedule.resumed"):
 
 
 class ScheduleTriggered(AggregateRequested, frozen=True, tag="schedule.triggered"):
-    """An occurrence that is due now, whatever the timetable says, also of a paused schedule."""
+    """An occurrence is due now, independently of the timetable, even for a paused schedule."""
 
     of: ClassVar = SCHEDULE
 
 
 class ScheduleBackfilled(AggregateRequested, frozen=True, tag="schedule.backfilled"):
-    """The occurrences from one instant up to before another are due now, in order. ``overlap`` counts for them."""
+    """The occurrences from one instant up to before another are due now, in order, with this ``overlap``."""
 
     of: ClassVar = SCHEDULE
 

@@ -30,18 +30,18 @@ SignatureEncoding = Literal["hex", "base64"]
 DEFAULT_TOLERANCE_S: Final = 300
 
 UNTIMED: Final = "1970-01-01T00:00:00.000+00:00"
-"""The time of an event that is described without one, as a test of a trigger may."""
+"""The default time of an event, as for a test of a trigger."""
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How deliveries prove who sent them.
+    """The verification of a delivery's sender.
 
     Attributes:
         credential: The name of the stored credential that holds the secret; empty with ``none``.
         header: The header of the signature (``hmac``) or the token (``token``), lower-case.
         timestamp_header: The header of the time that is signed with the body (``hmac``), lower-case; empty without one.
         prefix: The text before the signature, such as ``sha256=``.
-        tolerance_s: How far the signed time may be from now, either way.
+        tolerance_s: The largest difference between the signed time and now.
     """
 
     form: SignatureForm
@@ -55,8 +55,8 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The ends of executions on which a trigger starts. ``path`` ends with ``/*`` for all below it; empty: any path,
-    any status. ``ctx`` are the keys of ``ctx`` that it is told.
+    """The ends of executions that start a trigger. A ``path`` with ``/*`` at its end covers all below it; empty fields
+    match any path and status. ``ctx`` are the keys of ``ctx`` that the event contains.
     """
 
     path: str = ""
@@ -66,8 +66,8 @@ class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class EmittedEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The events of playbooks on which a trigger starts, by ``name``; ``path`` and ``labels`` are those of the
-    execution that emits them, as in :class:`EndedExecutions`.
+    """The events of playbooks that start a trigger, by ``name``; ``path`` and ``labels`` are those of the emitting
+    execution, as in :class:`EndedExecutions`.
     """
 
     name: str
@@ -76,11 +76,11 @@ class EmittedEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class StreamFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The messages of a NATS stream on which a trigger starts, and the format of their data.
+    """The messages of a NATS stream that start a trigger, and the format of their data.
 
     Attributes:
         subject: A pattern of subjects; ``>``: all of the stream.
-        from_ms: The time from which stored messages count; 0: all that the stream holds; ``None``: the registration.
+        from_ms: The time from which stored messages count; 0: all in the stream; ``None``: the time of registration.
     """
 
     stream: str
@@ -90,11 +90,11 @@ class StreamFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 Exceeding = Literal["wait", "drop"]
-"""What becomes of an event beyond the rate of its trigger."""
+"""The fate of an event beyond the rate of its trigger."""
 
 
 class StartRate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How often a trigger starts executions: so many a minute on average, ``burst`` at once after a rest."""
+    """The rate at which a trigger starts executions: an average per minute, with a ``burst`` after a rest."""
 
     per_minute: int
     burst: int
@@ -102,16 +102,16 @@ class StartRate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 DEFAULT_RATE: Final = StartRate(per_minute=6_000, burst=1_000)
-"""The rate of a trigger whose document gives none: that of the address of a webhook."""
+"""The default rate of a trigger: that of a webhook's address."""
 
 STREAM_RATE: Final = StartRate(per_minute=60_000, burst=1_000)
-"""The same of a trigger on a stream, which what runs bounds: messages wait in the stream, and none is lost."""
+"""The default rate of a trigger on a stream, where messages wait without loss and running executions are bounded."""
 
 
 class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
-    """What a trigger starts, and on which events.
+    """The terms of a trigger: its playbook, and its events.
 
-    Exactly one of ``webhook``, ``nats``, ``execution`` and ``event`` is given. ``when``, ``workload``, ``labels`` and
+    Exactly one of ``webhook``, ``nats``, ``execution`` and ``event`` is set. ``when``, ``workload``, ``labels`` and
     ``key`` are as written: templates over ``event``.
     """
 
@@ -127,12 +127,12 @@ class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def watched(self) -> EndedExecutions | EmittedEvents | None:
-        """What executions do on which it starts; ``None`` if it is on nothing of executions."""
+        """The acts of executions that start it; ``None`` for another source."""
         return self.execution or self.event
 
     @property
     def pace(self) -> StartRate:
-        """How often it starts executions: as its document says, or by default."""
+        """The rate of starts, of its document or by default."""
         return self.rate or (DEFAULT_RATE if self.nats is None else STREAM_RATE)
 
     @property
@@ -145,7 +145,7 @@ class TriggerTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EndError(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The error of an execution as triggers see it: as it is shown, without secrets. ``step`` and ``task`` failed."""
+    """The error of an execution as triggers see it, without secrets. ``step`` and ``task`` are those that failed."""
 
     kind: str
     message: str = ""
@@ -155,16 +155,16 @@ class EndError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of an execution as triggers see it: ``event`` of their templates. Values are as they are shown.
+    """The end of an execution as triggers see it: ``event`` in their templates. Secrets are hidden.
 
     Attributes:
         version: Null if the playbook has none.
         error: Null if it is completed.
         result: Null unless it is completed.
-        ctx: The keys that the trigger names; null for those that the execution has not.
-        omitted: Which of ``result``, ``ctx`` and ``workload`` are empty here, since all together would be too large.
-        url: The address of the execution's page; null if nobody has said where the page is.
-        due: The time of the occurrence that it was for; null if no schedule led to it.
+        ctx: The keys that the trigger names; null for missing ones.
+        omitted: Which of ``result``, ``ctx`` and ``workload`` are empty because all together would be too large.
+        url: The address of the execution's page; null if the address of the page is not configured.
+        due: The time of its schedule's occurrence; null without a schedule.
     """
 
     execution_id: str
@@ -184,15 +184,15 @@ class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class EmittedEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event that a step has emitted, as triggers see it: ``event`` of their templates. Values are as they are shown.
+    """An event emitted by a step as triggers see it: ``event`` in their templates. Secrets are hidden.
 
     Attributes:
         id: The id of the event in the journal.
         on: The moment of the step run.
         version: Null if the playbook has none.
-        url: The address of the execution's page; null if nobody has said where the page is.
-        due: The time of the occurrence that the execution is for; null if no schedule led to it.
-        omitted: ``data`` if that is empty here, since it is too large for the many triggers that wait for the event.
+        url: The address of the execution's page; null if the address of the page is not configured.
+        due: The time of its schedule's occurrence; null without a schedule.
+        omitted: ``data`` if it is empty because it is too large for the many triggers that wait for the event.
     """
 
     id: str
@@ -225,10 +225,10 @@ class TriggerResumed(StarterResumed, frozen=True, tag="trigger.resumed"):
 
 
 class EventReceived(AggregateRequested, frozen=True, tag="trigger.event_received"):
-    """An event that a webhook received and a server verified, or that is sent again.
+    """An event that a webhook received and a server verified, or a resent event.
 
     ``event`` describes it (:func:`noetl_stream.playbook.trigger.matching.read_event`). ``resent`` is the number of the
-    one that is sent again; 0: it is new.
+    event that it repeats; 0 for a new one.
     """
 
     of: ClassVar = TRIGGER
@@ -245,11 +245,11 @@ class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
     """An execution that the trigger waits for has ended.
 
     Attributes:
-        depth: How many triggers would have led to what it starts, one after another.
-        ended_ms: When it ended, by its journal.
-        root: The execution with whose end the chain of triggers began; empty from an older server.
-        share: How many executions the trigger may add to those that follow from ``root``, over all that follow from
-            this end; ``None`` from an older server.
+        depth: The length of the chain of triggers, including this one.
+        ended_ms: The time of the end, by its journal.
+        root: The execution whose end began the chain of triggers; empty from an older server.
+        share: The number of executions that the trigger may add to the descendants of ``root``; ``None`` from an older
+            server.
     """
 
     of: ClassVar = TRIGGER
@@ -262,8 +262,8 @@ class ExecutionEnded(AggregateFact, frozen=True, tag="trigger.execution_ended"):
 
 
 class EventEmitted(AggregateFact, frozen=True, tag="trigger.event_emitted"):
-    """A step has emitted an event that the trigger waits for. Members are as in :class:`ExecutionEnded`;
-    ``emitted_ms`` is when, by the journal.
+    """A step has emitted an event that the trigger waits for. Members are as in :class:`ExecutionEnded`; ``emitted_ms``
+    is the time in the journal.
     """
 
     of: ClassVar = TRIGGER
@@ -276,9 +276,7 @@ class EventEmitted(AggregateFact, frozen=True, tag="trigger.event_emitted"):
 
 
 class StreamPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A place in a stream. ``made``, the stream's time of creation, distinguishes it from an earlier stream of that
-    name.
-    """
+    """A place in a stream. ``made``, the stream's creation time, distinguishes it from an earlier one of that name."""
 
     stream: str
     made: str
@@ -289,11 +287,11 @@ class StreamEventRead(AggregateFact, frozen=True, tag="trigger.stream_event_read
     """The owner of the trigger's partition has read a message of its stream. Like a timer, this fact is not sent.
 
     Attributes:
-        consumer: The trigger's consumer: a trigger that was deleted and made again has another.
-        subject: The pattern by which the message was read.
-        pending: How many messages were left to read after it.
-        at_ms: When the stream stored the message.
-        unfoldable: Why the event cannot be folded; empty if it can.
+        consumer: The trigger's consumer: a trigger that was deleted and registered again has another.
+        subject: The pattern that the message matched.
+        pending: The number of messages left to read after it.
+        at_ms: The time at which the stream stored the message.
+        unfoldable: The reason why the event cannot be folded; empty if it can.
     """
 
     of: ClassVar = TRIGGER
@@ -311,8 +309,8 @@ class StreamSeen(AggregateFact, frozen=True, tag="trigger.stream_seen"):
     """The state of the trigger's stream as the owner of its partition last saw it.
 
     Attributes:
-        pending: How many messages are left to read; ``None``: not known.
-        trouble: Why the stream cannot be read; empty if it can.
+        pending: The number of messages left to read; ``None`` if unknown.
+        trouble: The reason why the stream cannot be read; empty if it can.
     """
 
     of: ClassVar = TRIGGER

@@ -1,11 +1,12 @@
 """Facts about an execution. Past tense, immutable, one struct per dotted event name (LANGUAGE §13).
 
-A fact carries only what cannot be derived; the envelope people read (``model/envelope.py``) is composed from the fact
-and its journal row. Lists of iteration indices are ``path``: ``()`` outside loops, ``(3,)`` in the fourth iteration.
+A fact carries only what cannot be derived; the envelope that people read (``model/envelope.py``) is composed from the
+fact and its journal row. Lists of iteration indices are ``path``: ``()`` outside loops, ``(3,)`` in the fourth
+iteration.
 
-To add a kind of fact, define it with its ``kind`` in the module of whoever records it, and add it to one table of
+To add a kind of fact, define it with its ``kind`` in the module of its recorder, and add it to one table of
 ``engine/evolve``; if something follows from it, also to one of ``engine/decide``. A test finds kinds missing there. If
-people are shown what it says of a step run, add it to a table of ``model/events/journal_reader.py``.
+people are shown its effect on a step run, add it to a table of ``model/events/journal_reader.py``.
 """
 
 from collections.abc import Iterator

@@ -10,10 +10,10 @@ from noetl_stream.model.events.fact_parts import Fact, Kind, Origin, Parent, Sta
 
 
 class Rerun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The point from which an ended execution, ``of``, is run again (LANGUAGE §9 *Rerun*).
+    """The point from which an ended execution, ``of``, runs again (LANGUAGE §9 *Rerun*).
 
-    It is the last run of ``step``, or the step run named; with neither, a retry of the run that failed. ``args``
-    replace those of its token; ``None`` keeps them. ``undoes``: nothing runs again, but what has run is undone.
+    It is the last run of ``step``, or the named step run; with neither, a retry of the failed run. ``args`` replace
+    those of its token; ``None`` keeps them. ``undoes``: nothing runs again; the original's work is undone.
     """
 
     of: str
@@ -27,15 +27,14 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     """A request to run the playbook with this digest; ``parent`` is set if another execution makes it, ``origin`` if an
     aggregate does.
 
-    ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
-    ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
-    ``priority`` overrides the playbook's own; for a call, it is the caller's and does not.
-    ``caller_keys`` are the keys whose slots the calling execution holds, which it shares, in its namespace;
-    ``shared_keys`` those that are shared by namespaces (LANGUAGE §15).
-    ``digits_lost`` are the JSON pointers of numbers in the JSON text of the workload, or of the event, that are no
-    doubles. ``labels`` are added to those of the playbook, and override them. ``key`` is the business key of the
-    execution; ``unique``: if another execution of the playbook holds it, this one does not start. ``due`` is the time
-    of the occurrence of a schedule that it is for, or that its caller is for.
+    ``rerun``: reuse the work of another run of the playbook; ``workload`` then overrides that run's. ``caller_span``:
+    see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none. ``priority`` overrides the
+    playbook's own; that of a calling execution does not. ``caller_keys`` are the keys whose slots the calling execution
+    holds and shares, in its namespace; ``shared_keys`` those that namespaces share (LANGUAGE §15). ``digits_lost`` are
+    the JSON pointers of numbers in the JSON text of the workload, or of the event, that no double can represent.
+    ``labels`` are added to those of the playbook, and override them. ``key`` is the business key of the execution;
+    ``unique``: the execution does not start if another one of the playbook holds the key. ``due`` is the time of the
+    schedule's occurrence, its own or its caller's.
     """
 
     kind: ClassVar = Kind("playbook")
@@ -64,7 +63,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
 
     @property
     def started_by(self) -> StartedBy:
-        """What makes the request."""
+        """The origin of the request."""
         if self.parent is not None:
             return StartedBy("call", execution_id=self.parent.execution_id)
         if self.rerun is not None:
@@ -76,13 +75,13 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
 
 
 class RequestForm(NamedTuple):
-    """How a request to an execution is sent: clients of a gateway make it from this, and the gateway its route.
+    """The form of a request to an execution on HTTP, from which clients of a gateway and its route are made.
 
     Attributes:
         path: The address below that of the execution; a part in braces is a field of the fact.
-        operation: The ``operationId`` of the route; empty with a body, for which the gateway has a handler.
-        summary: What the route does.
-        body: The fields of the fact that are members of the body; without any, it has no body.
+        operation: The ``operationId`` of the route; empty for a route with a body and a handler of its own.
+        summary: The summary of the route.
+        body: The fields of the fact that are members of the body; empty if it has no body.
     """
 
     path: str
@@ -134,8 +133,8 @@ class SignalReceived(ClientRequest, frozen=True, tag="signal.received"):
 
 
 class CancelRequested(ClientRequest, frozen=True, tag="execution.cancel_requested"):
-    """The execution is to be cancelled; from here on nothing is routed, retried or patched (LANGUAGE §9). ``now``: nor
-    undone.
+    """The execution is to be cancelled; from here on nothing is routed, retried or patched (LANGUAGE §9), and with
+    ``now`` nothing is undone either.
     """
 
     kind: ClassVar = Kind("workflow", through_halt=True)
@@ -159,7 +158,7 @@ class ResumeRequested(ClientRequest, frozen=True, tag="execution.resume_requeste
 
 
 class RetryNowRequested(ClientRequest, frozen=True, tag="execution.retry_now_requested"):
-    """Tasks that wait without a worker for their next attempt are to begin it (LANGUAGE §5)."""
+    """The waits of tasks for their next attempt are to end now (LANGUAGE §5)."""
 
     kind: ClassVar = Kind("workflow")
     form: ClassVar = RequestForm("retry-now", "retryNow", "Begin the next attempts of its tasks that wait for them.")

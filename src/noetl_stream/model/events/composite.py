@@ -1,8 +1,7 @@
 """Composite facts: one fact for a run of facts that nearly every step leaves (ADR 16).
 
-Journals, records and reports hold them, and the fold takes them at once. People read, and a replay folds, the facts
-that they stand for: :func:`expand`. Folding either gives the same state, and so do the decisions made then
-(tested).
+Journals, records and reports contain them, and the fold takes each at once. People read, and a replay folds, the facts
+that they stand for: :func:`expand`. Both folds give the same state, and so do the decisions made then (tested).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MAX_TASKS: Final = 8
 
 
 class TaskRan(msgspec.Struct, frozen=True, array_like=True):
-    """A task that succeeded at its first attempt and that no rule has judged: the content of its ``task.processed``."""
+    """A task that succeeded at its first attempt without a rule: the content of its ``task.processed``."""
 
     task: str
     result: Payload
@@ -45,8 +44,8 @@ class TaskRan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepRan(Fact, frozen=True, tag="step.ran"):
-    """A worker's fact: the pipeline of a step without a loop ran, whose tasks succeeded one after the other, unjudged,
-    and which has no time-out.
+    """A worker's fact: the pipeline of a step ran, without loop or timeout, whose tasks succeeded one after the other
+    without a rule.
 
     Stands for ``step.started``, ``task.started`` and ``task.processed`` of each task, ``step.done``.
     """
@@ -72,7 +71,7 @@ class StepRan(Fact, frozen=True, tag="step.ran"):
 
 
 class TokenPassed(Fact, frozen=True, tag="token.passed"):
-    """A server's fact: one arc fired, its token was admitted at once, and its step is owed to a worker.
+    """A server's fact: one arc fired, its token was admitted at once, and the command of its step was issued.
 
     Stands for ``next.evaluated``, ``token.enqueued``, ``token.claimed``, ``step.scheduled``. ``step_run_id`` is the
     step run that ended, of step ``from_step``; ``arc`` leads to ``step``.
@@ -126,7 +125,7 @@ def with_composites(names: Collection[str]) -> set[str]:
 
 
 def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
-    """The composite fact for these facts of one run; ``None`` if :class:`StepRan` does not stand for them."""
+    """The composite fact for these facts of one run; ``None`` if :class:`StepRan` cannot represent them."""
     if not 4 <= len(facts) <= 2 + 2 * MAX_TASKS or len(facts) % 2:
         return None
     first, last = facts[0], facts[-1]

@@ -1,4 +1,4 @@
-"""The fact that a step run has emitted an event of the playbook's own (LANGUAGE §7 *Emitted events*)."""
+"""The fact that a step run has emitted an event of the playbook (LANGUAGE §7 *Emitted events*)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ MAX_EMITTED_BYTES: Final = 256 * 1024
 
 
 class StepEmitted(Fact, frozen=True, tag="step.emitted"):
-    """A run of ``step`` emits ``event`` with ``data``, at the moment ``on``. Who hears of it knows no step runs, hence
-    the step.
-    """
+    """A run of ``step`` emits ``event`` with ``data``, at the boundary ``on``. Receivers do not know step runs."""
 
     kind: ClassVar = Kind("step", "success", bounded=True)
 

@@ -16,9 +16,9 @@ TimerPurpose = Literal["wait", "admission", "next", "step", "deadline", "executi
 ChildOrder = Literal["cancel", "pause", "resume"]
 Source = Literal["client", "server", "worker"]
 OnLimit = Literal["queue", "reject", "cancel_running", "discard"]
-"""The ways to handle an execution whose key has no slot left (LANGUAGE §15)."""
+"""The handling of an execution whose key has no free slot (LANGUAGE §15)."""
 OnExceeded = Literal["fail", "warn", "suspend"]
-"""What follows when an execution comes to more than a quota."""
+"""The consequence of exceeding a quota."""
 
 
 Entity = Literal["playbook", "workflow", "step", "task", "loop", "next", "token", "ctx"]
@@ -67,7 +67,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field=
 
     @property
     def width(self) -> int:
-        """The number of journal positions of the fact: more than one if it is composite
+        """The number of journal positions of the fact: more than one for a composite one
         (``model/events/composite.py``).
         """
         return 1
@@ -81,7 +81,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field=
 class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A guard that was evaluated: its text, its value, and its index (``else`` has no text).
 
-    ``waits_for`` is the key of ``ctx`` that it needs and that is not there yet (LANGUAGE §4).
+    ``waits_for`` is the key of ``ctx`` that it needs and that is still missing (LANGUAGE §4).
     """
 
     when: str
@@ -91,9 +91,9 @@ class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Evaluated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The result of a choice: the values of its guards, in order, as far as they were evaluated, and what was rendered
-    for those that hold. ``error`` is why one of them cannot be evaluated. ``waits_for`` are the keys of ``ctx`` that
-    guards still lack, by the index of the guard.
+    """The result of a choice: the values of its guards, in order, as far as evaluated, and the rendered values of those
+    that hold. ``error`` is the reason why one cannot be evaluated. ``waits_for`` are the missing keys of ``ctx`` that
+    guards need, by the index of the guard.
     """
 
     guards: list[bool] = []
@@ -131,7 +131,7 @@ class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Compensation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Whether a step run that was to be undone at the end was, and else why not (LANGUAGE §9 *Undoing*)."""
+    """The outcome of undoing a step run at the end, with the reason if it was not undone (LANGUAGE §9 *Undoing*)."""
 
     step: str
     step_run_id: str
@@ -140,23 +140,23 @@ class Compensation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What failed of ``step``, in all its runs, and failed nothing else.
+    """The failures in all runs of ``step`` that failed nothing else.
 
-    ``count`` and ``failed`` are iterations of the outermost level in loops that ended well; ``failed_leaves`` as in
+    ``count`` and ``failed`` are iterations of the outermost level in successful loops; ``failed_leaves`` as in
     ``loop.done``. ``runs`` are failed runs of the step.
     """
 
     step: str
-    count: int  # also of 0: version 0.3 decodes none without it
+    count: int  # written even if 0: version 0.3 decodes none without it
     failed: int = 0
     failed_leaves: int = 0
     runs: int = 0
 
 
 class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The first warning of this kind in the outcomes of ``task``, and how many runs of it had one.
+    """The first warning of this kind in the outcomes of ``task``, and the number of its runs with one.
 
-    Of requests to the execution, ``step`` is empty and ``task`` says what they sent.
+    For requests to the execution, ``step`` is empty and ``task`` names their content.
     """
 
     step: str
@@ -166,7 +166,7 @@ class TaskWarning(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Quotas(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The quotas of an execution: how much of each it may use (LANGUAGE §14 *Quotas*)."""
+    """The quotas of an execution: the most of each that it may use (LANGUAGE §14 *Quotas*)."""
 
     step_runs: int | None = None
     task_runs: int | None = None
@@ -200,24 +200,24 @@ class Rate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class KeyScope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The namespace of the keys that a playbook limits by, but for those that it shares with other namespaces: a
-    pattern of ``shared`` matches them (LANGUAGE §15). Without a namespace all keys are shared.
+    """The namespace of the keys that a playbook limits by, except those that match a pattern of ``shared`` (LANGUAGE
+    §15). Without a namespace all keys are shared.
     """
 
     namespace: str = ""
     shared: tuple[str, ...] = ()
 
     def namespace_of(self, key: str) -> str:
-        """The namespace of a key as the playbook writes it; empty if it is shared."""
+        """The namespace of a key as written in the playbook; empty for a shared key."""
         return "" if any(fnmatchcase(key, pattern) for pattern in self.shared) else self.namespace
 
 
 ALL_SHARED: Final = KeyScope()
-"""One object, which encoders leave out by its identity."""
+"""A single object, which encoders omit by its identity."""
 
 
 class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A call of another playbook, pinned to a digest. ``execution_id`` is empty until the server has started it.
+    """A call of another playbook, pinned to a digest. ``execution_id`` is empty until the server has started the call.
 
     ``pin`` proves that a server has resolved the playbook for this execution.
     """
@@ -236,7 +236,7 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     Exactly one of: a delay before the next attempt (``delay_s``), a time (``for_s``, ``until_ms``), a signal, a child,
     a slot of the ``key`` that limits the task. ``timeout_s`` bounds a signal and a child. ``since_ms`` is its start and
-    ``slot_id`` that slot's, both set by the fold: 0 and empty until then.
+    ``slot_id`` the id of the slot; the fold sets both.
     """
 
     path: Path = ()
@@ -267,12 +267,12 @@ StartedByKind = Literal["client", "schedule", "trigger", "call", "rerun"]
 
 
 class StartedBy(msgspec.Struct, frozen=True):
-    """What has started an execution, as templates and documents show it.
+    """The origin of an execution as templates and documents show it.
 
     Attributes:
         path: Of the schedule or trigger.
-        number: Of the start, in the history of that.
-        execution_id: The execution that has called it, or that it reruns.
+        number: The number of the start in the history of a schedule or trigger.
+        execution_id: The calling execution, or the original of a rerun.
     """
 
     kind: StartedByKind
@@ -284,8 +284,8 @@ class StartedBy(msgspec.Struct, frozen=True):
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The aggregate that has started the execution, its kind and path, and the number of the start in its history.
 
-    ``depth``: how many triggers on ends of executions led to it, one after another; ``root``: the execution with whose
-    end that began, and ``left``: how many more may follow from it this way. ``left`` is ``None`` without such a root.
+    ``depth`` is the length of the chain of triggers on ends that led to it, ``root`` the execution whose end began the
+    chain, and ``left`` how many more may follow from it this way; ``None`` without such a root.
     """
 
     aggregate_id: str

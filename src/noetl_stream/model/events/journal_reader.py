@@ -1,6 +1,6 @@
-"""What a journal tells of step runs, attempts, waits and routings, for all that is made of a journal.
+"""The story of step runs, attempts, waits and routings that a journal tells; the base of all that is made of journals.
 
-Which kinds of facts tell it stands here alone: a reader names what happened, never the kinds.
+Only this module knows which kinds of facts tell it: a reader names the happenings, never the kinds.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Run = TypeVar("Run")
 Told = Mapping[type[Fact], Sequence[Callable[..., None]]]
 
 RunEnd = StepDone | StepFailed | StepReused | LoopDone
-"""The end of a step run: ``status`` is what became of it, ``error`` why it failed."""
+"""The end of a step run, with its ``status`` and, if it failed, its ``error``."""
 
 IterationEnd = events.LoopIterationDone | events.LoopIterationFailed | LoopDone
-"""The end of an iteration, for one around an inner loop that of the inner level; ``error`` is why it failed."""
+"""The end of an iteration; around an inner loop, that of the inner level. ``error`` is set if it failed."""
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
-    """A fact with where and when it was recorded.
+    """A fact with the place and time of its record.
 
-    ``step_run_id`` is that of the report it came by, ``command_id`` the command of that report, empty without one.
+    ``step_run_id`` and ``command_id`` are those of the report that brought it, else empty.
     """
 
     fact: Fact
@@ -39,11 +39,11 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class JournalReader(Generic[Run]):
-    """A reader of a journal. A subclass defines the methods whose names say what it needs to hear, and makes its own
-    ``Run`` of each step run; those methods that it leaves as they are cost nothing.
+    """A reader of a journal. A subclass overrides the methods for the happenings that it needs, and makes its own
+    ``Run`` of each step run; methods that are not overridden cost nothing.
 
     Attributes:
-        names: Of the events that it needs: the others tell it nothing.
+        names: The names of the events that it needs.
         position: Of the last event.
         tokens: The steps of the tokens that no step run has consumed.
         by_id: The step runs by id, in the order in which they began.
@@ -66,7 +66,7 @@ class JournalReader(Generic[Run]):
         self.by_id: dict[str, Run] = {}
 
     def read(self, at: Recorded) -> None:
-        """Reads the fact that follows those that it has read."""
+        """Reads the next fact."""
         fact, kind = at.fact, type(at.fact)
         self.begun_ms = self.begun_ms or at.at_ms
         self.position = at.position
@@ -85,28 +85,28 @@ class JournalReader(Generic[Run]):
     # --- the execution ------------------------------------------------------------------------------------------------
 
     def execution_started(self, at: Recorded, fact: events.ExecutionStarted) -> None:
-        """The execution has started, with its workload."""
+        """The execution has started with its workload."""
 
     def execution_paused(self, at: Recorded, fact: events.ExecutionPaused | events.ExecutionQuarantined) -> None:
         """The execution is paused, by request or because it cannot be folded."""
 
     def execution_resumed(self, at: Recorded, fact: events.ExecutionResumed) -> None:
-        """The execution goes on after a pause."""
+        """The execution continues after a pause."""
 
     def quota_exceeded(self, at: Recorded, fact: events.QuotaExceeded) -> None:
-        """The execution has exceeded a quota, and goes on or is paused."""
+        """The execution has exceeded a quota, and continues or is paused."""
 
     def execution_failing(self, at: Recorded, fact: events.ExecutionFailing) -> None:
         """The execution will fail."""
 
     def execution_stopped(self, at: Recorded, fact: events.ExecutionClosing | events.ExecutionFinished) -> None:
-        """The execution has ended, or closes: step runs that have no end of their own are cancelled."""
+        """The execution has ended or is closing: step runs without an end of their own are cancelled."""
 
     def execution_finished(self, at: Recorded, fact: events.ExecutionFinished) -> None:
         """The execution has ended."""
 
     def execution_reused(self, at: Recorded, fact: events.ExecutionReused) -> None:
-        """A rerun reuses facts of its original. They are told as if they happened here, at this position."""
+        """A rerun reuses facts of its original, which are reported as if they happened here, at this position."""
         for entry in fact.entries:
             self.read(replace(at, fact=entry))
         if fact.token is not None:
@@ -116,13 +116,13 @@ class JournalReader(Generic[Run]):
         """A client has sent a signal."""
 
     def halt_requested(self, at: Recorded, fact: events.PauseRequested | events.CancelRequested) -> None:
-        """A client has asked for a pause, or for a cancel."""
+        """A client has asked for a pause or a cancel."""
 
     def ctx_patched(self, at: Recorded, fact: events.CtxPatched) -> None:
         """A client has set keys of ``ctx``."""
 
     def value_awaited(self, at: Recorded, fact: events.ReferenceAwaited | events.EvaluationAwaited) -> None:
-        """Nothing is decided until a result is loaded, or templates are evaluated."""
+        """No decision is made until a result is loaded, or templates are evaluated."""
 
     # --- tokens -------------------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class JournalReader(Generic[Run]):
         """A token waits at a join."""
 
     def token_absorbed(self, at: Recorded, fact: events.TokenAbsorbed) -> None:
-        """A token came to a join that had fired without it."""
+        """A token has reached a join that fired without it."""
 
     def token_discarded(self, at: Recorded, fact: events.TokenDiscarded) -> None:
         """A token is discarded."""
@@ -144,14 +144,14 @@ class JournalReader(Generic[Run]):
     # --- step runs ----------------------------------------------------------------------------------------------------
 
     def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> Run:
-        """Returns what this reader keeps of a new step run. ``step`` is empty if its token was not read."""
+        """Returns this reader's record of a new step run. ``step`` is empty if its token was not read."""
         raise NotImplementedError
 
     def run_scheduled(self, at: Recorded, run: Run, fact: events.StepScheduled) -> None:
         """A command of a step run is owed to a worker."""
 
     def run_resumed(self, at: Recorded, run: Run, fact: events.StepResumed) -> None:
-        """What a suspended pipeline waited for is there: its next command is owed to a worker."""
+        """The wait of a suspended pipeline is answered: its next command is issued."""
 
     def run_started(self, at: Recorded, run: Run, fact: events.StepStarted) -> None:
         """A worker has begun a command."""
@@ -166,13 +166,13 @@ class JournalReader(Generic[Run]):
         """A worker has begun an attempt of a task."""
 
     def attempt_reported(self, at: Recorded, run: Run, fact: events.TaskHeartbeat) -> None:
-        """A running attempt has said how far it is."""
+        """A running attempt has reported its progress."""
 
     def attempt_ended(self, at: Recorded, run: Run, fact: events.TaskProcessed) -> None:
         """An attempt of a task has ended, and its policy has decided."""
 
     def run_passed(self, at: Recorded, run: Run, fact: StepRan) -> None:
-        """A whole step run in one fact. A reader that does not define it is told the parts."""
+        """A whole step run in one fact. A reader that does not override it gets the parts."""
 
     def run_reused(self, at: Recorded, run: Run, fact: StepReused) -> None:
         """A step run was done by the original of a rerun; :meth:`run_ended` follows."""
@@ -198,7 +198,7 @@ class JournalReader(Generic[Run]):
         """An iteration has ended."""
 
     def loop_ended(self, at: Recorded, run: Run, fact: LoopDone) -> None:
-        """A loop level has ended well; the end of the iteration around it follows, or of the step run."""
+        """A loop level has succeeded; the end of the iteration around it, or of the step run, follows."""
 
     # --- routings -----------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class JournalReader(Generic[Run]):
         """No arc of an ended step run fires yet."""
 
     def rest_timed_out(self, at: Recorded, run: Run, fact: events.NextTimedOut) -> None:
-        """An ended step run has rested as long as it may."""
+        """An ended step run has rested for the longest permitted time."""
 
     def run_routed(self, at: Recorded, run: Run, fact: events.NextEvaluated) -> None:
         """The arcs of an ended step run have fired, or none."""
@@ -300,13 +300,13 @@ _FOR: Final = {
     "_loop_ends_iteration": "iteration_ended",
     "_loop_ends_run": "run_ended",
 }
-"""What is done for readers that define another method, although they do not define this one."""
+"""The actions for readers that override another method but not this one."""
 
 
 def _told(
     reader: type[JournalReader[Any]], methods: Mapping[type[Fact], Sequence[str]]
 ) -> Iterator[tuple[type[Fact], Sequence[Callable[..., None]]]]:
-    """What a reader is told by each kind of facts."""
+    """The method for each kind of facts."""
     defined = {name for name in dir(reader) if getattr(reader, name) is not getattr(JournalReader, name, None)}
     for kind, names in methods.items():
         found = [getattr(reader, name) for name in names if not defined.isdisjoint({name, _FOR.get(name, name)})]

@@ -46,12 +46,13 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 
 
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
-    """The execution has started. Pins what all later decisions read: digest, merged workload, limits, engine format,
-    priority; the digests of the schemas that the playbook names in the catalog, by address; and whose the ``keys`` of
-    its limits are. ``labels`` are ``None`` if they are those that stand in the playbook. No other execution of the
-    playbook has a ``key`` that is ``unique``. ``execution`` is what templates read by that name, if any does.
-    ``undoes`` are the steps whose runs can be undone: by a compensation of their own, or else by undoing what they have
-    called. ``quotas`` are those of the execution, if it has any. ``pools`` are those chosen for steps with a placement.
+    """The execution has started. Pins the inputs of all later decisions: digest, merged workload, limits, engine
+    format, priority; the digests of the schemas that the playbook names in the catalog, by address; and the owner of
+    the ``keys`` of its limits. ``labels`` are ``None`` if they are the constant ones of the playbook. No other
+    execution of the playbook has a ``key`` that is ``unique``. ``execution`` is the namespace of that name in
+    templates, if any reads it. ``undoes`` are the steps whose runs can be undone, by a compensation of their own or by
+    undoing the executions they called. ``quotas`` are those of the execution, if it has any. ``pools`` are the chosen
+    pools of steps with a placement.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -77,7 +78,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
-    """A token was enqueued. ``joined`` are the tokens that a join has merged into it; they are consumed with it."""
+    """A token was enqueued. ``joined`` are the tokens that a join has merged into it and that are consumed with it."""
 
     kind: ClassVar = Kind("token")
 
@@ -86,7 +87,7 @@ class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
 
 
 class TokenJoined(Fact, frozen=True, tag="token.joined"):
-    """The token has arrived at a join and waits there for the others of its wave (LANGUAGE §7)."""
+    """The token has reached a join and waits there for the others of its wave (LANGUAGE §7)."""
 
     kind: ClassVar = Kind("token", "paused")
 
@@ -116,11 +117,10 @@ class TokenHeld(Fact, frozen=True, tag="token.held"):
 
 
 class TokenClaimed(Fact, frozen=True, tag="token.claimed"):
-    """The token was admitted: a new step run consumes it and sees ``ctx`` as it is now.
+    """The token was admitted: a new step run consumes it and sees the present ``ctx``.
 
     With ``refused`` the step run fails at once: its admission, deadline or join can no longer be satisfied.
-    ``metadata`` is what the rules of its admission have added to the token, ``tracing`` are
-    attributes of its span.
+    ``metadata`` was added to the token by its admission; ``tracing`` are attributes of its span.
     """
 
     kind: ClassVar = Kind("token", "success")
@@ -141,7 +141,7 @@ class TokenDiscarded(Fact, frozen=True, tag="token.discarded"):
 
 
 class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
-    """A command is owed to a worker. ``issue`` above 1: it is reissued, for ``reason``.
+    """A command is issued to workers. An ``issue`` above 1 is a repetition, for ``reason``.
 
     ``items`` are those of a local loop (``None`` without one, or if paged out), of which ``max_in_flight`` may run at
     once; ``source`` names them instead if they are a value of ``workload`` or ``ctx``. ``paging``: the command
@@ -164,7 +164,7 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
 class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
     """The server cancels this command (fail-fast loops, an execution that ends).
 
-    ``discards_patches``: what its tasks set in ``ctx`` from here on is not applied (LANGUAGE §9 *Cancel*).
+    ``discards_patches``: patches of ``ctx`` by its tasks are not applied from here on (LANGUAGE §9 *Cancel*).
     """
 
     kind: ClassVar = Kind("step", "error", bounded=True)
@@ -222,7 +222,7 @@ class TimerFired(Fact, frozen=True, tag="timer.fired"):
 class ChildRequested(Fact, frozen=True, tag="child.requested"):
     """The child of a suspended command is started, through the inbox of its partition (PROTOCOL §1 *Inbox*).
 
-    Without a ``command_id`` it undoes the execution in ``call``, which the step run has called.
+    Without a ``command_id`` it undoes the execution in ``call``, which the step run had called.
     """
 
     kind: ClassVar = Kind("workflow", bounded=True)
@@ -235,8 +235,8 @@ class ChildRequested(Fact, frozen=True, tag="child.requested"):
 
 
 class ChildOrdered(Fact, frozen=True, tag="child.ordered"):
-    """A child is ordered to end, pause or resume with its parent. ``awaited``: the parent, which undoes what was done,
-    waits for its end; ``now``: it ends without undoing anything.
+    """A child is ordered to end, pause or resume with its parent. ``awaited``: the parent, which undoes its work, waits
+    for the end; ``now``: it ends without undoing anything.
     """
 
     kind: ClassVar = Kind("workflow", bounded=True)
@@ -262,9 +262,9 @@ class ChildFinished(Fact, frozen=True, tag="child.finished"):
 class SlotRequested(Fact, frozen=True, tag="slot.requested"):
     """A slot of ``key`` is requested for the step run, or for the whole execution if there is none.
 
-    ``namespace`` is that of the key, here and in what follows; empty if namespaces share it. ``concurrency`` and
-    ``rate`` are what its playbook says of the key. Nothing begins before ``slot.granted``. With a ``slot_id`` it is for
-    the next attempt of ``task`` in the iteration ``path``, or in a ``partition`` the turn of the step run.
+    ``namespace`` is that of the key, here and in the following facts; empty for a shared key. ``concurrency`` and
+    ``rate`` are those of the key in its playbook. Nothing begins before ``slot.granted``. With a ``slot_id`` the slot
+    is for the next attempt of ``task`` in the iteration ``path``, or in a ``partition`` it is the turn of the step run.
     """
 
     kind: ClassVar = Kind("workflow", "paused", bounded=True)
@@ -294,7 +294,7 @@ class SlotGranted(Fact, frozen=True, tag="slot.granted"):
 
 
 class SlotRefused(Fact, frozen=True, tag="slot.refused"):
-    """A server input: the key has no slot left, and the playbook does not wait for one (``on_limit``)."""
+    """A server input: the key has no free slot, and the playbook does not wait for one (``on_limit``)."""
 
     kind: ClassVar = Kind("workflow", "error")
 
@@ -305,8 +305,8 @@ class SlotRefused(Fact, frozen=True, tag="slot.refused"):
 
 
 class SlotReleased(Fact, frozen=True, tag="slot.released"):
-    """A step run, or with a ``slot_id`` a task, returns its slot, or no longer waits for one. An execution's slot is
-    returned with its end.
+    """A step run or task (with ``slot_id``) returns its slot or stops its wait; an execution's is returned with its
+    end.
     """
 
     kind: ClassVar = Kind("workflow", "success", bounded=True)
@@ -347,8 +347,8 @@ class ReferenceLost(Fact, frozen=True, tag="reference.lost"):
 class EvaluationAwaited(Fact, frozen=True, tag="evaluation.awaited"):
     """Templates cost more than the server's loop may spend: nothing is decided until they are evaluated (PROTOCOL §2).
 
-    ``choices`` names what is to be chosen: admissions by token, arcs by step run, the execution's ``result``, or
-    whether its ``workload`` matches.
+    ``choices`` names the choices to make: admissions by token, arcs by step run, the execution's ``result``, or whether
+    its ``workload`` matches.
     """
 
     kind: ClassVar = Kind("workflow", "paused")
@@ -382,7 +382,7 @@ class ExecutionPaused(Fact, frozen=True, tag="execution.paused"):
 
 
 class QuotaExceeded(Fact, frozen=True, tag="execution.quota_exceeded"):
-    """The execution has ``used`` more of a quota than the ``amount`` it may, and goes on or is paused."""
+    """The execution has ``used`` more than the ``amount`` of a quota, and continues or is paused."""
 
     kind: ClassVar = Kind("workflow", "error", bounded=True)
 
@@ -399,7 +399,7 @@ class QuotaExceeded(Fact, frozen=True, tag="execution.quota_exceeded"):
 
 
 class ExecutionQuarantined(Fact, frozen=True, tag="execution.quarantined"):
-    """A server input: an input of this execution stopped servers. Nothing of it is folded until it is resumed."""
+    """A server input: an input of this execution stopped servers. None of its inputs is folded until it is resumed."""
 
     kind: ClassVar = Kind("workflow", "error")
 
@@ -407,8 +407,8 @@ class ExecutionQuarantined(Fact, frozen=True, tag="execution.quarantined"):
 
 
 class ExecutionResumed(Fact, frozen=True, tag="execution.resumed"):
-    """The execution continues after a pause. Paused time does not count towards timeouts: those still set are due
-    ``paused_ms`` later.
+    """The execution continues after a pause, which counts towards no timeout: those still set are due ``paused_ms``
+    later.
     """
 
     kind: ClassVar = Kind("workflow", ends_halt=True)
@@ -426,7 +426,7 @@ class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
 
 
 class CtxPatchDiscarded(Fact, frozen=True, tag="ctx.patch_discarded"):
-    """The preceding task would have set keys of ``ctx``, but the execution is being cancelled: they are unchanged."""
+    """The preceding task would have set keys of ``ctx``; they are unchanged, since the execution is being cancelled."""
 
     kind: ClassVar = Kind("ctx")
 
@@ -437,7 +437,7 @@ class CtxPatchDiscarded(Fact, frozen=True, tag="ctx.patch_discarded"):
 class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
     """An unhandled failure: tokens are discarded, running work is cancelled, then the execution ends.
 
-    ``failed_run`` is the step run that failed, or whose arcs did; ``failed_token`` the token whose admission did.
+    ``failed_run`` is the step run that failed, or whose arcs failed; ``failed_token`` the token whose admission failed.
     """
 
     kind: ClassVar = Kind("workflow", "error", through_halt=True)
@@ -449,11 +449,11 @@ class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
 
 
 class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
-    """A step run's end was routed: which guards held, which arcs (by index) fired.
+    """The end of a step run was routed: which guards held, and which arcs (by index) fired.
 
-    ``tolerated``: the run failed, no arc handles that, and ``failure.mode: best_effort`` ended this branch alone.
-    ``keys`` are those of the arcs with ``dedupe`` that held, by index: one that did not fire had sent a token with the
-    same key before.
+    ``tolerated``: the run failed, no arc handles that, and ``failure.mode: best_effort`` ended only this branch.
+    ``keys`` are those of the arcs with ``dedupe`` that held, by index; an arc that did not fire had sent a token with
+    the same key before.
     """
 
     kind: ClassVar = Kind("next", "success")
@@ -477,7 +477,7 @@ class NextResting(Fact, frozen=True, tag="next.resting"):
 
 
 class NextTimedOut(Fact, frozen=True, tag="next.timed_out"):
-    """A resting branch has waited as long as it may: its arcs are evaluated a last time."""
+    """A resting branch has waited for the longest permitted time: its arcs are evaluated a last time."""
 
     kind: ClassVar = Kind("next")
 
@@ -485,7 +485,7 @@ class NextTimedOut(Fact, frozen=True, tag="next.timed_out"):
 
 
 class ExecutionClosing(Fact, frozen=True, tag="execution.closing"):
-    """The execution is to end like this, after what it has done is undone, if it ``undoes``, and after ``finally``."""
+    """The execution is to end with this status, after its work is undone (if it ``undoes``) and ``finally`` has run."""
 
     kind: ClassVar = Kind("workflow", through_halt=True)
 
@@ -522,11 +522,11 @@ class StepPatched(Fact, frozen=True, tag="step.patched"):
 
 
 class StepReused(Fact, frozen=True, tag="step.reused"):
-    """A reused step run and its end. ``outcome`` is that of its last ``task`` (``""``: of the step), ``None`` if it
+    """A reused step run and its end. ``outcome`` is that of its last ``task`` (``""`` for the step), ``None`` if it
     failed; ``others`` are those of its other tasks.
 
-    ``vars`` and ``loop`` are what its arcs read, if they have not been routed. ``called`` are the executions that it
-    has called and that may be undone; ``undone``: it has been.
+    ``vars`` and ``loop`` are read by its arcs, if they have not been routed. ``called`` are the executions it called
+    that may be undone; ``undone``: it has been undone.
     """
 
     status: ClassVar[RunStatus] = "reused"
@@ -567,7 +567,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
 
     It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
     The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload``, the ``schemas``, the
-    ``priority`` and the time for which it was ``due``; or, instead of a token, it ``undoes``.
+    ``priority`` and the ``due`` time of an occurrence; or, instead of a token, it ``undoes``.
     """
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
@@ -585,7 +585,6 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
 
     @property
     def is_last(self) -> bool:
-        """Whether no page follows this one."""
         return self.undoes or self.token is not None
 
 

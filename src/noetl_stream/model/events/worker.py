@@ -10,10 +10,10 @@ from noetl_stream.model.status import RunStatus
 
 
 class StepClaimed(Fact, frozen=True, tag="step.claimed"):
-    """A worker asks whether it may run a command that another copy may be running (PROTOCOL §3 *Claim*).
+    """A worker asks whether it may run a command that may also have been delivered to another (PROTOCOL §3 *Claim*).
 
-    With ``returned`` it asks for nothing, but gives the command back: why it could not begin a task (PROTOCOL §3 *Give
-    back*). It is no fact of its own, since servers of version 0.3 read this one.
+    With ``returned``, the reason why it could not begin a task, it gives the command back instead (PROTOCOL §3 *Give
+    back*). This is no fact of its own, since servers of version 0.3 read this one.
     """
 
     kind: ClassVar = Kind("step")
@@ -36,10 +36,10 @@ class TaskStarted(Fact, frozen=True, tag="task.started"):
 
 
 class TaskHeartbeat(Fact, frozen=True, tag="task.heartbeat"):
-    """A running attempt says how far it is. The next attempt is given the ``details``.
+    """A running attempt reports its progress. The next attempt is given the ``details``.
 
-    ``key``: it has begun to write a file or table there, in more than one part. Deleting the execution deletes them,
-    whatever becomes of the attempt.
+    ``key``: it has begun to write a file or table there, in several parts. Deleting the execution deletes them,
+    whatever the outcome of the attempt.
     """
 
     kind: ClassVar = Kind("task")
@@ -54,10 +54,10 @@ class TaskHeartbeat(Fact, frozen=True, tag="task.heartbeat"):
 class TaskProcessed(Fact, frozen=True, tag="task.processed"):
     """A task ran, its policy decided, and its patches were applied: one fact, recorded together or not at all.
 
-    ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any.
-    ``rule`` is the index of the matching rule, -1 for the default; ``unmatched``: no rule of the policy matched.
-    ``origin`` is the place in the playbook a generated task comes from, such as ``choose at line 12``; ``guards`` are
-    the guards of its policy that were evaluated. ``set_label`` are labels of the execution.
+    ``do`` is the directive that acted; ``to`` the next task and ``delay_s`` the wait before it, if any. ``rule`` is the
+    index of the matching rule, -1 for the default; ``unmatched``: no rule of the policy matched. ``origin`` is the
+    place in the playbook of a generated task, such as ``choose at line 12``; ``guards`` are the evaluated guards of its
+    policy. ``set_label`` are labels of the execution.
     """
 
     kind: ClassVar = Kind("task", status_by_outcome, through_halt=True)
@@ -85,7 +85,7 @@ class StepSuspended(Fact, frozen=True, tag="step.suspended"):
     """The pipeline continues later, on any worker: the command ends here (LANGUAGE §8).
 
     ``waits`` has one entry per waiting iteration. ``paused``: a loop was asked to pause and has begun no further
-    iterations; it may resume when the execution does, whatever its other iterations wait for.
+    iterations; it may resume with the execution, whatever its other iterations wait for.
     """
 
     kind: ClassVar = Kind("step", "paused")
@@ -98,8 +98,8 @@ class LoopStarted(Fact, frozen=True, tag="loop.started"):
     """A level of a loop has started: ``in`` was evaluated to ``count`` items.
 
     They are the value of ``workload`` or ``ctx`` that ``source`` names, or ``items``, so that a replay needs no
-    template. Those of a long list are neither: a worker has stored them, as ``loop.paged_out`` says, or for a level
-    inside a local loop ``pages``. ``path`` is the iteration around an inner loop, ``()`` for the outermost.
+    template. A worker has stored those of a long list (see ``loop.paged_out``; inside a local loop, ``pages``).
+    ``path`` is the iteration around an inner loop, ``()`` for the outermost.
     """
 
     kind: ClassVar = Kind("loop", bounded=True)
@@ -143,9 +143,7 @@ class LoopIterationDone(Fact, frozen=True, tag="loop.iteration.done"):
 
 
 class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
-    """An iteration failed. ``step_run_id`` is set if the server records it, for an iteration whose inner loop has
-    failed.
-    """
+    """An iteration failed. ``step_run_id`` is set if a server records it, for an iteration whose inner loop failed."""
 
     kind: ClassVar = Kind("loop", "error", bounded=True)
 
@@ -158,7 +156,7 @@ class LoopDone(Fact, frozen=True, tag="loop.done"):
     """A loop is done. ``path`` is the iteration around an inner loop, whose end is not routed; ``()`` for the
     outermost.
 
-    ``failed_leaves`` counts failed iterations at any depth, without those that failed because of an inner one.
+    ``failed_leaves`` counts failed iterations at any depth, except those caused by an inner one.
     """
 
     kind: ClassVar = Kind("loop", "success", bounded=True)
@@ -190,5 +188,4 @@ class StepFailed(Fact, frozen=True, tag="step.failed"):
 
     @property
     def status(self) -> RunStatus:
-        """The status of the step run."""
         return "cancelled" if self.error.kind == "cancelled" else "failed"

@@ -1,1 +1,1 @@
-"""JSON text: its codec, its depth, its numbers, how its values merge."""
+"""JSON text: its codec, depth and numbers, and the merging of its values."""

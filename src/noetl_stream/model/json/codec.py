@@ -42,7 +42,7 @@ def encode(value: object, encoder: msgspec.json.Encoder = _encoder) -> bytes:
 
 
 def encode_sorted(value: object) -> bytes:
-    """JSON bytes as :func:`encode` makes them, which do not depend on the order of keys."""
+    """JSON bytes like :func:`encode`, independent of the order of keys."""
     return encode(value, _sorted_encoder)
 
 
@@ -50,9 +50,7 @@ _LARGE_BYTES: Final = 64 * 1024
 
 
 def call_without_gc(decode: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
-    """Decodes JSON; pauses the garbage collector if it is large, which would traverse it again and again and find no
-    garbage.
-    """
+    """Decodes JSON; pauses the garbage collector for large JSON, which it would traverse repeatedly for nothing."""
     if len(data) <= _LARGE_BYTES:
         return decode(data)
     was_enabled = gc.isenabled()
@@ -65,7 +63,7 @@ def call_without_gc(decode: Callable[[bytes | msgspec.Raw], Any], data: bytes | 
 
 
 def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
-    @cache  # made when it is first used: a command that reads needs few of them
+    @cache  # made on first use: a command that reads needs few of them
     def decode() -> Callable[[bytes | msgspec.Raw], Any]:
         return msgspec.json.Decoder(kind).decode
 
@@ -166,7 +164,7 @@ _decode_written: Final[Decode[_Written]] = _decoder(_Written)
 
 
 def newer_format(data: bytes, reads: int) -> int:
-    """The format of a message if above ``reads``, the newest read here (PROTOCOL §5 *Poison*); 0 if it is not."""
+    """The format of a message if it is above ``reads``, the newest read here (PROTOCOL §5 *Poison*); else 0."""
     try:
         written = _decode_written(data).format
     except PayloadRefused:
@@ -206,7 +204,7 @@ def decode_value(data: bytes) -> Any:
 
 
 def decode_shown(data: bytes | msgspec.Raw, decode: Decode[Any] = decode_json) -> Any:
-    """Decodes a stored value for people: without what an older release let nest too deeply to be walked.
+    """Decodes a stored value for people; parts that an older release nested too deeply are cut.
 
     Raises:
         PayloadRefused: ``data`` is not JSON, or nests too deeply even to be decoded.
@@ -224,8 +222,8 @@ def check_depth(data: bytes, most: int = MAX_DEPTH) -> None:
 
 
 def check_text(data: bytes) -> None:
-    """Checks JSON that is stored whole: decoding alone skips the parts it does not use, no column holds a NUL, and code
-    that reads it later may recurse.
+    """Checks JSON that is stored whole: decoding skips unused parts, no column holds a NUL, and later readers may
+    recurse.
 
     Raises:
         PayloadRefused: ``data`` is not UTF-8, holds a NUL character, or nests too deeply.

@@ -1,4 +1,4 @@
-"""Long JSON, encoded and decoded piece by piece: other threads run between two pieces, but not during one."""
+"""Long JSON, encoded and decoded in pieces: other threads run between two pieces, but not during one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
 
 LONG_BYTES: Final = 128 * 1024
-"""The length from which JSON takes a millisecond, or a few, to encode or decode."""
+"""The length from which JSON takes a millisecond or more to encode or decode."""
 
 _MEMBER_BYTES: Final = 32
 """The weight of a member of a list or object beyond its characters: short ones take more time than they have bytes.
 """
 
 _SLICES: Final = 64
-"""A list or object with more members is encoded in about so many pieces. To weigh each member would take many times as
-long as to encode it, and one call takes some 40 ms for 16 MiB, wherever they are.
+"""The approximate number of pieces for a list or object with more members. Weighing each member would take many times
+as long as encoding it, and one call takes some 40 ms for 16 MiB.
 """
 
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
@@ -36,19 +36,19 @@ _BETWEEN: Final = {
 """A comma between two members like the first."""
 
 _TRIES: Final = 4
-"""How many commas may be between two members before these are decoded one by one."""
+"""The number of commas between two members up to which these are decoded one by one."""
 
 _LEVELS: Final = 16
-"""The most levels of long lists and objects that are taken apart; anything deeper is one piece."""
+"""The most levels of long lists and objects that are divided; anything deeper is one piece."""
 
 
 def is_long(value: Any) -> bool:
-    """Whether the JSON of a value may be long, found without going through more of it than that."""
+    """Whether the JSON of a value may be long, found without traversing more of it."""
     return _weight(value) >= LONG_BYTES
 
 
 def _weight(value: Any) -> int:
-    """About how many bytes of JSON a value is; of a long one, at least :data:`LONG_BYTES`."""
+    """The approximate bytes of a value as JSON; for a long one, at least :data:`LONG_BYTES`."""
     rest, weight = [value], 0
     while rest and weight < LONG_BYTES:
         one = rest.pop()
@@ -66,7 +66,7 @@ def _weight(value: Any) -> int:
 
 
 def encode(value: Any) -> bytes:
-    """Encodes a value as :func:`.codec.encode` does, piece by piece.
+    """Encodes a value like :func:`.codec.encode`, in pieces.
 
     Raises:
         PayloadRefused: JSON cannot represent it.
@@ -75,7 +75,7 @@ def encode(value: Any) -> bytes:
 
 
 def beginning(value: Any, size: int) -> bytes:
-    """At least so many bytes of :func:`encode`, or all; most of a long value is not encoded."""
+    """At least this many bytes of :func:`encode`, or all; most of a long value is not encoded."""
     found = bytearray()
     for piece in _pieces(value):
         found += piece
@@ -123,7 +123,7 @@ def _slices(value: Any, size: int) -> Iterator[Any]:
 
 
 def decode(data: bytes | msgspec.Raw) -> Any:
-    """Decodes JSON as :func:`.codec.decode_json` does, piece by piece.
+    """Decodes JSON like :func:`.codec.decode_json`, in pieces.
 
     Raises:
         PayloadRefused: ``data`` is not JSON.
@@ -135,7 +135,7 @@ def decode(data: bytes | msgspec.Raw) -> Any:
 
 
 def parse(data: bytes) -> Any:
-    """What ``msgspec.json.decode`` makes of JSON that enters from outside. Raises what it raises, in its words."""
+    """Decodes JSON from outside like ``msgspec.json.decode``, with its errors."""
     try:
         return decode(data)
     except PayloadRefused:
@@ -161,7 +161,7 @@ def _object_in(text: bytes | msgspec.Raw) -> dict[str, Any]:
 
 
 class _Members:
-    """The members of a long list or object, many short ones together, up to the first that is long."""
+    """The members of a long list or object, many short ones together, up to the first long one."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
@@ -186,5 +186,5 @@ class _Members:
                 return
 
     def left(self) -> bytes:
-        """What is left, as a list or object."""
+        """The remaining members, as a list or object."""
         return self._opening + self._text[self._at :]

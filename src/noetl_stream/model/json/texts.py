@@ -1,6 +1,6 @@
-"""Text from outside: bodies in a charset of their own, headers (RFC 9110 §5.5), numbers that a double cannot hold.
+"""Text from outside: bodies in any charset, headers (RFC 9110 §5.5), and numbers beyond the precision of a double.
 
-These numbers in JSON become the nearest double (RFC 8259 §6), and are counted.
+Such numbers in JSON become the nearest double (RFC 8259 §6), and are counted.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 _MARKS: Final = (
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, with whose mark it begins
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _NO_CHARSETS: Final = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "utf-7", "undefined"})
-"""Codecs of Python that no sender means: some are slow, or make text that JSON cannot hold."""
+"""Codecs of Python that no sender means: some are slow, or produce text that JSON cannot represent."""
 
 
 def decode_body(body: bytes, content_type: str) -> str | None:
     """The text of a body, without its byte order mark; ``None`` if it is not text in its charset.
 
-    A mark goes before the charset that the type names, those of UTF-16 and UTF-32 only where the type is one of text:
-    other bytes may begin alike. An unknown charset counts as UTF-8.
+    A byte order mark has precedence over the declared charset; those of UTF-16 and UTF-32 only count for types of text,
+    since other bytes may begin alike. An unknown charset counts as UTF-8.
     """
     if body.startswith(codecs.BOM_UTF8):
         return _text(body[len(codecs.BOM_UTF8) :], "utf-8")
@@ -49,13 +49,12 @@ def is_json(content_type: str) -> bool:
 
 
 def is_text(content_type: str) -> bool:
-    """Whether the media type is one of text."""
     kind = media_type(content_type)
     return kind.startswith("text/") or kind.endswith(("/xml", "+xml")) or is_json(kind)
 
 
 def charset_of(content_type: str) -> str:
-    """The codec of the charset that the media type names; UTF-8 for none, and for an unknown one."""
+    """The codec of the media type's charset; UTF-8 for a missing or unknown one."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
@@ -72,7 +71,7 @@ def _is_of_text(name: str) -> bool:
         b"?".decode(name)
     except LookupError:
         return False
-    except UnicodeError:  # UTF-16, which takes two bytes
+    except UnicodeError:  # UTF-16, whose units have two bytes
         pass
     return True
 
@@ -98,8 +97,7 @@ SAFE_DIGITS: Final = 15
 POINTERS_SHOWN: Final = 3
 MAX_POINTERS: Final = 100
 MAX_POINTER_CHARACTERS: Final = 200
-"""The longest JSON pointer. The rest of a longer one becomes `…`: a long key would be in the pointer of each number
-below it.
+"""The longest JSON pointer. A longer one is cut with `…`: a long key would be in the pointer of each number below it.
 """
 
 _EXACT_DIGITS: Final = 800
@@ -113,11 +111,11 @@ _LONG: Final = re.compile(rb"(?<![0-9.])(?=[0-9]*[.eE])[0-9.]{%d,}|[eE]-[0-9]{3}
 
 
 _Path: TypeAlias = "tuple[_Path, object] | None"
-"""The path of a value: that of the value it is in, and its key or index there."""
+"""The path of a value: that of its container, and its key or index there."""
 
 
 class _Lost(float):
-    """The nearest double of a number that no double holds."""
+    """The nearest double of a number that no double represents."""
 
     __slots__ = ()
 
@@ -139,7 +137,7 @@ def digits_lost(data: bytes) -> list[str]:
     try:
         value = json.loads(data, parse_float=as_double, parse_int=_ignore_number, parse_constant=_ignore_number)
     except (ValueError, RecursionError):
-        return []  # whoever decodes it says why
+        return []  # invalid JSON is reported by its decoder
     return pointers_lost(value)
 
 

@@ -1,7 +1,7 @@
-"""JSON values: how deep they nest, and how they merge (LANGUAGE §12).
+"""JSON values: their depth, and their merging (LANGUAGE §12).
 
-The depth is counted in bytes, without recursion, whatever they hold. A value that enters from outside nests at most
-:data:`MAX_DEPTH` levels, so that whoever walks it later may recurse.
+The depth is counted in bytes, without recursion. A value from outside nests at most :data:`MAX_DEPTH` levels, so that
+later code may recurse.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MAX_DEPTH: Final = 200
 """The most levels of lists and objects in a value."""
 
 MESSAGE_DEPTH: Final = 300
-"""The most levels in a message: values, what a playbook writes around them (64 levels of YAML), and the message.
+"""The most levels in a message: those of values, of the playbook around them (64 levels of YAML), and of the message.
 """
 
 TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
@@ -26,13 +26,13 @@ _OTHERS: Final = bytes(byte for byte in range(256) if byte not in b'[{]}"')
 _LEAVES: Final = b"\x01\xff"
 
 _PASSES: Final = 3
-"""Passes that remove the innermost lists and objects, which most are, before the rest is counted."""
+"""Passes that remove the innermost lists and objects, the majority, before the rest is counted."""
 
 _PIECE: Final = 16 * 1024
-"""How many brackets are counted in one go: other threads run in between."""
+"""The number of brackets that are counted at once: other threads run in between."""
 
 CUT: Final = "…"
-"""Stands for a value that nests too deeply to be shown."""
+"""A replacement for a value that is too deep to be shown."""
 
 
 def nests_deeper(data: bytes, most: int = MAX_DEPTH) -> bool:

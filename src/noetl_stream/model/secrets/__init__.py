@@ -1,1 +1,1 @@
-"""Secret values: credentials, and what hides them in texts and URLs."""
+"""Secret values: credentials, and their removal from texts and URLs."""

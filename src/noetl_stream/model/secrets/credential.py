@@ -1,6 +1,6 @@
-"""Credential values: text (a DSN, a token) or a mapping; and how their secrets are hidden (LANGUAGE §11).
+"""Credential values: text (a DSN, a token) or a mapping; and the removal of their secrets (LANGUAGE §11).
 
-They are hidden in texts and JSON values, in the forms that they are likely to appear in.
+Secrets are hidden in texts and JSON values, in the forms in which they are likely to appear.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _password_in(text: str) -> Iterator[str]:
 MAX_SECRETS_HIDDEN: Final = 1_000
 HIDDEN: Final = "***"
 SHORTEST_LINE: Final = 8
-"""The length from which each line of a multi-line secret is redacted on its own."""
+"""The length from which each line of a multi-line secret is redacted by itself."""
 SHORTEST_PIECE: Final = 8
 """The length from which a piece of a secret cut off by a text's end is redacted."""
 LONGEST_PATTERN: Final = 8_192
@@ -111,7 +111,7 @@ LONGEST_PATTERN: Final = 8_192
 _SIGN: Final = re.compile(r"[^A-Za-z0-9]")
 
 _LONG_ROW: Final = 8
-"""How long a row of backslashes with no secret behind it must be to be skipped at once."""
+"""The length from which a row of backslashes without a secret after it is skipped at once."""
 
 _IN_MARKUP: Final = {
     " ": ("+",),
@@ -130,14 +130,14 @@ _BEHIND_BACKSLASHES: Final = {
     "\b": "b",
     "\f": "f",
 }
-"""Escapes of characters in JSON and Python: what follows the backslashes. Others follow as they are, as in a shell."""
+"""Escapes of characters in JSON and Python: the text after the backslashes. Others follow unchanged, as in a shell."""
 
 
 _LINE_ENDS: Final = (
     *(r"\n", r"\r\n?", r"=\r?\n", r"\\\r?\n"),
     *(r"\\n", r"\\r\\n", r"\\r", r"=(?:\\r)?\\n", r"\\\\(?:\\r)?\\n"),
 )
-"""Ends of wrapped lines, with what says that they continue; also as JSON has it."""
+"""Ends of wrapped lines with their continuation marks; also in JSON."""
 
 _IN_BETWEEN: Final = (
     *(r"\x00", r"\x1b\[[0-9;?]*[A-Za-z]", r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"),
@@ -149,19 +149,19 @@ _IN_BETWEEN: Final = (
 _INTERRUPTIONS: Final = tuple(
     re.compile("|".join((*(end + indent for end in _LINE_ENDS), *_IN_BETWEEN))) for indent in ("", r"[ \t]+")
 )
-"""What a tool may write into the middle of a text, without and with the indentation of wrapped lines. Each way begins
-with a literal, which is quick.
+"""Text that a tool may insert in the middle of a text, without and with the indentation of wrapped lines. Each form
+begins with a literal, which is fast.
 """
 
 
 class HiddenText:
-    """One secret, in the forms it is likely to appear in: verbatim, in URLs, JSON, Python, HTML, and encoded.
+    """One secret in the forms in which it is likely to appear: verbatim, in URLs, JSON, Python, HTML, and encoded.
 
     Args:
-        verbatim: Whether to search only for the secret as it is and encoded, which costs next to nothing to prepare.
+        verbatim: Whether to search only for the secret verbatim and encoded, which costs next to nothing to prepare.
 
     Attributes:
-        anchor: A part that all forms but the encoded leave unchanged: a text without it needs no search.
+        anchor: A part that all forms except the encoded ones leave unchanged: a text without it needs no search.
     """
 
     __slots__ = ("_encoded", "_marks", "_pattern", "_secret", "anchor")
@@ -184,7 +184,7 @@ class HiddenText:
         return self._pattern.sub(_replacement, text) if self.anchor in text else text
 
     def remove_interrupted(self, text: str, joined: str, interruption: re.Pattern[str]) -> str:
-        """Removes the secret, as it is or encoded, where interruptions divide it.
+        """Removes the secret, verbatim or encoded, where interruptions divide it.
 
         Args:
             joined: ``text`` without its interruptions.
@@ -197,8 +197,8 @@ class HiddenText:
 
 
 class Redactor:
-    """Replaces known secrets by ``***``. Both to learn a long secret and to search a large value take seconds, so it
-    may be used in several threads at once.
+    """Replaces known secrets by ``***``. Learning a long secret and searching a large value take seconds, so it may be
+    used in several threads at once.
 
     Secrets of fewer than :data:`SHORTEST_SECRET` characters are ignored: they would redact ordinary text.
     """
@@ -208,12 +208,12 @@ class Redactor:
         self._learning = threading.Lock()
 
     def learn(self, credential: Any) -> None:
-        """Redacts the secrets of ``credential`` from now on; of very many, the last learned."""
+        """Redacts the secrets of ``credential`` from now on; of very many, only the last learned."""
         self.learn_texts(texts_of(credential))
 
     def learn_texts(self, texts: Iterable[str], max_signs: float = math.inf) -> None:
-        """Redacts ``texts`` from now on; of too many, the last learned. From ``max_signs`` characters on that may be
-        escaped, they are searched for verbatim.
+        """Redacts ``texts`` from now on; of too many, only the last learned. With more than ``max_signs`` characters
+        that may be escaped, they are searched for verbatim.
         """
         signs = 0
         for text in texts:
@@ -247,7 +247,7 @@ class Redactor:
         return text
 
     def lines_ready(self, lines: Sequence[str]) -> int:
-        """How many of these whole lines can be redacted now: a secret that continues may begin in the others."""
+        """The number of these whole lines that can be redacted now: a secret that continues may begin in the others."""
         text = "".join(f"{line}\n" for line in lines)
         begun = max((_begun_at_end(text, secret) for secret in list(self._hidden) if "\n" in secret), default=0)
         return len(lines) if not begun else text.count("\n", 0, len(text) - begun)
@@ -303,7 +303,7 @@ def _replacement(match: re.Match[str]) -> str:
 
 
 def _pattern_of(secret: str) -> str:
-    """The pattern of a secret, which takes linear time. If its group 1 takes part in a match, that is no secret."""
+    """The pattern of a secret, which takes linear time. A match in which group 1 participates is not a secret."""
     signs = re.sub(r"\\+", r"\\", secret)  # several backslashes count as one
     first, *others = [_escapes_of(signs, at) for at in range(len(signs))]
     rest = "".join(others)
@@ -314,9 +314,9 @@ def _pattern_of(secret: str) -> str:
 
 
 def _escapes_of(signs: str, at: int) -> str:
-    """A pattern for one character, which may be escaped several times over: JSON in JSON, a traceback in that.
+    """A pattern for one character, which may be escaped repeatedly: JSON in JSON, in a traceback.
 
-    Each way begins with a literal character, for which a search is quick, and takes a whole row of backslashes.
+    Each form begins with a literal character, for which a search is fast, and takes a whole row of backslashes.
     """
     sign, before = signs[at], signs[at - 1 : at]
     if sign.isascii() and sign.isalnum():
@@ -345,14 +345,12 @@ def _escapes_of(signs: str, at: int) -> str:
 
 
 def _any_case(text: str) -> str:
-    """A pattern for text whose letters may be large or small."""
+    """A pattern for text in upper or lower case."""
     return re.sub("[A-Fa-f]", lambda letter: f"[{letter[0].upper()}{letter[0].lower()}]", text)
 
 
 def _encodings_of(secret: str) -> Iterator[str]:
-    """The forms of ``secret`` that programs write without its characters: base64, also of UTF-16 as PowerShell has it,
-    base32, hexadecimal, numbers, reversed.
-    """
+    """The encoded forms of ``secret``: base64, also of PowerShell's UTF-16, base32, hexadecimal, numbers, reversed."""
     encoded = secret.encode("utf-8", errors="replace")
     for offset in range(3):
         core = _base64_core(encoded, offset)
@@ -369,7 +367,7 @@ def _encodings_of(secret: str) -> Iterator[str]:
 
 
 def _base64_core(encoded: bytes, offset: int) -> str:
-    """The base64 characters that ``encoded`` alone determines when ``offset`` bytes (modulo 3) precede it.
+    """The base64 characters that ``encoded`` determines by itself after ``offset`` bytes (modulo 3).
 
     They appear in ``user:secret`` too, and in any other text that was encoded with the secret.
     """
@@ -379,7 +377,7 @@ def _base64_core(encoded: bytes, offset: int) -> str:
 
 
 def _begun_at_end(text: str, secret: str) -> int:
-    """How many characters at the end of ``text``, which ends with a line, are the first lines of ``secret``."""
+    """The characters at the end of ``text``, which ends with a line, that are the first lines of ``secret``."""
     end = secret.rfind("\n", 0, -1) + 1
     while end:
         if text.endswith(secret[:end]):

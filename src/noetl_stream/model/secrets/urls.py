@@ -1,4 +1,4 @@
-"""URLs and DSNs from outside: whether they can be split, and how messages show them, without their secrets."""
+"""URLs and DSNs from outside: splitting them, and showing them without their secrets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _QUERY: Final = re.compile("[?#].*", re.DOTALL)
 
 
 def split_url(text: str) -> SplitResult | None:
-    """The parts of a URL, which may name several hosts; ``None`` if it is none.
+    """The parts of a URL, which may name several hosts; ``None`` if it is not a URL.
 
-    The errors of the library quote what is wrong, which may be a part of the password.
+    The errors of the library quote the invalid part, which may be a part of the password.
     """
     try:
         return urlsplit(text)
@@ -22,7 +22,7 @@ def split_url(text: str) -> SplitResult | None:
 
 
 def split_address(text: str) -> SplitResult | None:
-    """The parts of the URL of one server; ``None`` if it is none, or its port is not a number."""
+    """The parts of the URL of one server; ``None`` if it is not a URL, or its port is not a number."""
     parts = split_url(text)
     try:
         _ = parts and parts.port
@@ -34,7 +34,7 @@ def split_address(text: str) -> SplitResult | None:
 def redact_urls(urls: str) -> str:
     """Redacts the passwords and tokens of a URL, or of several with commas between: ``nats://ann:***@host``.
 
-    Everything before the last ``@`` counts as user and password: a password that is not encoded may hold any character.
+    Everything before the last ``@`` counts as user and password: an unencoded password may contain any character.
     """
     return ",".join(map(_without_secrets, _BETWEEN_URLS.split(urls)))
 
@@ -53,7 +53,7 @@ def _without_secrets(url: str) -> str:
 
 
 def _login_of(url: str) -> tuple[str, str | None, str]:
-    """The scheme, user and password if there are any, and the place, without query and fragment."""
+    """The scheme, the user and password if any, and the host and path, without query and fragment."""
     scheme, separator, rest = url.strip().partition("://")
     if not separator:
         scheme, rest = "", scheme
