@@ -1,1 +1,1 @@
-"""The server role: owns partitions, folds reports, commits, publishes. Only the server starts steps."""
+"""The server role: it owns partitions, folds reports, commits and publishes. Only servers start steps."""

@@ -55,11 +55,11 @@ from noetl_stream.telemetry.measures import ByPath, Durations, long_durations
 from noetl_stream.trigger.rates import DEFAULT_RATES, TriggerRates
 
 DISAGREEMENTS_SENT: Final = 10
-"""How many disagreements of its stores a server tells who asks it."""
+"""The most disagreements between its stores that a server reports."""
 
 
 FAILED_S: Final = 10.0
-"""How long a turn that failed counts: a store that refuses one refuses the next sooner."""
+"""The time for which a failed turn counts: a broken store fails the next turn sooner."""
 
 
 def _zero(*labels: str) -> Counter[str]:
@@ -72,14 +72,14 @@ class ServerCounts:
 
     Attributes:
         inputs: Inputs folded, by origin: ``events``, ``inbox``, ``own`` (timers, results, evaluations).
-        turns: Turns of the loop that committed something.
+        turns: Turns of the loop that committed a tick.
         commits: Transactions.
         rows: Rows written, by table.
         dead_letters: Dead letters, by source.
         occurrences: Entries of histories of schedules and triggers, by status.
-        trigger_faults: Events with which a trigger could not do what it says.
-        lateness: How late schedules started executions, by the path of the schedule.
-        playbooks: What executions measured, by the path of their playbook.
+        trigger_faults: Failed actions of triggers.
+        lateness: The delays with which schedules started executions, by the path of the schedule.
+        playbooks: Measurements of executions, by the path of their playbook.
         started: Executions that started.
         ended: Executions that ended, by status.
         quarantined: Executions that were quarantined.
@@ -133,7 +133,7 @@ class ServerCounts:
             self.occurrences[entry.status] += 1
 
     def count_measures(self, tick: PendingTick) -> None:
-        """Counts what a tick has measured, once it is committed."""
+        """Counts the measurements of a committed tick."""
         self.trigger_faults += tick.trigger_faults
         for path, status, took_s in tick.steps_ended:
             self.playbooks[path].steps[status].add(took_s)
@@ -179,12 +179,16 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """Intervals in seconds. Reconcile also runs after every takeover.
+    """The intervals of a server, in seconds.
 
-    ``lease_s``: the shortest lease, for stores that answer soon; ``silence_s``: how long EVENTS may be silent then.
-    ``compare_s``: how often cursors are compared with EVENTS. ``mark_s``: how often published ticks and the cursors of
-    idle partitions are written. ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
-    ``slots_s``: how often slots of limits held by ended executions are looked for.
+    Attributes:
+        lease_s: The shortest lease, with stores that answer soon.
+        mark_s: The interval of writing published ticks and the cursors of idle partitions.
+        compare_s: The interval of comparing cursors with EVENTS.
+        reconcile_s: The interval of reconciling, which also follows every takeover.
+        silence_s: The time for which EVENTS may be silent under the shortest lease.
+        feed_keep_s: The time for which the whole feed can be resumed; older parts are trimmed.
+        slots_s: The interval of looking for slots of limits held by ended executions.
     """
 
     lease_s: float = 6.0
@@ -200,11 +204,11 @@ class ServerTimes:
 
 @dataclass(frozen=True, slots=True)
 class StateBounds:
-    """Bounds on the states in memory, and on what is folded into them at once.
+    """Bounds on the states in memory, and on the inputs folded into them at once.
 
-    ``max_bytes``: how much memory the states of living executions may take; evicted ones are loaded again when an input
-    of theirs comes. ``snapshot_every``: how many facts a journal grows by between two snapshots. ``at_once``: how many
-    messages of EVENTS a turn of the loop folds at most.
+    ``max_bytes``: the most memory of the states of living executions; evicted ones are loaded again for their next
+    input. ``snapshot_every``: the facts between two snapshots of a journal. ``at_once``: the most messages of EVENTS
+    that a turn of the loop folds.
     """
 
     max_bytes: int = DEFAULT_STATE_BYTES
@@ -270,11 +274,11 @@ class ServerParts:
         return Fold(self.executions, self.ports.capabilities, self.formats, self.triggers, self.shares.of)
 
     def note_failure(self, error: Unreachable) -> None:
-        """Notes that a turn of the loop has failed, or that its partitions cannot be read again."""
+        """Notes that a turn of the loop, or reading its partitions again, has failed."""
         self._failure, self._failed_s = str(error), self.ports.clock.monotonic_s()
 
     def unstored(self) -> list[str]:
-        """Returns why the server cannot store what it decides or commits now, one line a store."""
+        """Returns the reasons why the server cannot store its decisions now, one line for each store."""
         has_failed = self._failure and self.ports.clock.monotonic_s() - self._failed_s < FAILED_S
         return [*self.ports.refusals(), *([self._failure] if has_failed else [])]
 
@@ -310,7 +314,7 @@ class ServerParts:
         return "everything" if grants is None or grants.current() is None else "restricted"
 
     def namespace_of(self, path: str) -> str:
-        """Returns the namespace of a playbook's path, by the operator's grants if there are some."""
+        """Returns the namespace of a playbook's path, by the operator's grants if there are any."""
         grants = self.ports.grants.current() if self.ports.grants is not None else None
         return namespace_of(path) if grants is None else grants.namespace_of(path)
 

@@ -1,4 +1,4 @@
-"""Tracks which formats the servers of an installation read, and which one is written (PROTOCOL §5 *Poison*)."""
+"""The formats that the servers of an installation read, and the format that is written (PROTOCOL §5 *Poison*)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noetl_stream.ports.stores.store import KnownServer
 log = logging.getLogger(__name__)
 
 LOWEST_WRITTEN: Final = 2
-"""The lowest format that this version can write: servers that do not read it cannot run beside this one."""
+"""The lowest format that this version can write; servers that cannot read it cannot run next to this one."""
 
 OLDER_SERVERS: Final = Rejection(
     "older_servers", "a server of an older version still runs, and could not go on with it: stop it, and ask again"
@@ -30,7 +30,7 @@ class Formats:
 
     Attributes:
         reads: The newest format that this server reads.
-        writes: The format in which it writes: the lowest that all living servers read.
+        writes: The format that this server writes: the lowest that all living servers read.
         know_aggregates: Whether all living servers can read messages to aggregates.
     """
 
@@ -41,7 +41,7 @@ class Formats:
         self._newest = reads
 
     def learn(self, servers: Collection[KnownServer]) -> None:
-        """Notes the formats of all servers, past and present, this one included.
+        """Notes the formats of all past and present servers, this one included.
 
         Raises:
             NotReady: a living server cannot read the formats that this one writes.
@@ -58,15 +58,13 @@ class Formats:
             )
         lowest = min([self.reads, *(one.reads for one in living)])
         self.know_aggregates = lowest >= AGGREGATES_FORMAT
-        writes = FORMAT if lowest == AGGREGATES_FORMAT else lowest  # they are otherwise the same
+        writes = FORMAT if lowest == AGGREGATES_FORMAT else lowest  # otherwise both are the same
         if writes != self.writes:
             log.info("writing format %d, which all living servers read", writes)
             self.writes = writes
 
     def with_format(self, plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
-        """Returns ``plan`` with the format that its execution is written in; or why it cannot run while a server lives
-        that does not read that format.
-        """
+        """Returns ``plan`` with its execution's format, or an invalid plan while a living server cannot read that."""
         if isinstance(plan, InvalidPlan) or not plan.newer:
             return plan if isinstance(plan, InvalidPlan) else replace(plan, format=self.writes)
         if self.know_aggregates:
@@ -75,5 +73,5 @@ class Formats:
         return InvalidPlan(text, [{"code": "older_servers", "message": text}])
 
     def is_read_by_another(self, written: int) -> bool:
-        """Returns whether this format is too new for this server, but not for another known one."""
+        """Returns whether this format is too new for this server, but known to another one."""
         return self.reads < written <= self._newest

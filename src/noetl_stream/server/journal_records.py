@@ -1,8 +1,6 @@
-"""Journals of executions on EVENTS: their entries as messages (PROTOCOL §1 *Journal*), and what the stream has lost.
+"""Journals of executions on EVENTS: their entries as messages (PROTOCOL §1 *Journal*), and the repair of lost ones.
 
-It may lose messages that were folded; then this says where to read on (PROTOCOL §5).
-A cursor may be set too low, because what was folded before is recognized: requests by their rows, reports by their
-numbers. It must not be too high, or messages would be skipped. So it is set by the stored times, with a margin.
+EVENTS may lose messages that were folded; this module finds the cursors from which to read again (PROTOCOL §5).
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ Part = tuple[int, RecordEntry]
 class Stamp(msgspec.Struct, frozen=True, gc=False):
     """The tick that records are published for, and their format.
 
-    ``again``: the records were published before, or by an owner that ended before it did.
+    ``again``: the records were published before, or by an owner that ended before it could.
     """
 
     partition: int
@@ -47,7 +45,7 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
 
 
 def parts_of(position: int, entry: RecordEntry, decided_at: int) -> Iterator[Part]:
-    """Yields the entry, in several parts if its decisions, the first at ``decided_at``, are too many for one record."""
+    """Yields the entry, in parts if its decisions, which begin at ``decided_at``, are too many for one record."""
     if len(entry.decisions) <= MAX_RECORD_BYTES:
         yield position, entry
         return
@@ -61,7 +59,7 @@ def in_full(row: StoredEntry) -> Iterator[Part]:
     """Yields a stored entry with its input in full, which EVENTS may have lost."""
     data = row.data if row.name is None else codec.encode_facts([row.data])
     facts = [fact for fact, _ in codec.decode_facts(data)]
-    if row.cause is not None:  # a decision that has a row of its own, in format 1
+    if row.cause is not None:  # a decision with a row of its own, in format 1
         yield row.position, RecordEntry("", 0, 0, msgspec.Raw(data))
         return
     entry = FullEntry(
@@ -81,7 +79,7 @@ def in_full(row: StoredEntry) -> Iterator[Part]:
 def messages_of(execution_id: str, parts: Iterable[Part], through: int, stamp: Stamp) -> Iterator[DecidedMessage]:
     """Yields the records of one execution for one tick, split where they would grow too large."""
     for first, entries in _cut(parts):
-        # An owner may publish a tick again more than once, with what was committed since: the content differs.
+        # An owner may publish a tick again with entries committed since: the content differs.
         ending = f".{len(entries)}.{through}.again" if stamp.again else ""
         record = JournalRecord(
             execution=execution_id,
@@ -112,7 +110,7 @@ def _cut(parts: Iterable[Part]) -> list[tuple[int, list[msgspec.Raw]]]:
 
 
 def _cut_facts(facts: bytes) -> list[tuple[int, msgspec.Raw]]:
-    """Splits an array of facts into several, each with the number of positions that it takes."""
+    """Splits an array of facts into several, each with the number of its positions."""
     pieces: list[tuple[int, list[bytes]]] = []
     size = 0
     for fact, raw in codec.decode_facts(facts):
@@ -127,7 +125,7 @@ def _cut_facts(facts: bytes) -> list[tuple[int, msgspec.Raw]]:
 
 
 def read_record(body: bytes) -> JournalRecord | None:
-    """Decodes a journal record; ``None`` if it cannot be read: no owner wrote it, and it must stop none."""
+    """Decodes a journal record; ``None`` for an unreadable one, which no owner wrote and which must stop none."""
     try:
         return codec.decode_record(body)
     except PayloadRefused as refused:
@@ -136,10 +134,10 @@ def read_record(body: bytes) -> JournalRecord | None:
 
 
 MARGIN_MS: Final = 60_000
-"""How much the clocks of two leaders of the stream may differ, in milliseconds."""
+"""The largest difference between the clocks of two leaders of the stream, in milliseconds."""
 
 FIRST_PIECE: Final = 64
-"""How many messages are searched first, backwards from a record that cannot be read."""
+"""The number of messages in the first backward search from an unreadable record."""
 
 
 class StreamExtent(NamedTuple):
@@ -150,11 +148,11 @@ class StreamExtent(NamedTuple):
 
     @classmethod
     async def of(cls, log: EventLog) -> StreamExtent:
-        first = await log.first_sequence()  # in this order: what is stored in between must not look like a loss
+        first = await log.first_sequence()  # in this order: a message stored in between must not look like a loss
         return cls(first, await log.last_sequence())
 
     async def still_holds(self, log: EventLog, last_seq: int, last_ms: int) -> bool:
-        """Returns whether the message at a cursor is the one that was folded, and none after it is gone."""
+        """Returns whether the message at a cursor is the folded one, and none after it is lost."""
         if last_seq > self.last or self.first > last_seq + 1:
             return False
         found = await log.stored_at(last_seq) if last_seq >= self.first else None
@@ -179,9 +177,9 @@ def _place(cursor: Cursor) -> tuple[int, int]:
 
 
 async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent) -> list[Repair]:
-    """Returns, for each lost cursor, the last message that its partition has certainly folded, and which records may be
-    lost with those above it. Records published at once are stored in any order: a tick is certainly recorded if it or a
-    later one has a record stored a minute before anything that may be lost. Errors: as for :func:`lost_cursors`.
+    """Returns, for each lost cursor, the last message that its partition has certainly folded, and the records that may
+    be lost with those above it. Records published at once are stored in any order: a tick is certainly recorded if it
+    or a later one has a record stored a minute before anything that may be lost. Errors: as for :func:`lost_cursors`.
     """
     kept: dict[tuple[int, int], tuple[int, int, int]] = {}
     for cursor in lost:
@@ -248,7 +246,7 @@ async def behind_events(
     committed, each with that tick. Servers may run meanwhile. Errors: as for :func:`last_record`.
     """
     partitions = range(partition_count()) if partitions is None else partitions
-    # A record is published after its commit, so Postgres must be at least as far as records read before it.
+    # A record is published after its commit, so Postgres must have at least the ticks of records read before it.
     records = await asyncio.gather(*(last_record(log, partition) for partition in partitions))
     ticks = {id: record.tick for id, record in zip(partitions, records, strict=True) if record is not None}
     return [(view, ticks[view.id]) for view in await store.read_partitions(ticks) if ticks[view.id] > view.tick]

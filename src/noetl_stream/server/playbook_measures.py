@@ -1,4 +1,4 @@
-"""What a server measures of the executions of a playbook: their durations, those of their steps, and their failures.
+"""Measurements of the executions of a playbook: their durations, those of their steps, and their failures.
 
 Law: a plain step costs a look at the types of its facts and one value in a histogram. Values count once committed.
 """
@@ -38,7 +38,7 @@ STEPS: Final = Metric(
 
 
 class PlaybookMeasures:
-    """What is measured of one playbook: durations by status. Failed executions are shown from 0 on, as alerts need."""
+    """Measurements of one playbook: durations by status. Failed executions are exported from 0 on, as alerts need."""
 
     __slots__ = ("executions", "failures", "steps")
 
@@ -48,7 +48,7 @@ class PlaybookMeasures:
         self.steps: defaultdict[str, Durations] = defaultdict(long_durations)
 
     def count_end(self, status: str, took_s: float, error: ErrorInfo | None) -> None:
-        """Counts an execution that ended; ``error`` is why it failed. Kinds of plugins count as one."""
+        """Counts an ended execution; ``error`` is its failure. Kinds of plugins count as one."""
         self.executions[status].add(took_s)
         if status == "failed":
             kind = error.kind if error is not None else "internal"
@@ -56,11 +56,11 @@ class PlaybookMeasures:
 
 
 EndedStep: TypeAlias = tuple[str, str, float]
-"""The path of the playbook of a step run that ended, its status, and how long it took in seconds."""
+"""The path of the playbook of an ended step run, the status, and the duration in seconds."""
 
 
 def collect_ended_steps(ended: list[EndedStep], before: Execution, facts: Sequence[Any], at_ms: int) -> None:
-    """Adds the step runs that facts end to ``ended``, but for those that no worker began.
+    """Adds the step runs that facts end to ``ended``, except those that no worker began.
 
     Args:
         before: The state before these facts.
@@ -79,7 +79,7 @@ def collect_ended_steps(ended: list[EndedStep], before: Execution, facts: Sequen
 
 
 def playbook_readings(playbooks: Mapping[str, PlaybookMeasures]) -> Iterator[Reading]:
-    """Yields the readings of all playbooks."""
+    """Yields the metrics of all playbooks."""
     executions: dict[Labels, Durations] = {}
     failures: dict[Labels, float] = {}
     steps: dict[Labels, Durations] = {}

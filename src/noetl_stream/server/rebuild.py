@@ -16,11 +16,11 @@ from noetl_stream.server.ownership.recorded import RecordedStarter, left_of
 from noetl_stream.server.server import Server
 
 ATTEMPTS: Final = 100
-"""How often to try to take all partitions: each attempt raises the epochs, and COMMANDS may have later fences."""
+"""The number of attempts to take all partitions: each raises the epochs, and COMMANDS may have later fences."""
 
 
 class Rebuilt(NamedTuple):
-    """How many executions and entries were restored; which schedules and triggers are to be registered again."""
+    """The number of restored executions and entries, and the schedules and triggers to register again."""
 
     executions: int
     entries: int
@@ -30,7 +30,7 @@ class Rebuilt(NamedTuple):
 async def rebuild(server: Server) -> Rebuilt:
     """Takes all partitions over, restores them from EVENTS, and releases them. The server does not run.
 
-    What no record holds is folded when servers run: inputs that were not folded, and all beyond a hole in a journal.
+    Servers fold the rest when they run: inputs that were not folded, and all beyond a gap in a journal.
 
     Raises:
         Conflict: Postgres holds executions, or a server owns partitions.

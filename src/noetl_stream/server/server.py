@@ -57,8 +57,8 @@ class Server(ServerParts):
     """Owns partitions and folds their executions. All state changes happen in one task.
 
     Attributes:
-        lasting: The tasks that run beside the loop, by name; empty before it runs.
-        turned_s: When the loop began its last turn, by the monotonic clock.
+        lasting: The tasks beside the loop, by name; empty before it runs.
+        turned_s: The time at which the loop began its last turn, by the monotonic clock.
         waits_for: The store that the start waits for, if any.
     """
 
@@ -111,7 +111,7 @@ class Server(ServerParts):
         """Runs the server until :meth:`stop`.
 
         Raises:
-            StreamLost, NotReady, LoginRefused: errors no waiting repairs; leases are released.
+            StreamLost, NotReady, LoginRefused: errors that no waiting repairs; leases are released.
             UsageError: the registered grants are invalid.
             JournalConflict: a tick cannot be committed, and no execution is to blame. Leases are then left to expire,
                 as after a defect, so that the next owner can tell a crash from a departure (PROTOCOL §5 *Poison*).
@@ -217,7 +217,7 @@ class Server(ServerParts):
             await self._reload()
 
     async def _pause(self) -> None:
-        """Waits before the next turn, the longer the more of them failed since the last tick."""
+        """Waits before the next turn, longer with each failed turn since the last tick."""
         await self.ports.clock.sleep(backoff_s(self.times.retry_s, self._failed_turns, LONGEST_RETRY_S))
         self._failed_turns += 1
 

@@ -10,7 +10,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.telemetry.measures import Metric, Reading, memory_readings
 
 STUCK_S: Final = 900.0
-"""The longest turn of a healthy server: one that takes over a partition may read EVENTS for minutes."""
+"""The longest turn of a healthy server: a takeover of a partition may read EVENTS for minutes."""
 
 INPUTS: Final = Metric("counter", "noetl_server_inputs", "Inputs folded, by where they came from.", ("source",))
 TICKS: Final = Metric("counter", "noetl_server_ticks", "Ticks committed: transactions that added to a journal.")

@@ -1,4 +1,4 @@
-"""Makes spans of committed journals, beside the loop that commits them: of executions, their step runs and their tasks.
+"""Spans of committed journals, made beside the loop that commits them: of executions, their step runs and their tasks.
 
 Law: a commit costs a copy of references, and only for executions that are sampled. Waiting segments are bounded; the
 excess is dropped and counted. A span is made from the journal alone, so it is the same whichever server makes it.
@@ -37,7 +37,7 @@ class TracedExecution(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         caller: The calling execution; empty if there is none.
-        rerun_of: The execution that is rerun; empty for none.
+        rerun_of: The original of a rerun; else empty.
     """
 
     execution_id: str
@@ -49,9 +49,9 @@ class TracedExecution(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Pipeline(msgspec.Struct):
-    """A pipeline, outside loops or of one iteration: how many task runs it had, and when the present task began.
+    """A pipeline, outside loops or of one iteration: the number of its task runs, and when the present task began.
 
-    ``called`` is the execution that the present attempt has called, empty if none, ``called_ms`` when.
+    ``called`` is the execution called by the present attempt, else empty; ``called_ms`` the time of the call.
     """
 
     runs: int = 0
@@ -71,7 +71,7 @@ class _StepRun(msgspec.Struct):
     own: dict[str, Any] = {}
 
     def begin_task(self, path: Path, at_ms: int) -> _Pipeline:
-        """Returns the pipeline of ``path``, and notes when its present task began, if that is not known."""
+        """Returns the pipeline of ``path``, and notes the start of its present task if it is unknown."""
         pipeline = self.pipelines.setdefault(path, _Pipeline())
         if pipeline.began_ms is None:
             pipeline.began_ms = at_ms
@@ -79,13 +79,13 @@ class _StepRun(msgspec.Struct):
 
 
 class JournalReading(JournalReader[_StepRun]):
-    """An execution's journal, read up to ``position``. ``has_ended``: nothing that follows ends a span.
+    """An execution's journal, read up to ``position``. ``has_ended``: no later entry ends a span.
 
     Args:
         links: The links of the execution's span, except that to its caller.
 
     Attributes:
-        names_attributes: Whether the playbook has named attributes of these spans, which may be values of it.
+        names_attributes: Whether the playbook names attributes of these spans, which may contain its values.
     """
 
     def __init__(self, execution: TracedExecution, links: Sequence[SpanLink]) -> None:
@@ -97,7 +97,7 @@ class JournalReading(JournalReader[_StepRun]):
         self.names_attributes = False
 
     def take(self, recorded: Iterable[Recorded]) -> list[Span]:
-        """The spans that end with these facts."""
+        """Returns the spans that end with these facts."""
         self._ended = []
         for one in recorded:
             self.read(one)
@@ -177,7 +177,7 @@ class JournalReading(JournalReader[_StepRun]):
         )
 
     def _end(self, run: _StepRun, at_ms: int, status: RunStatus, error: ErrorInfo | None) -> None:
-        """Ends the span of a step run, which began with its claim, so that the wait for a worker is seen."""
+        """Ends the span of a step run, which began with its claim, so that it shows the wait for a worker."""
         attributes: dict[str, Any] = {
             **run.own,
             "noetl.step": run.step,
@@ -239,7 +239,7 @@ log = logging.getLogger(__name__)
 MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
 READINGS_KEPT: Final = 10_000
 AT_ONCE_BYTES: Final = 64 * 1024
-"""The size from which a segment is read in a thread, so that the loop goes on meanwhile."""
+"""The size from which a segment is read in a thread, so that the loop continues meanwhile."""
 
 CLOSE_S: Final = 2.0
 
@@ -254,7 +254,7 @@ class ServerTraces:
 
     Args:
         store: The store with the journals of executions that another server has begun.
-        used: Hides secrets in attributes that playbooks name; ``None``: there are none.
+        used: The redactor of secrets in attributes that playbooks name; ``None`` without secrets.
     """
 
     def __init__(self, tracing: Tracing, store: Store, used: UsedSecrets | None = None) -> None:
@@ -324,7 +324,7 @@ class ServerTraces:
             self._readings.drop(execution.execution_id)
 
     async def _reading_before(self, execution: TracedExecution, position: int) -> JournalReading:
-        """Returns the reading of the journal before ``position``: a new one if the cached one has a gap."""
+        """Returns the reading of the journal before ``position``, a new one if the cached one has a gap."""
         execution_id = execution.execution_id
         reading = self._readings.get(execution_id)
         if reading is not None and reading.position == position - 1:
@@ -340,7 +340,7 @@ class ServerTraces:
         return reading
 
     async def _links(self, execution: TracedExecution) -> Sequence[SpanLink]:
-        """Returns the link to the original of a rerun, in its trace."""
+        """Returns the link from a rerun to its original, in the original's trace."""
         row = await self._store.execution(execution.rerun_of) if execution.rerun_of else None
         if row is None:
             return ()
@@ -349,7 +349,7 @@ class ServerTraces:
 
 
 def _hidden_in(spans: Sequence[Span], redactor: Redactor) -> list[Span]:
-    """The spans without secrets in attributes that are not the engine's."""
+    """Returns the spans without secrets in attributes that playbooks name."""
     shown = []
     for span in spans:
         own = {name: value for name, value in span.attributes.items() if not name.startswith("noetl.")}

@@ -1,1 +1,1 @@
-"""Folds schedules, triggers and limits."""
+"""The fold of schedules, triggers and limits."""

@@ -1,6 +1,6 @@
-"""Aggregates: loaded when something comes for them, folded, and written in the same ticks as executions.
+"""Aggregates: loaded for each input, folded, and written in the same ticks as executions.
 
-What a kind decides is pure (``engine/aggregates``). Only the due times of an aggregate stay in memory.
+The decisions of a kind are pure (``engine/aggregates``). Only the due times of an aggregate stay in memory.
 """
 
 from __future__ import annotations
@@ -69,25 +69,23 @@ log = logging.getLogger(__name__)
 STARTED_BEFORE: Final = str(StartedBefore.__struct_config__.tag)
 
 FEW: Final = 1024
-"""Up to this many stale timers are not worth removing."""
+"""The number of stale timers that are not worth removing."""
 
 MOST_AT_ONCE: Final = 500
-"""How many timers one tick fires."""
+"""The most timers that one tick fires."""
 
 TRIM_EVERY: Final = 100
-"""Histories and answers are trimmed whenever they have grown by this many."""
+"""The growth, in entries, after which histories and answers are trimmed."""
 
 
 class DueTimer(msgspec.Struct, frozen=True, gc=False, order=True):
-    """A timer of an aggregate that is due."""
-
     due_ms: int
     aggregate_id: str
     timer_id: str
 
 
 class AggregateTimers:
-    """When aggregates are due. ``owns`` says whether a partition is this server's."""
+    """The due times of aggregates. ``owns`` says whether a partition is this server's."""
 
     def __init__(self, owns: Callable[[int], bool]) -> None:
         self._owns = owns
@@ -95,13 +93,12 @@ class AggregateTimers:
         self._tracked: dict[tuple[str, str], int] = {}
 
     def track(self, rows: Iterable[TimerRow]) -> None:
-        """Tracks the timers that belong to aggregates."""
         for row in rows:
             key = (row.execution_id, row.timer_id)
             if is_aggregate(row.execution_id) and self._tracked.get(key) != row.due_ms:
                 self._tracked[key] = row.due_ms
                 heapq.heappush(self._due, DueTimer(row.due_ms, *key))
-        if len(self._due) > 2 * len(self._tracked) + FEW:  # most were moved since
+        if len(self._due) > 2 * len(self._tracked) + FEW:  # most timers were moved since
             self._due = [DueTimer(due_ms, *key) for key, due_ms in self._tracked.items()]
             heapq.heapify(self._due)
 
@@ -110,7 +107,7 @@ class AggregateTimers:
         return min(most_s, max(0.0, (self._due[0].due_ms - now_ms) / 1000)) if self._due else most_s
 
     def overdue_s(self, now_ms: int) -> float:
-        """Returns for how many seconds the first timer has been due; 0 if none is."""
+        """The seconds for which the first timer has been due; 0 if none is."""
         return max(0.0, (now_ms - self._due[0].due_ms) / 1000) if self._due else 0.0
 
     def take(self, now_ms: int) -> list[DueTimer]:
@@ -119,7 +116,7 @@ class AggregateTimers:
         while self._due and self._due[0].due_ms <= now_ms and len(found) < MOST_AT_ONCE:
             one = heapq.heappop(self._due)
             key = (one.aggregate_id, one.timer_id)
-            if self._tracked.get(key) != one.due_ms:  # it was moved, and is elsewhere in the heap
+            if self._tracked.get(key) != one.due_ms:  # a moved timer has another place in the heap
                 continue
             del self._tracked[key]
             if self._owns(partition_of(one.aggregate_id)):
@@ -141,7 +138,7 @@ class AggregateTimers:
 
 
 class AggregateInput(msgspec.Struct, frozen=True, gc=False):
-    """An input of an aggregate. A request has a ``request_id``: it is answered."""
+    """An input of an aggregate. A request has a ``request_id`` and is answered."""
 
     aggregate_id: str
     fact: AggregateFact
@@ -153,9 +150,9 @@ class Aggregates:
     """Folds aggregates into pending ticks.
 
     Args:
-        is_catching_up: Whether this may be a limit that does not know all its holders.
+        is_catching_up: Whether an aggregate may be a limit that does not know all its holders.
         rates: The bounds on starts by triggers.
-        streams: Those that triggers may read.
+        streams: The streams that triggers may read.
     """
 
     def __init__(
@@ -182,16 +179,16 @@ class Aggregates:
 
     @staticmethod
     def in_order(items: Sequence[InboxItem]) -> Sequence[InboxItem]:
-        """In the order in which they are folded: what was started before, then what would start it again."""
+        """The messages in the order in which they are folded: starts in the past before new ones."""
 
         def follows(item: InboxItem) -> bool:
-            id = item.execution_id  # limits get no such messages, but they get most of all
+            id = item.execution_id  # limits get no such messages, but the most messages of all
             return not is_aggregate(id) or is_limit(id) or codec.name_of_fact(item.body) != STARTED_BEFORE
 
         return sorted(items, key=follows)
 
     async def messages(self, items: Sequence[InboxItem], at_ms: int, tick: PendingTick) -> None:
-        """Folds messages of the inbox; one that cannot be read becomes a dead letter. They are deleted either way.
+        """Folds messages of the inbox; an unreadable one becomes a dead letter. Both are deleted.
 
         Raises:
             NewerFormat: a newer server has written one.
@@ -210,22 +207,21 @@ class Aggregates:
         await self._fold(inputs, tick)
 
     async def timers(self, due: Sequence[DueTimer], at_ms: int, tick: PendingTick) -> None:
-        """Folds timers that are due."""
         facts = [AggregateInput(one.aggregate_id, TimerDue(one.timer_id, one.due_ms), at_ms) for one in due]
         await self._fold(facts, tick)
 
     async def read(self, inputs: Sequence[StreamInput], at_ms: int, tick: PendingTick) -> Mapping[str, Any]:
-        """Folds what was read of streams; returns the states of the triggers then, by id."""
+        """Folds messages read from streams; returns the new states of their triggers, by id."""
         return await self._fold([AggregateInput(one.aggregate_id, one.fact, at_ms) for one in inputs], tick)
 
     async def give_back(self, slots: Sequence[LimitSlotRow], at_ms: int, tick: PendingTick) -> None:
-        """Gives these slots back to their limits, since their holders have not."""
+        """Returns slots to their limits in place of their holders, which have ended without it."""
         found = [(row.limit_id, codec.decode_as(LimitSlot, row.body)) for row in slots]
         facts = [(id, SlotReturned("", slot.execution_id, slot.step_run_id, slot.slot_id)) for id, slot in found]
         await self._fold([AggregateInput(id, fact, at_ms) for id, fact in facts], tick)
 
     async def _fold(self, inputs: Sequence[AggregateInput], tick: PendingTick) -> Mapping[str, Any]:
-        """Returns the states then, by id."""
+        """Folds inputs; returns the new states of their aggregates, by id."""
         if not inputs:
             return {}
         known = await self._store.aggregates(dict.fromkeys(one.aggregate_id for one in inputs))
@@ -236,7 +232,7 @@ class Aggregates:
         slots = await load_slots(self._store, [(one.aggregate_id, one.fact) for one in inputs])
         for one in inputs:
             left = [new for new in _wanted(one.fact, loaded.get(one.aggregate_id)) if new not in found]
-            if left:  # an input before it has changed what it asks for
+            if left:  # an earlier input has changed the lookups
                 found |= await self._lookups.find(left)
             self._fold_one(one, _Seen(found, slots.get(one.aggregate_id)), batch)
         return {id: one.state for id, one in batch.loaded.items()}
@@ -292,14 +288,14 @@ class Aggregates:
             after = batch.loaded[one.aggregate_id] = _Loaded(row, kind, folded.state)
         else:
             del batch.loaded[one.aggregate_id]
-        for number, message in enumerate(folded.messages):  # another aggregate with this id may have sent before it
+        for number, message in enumerate(folded.messages):  # another aggregate with this id may have sent some
             tick.send(SendMessage(position, message), one.aggregate_id, one.at_ms, number)
         _collect(one.aggregate_id, before, after, folded, tick)
         if seen.slots is not None:
             seen.slots.change(folded.slots, tick)
 
     def _refusal(self, fact: AggregateRequested, before: _Loaded | None) -> Rejection | None:
-        """Why no kind folds this request; ``None`` if one does."""
+        """The reason why no kind folds this request; ``None`` if one does."""
         if not self._formats.know_aggregates:
             return OLDER_SERVERS
         if before is not None and fact.of not in ("", before.kind.name):
@@ -310,12 +306,12 @@ class Aggregates:
 
 
 def _row_key(fact: object) -> str:
-    """The key of the row of an aggregate that this fact makes."""
+    """The row key of the aggregate that this fact creates."""
     return row_key(fact.key, fact.namespace) if isinstance(fact, LimitFact) else getattr(fact, "key", "")
 
 
 class _Seen(NamedTuple):
-    """What a fold sees beside the state of its aggregate."""
+    """The inputs of a fold in addition to the state of its aggregate."""
 
     found: Mapping[Lookup, Found]
     slots: LoadedSlots | None
@@ -343,7 +339,7 @@ class _Loaded(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Batch(msgspec.Struct, frozen=True, gc=False):
-    """Aggregates while inputs of one tick are folded into them; ``positions`` go on if one is recreated."""
+    """Aggregates that take inputs of one tick; ``positions`` continue if one is recreated."""
 
     tick: PendingTick
     loaded: dict[str, _Loaded]
@@ -355,13 +351,13 @@ def _kind_of(fact: AggregateFact, loaded: _Loaded | None) -> AggregateKind[Any] 
 
 
 def _wanted(fact: AggregateFact, loaded: _Loaded | None) -> Iterable[Lookup]:
-    """What folding it may have to look up."""
+    """The lookups that folding the fact may need."""
     kind = _kind_of(fact, loaded)
     return () if kind is None else kind.lookups(loaded.state if loaded is not None else None, fact)
 
 
 def _begun(folded: Folded[Any], number: int) -> int:
-    """How many events after the one of this number start an execution, now or in their turn."""
+    """The number of events after this one that start an execution, now or later."""
     return sum(entry.number > number and entry.status in ("started", "waiting") for entry in folded.history)
 
 
@@ -386,7 +382,7 @@ def _collect(id: str, before: _Loaded | None, after: _Loaded | None, folded: Fol
         tick.aggregates.pop(id, None)
         tick.aggregates_gone[id] = AggregateKey(id)
         return
-    tick.aggregates_gone.pop(id, None)  # one that is recreated in the same tick keeps its history
+    tick.aggregates_gone.pop(id, None)  # an aggregate recreated in the same tick keeps its history
     tick.aggregates[id] = after.row
     tick.trigger_faults += folded.faults
     for entry in folded.history:

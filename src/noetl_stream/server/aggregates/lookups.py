@@ -1,4 +1,4 @@
-"""What the folds of aggregates see: playbooks to start, the rights of principals, and slots of limits."""
+"""The lookups of aggregates: playbooks to start, rights of principals, and slots of limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROVIDER: Final = "oidc:"
 
 
 class Lookups:
-    """Looks up what folds have named. Without ``rights``, nobody is limited."""
+    """Lookups for folds. Without ``rights``, nobody is restricted."""
 
     def __init__(self, catalog: Catalog, rights: Rights | None, clock: Clock) -> None:
         self._catalog = catalog
@@ -62,7 +62,7 @@ class Lookups:
         return found
 
     async def _playbook(self, path: str, version: str | None) -> tuple[str, str]:
-        """The digest of a playbook, or why there is none."""
+        """The digest of a playbook, or the reason why there is none."""
         address = path if version is None else f"{path}@{version}"
         try:
             entry = await self._catalog.resolve(path, version)
@@ -76,18 +76,18 @@ class Lookups:
 
 
 MORE_WAITING: Final = 8
-"""How many waiting slots are loaded in addition to one for each input: a higher limit grants several at once."""
+"""The waiting slots that are loaded in addition to one for each input: a raised limit grants several at once."""
 
 
 class LoadedSlots(LimitSlots):
-    """The loaded slots of one limit, and what folds change of them."""
+    """The loaded slots of one limit, with the changes made by folds."""
 
     def __init__(self, limit_id: str, slots: Sequence[LimitSlot], most: int) -> None:
         super().__init__(slots, most)
         self._limit_id = limit_id
 
     def change(self, changed: Mapping[str, LimitSlot | None], tick: PendingTick) -> None:
-        """Takes over the changes of a fold, and has them written."""
+        """Applies the changes of a fold and adds their rows to the tick."""
         for holder, slot in changed.items():
             key = LimitSlotKey(self._limit_id, holder)
             if slot is None:
@@ -103,7 +103,7 @@ class LoadedSlots(LimitSlots):
 
 
 async def load_slots(store: LimitStore, inputs: Collection[tuple[str, object]]) -> dict[str, LoadedSlots]:
-    """The slots that these inputs, by the id of an aggregate, must see, by limit.
+    """The slots that these inputs need, by limit. Each input is given with the id of its aggregate.
 
     Raises:
         Unreachable: the database is away.

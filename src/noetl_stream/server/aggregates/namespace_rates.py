@@ -1,6 +1,6 @@
-"""How many executions the triggers of a namespace start: the operator's rate, kept by each server for its share of it.
+"""Rates of starts by the triggers of a namespace, as set by the operator; each server enforces its share.
 
-A server decides for the triggers of its partitions, so it has the part of the rate that it has of the partitions. It is
+A server decides for the triggers of its partitions, so its share of the rate is its share of the partitions. Counts are
 kept in memory: a server that takes over begins with a whole burst.
 """
 
@@ -16,7 +16,7 @@ BURST_PART: Final = 6
 """The part of a minute's starts that may come at once after a rest."""
 
 MOST_KEPT: Final = 1_000
-"""From how many namespaces on those at rest are forgotten."""
+"""The number of namespaces above which idle ones are forgotten."""
 
 
 class NamespaceRates:
@@ -34,12 +34,12 @@ class NamespaceRates:
         self._buckets: dict[str, Bucket] = {}
 
     def free_ms(self, path: str, at_ms: int) -> int:
-        """When triggers of the namespace of a playbook's path may start the next execution; 0: now."""
+        """The time at which triggers of the namespace of ``path`` may start the next execution; 0 means now."""
         bucket = self._buckets.get(self._namespace_of(path))
         return 0 if bucket is None else self._pace().due_ms(bucket.at(at_ms))
 
     def count(self, path: str, starts: int, at_ms: int) -> None:
-        """Counts executions that triggers of a namespace start, now or in their turn."""
+        """Counts executions that triggers of a namespace start now, or later when their rate allows."""
         if not starts:
             return
         namespace, pace = self._namespace_of(path), self._pace()

@@ -1,7 +1,7 @@
-"""Reads the streams of triggers on NATS whose partitions this server owns, and hands what it reads to the loop.
+"""Readers of the NATS streams of triggers whose partitions this server owns; they hand messages to the loop.
 
-A message is acknowledged once it is folded and committed: what a dying server has read, the next one reads again. The
-state of its trigger says how far a stream is folded, so a message that comes twice starts nothing twice.
+A message is acknowledged once it is folded and committed: the next owner reads again what a dying server had read. The
+state of its trigger records how far a stream is folded, so a message that comes twice starts nothing twice.
 """
 
 from __future__ import annotations
@@ -27,28 +27,26 @@ from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 log = logging.getLogger(__name__)
 
 BATCH: Final = 100
-"""How many messages of a trigger are read at once."""
+"""The messages of a trigger that are read at once."""
 
 MOST_AT_ONCE: Final = 500
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""How many messages one turn folds."""
+"""The most messages that one turn folds."""
 
 WAIT_S: Final = 5.0
 LOOK_S: Final = 10.0
-"""How often the stream of a paused trigger is asked how much is left."""
+"""The interval at which the remaining messages of a paused trigger's stream are counted."""
 
 RETRY_S: Final = 1.0
 MOST_RETRY_S: Final = 15.0
-"""How long it waits after an error: twice as long each time."""
+"""The wait after an error; it doubles with each further one."""
 
 SWEEP_S: Final = 300.0
-"""How often consumers of triggers that are gone are sought."""
+"""The interval at which consumers of deleted triggers are looked for."""
 
 
 class StreamInput(NamedTuple):
-    """What was read from a trigger's stream, or found out about it. ``path`` is the trigger's, ``size`` the message's
-    in bytes.
-    """
+    """A message of a trigger's stream, or news about it. ``path`` is the trigger's, ``size`` the message's in bytes."""
 
     aggregate_id: str
     path: str
@@ -57,7 +55,7 @@ class StreamInput(NamedTuple):
 
 
 class OwnConsumer(NamedTuple):
-    """The consumer of a trigger, where it is on NATS."""
+    """The consumer of a trigger on NATS."""
 
     stream: str
     name: str
@@ -68,8 +66,8 @@ class OwnConsumer(NamedTuple):
 
 
 class StreamReaders:
-    """A reader for each trigger on NATS in the partitions that ``owns`` accepts. ``nudge`` is called when there is
-    something to fold.
+    """A reader for each trigger on NATS in the partitions that ``owns`` accepts. ``nudge`` is called when a message
+    waits to be folded.
 
     Args:
         allowed: The names of the streams that triggers may read.
@@ -99,16 +97,17 @@ class StreamReaders:
 
     @property
     def waiting(self) -> int:
-        """Messages that were left in the streams when they were looked at last."""
+        """The number of messages left in the streams at the last look."""
         return sum(one.reading.pending or 0 for one in self._readers.values())
 
     @property
     def unread(self) -> int:
-        """Triggers whose stream cannot be read."""
+        """The number of triggers whose stream cannot be read."""
         return sum(bool(one.reading.trouble) for one in self._readers.values())
 
     def refresh(self, states: Mapping[str, TriggerState], *, sweeps: bool) -> None:
-        """Reads for this server's triggers among these, by id, which are all there are on NATS.
+        """Starts and stops readers so that they match the triggers of this server; ``states`` are all triggers on NATS,
+        by id.
 
         Args:
             sweeps: Whether this server looks for consumers whose triggers are gone.
@@ -131,7 +130,7 @@ class StreamReaders:
             self._sweeping = asyncio.ensure_future(self._sweep())
 
     def forget(self, partitions: Collection[int]) -> None:
-        """Stops reading for these partitions, until :meth:`refresh`: another server reads for them now."""
+        """Stops reading for these partitions, which another server now owns, until :meth:`refresh`."""
         for id in [id for id in self._readers if partition_of(id) in partitions]:
             self._stop(id)
 
@@ -142,8 +141,8 @@ class StreamReaders:
         task.cancel()
 
     def offered(self) -> list[StreamInput]:
-        """What waits to be folded, up to :data:`MOST_AT_ONCE` and about :data:`MOST_BYTES`, each trigger's in order;
-        the same again until it is :meth:`folded`.
+        """The messages that wait to be folded, up to :data:`MOST_AT_ONCE` and about :data:`MOST_BYTES`, in order for
+        each trigger; the same ones again until they are :meth:`folded`.
         """
         found: list[StreamInput] = []
         size = 0
@@ -156,18 +155,18 @@ class StreamReaders:
                     return found
                 found.append(one)
                 size += one.size
-            self._readers[id] = self._readers.pop(id)  # others are first next time
+            self._readers[id] = self._readers.pop(id)  # the next call begins with other readers
         return found
 
     def folded(self, inputs: Sequence[StreamInput], states: Mapping[str, TriggerState]) -> None:
-        """These are committed; ``states`` are those of the triggers since."""
+        """Notes that these inputs are committed; ``states`` are the new states of their triggers."""
         for one in inputs:
             reader = self._readers.get(one.aggregate_id)
             if reader is not None:
                 reader.folded(one, states.get(one.aggregate_id))
 
     async def close(self) -> None:
-        """Stops reading. What is not acknowledged is delivered to the next owner."""
+        """Stops reading. Unacknowledged messages are delivered to the next owner."""
         readers, self._readers = self._readers, {}
         sweeping = [self._sweeping] if self._sweeping is not None else []
         reading = [reader.task for reader in readers.values()]
@@ -190,8 +189,8 @@ class StreamReaders:
             log.warning("consumer %s of stream %s stays for now: %s", consumer.name, consumer.stream, error)
 
     async def _sweep(self) -> None:
-        """Finds consumers. Only the next :meth:`refresh` but one surely knows all their triggers: the next may have
-        read them before.
+        """Lists consumers. Only the second :meth:`refresh` from now certainly knows all their triggers: the next one
+        may have read the triggers earlier.
         """
         for stream in self._allowed:
             try:
@@ -204,7 +203,7 @@ class StreamReader:
     """Reads the stream of one trigger in a task of its own.
 
     Attributes:
-        offered: What waits to be folded.
+        offered: The messages that wait to be folded.
     """
 
     def __init__(
@@ -232,18 +231,18 @@ class StreamReader:
 
     @property
     def reading(self) -> StreamReading:
-        """How far it is, by what is committed."""
+        """The committed position in the stream."""
         return self._state.reading
 
     def takes(self, state: TriggerState) -> bool:
-        """Notes a later state of the trigger; ``False`` if it is not read like this any more."""
+        """Takes a later state of the trigger; ``False`` if this reader no longer fits it."""
         if OwnConsumer.of(state) != self.consumer or state.terms.nats != self._filter:
             return False
         self._state = state
         return True
 
     def folded(self, one: StreamInput, state: TriggerState | None) -> None:
-        """Notes that this is folded and committed."""
+        """Notes that an input is folded and committed."""
         if self.offered and self.offered[0] is one:
             del self.offered[0]
             self._state = state or self._state
@@ -260,7 +259,7 @@ class StreamReader:
                 log.info("reopening the stream of trigger %s: %s", self._state.path, error)
             except NoetlError as error:
                 await self._say(str(error))
-            except Exception as error:  # nobody else is held up by a defect that one message brings out
+            except Exception as error:  # a defect that one message brings out must hold up no other trigger
                 log.exception("reading the stream of trigger %s", self._state.path)
                 await self._say(f"a defect: {error!r}")
             if self._clock.monotonic_s() - began_s > MOST_RETRY_S:
@@ -299,8 +298,8 @@ class StreamReader:
             await consumer.close()
 
     async def _take(self, consumer: StreamConsumer, batch: Sequence[ReadMessage]) -> None:
-        """Has a batch folded, and acknowledges it. What is folded already is left out: it would be blamed for what the
-        next message does.
+        """Has a batch folded, then acknowledges it. Messages folded before are omitted, or faults could be blamed on
+        them.
         """
         places = {one.message.sequence: self._place(consumer, one) for one in batch}
         new = [one for one in batch if not self._state.has_folded(places[one.message.sequence])]
@@ -332,7 +331,7 @@ class StreamReader:
         await self._fold([StreamInput(self._id, self._state.path, seen)])
 
     async def _fold(self, inputs: Sequence[StreamInput]) -> None:
-        """Returns when the loop has folded and committed these."""
+        """Waits until the loop has folded and committed these inputs."""
         self.offered = list(inputs)
         self._all_folded.clear()
         self._nudge()

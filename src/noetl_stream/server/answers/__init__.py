@@ -1,1 +1,1 @@
-"""Answers clients and workers over NATS, each within its rights."""
+"""Answers to clients and workers over NATS, within the rights of each."""

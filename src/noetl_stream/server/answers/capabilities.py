@@ -1,5 +1,5 @@
-"""Signatures of the server key (PROTOCOL §7 *Capabilities*): of a command, made when it is issued and checked whenever
-a worker shows it; and of a server of this installation.
+"""Capabilities: signatures of the server key for a command, verified whenever a worker shows it (PROTOCOL §7
+*Capabilities*); and signatures that identify the servers of an installation.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ class Capabilities:
         self.object_keys: Final = DerivedKeys(access_keys)
 
     def encode(self, command: StepCommand, share: NamespaceShare) -> bytes:
-        """Encodes a command for its worker, with its capability, the keys of its objects, and the share of its
-        namespace.
-        """
+        """Encodes a command for its worker, with its capability, its object keys and the share of its namespace."""
         parts = _parts(command, command.pool)
         capability = f"{command.pool}{SEPARATOR}{self._signer.sign(*parts)}"
         keys = {command.execution_id: self.object_keys.ring(command.execution_id).all}
@@ -61,7 +59,7 @@ class Capabilities:
         return server if self._servers.holds(signature, server) else None
 
     def farewell(self, server: str) -> bytes:
-        """Returns the notice that this server has released its leases and is ending. Older servers do not know it."""
+        """Returns the notice that this server has released its leases and ends. Older servers ignore it."""
         return f"{server} {self._servers.sign(server, LEFT)}".encode()
 
     def server_left(self, farewell: bytes) -> str | None:

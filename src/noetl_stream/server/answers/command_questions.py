@@ -43,7 +43,7 @@ Asked = TypeVar("Asked", bound=WorkerQuestion)
 
 
 class LiveCommand(NamedTuple):
-    """A command that has not ended, and the pool that it was given to."""
+    """An unfinished command and the pool it was given to."""
 
     state: Execution
     plan: Plan
@@ -52,11 +52,11 @@ class LiveCommand(NamedTuple):
 
 
 class NotAllowed(NoetlError):
-    """The command does not allow its worker the question."""
+    """The command does not entitle its worker to the question."""
 
 
 class CommandQuestions:
-    """Answers questions of workers. Every server hears each; the owner of the execution answers."""
+    """Answers questions of workers. Every server hears each question; the owner of the execution answers."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._ports = parts.ports
@@ -148,11 +148,11 @@ class CommandQuestions:
         raise NotAllowed(reason)
 
     async def _is_up_to_date(self, partition: int) -> bool:
-        """Returns whether all of the partition that was stored at the first question of its lease is folded: a Postgres
-        that was restored to an older state does not know yet which commands are live.
+        """Returns whether everything that the partition stored before the first question of its lease is folded: a
+        Postgres that was restored to an older state does not know yet which commands are live.
         """
         lease = self._ownership.get(partition)
-        if lease is None or not self._reader.reads(partition):  # what Postgres lacks is being restored
+        if lease is None or not self._reader.reads(partition):  # missing data of Postgres is being restored
             return False
         epoch, stored = self._stored.get(partition, (0, 0))
         if epoch != lease.epoch:

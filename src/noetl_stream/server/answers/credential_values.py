@@ -1,7 +1,7 @@
-"""Credentials of executions (LANGUAGE §11): stored ones are sent to workers, others are kept so as to hide them.
+"""Credentials of executions (LANGUAGE §11): stored ones are sent to workers, all are kept so that they can be hidden.
 
-Workers report what they read themselves: their variables and files, tokens, results of plugins, secrets kept for a
-whole playbook. Servers add the credentials that the installation offers. All of it is kept encrypted.
+Workers report the secrets that they read themselves: variables, files, tokens, results of plugins, secrets of a whole
+playbook. Servers add the credentials that the installation offers. All are kept encrypted.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MAX_HIDDEN_BYTES: Final = 128 * 1024
 
 MAX_HIDDEN_A_MINUTE: Final = 100
 MINUTE_S: Final = 60.0
-"""The period in which a command may have :data:`MAX_HIDDEN_A_MINUTE` values hidden. Further questions wait."""
+"""The period in which a command may hide :data:`MAX_HIDDEN_A_MINUTE` values. Further questions wait."""
 
 COMMANDS_COUNTED: Final = 10_000
-"""How many commands have their questions counted, the last to ask."""
+"""The number of commands whose questions are counted, the last to ask."""
 
 GIVEN_VERSION: Final = 1
 SERVER: Final = "server"
@@ -50,7 +50,7 @@ class HiddenValues:
     """Keeps secrets with the executions that read them.
 
     Args:
-        keys: The keys that encrypt values. Without a key none is kept, since gateways then hide none.
+        keys: The keys that encrypt values. Without a key nothing is kept, since gateways then hide nothing.
     """
 
     def __init__(self, credentials: Credentials, clock: Clock, keys: KeyRing | None) -> None:
@@ -62,7 +62,7 @@ class HiddenValues:
 
     @cached_property
     def _key(self) -> HandoverKey:
-        """The key that workers seal values to. Most servers never need one."""
+        """The key that workers seal values to, made on first use: most servers never need one."""
         return HandoverKey()
 
     async def answer(self, question: HideQuestion, pool: str) -> HideAnswer | None:
@@ -110,21 +110,21 @@ class HiddenValues:
 log = logging.getLogger(__name__)
 
 OFFERED_VERSION: Final = 1
-"""The version of credentials that the installation offers; version 0 means that nothing is stored."""
+"""The version of credentials that the installation offers; 0 means that nothing is stored."""
 
 
 class SecretsResponder:
-    """Sends stored credentials, sealed to the worker that asks, and hides secrets that workers read themselves; each is
-    recorded in the audit.
+    """Sends stored credentials, sealed to the asking worker, and hides secrets that workers read themselves; the audit
+    records both.
 
     Attributes:
         refusals: A sample of the refused questions, for the audit.
-        used: What executions were given.
+        used: The secrets that executions were given.
 
     Args:
         keys: The keys that encrypt credentials; ``None`` if this server has no key.
-        offered: Credentials that the installation itself offers, as text by lower-case name (``local_postgres``), where
-            no such credential is stored.
+        offered: Credentials that the installation itself offers where none is stored, as text by lower-case name
+            (``local_postgres``).
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class SecretsResponder:
         self.used = UsedSecrets(credentials, keys)
 
     async def answer(self, question: SecretQuestion, pool: str) -> SecretAnswer:
-        """Returns the sealed credential, or why it is refused.
+        """Returns the sealed credential, or the reason for refusing it.
 
         Args:
             question: A question of a live command that was given to this ``pool``.
@@ -164,7 +164,7 @@ class SecretsResponder:
         return answer
 
     async def hide(self, question: HideQuestion, pool: str) -> HideAnswer | None:
-        """Hides a secret that a worker has read; the audit has it first. See :meth:`HiddenValues.answer`."""
+        """Hides a secret that a worker has read, after recording it in the audit. See :meth:`HiddenValues.answer`."""
         answer = await self._hidden.answer(question, pool)
         if answer == HideAnswer():
             await self._audit.add(_audited_call(question, pool, self._clock.now_ms()), AuditedAnswer(200))
@@ -180,7 +180,7 @@ class SecretsResponder:
         return frozenset(self._offered).union(info.name for info in await self._credentials.list_all())
 
     async def value(self, name: str) -> CredentialValue | None:
-        """Returns a stored credential, for this server alone; ``None`` if the name is not stored.
+        """Returns a stored credential for use by this server alone; ``None`` if the name is not stored.
 
         Raises:
             NoetlError: it cannot be decrypted.
@@ -216,7 +216,6 @@ class SecretsResponder:
         return nearest(name, await self.names()) or "" if CREDENTIAL_NAME.fullmatch(name) else ""
 
     def _decrypt(self, stored: StoredCredential) -> bytes:
-        """Decrypts a stored credential to JSON."""
         if self._keys is None:
             raise NoetlError(f"no key is configured: set NOETL_CREDENTIAL_KEY for the servers; {KEY_HINT}")
         info = stored.info
@@ -224,7 +223,7 @@ class SecretsResponder:
 
 
 def _audited_call(question: SecretQuestion | HideQuestion, pool: str, at_ms: int) -> AuditedCall:
-    """Describes for the audit that a worker gets a secret from the store or reads one itself; never its value."""
+    """Returns the audit entry for a worker that gets a stored secret or reads one itself, without the value."""
     command = question.command
     return AuditedCall(
         at_ms=at_ms,
@@ -246,7 +245,7 @@ def _audited_answer(answer: SecretAnswer) -> AuditedAnswer:
 def _sealed_answer(
     question: SecretQuestion, version: int, value: Callable[[], bytes], *, is_operators: bool = False
 ) -> SecretAnswer:
-    """Seals the credential to the worker that asks, or says why it is refused."""
+    """Seals the credential to the asking worker, or returns the reason for refusing it."""
     try:
         sealed = seal(value(), question.public_key, subject_of(question, version))
     except NoetlError as error:

@@ -1,7 +1,7 @@
-"""Answers requests over NATS: whether a server is alive or a request was folded, questions of workers (PROTOCOL §4).
+"""Answers over NATS: whether a server is alive, whether a request was folded, and questions of workers (PROTOCOL §4).
 
-On request it also makes the queue of a pool and deletes objects, which only servers may do on NATS. And it verifies
-deliveries to webhooks, since gateways see no secret (LANGUAGE §15 *Trigger*): an unknown webhook and a wrong signature
+It also creates the queue of a pool and deletes objects on request, which only servers may do on NATS, and verifies
+deliveries to webhooks, since gateways see no secrets (LANGUAGE §15 *Trigger*). An unknown webhook and a wrong signature
 get the same answer after the same work, so that strangers cannot tell them apart.
 """
 
@@ -51,7 +51,7 @@ UNKNOWN_WEBHOOK: Final = Verification(form="hmac", credential="no-such-webhook",
 
 
 class Webhooks:
-    """Verifies deliveries to webhooks. Without ``secrets``, only those that need none are accepted; with ``grants``,
+    """Verifies deliveries to webhooks. Without ``secrets``, only webhooks that need none are accepted; with ``grants``,
     only those whose trigger may use its credential.
     """
 
@@ -114,15 +114,15 @@ def _without_secrets(delivery: WebhookDelivery, how: Verification) -> WebhookDel
 GROUP = "noetl-servers"
 
 ANSWERS_AT_ONCE: Final = 64
-"""How many questions a server answers at once. More wait."""
+"""The most questions that a server answers at once. Further ones wait."""
 
 Answer = Callable[[list[str], bytes], Awaitable[Any]]
-"""An answering function, called with the names in the subject after ``noetl.ask.<what>``, and the body."""
+"""An answering function. Its arguments are the names in the subject after ``noetl.ask.<question>``, and the body."""
 
 
 def answer_handler(bus: Bus, answer: Answer) -> Handler:
-    """Makes a handler that replies with the JSON of ``answer``; with ``null`` if a store is unreachable: the client
-    asks again, and another server may answer.
+    """Makes a handler that replies with the JSON of ``answer``, or with ``null`` if a store is unreachable: the client
+    then asks again, and another server may answer.
     """
 
     async def handle(subject: str, body: bytes, reply: str) -> None:
@@ -139,14 +139,14 @@ def answer_handler(bus: Bus, answer: Answer) -> Handler:
 
 
 class AnswersUnderWay:
-    """The questions that a server is answering: one that waits for a store delays no other."""
+    """The questions that a server is answering. One that waits for a store delays no other."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(ANSWERS_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def in_background(self, handler: Handler) -> Handler:
-        """Wraps ``handler`` so that it runs in a task for each message, and waits only while too many run."""
+        """Wraps ``handler`` so that each message is handled in a task of its own; waits only while too many run."""
 
         async def begin(subject: str, body: bytes, reply: str) -> None:
             await self._free.acquire()

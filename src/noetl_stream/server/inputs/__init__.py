@@ -1,1 +1,1 @@
-"""Takes the inputs of executions, kind by kind, and quarantines executions whose inputs cannot be folded."""
+"""The inputs of executions, kind by kind, and the quarantine of executions whose inputs cannot be folded."""

@@ -1,7 +1,7 @@
-"""Starts executions: finds the playbook of a request, and all that it needs to run.
+"""Starts executions: finds the playbook of a request and its resources.
 
-It may use only what the operator's grants give it, the schemas that it names in the catalog are pinned (LANGUAGE §10),
-and its credentials must be stored (LANGUAGE §11).
+A playbook may use only what the operator's grants allow. Schemas from the catalog are pinned (LANGUAGE §10), and its
+credentials must be stored (LANGUAGE §11).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ExecutionStarter:
         self._executions = parts.executions
 
     async def begin(self, execution_id: str, request: ExecutionRequested) -> PlaybookRow | None:
-        """Adds a requested execution with its playbook; returns the playbook to store, if any."""
+        """Adds a requested execution with its playbook; returns the playbook if it is to be stored."""
         known = await self._parts.plans.load_if_quick(request.digest)
         if known is None:
             self._executions.begin(execution_id, UNLOADED)
@@ -50,7 +50,7 @@ class ExecutionStarter:
         return known.row
 
     async def take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
-        """Gives an execution that was parked until its playbook is loaded that playbook."""
+        """Gives a parked execution the playbook that was loaded for it."""
         cached, known = self._executions.get(execution_id), recorded.value
         if cached is None or not isinstance(cached.plan, Unloaded) or not isinstance(known, KnownPlaybook):
             return
@@ -62,13 +62,13 @@ class ExecutionStarter:
     async def _runnable_plan(
         self, execution_id: str, known: Plan | InvalidPlan, request: ExecutionRequested
     ) -> Plan | InvalidPlan:
-        """Returns the playbook of a request with everything it needs to run; or why it may not run."""
+        """Returns the playbook of a request with its resources, or an invalid plan with the reason."""
         ports = self._parts.ports
         grants = ports.grants.current() if ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
         placed = with_pools(check_path(known), ports.pool_labels, grants)
         plan = with_keys(check_grants(placed, grants, caller), grants)
-        if request.rerun is None:  # which has the schemas of its original
+        if request.rerun is None:  # a rerun has the schemas of its original
             plan = await with_schemas(plan, ports.catalog, grants)
         plan = self._parts.formats.with_format(await with_credentials(plan, ports.secrets, grants))
         return await with_key(plan, ports.store, execution_id, request) if request.unique else plan
@@ -84,7 +84,7 @@ class ExecutionStarter:
 async def with_key(
     plan: Plan | InvalidPlan, store: Store, execution_id: str, request: ExecutionRequested
 ) -> Plan | InvalidPlan:
-    """Returns ``plan`` if the execution holds its unique key from now on; or why it may not run: another one does.
+    """Returns ``plan`` if the execution now holds its unique key, or an invalid plan if another execution holds it.
 
     Raises:
         Unreachable: the database does not answer.
@@ -99,7 +99,7 @@ async def with_key(
 
 
 UNGRANTED_KINDS: Final = frozenset({"noop", "wait", "playbook", SECRETS_KIND})
-"""Kinds without a grant, since they reach nothing by themselves; calls and credentials are granted by name."""
+"""Kinds that need no grant, since they reach nothing by themselves; calls and credentials are granted by name."""
 
 _WORDS: Final[dict[Sort, str]] = {
     "credentials": "use the credential",
@@ -110,14 +110,14 @@ _WORDS: Final[dict[Sort, str]] = {
 
 
 def refusal(grants: Grants | None, path: str, sort: Sort, name: str) -> str:
-    """Returns why the playbook at ``path`` may not use ``name``; empty if it may."""
+    """Returns the reason why the playbook at ``path`` may not use ``name``; empty if it may."""
     if grants is None or grants.allows(path, sort, name):
         return ""
     return f"playbook {path} may not {_WORDS[sort]} `{name}`: the operator's grants do not give it that"
 
 
 def check_grants(plan: Plan | InvalidPlan, grants: Grants | None, caller: str | None) -> Plan | InvalidPlan:
-    """Returns ``plan``, or why it may not run: it names what it was not granted.
+    """Returns ``plan``, or an invalid plan that lists the resources it was not granted.
 
     Args:
         caller: The path of the playbook that called it, if any.
@@ -133,11 +133,10 @@ def check_grants(plan: Plan | InvalidPlan, grants: Grants | None, caller: str | 
 
 
 def with_pools(plan: Plan | InvalidPlan, pools: PoolLabels | None, grants: Grants | None) -> Plan | InvalidPlan:
-    """Returns ``plan`` with the pools of its steps that have a placement, among those that it was granted; or why it
-    cannot run: none has what a step needs.
+    """Returns ``plan`` with the granted pool of each step with a placement, or an invalid plan if no pool fits a step.
 
     Args:
-        pools: The labels of pools; ``None`` if steps run where they would without a placement.
+        pools: The labels of pools; ``None`` ignores placements.
     """
     if isinstance(plan, InvalidPlan) or pools is None or not plan.has_placement:
         return plan
@@ -164,9 +163,7 @@ def _no_pool(plan: Plan, step: StepPlan, pools: PoolLabels, grants: Grants | Non
 
 
 def with_keys(plan: Plan | InvalidPlan, grants: Grants | None) -> Plan | InvalidPlan:
-    """Returns ``plan`` with whose the keys of its limits are: of the namespace of its path, but for those granted to be
-    shared.
-    """
+    """Returns ``plan`` with the owner of its limits' keys: the namespace of its path, or all for shared keys."""
     if isinstance(plan, InvalidPlan) or not plan.has_limits:
         return plan
     if grants is None:
@@ -183,7 +180,7 @@ def _problems(plan: Plan, grants: Grants) -> Iterator[Diagnostic]:
 
 
 def _named_resources(plan: Plan) -> Iterator[tuple[Sort, str, int]]:
-    """Yields what a plan names that needs a grant, with the line. Names made by templates are checked when used."""
+    """Yields the resources of a plan that need a grant, with lines. Names made by templates are checked when used."""
     for entry in plan.keychain.values():
         credential = credential_name(entry.name, entry.kind, entry.settings)
         if credential is not None:
@@ -197,7 +194,7 @@ def _named_resources(plan: Plan) -> Iterator[tuple[Sort, str, int]]:
 
 
 async def with_schemas(plan: Plan | InvalidPlan, catalog: Catalog, grants: Grants | None) -> Plan | InvalidPlan:
-    """Returns ``plan`` with the digests of its schemas, or why it cannot run: one is not registered or not granted.
+    """Returns ``plan`` with the digests of its schemas, or an invalid plan if one is not registered or not granted.
 
     The database is queried only if it names any.
 
@@ -223,7 +220,7 @@ def _schema_addresses(plan: Plan) -> Iterator[tuple[str, int]]:
 
 
 async def _digest_of(text: str, plan: Plan, catalog: Catalog, grants: Grants | None) -> str:
-    """Looks up the digest of a schema.
+    """Returns the digest of a schema.
 
     Raises:
         NotFound: the schema is not registered, or not granted; schemas that are not granted are not suggested.
@@ -232,7 +229,7 @@ async def _digest_of(text: str, plan: Plan, catalog: Catalog, grants: Grants | N
     address = read_address(text)
     if address is None:
         raise UsageError("is not an address in the catalog", hint=f"use {ADDRESS_FORM}")
-    # Before the lookup, so as not to reveal schemas that may not be used.
+    # Before the lookup, so that ungranted schemas are not revealed.
     if not _may_use(plan, address.path, grants):
         raise NotFound("the operator's grants do not let the playbook use it")
     try:
@@ -250,7 +247,7 @@ def _may_use(plan: Plan, path: str, grants: Grants | None) -> bool:
 async def with_credentials(
     plan: Plan | InvalidPlan, secrets: SecretsResponder | None, grants: Grants | None = None
 ) -> Plan | InvalidPlan:
-    """Returns ``plan``, or why it cannot run: its keychain names a credential that does not exist.
+    """Returns ``plan``, or an invalid plan if its keychain names a credential that does not exist.
 
     The database is queried only if the keychain names any. Names that the playbook was not granted are not suggested.
 

@@ -1,7 +1,8 @@
-"""Fair turns of namespaces at the inputs of a server: who sends thousands is not folded before who sends one.
+"""Fair turns of namespaces at the inputs of a server: a namespace with thousands of inputs does not delay one with a
+few.
 
-Inputs that wait together are put in an order with one of each namespace, then another of each. Those of one execution
-or aggregate belong to one namespace and keep their order (PROTOCOL §2 *Turns of namespaces*).
+Waiting inputs are ordered with one of each namespace, then another of each, and so on. The inputs of one execution or
+aggregate belong to one namespace and keep their order (PROTOCOL §2 *Turns of namespaces*).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from noetl_stream.model.json import codec
 
 LOOKED_AT: Final = 16
 MOST_KEPT: Final = 1_000
-"""Of how many namespaces it is known which had its turn last."""
+"""The number of namespaces whose last turn is remembered."""
 
 
 class Addressed(Protocol):
@@ -35,7 +36,7 @@ T = TypeVar("T", bound=Addressed)
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """What facts to executions, schedules and triggers, and limits say about their namespace."""
+    """The part of a fact to an execution, schedule, trigger or limit that names its namespace."""
 
     path: str = ""
     key: str = ""
@@ -47,9 +48,9 @@ class _Telling(msgspec.Struct, frozen=True):
 
 
 class FairOrder(Generic[T]):
-    """Puts waiting inputs in a fair order.
+    """The fair order of waiting inputs.
 
-    Inputs whose namespace is in no message, of executions that are not in memory, have a turn together.
+    Inputs without a known namespace, because their execution is not in memory, share a turn.
 
     Args:
         state_of: The execution with an id, if it is in memory.
@@ -60,20 +61,20 @@ class FairOrder(Generic[T]):
         self._state_of = state_of
         self._namespace_of = namespace_of
         self._known: dict[str, str] = {}
-        """The namespaces of what waited before, by execution."""
+        """The namespaces of inputs that waited before, by execution."""
         self._began: dict[str, None] = {}
-        """The namespaces that were first in an order, the one that was so longest ago first."""
+        """The namespaces that were first in an order, least recent first."""
 
     def is_contested(self, waiting: Sequence[T]) -> bool:
-        """Returns whether some of ``waiting`` are of several known namespaces, by a look at a few of them.
+        """Returns whether ``waiting`` has inputs of several known namespaces, judged by a few of them.
 
-        To sort all of a burst for that costs a server a tenth of its processor time.
+        Sorting all of a burst for that would cost a server a tenth of its processor time.
         """
         looked_at = waiting[:: len(waiting) // LOOKED_AT or 1]
         return len({self._known.get(one.execution_id) or self._find(one) for one in looked_at} - {""}) > 1
 
     def sort(self, waiting: Sequence[T]) -> Sequence[T]:
-        """Returns ``waiting`` in a fair order, which begins with the namespace that was first longest ago."""
+        """Returns ``waiting`` in a fair order, beginning with the namespace that was first longest ago."""
         queues = self._by_namespace(waiting)
         if len(queues) <= 1:
             return waiting

@@ -1,7 +1,7 @@
 """Messages between executions, stored in Postgres: fetched on a nudge, or by polling (PROTOCOL §1).
 
-Limits are held back until they know all holders of their slots (ADR 30): after Postgres was restored, every partition
-first has to catch up with EVENTS, and the limit to fold the messages about its slots.
+Limits grant nothing until they know all holders of their slots (ADR 30): after a restore of Postgres, every partition
+first catches up with EVENTS, and the limit folds the messages about its slots.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from noetl_stream.protocol import subjects
 from noetl_stream.server.journal_records import behind_events
 
 MOST_AT_ONCE = 500
-"""How many inbox messages one tick folds."""
+"""The most inbox messages that one tick folds."""
 
 FEW_AT_ONCE: Final = 128
-"""How many it folds at most while namespaces wait for each other, so that each waits for short ticks."""
+"""The most while namespaces compete, so that ticks stay short."""
 
 CROWD: Final = 4 * MOST_AT_ONCE
 CROWD_BYTES: Final = 8 * 1024 * 1024
-"""How many are read while more wait than one tick folds, and about how large they may be: some may be others'."""
+"""The messages read ahead while namespaces compete, and their bound in bytes."""
 
 
 class Inbox:
-    """Fetches inbox messages. ``nudge`` is called when one has arrived for partitions that ``owns`` accepts."""
+    """The inbox of a server. ``nudge`` is called when a message has arrived for partitions that ``owns`` accepts."""
 
     def __init__(self, store: Store, bus: Bus, owns: Callable[[int], bool], nudge: Callable[[], None]) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class Inbox:
         """Returns the messages waiting for these partitions, oldest first; queries Postgres only if it expects any."""
         if not (self._expected and partitions):
             return []
-        self._expected = False  # before the query: a nudge during it counts for the next
+        self._expected = False  # before the query: a nudge during it counts for the next one
         items = await self._store.inbox(partitions, self._limit)
         self._expected = self._expected or len(items) >= MOST_AT_ONCE
         self._limit = MOST_AT_ONCE
@@ -91,7 +91,7 @@ log = logging.getLogger(__name__)
 LOOKS_EVERY_S: Final = 0.5
 
 AT_MOST_S: Final = 600.0
-"""How long a partition that no server can read stops limits, in seconds."""
+"""The time in seconds for which a partition that no server can read holds back limits."""
 
 HELD: Final = str(SlotHeld.__struct_config__.tag)
 
@@ -99,8 +99,8 @@ HELD: Final = str(SlotHeld.__struct_config__.tag)
 class CatchingUp:
     """The partitions whose limits are held back.
 
-    A partition is checked when the first of its limits is folded after it was taken over or read again. Without limits,
-    this costs nothing.
+    A partition is checked when the first of its limits is folded after a takeover or reload. Without limits, this costs
+    nothing.
     """
 
     def __init__(self, store: Store, log: EventLog, clock: Clock) -> None:
@@ -109,19 +109,19 @@ class CatchingUp:
         self._clock = clock
         self._caught_up: set[int] = set()
         self._told_by: dict[int, int] = {}
-        """The last inbox message that the limits of each partition have to fold before they give out slots."""
+        """The last inbox message that the limits of each partition must fold before they grant slots."""
         self._behind_since_s: float | None = None
         self._looks_again_s = float("-inf")
 
     def holds_back(self, aggregate_id: str) -> bool:
-        """Returns whether the aggregate is a limit that may give out no slots yet."""
+        """Returns whether the aggregate is a limit that may not grant slots yet."""
         return is_limit(aggregate_id) and partition_of(aggregate_id) not in self._caught_up
 
     async def look(self, ids: Iterable[str]) -> bool:
-        """Compares Postgres with EVENTS if one of these aggregates is a limit of a partition that was not checked yet.
+        """Compares Postgres with EVENTS if one of these aggregates is a limit of an unchecked partition.
 
         Returns:
-            Whether every partition has caught up. The inbox then has all messages about slots: read it again.
+            Whether every partition has caught up. The inbox then has all messages about slots and must be read again.
 
         Raises:
             Unreachable: a store is away.
@@ -140,7 +140,7 @@ class CatchingUp:
         return True
 
     def note_read(self, items: Sequence[InboxItem]) -> None:
-        """Notes the messages that were read of the inbox and are folded next."""
+        """Notes the inbox messages that are folded next."""
         if not self._told_by:
             return
         is_all = len(items) < MOST_AT_ONCE
@@ -151,7 +151,7 @@ class CatchingUp:
         self._told_by = {id: seq for id, seq in self._told_by.items() if id not in told}
 
     def forget(self, partitions: Collection[int]) -> None:
-        """Forgets partitions that are lost, or read again."""
+        """Forgets partitions that are lost or reloaded."""
         self._caught_up -= set(partitions)
         self._told_by = {id: seq for id, seq in self._told_by.items() if id not in partitions}
 

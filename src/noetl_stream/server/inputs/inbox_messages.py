@@ -37,7 +37,7 @@ class InboxMessages(InputSource[InboxItem]):
         self._order = FairOrder[InboxItem](parts.executions.state, parts.namespace_of)
 
     async def take(self) -> Sequence[InboxItem]:
-        """Returns the messages that a turn folds; what it leaves is read again."""
+        """Returns the messages that a turn folds; the others are read again."""
         parts = self._parts
         items: Sequence[InboxItem] = await parts.inbox.take(parts.ownership.ids)
         if await parts.catching_up.look(item.execution_id for item in items):
@@ -123,16 +123,16 @@ class InboxMessages(InputSource[InboxItem]):
             await self._executions.load_freed(message.execution_id)
 
     async def _end_again(self, item: InboxItem, origin: Origin, tick: PendingTick) -> None:
-        """Sends an execution's end again to an aggregate that started it twice, since Postgres was restored."""
+        """Sends an execution's end again to an aggregate that has started it twice after a restore of Postgres."""
         row = await self._parts.ports.store.execution(item.execution_id)
         for status in ENDED:
             if row is not None and row.status == status:
                 error = None if row.error is None else codec.decode_error(row.error)
                 told = SendMessage(row.position, ended_message(row.execution_id, origin, status, error))
-                tick.send(told, row.execution_id, 0, item.seq)  # one number is what it sent as it ended
+                tick.send(told, row.execution_id, 0, item.seq)  # the message of the end has a fixed number
 
     async def _undone_before(self, item: InboxItem, parent: Parent, tick: PendingTick) -> None:
-        """Tells an execution that undoes a call what has become of it: another one was to undo it before."""
+        """Notifies an execution that undoes a call of the outcome of an earlier one that was to undo the same call."""
         store = self._parts.ports.store
         row = await last_undoing(store, item.execution_id)
         (requested,) = await store.journal(item.execution_id, 0, 1) or (None,)
@@ -141,7 +141,7 @@ class InboxMessages(InputSource[InboxItem]):
         fact = codec.decode_fact(requested.data)
         asked_by = fact.parent if isinstance(fact, ExecutionRequested) else None
         if asked_by is not None and asked_by.execution_id == parent.execution_id:
-            return  # this is its own request again, and its end answers that
+            return  # this is its own request again, which its end answers
         outcome = Outcome("ok")
         if row.status != "completed":
             text = f"execution {row.execution_id}, which was to undo it, is {row.status}: once it has ended, "

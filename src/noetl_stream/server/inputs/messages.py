@@ -1,6 +1,6 @@
 """Messages of EVENTS as inputs: reports of workers and requests of clients (PROTOCOL §1, §3).
 
-Requests that the fold does not answer are answered here: repeated ones, and those for unknown executions.
+Requests that the fold does not answer are answered here: repeated requests, and those for unknown executions.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from noetl_stream.server.ticks.tick import PendingTick, message_letter, refused_
 Bodies = Sequence[tuple[ReportedMessage, ReportedBody]]
 
 FEW_AT_ONCE: Final = 64
-"""How many messages a turn takes at most while namespaces wait for each other, so that each waits for short ticks; and
-after one that filled a tick: more of them are probably as costly to fold.
+"""The most messages that a turn takes while namespaces compete, to keep ticks short; and after one that filled a tick,
+since more of them are probably as costly.
 """
 
 SHARED_TURNS: Final = 64
-"""For how many turns after namespaces have waited for each other one is taken to come again soon."""
+"""The number of turns for which namespaces count as competing after they have competed."""
 
 
 def without_messages(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
@@ -72,13 +72,13 @@ async def without_repeated(bodies: Bodies, store: Store, starts_may_repeat: bool
 async def reject_unanswered(
     bodies: Bodies, folded: Bodies, executions: ExecutionCache, store: Store, tick: PendingTick
 ) -> None:
-    """Answers each request the fold has not answered with a rejection; an existing answer is kept.
+    """Rejects each request that the fold has not answered; an existing answer is kept.
 
-    Call this after the fold, when the first request has begun its execution.
+    Must be called after the fold, when the first request has begun its execution.
 
     Args:
-        bodies: All requests that were received.
-        folded: The signed ones of these requests.
+        bodies: All received requests.
+        folded: The signed ones among them.
     """
     signed = {message.sequence for message, _ in folded}
     answered = {(row.execution_id, row.request_id) for row in tick.requests}
@@ -98,7 +98,7 @@ async def reject_unanswered(
 
 
 async def reject_unreadable(own: Sequence[ReportedMessage], store: Store, tick: PendingTick) -> None:
-    """Rejects each request that became a dead letter in this tick, if its ids can be read: else its client would
+    """Rejects each request that became a dead letter in this tick, if its ids can be read: otherwise its client would
     publish it for ever. An existing answer is kept.
     """
     reasons = {letter.source_seq: letter.reason for letter in tick.dead_letters if letter.source == "events"}
@@ -130,7 +130,7 @@ _UNSIGNED: Final = Rejection(
 
 async def _rejection(body: ClientMessage, cached: CachedExecution | None, store: Store) -> Rejection:
     execution = f"execution {body.execution_id}"
-    if isinstance(body, AggregateRequest):  # its tick was committed, and its answer lost since
+    if isinstance(body, AggregateRequest):  # its tick is committed, and its answer was lost since
         return Rejection("answer_lost", "what became of the request is not known: ask again")
     if not _is_request(body):
         return Rejection("exists", f"{execution} already exists: another request has begun it")
@@ -143,7 +143,7 @@ async def _rejection(body: ClientMessage, cached: CachedExecution | None, store:
 
 
 async def _has_begun(body: Request, cached: CachedExecution, store: Store) -> bool:
-    """Returns whether this start has begun its execution, which answers it once its playbook is evaluated."""
+    """Returns whether this start has begun its execution, which answers it after evaluating its playbook."""
     if not cached.is_stub:
         return cached.state is not None and cached.state.request_id == body.request_id
     first = [] if _is_request(body) else await store.events_named(body.execution_id, ["execution.requested"], limit=1)
@@ -152,7 +152,7 @@ async def _has_begun(body: Request, cached: CachedExecution, store: Store) -> bo
 
 
 def _is_request(body: ReportedBody) -> TypeGuard[ClientMessage]:
-    """Returns whether the message is a request that begins no execution, which may be repeated."""
+    """Returns whether the message is a request that begins no execution and may be repeated."""
     return isinstance(body, AggregateRequest) or (isinstance(body, Request) and isinstance(body.fact, ClientRequest))
 
 
@@ -170,10 +170,10 @@ class Messages(InputSource[ReportedMessage]):
         self._is_costly = False
         self._shared_turns = 0
         self._waiting: dict[int, int] = {}
-        """The partitions of messages that are not folded yet, by sequence; empty while all are folded in order."""
+        """The partitions of unfolded messages, by sequence; empty while all are folded in order."""
 
     async def take(self) -> Sequence[ReportedMessage]:
-        """Returns the messages that a turn folds of those that have arrived; waits for one until a timer is due."""
+        """Returns the arrived messages that a turn folds; waits for one until a timer is due."""
         parts = self._parts
         wait_s = parts.waits.next_in_s(parts.times.housekeeping_s)
         arrived = await parts.reader.take(parts.timers.next_in_s(parts.waits.now_ms(), wait_s))
@@ -194,7 +194,7 @@ class Messages(InputSource[ReportedMessage]):
     async def fold(self, inputs: Sequence[ReportedMessage]) -> Sequence[ReportedMessage]:
         try:
             return await self._fold(inputs, starts_may_repeat=False)
-        except RequestAnswered:  # which is rare, and asking beforehand would cost each start a round trip
+        except RequestAnswered:  # rare, and asking beforehand would cost each start a round trip
             await self._executions.reload([message.execution_id for message in inputs])
             return await self._fold(inputs, starts_may_repeat=True)
 
@@ -212,7 +212,7 @@ class Messages(InputSource[ReportedMessage]):
         self._waiting.pop(one.sequence, None)
 
     def restore(self, inputs: Sequence[ReportedMessage]) -> None:
-        """Makes the next turn fold few of the messages that wait: one of these has filled a tick."""
+        """Makes the next turn fold few of the waiting messages: one of these has filled a tick."""
         self._is_costly = True
         self._parts.reader.restore(inputs)
 
@@ -228,7 +228,7 @@ class Messages(InputSource[ReportedMessage]):
         return lease is not None and message.sequence > lease.last_seq
 
     def _loaded_at_once(self, messages: Sequence[ReportedMessage]) -> int:
-        """Returns how many of these messages a turn takes: their executions are loaded, and are in memory together."""
+        """Returns how many of these messages a turn takes: all their executions are loaded and in memory at once."""
         evicted: set[str] = set()
         for number, message in enumerate(messages):
             if self._executions.is_evicted(message.execution_id):
@@ -283,7 +283,7 @@ class Messages(InputSource[ReportedMessage]):
         return moved
 
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
-        """Loads what the fold of these messages needs: executions, and the playbooks of new ones."""
+        """Loads the executions and new playbooks that the fold of these messages needs."""
         executions = self._executions
         ids = [
             message.execution_id

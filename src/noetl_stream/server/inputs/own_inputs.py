@@ -1,8 +1,8 @@
-"""Inputs that a server finds itself: timers and values that states wait for, messages of streams, slots of ended
-executions, and commands that the queue has lost (PROTOCOL §2 *Reconcile*).
+"""Inputs from the server itself: due timers, loaded values, messages of streams, slots of ended executions, and
+commands that the queue has lost (PROTOCOL §2 *Reconcile*).
 
-To find these, the order matters: the queue is listed first, then the log is folded to its end. A report is stored
-before its command is acknowledged, so the report of a command missing from the list is at or before that end.
+Lost commands are found in this order: the queue is listed, then the log is folded to its end. A report is stored before
+its command is acknowledged, so the report of a command missing from the list is at or before that end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from noetl_stream.server.ticks.fold import Fold
 from noetl_stream.server.ticks.tick import inbox_letter
 
 ISSUED_AT_ONCE: Final = 500
-"""How many commands one tick issues again."""
+"""The most commands that one tick issues again."""
 
 
 class Reconciler:
@@ -59,8 +59,8 @@ class Reconciler:
         self._missing = ()
 
     async def take_missing(self, executions: ExecutionCache, folded: Callable[[], int]) -> Sequence[OwedCommand]:
-        """Returns some of the listed commands still owed at the same issue, and loads their executions; empty until the
-        log is folded to its end at the time of the list.
+        """Returns some of the listed commands that are still owed at the same issue, and loads their executions; empty
+        until the log is folded to the end that it had at the time of the list.
 
         Args:
             folded: Returns the sequence up to which all owned partitions are folded.
@@ -145,11 +145,11 @@ class LostCommands(InputSource[OwedCommand]):
 
 
 LEFT_MS: Final = 60_000
-"""How long ago an execution must have ended for a slot that it still holds to be given back."""
+"""The time after the end of an execution at which a slot that it still holds is returned."""
 
 
 class DueTimers(InputSource[DueTimer]):
-    """Timers of aggregates that are due."""
+    """Due timers of aggregates."""
 
     origin: ClassVar[str] = "own"
 
@@ -205,7 +205,7 @@ class StreamInputs(InputSource[StreamInput]):
         return ()
 
     async def refuse(self, fold: Fold, one: StreamInput, reason: str) -> None:
-        """Keeps a message as a dead letter; its trigger goes on. Requeueing the letter sends the event again."""
+        """Keeps a message as a dead letter; its trigger continues. Requeueing the letter sends the event again."""
         partition, at_ms = self.partition_of(one), self._parts.waits.now_ms()
         if isinstance(one.fact, StreamEventRead):
             place = one.fact.place
@@ -214,7 +214,7 @@ class StreamInputs(InputSource[StreamInput]):
             why = f"it cannot be folded, dead letter {id}: {reason}"
             skipped = one._replace(fact=replace(one.fact, event=passed, unfoldable=why))
             await self._parts.aggregates.read([skipped], at_ms, fold.tick)
-            if fold.tick.aggregates:  # else the trigger is gone, or another by now
+            if fold.tick.aggregates:  # the trigger may be gone or replaced by now
                 event = EventReceived(id, one.path, event=one.fact.event)
                 body = codec.encode(AggregateMessage(one.aggregate_id, event, AGGREGATES_FORMAT))
                 said = f"message {place.sequence} of stream {place.stream} for trigger {one.path}: {reason}"
@@ -226,7 +226,7 @@ class StreamInputs(InputSource[StreamInput]):
 
 
 class LeftSlots(InputSource[LimitSlotRow]):
-    """Slots of limits whose executions have ended: the message that should have returned them was lost."""
+    """Slots of limits whose executions have ended without returning them: the message was lost."""
 
     def __init__(self, parts: ServerParts, committer: Committer) -> None:
         super().__init__(parts, committer)

@@ -1,9 +1,9 @@
-"""Quarantine: sets aside an execution that cannot be folded, so that its inputs do not stop others (PROTOCOL §5).
+"""Quarantine: isolates an execution that cannot be folded, so that its inputs do not stop others (PROTOCOL §5).
 
-A tick that Postgres refuses for its data, or whose values cannot be walked, is folded again in halves, until one input
-is alone. An execution whose journal or playbook cannot be read is set aside when it is loaded. After two crashes of a
-partition its inputs are folded one at a time, and the name of the execution is committed first: the next owner finds
-the suspect. An execution that is found repeatedly, while no input of it is folded, is quarantined.
+A tick that Postgres refuses for its data, or whose values cannot be walked, is folded again in halves until one input
+is left. An execution whose journal or playbook cannot be read is quarantined when it is loaded. After two crashes of a
+partition its inputs are folded one at a time, and the name of the execution is committed first, so that the next owner
+finds the suspect. An execution that is suspected repeatedly, with none of its inputs folded since, is quarantined.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ SUSPECTED: Final = f"{SUSPICIONS} servers in a row ended while they folded an in
 UNLOADABLE: Final = f"{SUSPICIONS} servers in a row ended while they loaded it"
 
 CARE_SHARE: Final = 12
-"""The part of a lease for which inputs of one kind are folded one at a time: the rest is for renewing it."""
+"""The part of a lease in which inputs of one kind are folded one at a time; the rest is for renewing it."""
 
 _Input = TypeVar("_Input")
 
 
 class Quarantine:
-    """Folds inputs so that an execution that cannot be folded is found, and quarantines it."""
+    """Folds inputs in such a way that an execution that cannot be folded is found, and quarantines it."""
 
     def __init__(self, parts: ServerParts, committer: Committer) -> None:
         self._parts = parts
         self._committer = committer
 
     async def fold(self, inputs: Sequence[_Input], source: InputSource[_Input]) -> Sequence[_Input]:
-        """Folds ``inputs``, in as many ticks as needed; returns those left to a later tick.
+        """Folds ``inputs`` in as many ticks as needed; returns those left to a later tick.
 
         Raises:
             TickRefused: Postgres refuses to write even that an execution is quarantined.
@@ -59,7 +59,7 @@ class Quarantine:
         return await self._with_care(alone, source)
 
     async def _with_care(self, inputs: Sequence[_Input], source: InputSource[_Input]) -> Sequence[_Input]:
-        """Folds each input in a tick of its own, for as long as the leases allow; returns the inputs that are left."""
+        """Folds each input in a tick of its own for as long as the leases allow; returns the remaining inputs."""
         ownership, clock = self._parts.ownership, self._parts.ports.clock
         until_s = clock.monotonic_s() + self._parts.times.lease_s / CARE_SHARE
         for number, one in enumerate(inputs, start=1):
@@ -95,7 +95,7 @@ class Quarantine:
                 ownership.acquit(execution_id)
 
     async def set_unloadable_aside(self) -> None:
-        """Quarantines executions that were found unloadable. Those of other partitions are left to their owners."""
+        """Quarantines executions that proved unloadable. The owners of other partitions quarantine theirs."""
         ownership, executions = self._parts.ownership, self._parts.executions
         found, executions.unloadable = list(executions.unloadable.items()), {}
         for at in range(0, len(found), LOADED_AT_ONCE):
@@ -135,7 +135,7 @@ class Quarantine:
     async def _refuse(self, one: _Input, source: InputSource[_Input], reason: str) -> None:
         try:
             await self._set_input_aside(one, source, storable_text(reason))
-        except VALUE_FAULTS as error:  # its values are in the way of even that: its row knows enough of it
+        except VALUE_FAULTS as error:  # its values prevent even that; its row is enough
             if not await self._parts.executions.load_stub(source.execution_of(one)):
                 raise
             log.warning("cannot quarantine it with its values: %s", fault_text(error))

@@ -1,6 +1,6 @@
 """Reads EVENTS for the owned partitions: consumers that feed one queue.
 
-A partition that is far behind the rest when it is taken over catches up on a reader of its own and delays no other
+A partition that is far behind the others at its takeover catches up on a reader of its own and delays no other
 (PROTOCOL §2). A partition that returns is read by its new consumer alone: the old one has skipped messages owned by
 another server.
 """
@@ -19,13 +19,13 @@ BATCH_MESSAGES = 512
 MAX_READERS = 4
 
 TAKE_BYTES = 8 * 1024 * 1024
-"""The bytes at which :meth:`PartitionReader.take` ends: a fold has its messages in memory several times."""
+"""The bytes at which :meth:`PartitionReader.take` stops: a fold has its messages in memory several times."""
 
 
 class Backlog:
-    """How many messages of EVENTS a server has not read, without reading them for it.
+    """The number of messages of EVENTS that a server has not read, determined without reading them.
 
-    While nothing comes, because what has come is not folded, it grows as EVENTS does.
+    While nothing is read because the messages read before are not folded, it grows with EVENTS.
     """
 
     def __init__(self, reader: PartitionReader, log: EventLog) -> None:
@@ -36,7 +36,7 @@ class Backlog:
         self._last_sequence: int | None = None
 
     async def messages(self) -> int:
-        """Returns the number of messages, about.
+        """Returns the approximate number of messages.
 
         Raises:
             Unreachable: EVENTS does not answer.
@@ -52,7 +52,7 @@ class Backlog:
 
 @dataclass(slots=True, eq=False)
 class PartitionConsumer:
-    """A reader of EVENTS, and how many of its batches are still queued."""
+    """A reader of EVENTS, and the number of its batches that are still queued."""
 
     reader: EventReader
     task: asyncio.Task[None] | None = None
@@ -79,12 +79,10 @@ class PartitionReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether any partition is read."""
         return bool(self._consumers)
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many consumers as allowed."""
         return len(self._consumers) >= MAX_READERS
 
     async def add(self, partitions: Collection[int], after: int) -> None:
@@ -103,22 +101,21 @@ class PartitionReader:
         await self._close_idle()
 
     def reads(self, partition: int) -> bool:
-        """Returns whether messages of this partition are read."""
         return partition in self._consumer_of
 
     def nudge(self) -> None:
-        """Makes :meth:`take` return early, for work that is no message."""
+        """Makes :meth:`take` return early, for work other than a message."""
         if self._arrived.empty():
             self._arrived.put_nowait(None)
 
     def restore(self, messages: Sequence[ReportedMessage]) -> None:
-        """Makes :meth:`take` return these messages again, before all others. It must have returned them last."""
+        """Makes :meth:`take` return these messages, which it must have returned last, before all others."""
         if messages:
             self._restored = sorted([*messages, *self._restored], key=lambda message: message.sequence)
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
-        """Returns the restored messages and those that have arrived, fewer if they are large, each partition's in
-        order. Without any it waits, and returns none after ``timeout_s`` or earlier.
+        """Returns the restored and arrived messages, fewer if they are large, in order for each partition. Waits if
+        there are none; returns none after ``timeout_s`` or earlier.
 
         Raises:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
@@ -140,11 +137,12 @@ class PartitionReader:
         return messages
 
     def _next(self, size: int) -> Arrived:
-        """Returns what else has arrived, if messages of ``size`` bytes leave room for it."""
+        """Returns the next arrived batch, if messages of ``size`` bytes leave room for it."""
         return self._arrived.get_nowait() if size < TAKE_BYTES and not self._arrived.empty() else None
 
     def folded_through(self) -> dict[int, int]:
-        """Returns, by partition, the sequence up to which all was returned; only of consumers with nothing queued.
+        """Returns, by partition, the sequence up to which all messages were returned; only of consumers with nothing
+        queued.
 
         A partition with restored messages is left out.
         """
@@ -157,22 +155,22 @@ class PartitionReader:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the messages that were read and not taken, or restored."""
+        """The bytes of messages that were read and not taken, or restored."""
         queued = sum(consumer.reader.held_bytes + consumer.queued_bytes for consumer in self._consumers)
         return queued + _size_of(self._restored)
 
     @property
     def received(self) -> int:
-        """How many messages have come from EVENTS."""
+        """The number of messages received from EVENTS."""
         return sum(consumer.reader.received for consumer in self._consumers)
 
     @property
     def pending(self) -> int:
-        """How many messages followed the last that came, when it came."""
+        """The number of messages that followed the last received one at that time."""
         return sum(consumer.reader.pending for consumer in self._consumers)
 
     def silent_s(self, now_s: float) -> float:
-        """Returns the seconds since the longest silent reader last received anything."""
+        """Returns the seconds since the reader that is silent longest received anything."""
         return max((now_s - consumer.reader.contact_s for consumer in self._consumers), default=0.0)
 
     async def close(self) -> None:
@@ -194,7 +192,7 @@ class PartitionReader:
             await _end(idle)
 
     def _set_alarm(self, timeout_s: float) -> None:
-        """Nudges :meth:`take` after ``timeout_s`` or earlier. A set alarm stays: one a message would cost more."""
+        """Nudges :meth:`take` after ``timeout_s`` or earlier. A set alarm stays: one per message would cost more."""
         due_s = self._clock.monotonic_s() + timeout_s
         if self._alarm is not None and not self._alarm.done():
             if self._alarm_s <= due_s:
@@ -214,7 +212,7 @@ class PartitionReader:
                 consumer.queued += 1
                 consumer.queued_bytes += _size_of(batch)
                 await self._arrived.put((consumer, batch))
-        except Exception as error:  # a defect, too, must stop the server loudly, not leave it waiting
+        except Exception as error:  # a defect, too, must stop the server loudly instead of leaving it waiting
             await self._arrived.put(error)
 
 

@@ -1,4 +1,4 @@
-"""A kind of input of executions: its source, its fold, and the dead letter of one that cannot be folded."""
+"""A kind of input of executions: its source, its fold, and the dead letter of an input that cannot be folded."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ class InputSource(ABC, Generic[T]):
         """Adds the dead letter of an input that cannot be folded, if it has one, to a fold."""
 
     def restore(self, inputs: Sequence[T]) -> None:
-        """Makes :meth:`take` return these inputs again, unless it would anyway."""
+        """Makes :meth:`take` return these inputs again, if it would not do so anyway."""
 
     @abstractmethod
     def execution_of(self, one: T) -> str:
-        """Returns the execution or the aggregate that an input is for."""
+        """Returns the id of the execution or aggregate that an input is for."""
 
     def partition_of(self, one: T) -> int:
         """Returns the partition whose cursor an input moves."""
         return partition_of(self.execution_of(one))
 
     def is_misdirected(self, one: T) -> bool:
-        """Returns whether an input came to another partition than its execution's: that execution is not suspect."""
+        """Returns whether an input came to another partition than its execution's, which is then not suspect."""
         return self.partition_of(one) != partition_of(self.execution_of(one))
 
     async def commit(self, fold: Fold, partitions: Collection[int] = ()) -> None:
-        """Commits a fold, which fences ``partitions`` in addition to those of its executions.
+        """Commits a fold; fences ``partitions`` in addition to those of its executions.
 
         Raises:
             PayloadRefused, RequestAnswered: Postgres refuses the tick for its data.

@@ -1,5 +1,5 @@
-"""Inputs that do not come through EVENTS: timers, results that decisions must read, templates that were evaluated
-elsewhere, originals of reruns.
+"""Inputs that do not come through EVENTS: timers, results that decisions read, templates evaluated elsewhere, originals
+of reruns.
 
 Timers are rows in Postgres and part of the folded state. The owner of a partition fires them from memory, by the
 database's clock (PROTOCOL §3 *Segments*).
@@ -49,7 +49,7 @@ from noetl_stream.storage.loop_results import gather_iterations
 from noetl_stream.storage.undoing import find_undoing
 
 AT_ONCE: Final = 4
-"""How many whole journals are in memory at once: one client command may retry a thousand executions."""
+"""The most whole journals in memory at once: one client command may retry a thousand executions."""
 
 
 class Originals:
@@ -111,7 +111,7 @@ class Originals:
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 500
-"""How many timers one tick fires."""
+"""The most timers that one tick fires."""
 
 LOAD_AGAIN_S = 1.0
 
@@ -125,7 +125,7 @@ Input = tuple[str, RecordedFact]
 
 
 class Waits:
-    """Tracks what each state waits for and returns inputs that are due. ``nudge`` is called when one is ready early."""
+    """Tracks the waits of each state and returns due inputs. ``nudge`` is called when one is ready early."""
 
     def __init__(
         self,
@@ -156,11 +156,11 @@ class Waits:
         self._broken: BaseException | None = None
 
     def synchronize(self, database_ms: int) -> None:
-        """Notes how far the database's clock is ahead of this machine's."""
+        """Notes the difference between the database's clock and this machine's."""
         self._ahead_ms = database_ms - self._clock.now_ms()
 
     def now_ms(self) -> int:
-        """The database's time, as last measured."""
+        """The database's time, by the last measurement."""
         return self._clock.now_ms() + self._ahead_ms
 
     def track(self, state: Execution) -> None:
@@ -226,11 +226,10 @@ class Waits:
             self._nudge()
 
     def __len__(self) -> int:
-        """Returns how many timers are tracked."""
         return len(self._due)
 
     def _remove_stale(self, executions: ExecutionCache) -> None:
-        """Removes stale timers: a timer of many days would outlive its execution."""
+        """Removes stale timers, which could outlive their executions by days."""
 
         def is_set(due_ms: int, execution_id: str, timer_id: str) -> bool:
             if executions.is_evicted(execution_id):
@@ -245,7 +244,7 @@ class Waits:
         self._prune_above = max(FEW, 2 * len(self._due))
 
     def forget(self) -> None:
-        """Forgets all timers and values; states still owned are tracked again when they are loaded."""
+        """Forgets all timers and values; states that are still owned are tracked again when they are loaded."""
         self._due.clear()
         self._tracked.clear()
         self._loaded.clear()
@@ -295,7 +294,7 @@ class Waits:
         self._offer(execution_id, fact, value)
 
     def _offer(self, execution_id: str, fact: Fact, value: Any = NOT_LOADED) -> None:
-        """Makes :meth:`ready` return this input, soon."""
+        """Makes :meth:`ready` return this input soon."""
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 

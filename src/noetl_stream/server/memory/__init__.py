@@ -1,1 +1,1 @@
-"""Keeps executions and playbooks in a server's memory."""
+"""The executions and playbooks in a server's memory."""

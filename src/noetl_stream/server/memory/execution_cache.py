@@ -1,9 +1,8 @@
-"""The executions in a server's memory: loaded when first needed, evicted when they have waited longest, dropped when
-ended.
+"""The executions in a server's memory: loaded on first use, evicted when idle longest, dropped when ended.
 
 Eviction changes no decision: it happens between ticks, when everything folded is committed, and an execution is loaded
-before an input of it is folded. What a server must know of every living execution stays: its timers
-(:class:`~noetl_stream.server.inputs.waits.Waits`) and the commands that it is owed.
+before an input of it is folded. The data that a server needs of every living execution stays in memory: its timers
+(:class:`~noetl_stream.server.inputs.waits.Waits`) and its owed commands.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ ENDED_KEPT = 20_000
 NO_LABELS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 LOADED_AT_ONCE: Final = 256
-"""How many executions a takeover or a turn loads before memory is trimmed."""
+"""The number of executions that a takeover or a turn loads before memory is trimmed."""
 
 MEASURED_FROM: Final = 256 * 1024
 """The bytes above which a state that has doubled is measured before others are evicted for it."""
@@ -58,10 +57,10 @@ class OwedCommand(NamedTuple):
 class CachedExecution:
     """One execution in memory. ``at_ms`` is the time of its last fact.
 
-    ``through``: reports up to this sequence are folded, those without effect included. ``values`` are the estimated
-    bytes of memory that its values take: the ``measured`` ones, and the growth of its journal since. At the position
-    ``snapshot_due`` a tick writes a snapshot. ``is_stub``: the execution is quarantined, and its journal was not read.
-    ``unloadable``: why its journal cannot be read.
+    ``through``: reports up to this sequence are folded, including those without effect. ``values`` are the estimated
+    bytes of its values in memory: the ``measured`` ones, and the growth of its journal since. At the position
+    ``snapshot_due`` a tick writes a snapshot. ``is_stub``: the execution is quarantined and its journal was not read.
+    ``unloadable``: the reason why its journal cannot be read.
     """
 
     state: Execution | None
@@ -77,9 +76,7 @@ class CachedExecution:
 
     @property
     def labels(self) -> Mapping[str, Any]:
-        """The labels that the execution started with; those of its playbook if it has no others, none if that cannot be
-        used.
-        """
+        """The labels that the execution started with, by default those of its playbook; none if that cannot be used."""
         if self.state is not None and self.state.labels is not None:
             return self.state.labels
         return self.plan.labels if isinstance(self.plan, Plan) else NO_LABELS
@@ -98,9 +95,9 @@ class ExecutionCache:
 
     Attributes:
         size: Estimated bytes of all that is in memory; at most ``max_bytes`` after :meth:`trim`.
-        evictions: How many executions were evicted so far.
+        evictions: The number of evictions so far.
         has_stubs: Whether there were stubs of quarantined executions.
-        unloadable: Why executions cannot be loaded, until they are quarantined for it.
+        unloadable: The reasons why executions cannot be loaded, until they are quarantined for it.
     """
 
     def __init__(
@@ -138,7 +135,7 @@ class ExecutionCache:
         return state.assignments.get(command_id) if state is not None else None
 
     def owed_commands(self) -> Iterator[OwedCommand]:
-        """Yields the commands that all executions are owed, in memory or not."""
+        """Yields the commands owed to all executions, in memory or not."""
         for cached in self._executions.values():
             if cached.state is not None:
                 yield from _owed_commands_of(cached.state)
@@ -159,7 +156,7 @@ class ExecutionCache:
 
     @property
     def evicted_count(self) -> int:
-        """How many living executions are not in memory."""
+        """The number of living executions that are not in memory."""
         return len(self._evicted)
 
     def begin(self, execution_id: str, plan: Plan | InvalidPlan | Unloaded) -> CachedExecution:
@@ -183,7 +180,7 @@ class ExecutionCache:
             self.size += size
 
     def snapshots_due(self, states: Iterable[Execution]) -> list[SnapshotRow]:
-        """Returns the snapshots that the tick of these states writes."""
+        """Returns the snapshots that are due for these states and written with their tick."""
         rows = []
         for state in states:
             cached = self._executions.get(state.execution_id)
@@ -195,9 +192,9 @@ class ExecutionCache:
         return rows
 
     def trim(self) -> None:
-        """Evicts executions, the longest without a fact first, until nine tenths of the bound are left.
+        """Evicts executions, least recent fact first, until nine tenths of the bound are left.
 
-        Call this between ticks. An execution that looks into a value stays: the value is being loaded.
+        Must be called between ticks. An execution that awaits a value stays: the value is being loaded.
         """
         if self.size <= self.max_bytes:
             return
@@ -217,7 +214,7 @@ class ExecutionCache:
             self.evictions += 1
 
     async def reload(self, execution_ids: Sequence[str]) -> None:
-        """Reads these executions again: their tick was refused."""
+        """Loads these executions again after their tick was refused."""
         for execution_id in execution_ids:
             self._drop(execution_id)
         await self.load(execution_ids)
@@ -242,7 +239,7 @@ class ExecutionCache:
         return len(self._executions)
 
     async def load(self, execution_ids: Iterable[str]) -> None:
-        """Loads those executions from Postgres that are not in memory, in order; of quarantined ones only a stub."""
+        """Loads those executions from Postgres that are not in memory, in order; a quarantined one only as a stub."""
         unknown = [key for key in dict.fromkeys(execution_ids) if not self.is_known(key) and not self._is_new(key)]
         if not unknown:
             return
@@ -263,15 +260,15 @@ class ExecutionCache:
             await self._load(list((await self._store.executions([execution_id])).values()))
 
     async def load_stub(self, execution_id: str) -> bool:
-        """Adds a stub for an execution that cannot be loaded; returns whether there is one that has not ended."""
+        """Adds a stub for an execution that cannot be loaded; returns whether an unfinished one exists."""
         for row in (await self._store.executions([execution_id])).values():
             if row.finished_ms is None:
                 await self._add_stub(row)
         return execution_id in self._executions
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
-        """Loads the executions of these partitions that are owed a command or look into a value, after a takeover. The
-        others are loaded when an input of theirs comes, as if they had been evicted.
+        """Loads the executions of these partitions that are owed a command or await a value, after a takeover. The
+        others are loaded for their next input, as if they had been evicted.
         """
         newest, live, resting = await asyncio.gather(
             self._store.newest_execution(),
@@ -289,7 +286,7 @@ class ExecutionCache:
             self.trim()
 
     async def look_at(self, execution_id: str) -> CachedExecution | None:
-        """Returns the execution, for reading only: an evicted one as it was committed, without keeping it in memory.
+        """Returns the execution for reading only: an evicted one as it was committed, without keeping it in memory;
         ``None`` for an evicted one that is quarantined.
         """
         found: list[CachedExecution] = []
@@ -320,7 +317,7 @@ class ExecutionCache:
                 self._loaded(loaded.state)
 
     async def _set_aside(self, row: ExecutionRow, found: Unloadable) -> None:
-        """Adds a stub for an execution that cannot be loaded: the server quarantines it in its next turn. One that is
+        """Adds a stub for an execution that cannot be loaded; the server quarantines it in its next turn. One that is
         quarantined already can be cancelled, which notifies its caller.
         """
         if row.status != "quarantined":
@@ -380,7 +377,7 @@ def _owed_commands_of(state: Execution) -> Iterator[OwedCommand]:
 
 
 async def stub_of(row: ExecutionRow, store: Store) -> Execution:
-    """Returns a state made of the execution's row alone. It owes and awaits nothing."""
+    """Returns a state made from the execution's row alone. It owes and awaits nothing."""
     is_set_aside = row.status == "quarantined"
     return Execution(
         row.execution_id,
@@ -411,7 +408,7 @@ async def stub_of(row: ExecutionRow, store: Store) -> Execution:
 def _decoded(column: bytes, otherwise: Any) -> Any:
     try:
         return codec.decode_json(column)
-    except PayloadRefused:  # what is in it may be why its journal is not read
+    except PayloadRefused:  # the request itself may be the reason why its journal is not read
         return otherwise
 
 

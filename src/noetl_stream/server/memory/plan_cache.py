@@ -22,7 +22,8 @@ from noetl_stream.protocol.subjects import playbook_key
 PLANS_KEPT = 512
 
 AT_HAND_S = 0.1
-"""How long a start waits in the loop for its playbook before it is parked: once, while none is being loaded."""
+"""The time for which a start waits in the loop for its playbook before it is parked: once, while none is being loaded.
+"""
 
 
 class KnownPlaybook(NamedTuple):
@@ -58,11 +59,10 @@ class PlanCache:
         self._loads: SharedLoads[str, KnownPlaybook] = SharedLoads()
 
     def get(self, digest: str) -> KnownPlaybook | None:
-        """Returns the cached playbook, if any."""
         return self._known.get(digest)
 
     async def load_if_quick(self, digest: str) -> KnownPlaybook | None:
-        """Loads a playbook like :meth:`load`; ``None`` if that takes long, or a store is unreachable."""
+        """Loads a playbook like :meth:`load`; ``None`` if that takes long or a store is unreachable."""
         known = self._known.get(digest)
         if known is not None:
             return known
@@ -74,7 +74,7 @@ class PlanCache:
             return None
 
     async def load(self, digest: str) -> KnownPlaybook:
-        """Loads a playbook, or returns why it cannot run. An unknown digest is not cached: it may be uploaded later.
+        """Loads a playbook, or an invalid plan. An unknown digest is not cached: it may be uploaded later.
 
         Raises:
             Unreachable: a store is unreachable.

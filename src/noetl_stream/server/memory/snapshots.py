@@ -1,4 +1,4 @@
-"""Loads states from Postgres: the last snapshot, and the journal after it. Decides which snapshots a tick writes.
+"""States loaded from Postgres: the last snapshot, and the journal after it. Decides which snapshots a tick writes.
 
 A snapshot is a cache (PROTOCOL §5 *Snapshots*): an unusable one is deleted, and the whole journal is replayed.
 """
@@ -31,7 +31,7 @@ STATE_BYTES: Final = 5 * 1024
 """Memory of an execution in addition to values: its structs, tables, and the entry of the cache."""
 
 EVICTED_BYTES: Final = 256
-"""Memory of an evicted execution: its id, and the commands it is owed."""
+"""Memory of an evicted execution: its id and its owed commands."""
 
 SMALL_BYTES: Final = 512
 """The size up to which facts are not examined: most have no value that is kept."""
@@ -46,7 +46,7 @@ COMMA_BYTES: Final = 64
 
 
 def decoded_bytes(data: bytes) -> int:
-    """Estimates the memory that the values in this JSON take: too much rather than too little."""
+    """Estimates the memory of the values in this JSON, rather too much than too little."""
     if len(data) <= SMALL_BYTES:
         return SMALL_FACTOR * len(data)
     return values_bytes(data)
@@ -62,13 +62,13 @@ log = logging.getLogger(__name__)
 
 EXECUTIONS_AT_ONCE: Final = 64
 ENTRIES_AT_ONCE: Final = 5_000
-"""How many journal entries are in memory during a replay, of all executions together."""
+"""The most journal entries in memory during a replay, of all executions together."""
 
 SNAPSHOT_EVERY: Final = 1_000
-"""How many facts a journal grows by until the next snapshot is due."""
+"""The number of facts after which the next snapshot is due."""
 
 BYTES_PER_FACT: Final = 100
-"""The bytes of a snapshot per fact until the next: snapshots take no more space than the journal."""
+"""The bytes of a snapshot per fact until the next one: snapshots take no more space than the journal."""
 
 
 class LoadedState(NamedTuple):
@@ -86,7 +86,7 @@ class LoadedState(NamedTuple):
 
 
 class Unloadable(NamedTuple):
-    """Why no server can go on with an execution. ``state`` is as of the end of its journal, if that can be read."""
+    """The reason why no server can continue an execution. ``state`` is that at the end of its journal, if readable."""
 
     reason: str
     state: Execution | None = None
@@ -94,7 +94,7 @@ class Unloadable(NamedTuple):
 
 @dataclass(slots=True)
 class _Base:
-    """A state that is being replayed to the end of its journal."""
+    """A state during its replay to the end of its journal."""
 
     row: ExecutionRow
     state: Execution | None = None
@@ -114,11 +114,11 @@ class Snapshots:
     """Reads and writes snapshots of states.
 
     Args:
-        every: How many facts a journal grows between two snapshots.
+        every: The number of facts between two snapshots of a journal.
 
     Attributes:
-        written: Snapshots given to ticks.
-        thrown_away: Snapshots that could not be used.
+        written: The snapshots given to ticks.
+        thrown_away: The unusable snapshots.
     """
 
     def __init__(self, store: Store, plans: PlanCache, every: int = SNAPSHOT_EVERY) -> None:
@@ -152,7 +152,7 @@ class Snapshots:
                         yield base.row, await self._loaded_state(base)
 
     def take(self, state: Execution) -> tuple[SnapshotRow | None, int]:
-        """Takes a snapshot of a state, or ``None`` if it cannot be stored; and the position where the next is due."""
+        """Takes a snapshot of a state, ``None`` if it cannot be stored; and the position at which the next is due."""
         try:
             body = encode_state(state)
         except PayloadRefused as error:
@@ -174,7 +174,7 @@ class Snapshots:
         return max(self.every, size // BYTES_PER_FACT)
 
     async def _bases(self, rows: Sequence[ExecutionRow]) -> dict[str, _Base]:
-        """Returns what each state is replayed from: its snapshot, or nothing."""
+        """Returns the base from which each state is replayed: its snapshot, or nothing."""
         bases = {row.execution_id: _Base(row, snapshot_due=self.every) for row in rows}
         long = [row.execution_id for row in rows if row.position >= self.every]
         found: Mapping[str, SnapshotRow] = await self._store.snapshots(long) if long else {}
@@ -186,12 +186,12 @@ class Snapshots:
             except (SnapshotUnusable, *VALUE_FAULTS) as error:
                 self.thrown_away += 1
                 log.warning("a snapshot is thrown away: %s", error, extra={"execution": execution_id})
-                if row.format <= SNAPSHOT_FORMAT:  # else a newer server still uses it
+                if row.format <= SNAPSHOT_FORMAT:  # a newer server still uses other formats
                     await self._store.drop_snapshots(execution_id)
         return bases
 
     async def _read(self, row: SnapshotRow, execution: ExecutionRow) -> Execution:
-        """Decodes a snapshot and compares it with the journal, by sample.
+        """Decodes a snapshot and compares a sample of them with the journal.
 
         Raises:
             SnapshotUnusable: the snapshot is damaged, or disagrees with the journal.
@@ -220,7 +220,7 @@ class Snapshots:
         if state is None or state.request is None:  # else it is loaded beside the loop
             plan = (await self._plans.load(state.digest if state is not None else "")).plan
         if isinstance(plan, InvalidPlan) and state is not None and state.status == "running":
-            if not plan.diagnostics:  # it is not read, rather than read and refused
+            if not plan.diagnostics:  # unusable playbooks are not read
                 words = "register the same text again and resume it, or cancel it"
                 return Unloadable(f"its playbook is lost ({plan.reason}): {words}", state)
             raise NotReady(

@@ -1,1 +1,1 @@
-"""Leases partitions and loads their executions into memory."""
+"""Partition leases, and the executions of owned partitions in memory."""

@@ -19,7 +19,7 @@ from noetl_stream.server.ownership.recovery import Recovery
 from noetl_stream.server.ticks.commit import Committer
 
 LONGEST_RETRY_S: Final = 2.0
-"""How long a server waits at most until it reads its partitions again: others wait for it."""
+"""The longest wait before a server reads its partitions again, since others wait for it."""
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +27,14 @@ UPKEEP: Final = 0
 """The partition whose owner does the upkeep of the stores for all servers."""
 
 LOOK_AFTER: Final = 5
-"""Round trips to wait after finding no free partition, so that taking partitions does not delay folding."""
+"""Round trips to wait after finding no free partition, so that takeovers do not delay folding."""
 
 
 class PartitionAssignment:
     """Keeps memory and reader in step with the leases this server holds.
 
     Attributes:
-        read_since_s: When the current readers were opened, by the monotonic clock.
+        read_since_s: The time at which the current readers were opened, by the monotonic clock.
         changed: Set when partitions are gained or readers reopened, so that the queue is reconciled.
     """
 
@@ -50,7 +50,7 @@ class PartitionAssignment:
         self.changed = False
 
     async def adopt(self, taken: Collection[PartitionLease]) -> None:
-        """Loads newly leased partitions, repairs what they have lost, and reads them from their cursors."""
+        """Loads newly leased partitions, repairs their losses, and reads them from their cursors."""
         self._parts.inbox.expect_messages()
         await self.forget({lease.id for lease in taken})  # they may have been lost, unnoticed, since they were loaded
         self._parts.publications.forget({lease.id for lease in taken})
@@ -66,15 +66,15 @@ class PartitionAssignment:
         self.changed = True
 
     async def _load(self, partitions: Collection[int]) -> None:
-        """Loads the executions of these partitions: where owners have crashed, one at a time, each recorded first, and
-        none that is condemned (PROTOCOL §5 *Poison*).
+        """Loads the executions of these partitions; those of a partition with crashed owners one at a time, each
+        recorded first, and no condemned one (PROTOCOL §5 *Poison*).
         """
         ownership, executions = self._parts.ownership, self._parts.executions
         careful = [partition for partition in partitions if ownership.is_careful(partition)]
         await executions.load_partitions(set(partitions) - set(careful))
         live = await self._parts.ports.store.live_executions(careful) if careful else ()
         alone = [execution_id for execution_id in live if not ownership.is_condemned(execution_id)]
-        # Where the lease is lost meanwhile, what is loaded will be dropped with it.
+        # If the lease is lost meanwhile, the loaded executions are dropped with it.
         for execution_id in alone:
             with contextlib.suppress(Fenced):
                 await ownership.note_loading(execution_id)
@@ -103,7 +103,7 @@ class PartitionAssignment:
         await self._parts.reader.drop(partitions)
 
     def leave(self, found: NewerFormat) -> None:
-        """Gives up a partition that a newer server has to read, until memory and reader are loaded again."""
+        """Gives up a partition that only a newer server can read, until memory and reader are loaded again."""
         log.warning("%s: leaving partition %d to a newer server", found.message, found.partition)
         self._parts.ownership.leave(found.partition, self._clock.monotonic_s())
 
@@ -154,7 +154,7 @@ class PartitionAssignment:
         await self._recovery.publish_owed(list(self._parts.ownership))
 
     async def reload(self, is_stopping: Callable[[], bool]) -> None:
-        """Drops all folded state and reads it again, after a failed tick or one of unknown outcome."""
+        """Drops all folded state and reads it again, after a tick that failed or has an unknown outcome."""
         await self._parts.reader.close()
         await self.retry_until_reached(self._reload, is_stopping)
 
@@ -190,7 +190,7 @@ class PartitionAssignment:
             log.warning("cannot release the leases, they will expire: %s", error)
 
     async def _reload(self) -> None:
-        # At each attempt: what an earlier one loaded may belong to another server by now.
+        # At each attempt, since executions loaded before may belong to another server by now.
         self._parts.executions.forget_all()
         self._parts.turns.forget_all()
         self._parts.waits.forget()
@@ -202,7 +202,7 @@ class PartitionAssignment:
         await self.reopen()
 
     async def _repair(self, leases: Collection[PartitionLease]) -> Collection[PartitionLease]:
-        """Repairs what the partitions of these leases have lost; returns the leases that are left."""
+        """Repairs the losses of these partitions; returns the remaining leases."""
         behind = await self._recovery.make_good(leases)
         self._parts.executions.forget_partitions(behind)
         self._parts.turns.forget(behind)

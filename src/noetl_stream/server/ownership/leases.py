@@ -1,4 +1,4 @@
-"""Renews a server's leases in tasks of their own: a slow tick loses none (PROTOCOL §7 *Renewal apart from work*)."""
+"""Renewal of a server's leases apart from its work: a slow tick loses none (PROTOCOL §7 *Renewal apart from work*)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from noetl_stream.server.inputs.reader import Backlog
 log = logging.getLogger(__name__)
 
 ROUND_TRIPS: Final = 20
-"""The length of a lease, in round trips at least."""
+"""The shortest length of a lease, in round trips."""
 
 MEASUREMENTS: Final = 5
-"""How many measurements a round trip is the median of, so that a single slow answer changes nothing."""
+"""The number of measurements of which a round trip is the median, so that a single slow answer changes nothing."""
 
 RENEWALS: Final = 3
-"""How often a lease is renewed while it lasts."""
+"""The number of renewals in the time of a lease."""
 
 ATTEMPTS: Final = 12
-"""How often a renewal is tried while a lease lasts, after a failure."""
+"""The number of attempts to renew in the time of a lease, after a failure."""
 
 PATIENCE: Final = 1 / 2
-"""The part of a lease that its renewal may take: ten round trips, if the lease is as short as possible."""
+"""The part of a lease that its renewal may take: ten round trips, for the shortest lease."""
 
 GIVE_BACK_AFTER: Final = 2 / 3
-"""The part of a lease after which it is given back, if it could not be renewed."""
+"""The part of a lease after which it is given back if it could not be renewed."""
 
 SAID_ABOVE: Final = 1.25
-"""The factor by which a lease must become longer or shorter to be logged."""
+"""The factor of change in a lease's length that is logged."""
 
 
 class RoundTrips:
@@ -66,13 +66,14 @@ class RoundTrips:
 
 
 class PartitionLeaseKeeper:
-    """Announces this server, measures round trips, renews the leases, and gives them back if that fails.
+    """Announces this server, measures round trips, and renews leases or gives them back if that fails.
 
     Only the server's loop changes which partitions it owns: it drops those that :meth:`take_lost` returns.
 
     Attributes:
         is_restoring: Whether the loop is reconnecting to its stores. Other servers do not count on it meanwhile.
-        abstains_until_s: Until then (monotonic) the server takes over no partition, since nothing comes from EVENTS.
+        abstains_until_s: The time (monotonic) until which the server takes over no partition, since nothing comes from
+            EVENTS.
     """
 
     def __init__(self, parts: ServerParts) -> None:
@@ -90,7 +91,7 @@ class PartitionLeaseKeeper:
         self._lost: list[tuple[int, int]] = []
         self._backlog = Backlog(parts.reader, parts.ports.log)
         self._behind = 0
-        """How many messages each partition is behind, on average: gateways admit no more work than is done."""
+        """The average backlog of a partition, in messages: gateways admit no more work than is done."""
 
     @property
     def lease_s(self) -> float:
@@ -99,7 +100,7 @@ class PartitionLeaseKeeper:
 
     @property
     def is_late(self) -> bool:
-        """Whether no lease was renewed for as long as one lasts."""
+        """Whether no lease was renewed for the length of one."""
         return self._clock.monotonic_s() - self._renewed_s > self.lease_s
 
     async def open(self) -> None:
@@ -110,7 +111,7 @@ class PartitionLeaseKeeper:
             NotReady: a living server cannot read the formats that this one writes.
         """
         await self._learn_formats()
-        for _ in range(2):  # connects, and prepares the statements, which takes longer
+        for _ in range(2):  # the first connects and prepares the statements, which takes longer
             await self._store.lease_clock_ms()
             await self._store.renew(self._parts.owner, [], self.lease_s)
         await asyncio.gather(self._ask_clock(), self._reach_nats())
@@ -126,7 +127,7 @@ class PartitionLeaseKeeper:
     async def leave(self) -> None:
         """Tells other servers that this one has released its leases and ends."""
         self._parts.ports.bus.send(subjects.SERVERS, self._parts.ports.capabilities.farewell(self._parts.owner))
-        with contextlib.suppress(NoetlError):  # then it counts until its time has run out
+        with contextlib.suppress(NoetlError):  # otherwise it counts until its time has run out
             await self._store.appear(self._parts.owner, __version__, self._parts.formats.reads, 0)
 
     def note_contact(self) -> None:
@@ -134,7 +135,7 @@ class PartitionLeaseKeeper:
         self._heard_s = self._clock.monotonic_s()
 
     def take_lost(self) -> set[int]:
-        """Returns the partitions that this server has lost or given back since the last call, and owns no longer."""
+        """Returns the partitions that this server has lost or given back since the last call."""
         lost, self._lost = self._lost, []
         ownership = self._parts.ownership
         gone = {id for id, epoch in lost if (lease := ownership.get(id)) is not None and lease.epoch == epoch}
@@ -152,7 +153,7 @@ class PartitionLeaseKeeper:
                 self._parts.ports.bus.send(subjects.SERVERS, self._presence)
             if now_s - measured_s >= self.lease_s / RENEWALS:
                 measured_s = now_s
-                with contextlib.suppress(NoetlError):  # then nothing is heard from EVENTS either
+                with contextlib.suppress(NoetlError):  # then EVENTS is silent too
                     await self._reach_nats()
                     self._behind = -(-await self._backlog.messages() // max(1, len(self._parts.ownership)))
                 try:
@@ -204,11 +205,11 @@ class PartitionLeaseKeeper:
         return True
 
     async def _give_back(self, held: Sequence[tuple[int, int]]) -> bool:
-        """Gives leases back; returns whether Postgres recorded it. Any server may then take them, this one included."""
+        """Gives leases back; returns whether Postgres recorded it. Any server, even this one, may then take them."""
         self._silences = 0
 
         async def give_back() -> bool:
-            await self._store.give_back(self._parts.owner, held, [0] * len(held))  # published_tick stays as it is
+            await self._store.give_back(self._parts.owner, held, [0] * len(held))  # published_tick stays unchanged
             return True
 
         reason = "no answer in time"
@@ -222,7 +223,7 @@ class PartitionLeaseKeeper:
         return False
 
     def _complain(self, text: str) -> None:
-        """Logs a warning, unless it was the last one since a renewal."""
+        """Logs a warning, unless it repeats the last one since a renewal."""
         if text != self._complaint:
             log.warning("%s", text)
             self._complaint = text
@@ -237,7 +238,7 @@ class PartitionLeaseKeeper:
         return now_s - self._heard_s > self._parts.times.silence_s + ROUND_TRIPS * self.round_trips.longest_s
 
     def _note_contact(self, now_s: float) -> None:
-        """Notes when EVENTS was last heard. Between two readers nothing is heard; before the first, nothing need be."""
+        """Notes the last time EVENTS was heard. Silence is expected between two readers and before the first one."""
         if not len(self._parts.ownership):
             self._heard_s = now_s
         elif self._parts.reader.is_open:

@@ -28,36 +28,36 @@ from noetl_stream.server.journal_records import (
 log = logging.getLogger(__name__)
 
 PRESENCE_S = 1.5
-"""How long a server may be silent and still count for the fair share. Others take no partition that it still leases."""
+"""The longest silence of a server that counts for the fair share. Its leased partitions are never taken."""
 
 ALIVE_S = 3.0
-"""How long ago a server must have been heard of to count as alive. One that crashed and lost its lease was silent for
-longer: a lease lasts 6 s or more, renewed every third of it.
+"""The longest silence of a server that counts as alive. One that crashed and lost its lease was silent for longer: a
+lease lasts 6 s or more, and is renewed every third of it.
 """
 
 LEFT_S = 30.0
-"""How long a server does not take a partition again that it has left to a newer server."""
+"""The time for which a server does not take back a partition that it has left to a newer server."""
 
 CAREFUL_FROM = 2
 """The number of crashes of a partition after which its inputs are folded one at a time."""
 
 SOUND_AFTER = 16
-"""The number of turns that fold inputs of a partition without a crash, after which it is sound again."""
+"""The number of turns that fold inputs of a partition without a crash, after which it counts as sound again."""
 
 LOADING: Final = "load "
 """Prefixes the id of an execution that is being loaded; once condemned, it is not loaded again."""
 
 SUSPICIONS = 3
-"""How many crashes in a row must suspect an execution before it is quarantined."""
+"""The number of consecutive crashes that must suspect an execution before it is quarantined."""
 
 
 class PartitionOwnership:
-    """The leases of one owner, kept up to date with the ticks it commits.
+    """The leases of one owner, updated with the ticks it commits.
 
     Attributes:
         unsound: The partitions whose owners have crashed, with the turns until they count as sound again.
         fences: By partition, the queue's fence under which its commands are issued.
-        condemned: By partition, the execution to quarantine: owners have crashed repeatedly while folding it, or
+        condemned: The execution to quarantine, by partition: owners have crashed repeatedly while folding it, or
             loading it, marked by :data:`LOADING`.
     """
 
@@ -103,7 +103,8 @@ class PartitionOwnership:
         return -(-partition_count() // sum(now_s - at_s < PRESENCE_S for at_s in self._peers.values()))
 
     async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
-        """Takes over up to ``limit`` free partitions. Those that a frozen owner holds locked are free soon afterwards.
+        """Takes over up to ``limit`` free partitions. Those that a frozen owner holds locked become free soon
+        afterwards.
 
         Partitions whose last folded message EVENTS no longer holds are repaired instead (PROTOCOL §5 *A lost tail*):
         they can be taken over again.
@@ -162,7 +163,7 @@ class PartitionOwnership:
         return self.condemned.get(partition_of(execution_id)) in (name, f"{LOADING}{name}")
 
     def acquit(self, execution_id: str) -> None:
-        """Removes an execution from the condemned ones: it is quarantined, or its request is refused."""
+        """Removes an execution from the condemned ones, after its quarantine or the refusal of its request."""
         self.condemned.pop(partition_of(execution_id), None)
 
     async def reload(self) -> Sequence[PartitionLease]:
@@ -173,7 +174,7 @@ class PartitionOwnership:
         leases = await self._adopt([lease for lease in owned if lease.id not in self._left], instead=True)
         for lease in leases:
             if self.is_careful(lease.id):
-                with contextlib.suppress(Fenced):  # what was folded has not killed this server
+                with contextlib.suppress(Fenced):  # the folded inputs have not killed this server
                     await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
         return leases
 
@@ -189,7 +190,7 @@ class PartitionOwnership:
         self.condemned.pop(partition, None)
 
     def leave(self, partition: int, now_s: float) -> None:
-        """Stops taking a partition for a while, and gives it back with the next :meth:`reload`."""
+        """Gives a partition back with the next :meth:`reload`, and takes it no more for a while."""
         self._left[partition] = now_s + LEFT_S
 
     async def release(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
@@ -223,7 +224,6 @@ class PartitionOwnership:
             self._owned[partition] = replace(self._owned[partition], published_tick=tick)
 
     def record_commit(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
-        """Records that the tick with this fence is committed."""
         if self.unsound:
             self._note_soundness(advances, has_events)
         for advance in advances:
@@ -262,7 +262,7 @@ class PartitionOwnership:
         return lost
 
     async def fence_again(self, partitions: Collection[int]) -> set[int]:
-        """Renews fences after the queue has refused commands of these partitions. Those that have another owner are
+        """Renews fences after the queue has refused commands of these partitions. Partitions with another owner are
         forgotten and returned; for the others the queue had lost the fence.
         """
         owned = set(_epochs(await self._store.owned(self.owner)))
@@ -274,7 +274,7 @@ class PartitionOwnership:
         return lost
 
     async def _fence(self, leases: Collection[PartitionLease]) -> Sequence[PartitionLease]:
-        """Fences the queue for these partitions. Returns their leases, except those with a later fence there: they are
+        """Fences the queue for these partitions. Returns their leases without those that have a later fence: these are
         given back, since Postgres must have lost an epoch, and takeovers count up to a later one.
         """
         fences = await self._queue.fence(self.owner, dict(_epochs(leases)))
@@ -287,7 +287,7 @@ class PartitionOwnership:
         return [lease for lease in leases if lease.id in fences]
 
     def _say_behind(self, partitions: set[int]) -> None:
-        """Says once that partitions are behind their fences: each takeover raises their epochs by one."""
+        """Logs once that partitions are behind their fences: each takeover raises their epochs by one."""
         if partitions - self._behind:
             many = len(partitions)
             log.warning("COMMANDS has fences of later epochs: giving %d partitions back until theirs are later", many)
@@ -334,7 +334,9 @@ class PartitionOwnership:
         return {cursor.partition for cursor in lost}
 
     async def _still_owned(self, partitions: Collection[int]) -> set[int]:
-        """Returns the partitions that no other server took: it may have moved on, and EVENTS be trimmed up to there."""
+        """Returns the partitions that no other server took: that may have advanced, and EVENTS been trimmed to
+        there.
+        """
         views = await self._store.read_partitions(partitions)
         return {view.id for view in views if view.owner == self.owner}
 

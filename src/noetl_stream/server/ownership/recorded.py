@@ -1,6 +1,6 @@
 """Reads executions from EVENTS: their inputs, and the entries of their journals by position (PROTOCOL §1 *Journal*).
 
-After a hole in the positions the rest is left to the fold, which advances over the inputs not yet used.
+After a gap in the positions the rest is left to the fold, which advances over the inputs not yet used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ READ_AT_ONCE: Final = 512
 
 
 class RecordedEntry(NamedTuple):
-    """A journal entry with its inputs, the facts of one message; without inputs, decisions of the entry before."""
+    """A journal entry with its inputs, the facts of one message; without them, it has the previous entry's
+    decisions.
+    """
 
     inputs: list[Input]
     decisions: list[Fact]
@@ -57,7 +59,7 @@ class RecordedExecution:
 
     Attributes:
         inputs: Requests and reports by id, each with the messages that brought it.
-        through: Inputs up to this sequence are folded into the entries that were read.
+        through: The sequence up to which inputs are folded into the entries read so far.
     """
 
     def __init__(self) -> None:
@@ -68,7 +70,7 @@ class RecordedExecution:
         self._used: set[str] = set()
 
     def add_input(self, message: ReportedMessage, body: Request | Report | UnreadableCommand) -> None:
-        """Adds an input, which may have been added before."""
+        """Adds an input; one that was added before has no effect."""
         if isinstance(body, UnreadableCommand):
             self._unreadable.append(message.sequence)
             return
@@ -79,7 +81,7 @@ class RecordedExecution:
         self._records.append(record)
 
     def entries(self, after: int) -> Iterator[RecordedEntry]:
-        """Yields the journal entries above this position, in order, up to the first hole."""
+        """Yields the journal entries above this position, in order, up to the first gap."""
         found, ends = self._by_position()
         position = after + 1
         while (entry := found.get(position)) is not None and entry.inputs:
@@ -92,21 +94,21 @@ class RecordedExecution:
         self.through = max((through for last, through in ends if last < position), default=0)
 
     def unfolded_sequences(self) -> Iterator[int]:
-        """Yields the sequences of the inputs that no entry so far shows to be folded."""
+        """Yields the sequences of the inputs that are not folded into any entry so far."""
         for identity, (messages, _) in self.inputs.items():
             if messages[0].sequence > self.through and identity not in self._used:
                 yield messages[0].sequence
         yield from (sequence for sequence in self._unreadable if sequence > self.through)
 
     def dropped_requests(self) -> list[Request]:
-        """Returns the requests that were folded and are in no entry: they were refused or redundant."""
+        """Returns the folded requests that are in no entry: they were refused or redundant."""
         bodies = ((one, body) for identity, ((one, *_), body) in self.inputs.items() if identity not in self._used)
         return [body for one, body in bodies if isinstance(body, Request) and one.sequence <= self.through]
 
     def _by_position(self) -> tuple[dict[int, RecordedEntry], list[tuple[int, int]]]:
-        """Returns each entry by its position, and last position and ``through`` of each record.
+        """Returns each entry by its position, and the last position and ``through`` of each record.
 
-        Where histories diverge, because Postgres lost ticks that were published late, the later owner's wins.
+        Where histories diverge, because Postgres lost ticks that were published late, the later owner's prevails.
         """
         found: dict[int, RecordedEntry] = {}
         ends: list[tuple[int, int]] = []
@@ -144,7 +146,7 @@ class RecordedExecution:
             return None
         messages, body = self.inputs[entry.report_id]
         again = [one for one in messages if sender_of(one.subject).kind == "requeued" and one.sequence <= through]
-        message = (again or messages)[0]  # if somebody put it back, it had not been folded
+        message = (again or messages)[0]  # a requeued message had not been folded
         if isinstance(body, Request):
             return RecordedEntry([Input.by_client(message, body)], decisions)
         given = list(_inputs_of(message, body))[entry.index : entry.index + entry.count]
@@ -182,7 +184,7 @@ class RecordedPartition:
         """Returns the sequence of the first input that still has to be folded; ``None`` if there is none.
 
         Args:
-            asked: Whether requests to aggregates are to be folded again, and answered once.
+            asked: Whether requests to aggregates are folded again, and answered once.
         """
         left = [sequence for one in self.executions.values() for sequence in one.unfolded_sequences()]
         of_aggregates = [message.sequence for message, _ in self.asked] if asked else []
@@ -190,7 +192,7 @@ class RecordedPartition:
 
     def _add_record(self, message: ReportedMessage, after_tick: int) -> None:
         record = read_record(message.body)
-        if record is None:  # if an owner wrote it, the journal has a hole there
+        if record is None:  # if an owner wrote it, the journal has a gap there
             return
         if record.format > FORMAT:
             raise NotReady(f"EVENTS holds a journal record of format {record.format}", hint="upgrade this server")
@@ -270,7 +272,7 @@ class RecordedStarter(NamedTuple):
 
 
 def starters_in(requests: Iterable[RequestedFact]) -> dict[str, RecordedStarter | None]:
-    """What these requests, in order, have left registered, by path; ``None`` for what they have deleted.
+    """Returns what these requests, in order, leave registered, by path; ``None`` for a deleted registration.
 
     EVENTS does not say whether a request was refused.
     """
@@ -294,10 +296,10 @@ def starters_in(requests: Iterable[RequestedFact]) -> dict[str, RecordedStarter 
 def left_of(
     registered: Mapping[str, RecordedStarter | None], origins: Mapping[str, str]
 ) -> tuple[RecordedStarter, ...]:
-    """Those left in the end, by path, including those known only by what they have started.
+    """Returns what is registered in the end, by path, with those known only by the executions they started.
 
     Args:
-        origins: The kinds of what has started executions, by path.
+        origins: The kinds of the starters of executions, by path.
     """
     trimmed = {path: RecordedStarter(kind, path) for path, kind in origins.items() if path not in registered}
     left = [one for one in {**registered, **trimmed}.values() if one is not None]

@@ -1,5 +1,5 @@
-"""Repairs partitions before a new owner folds them (PROTOCOL §5): records that were not published, or lost with a tail
-of EVENTS, are published again; a Postgres that is behind EVENTS catches up from its records.
+"""Repairs partitions before a new owner folds them (PROTOCOL §5): unpublished records, or those lost with a tail of
+EVENTS, are published again; a Postgres that is behind EVENTS catches up from its records.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TICK_BYTES: Final = 2 * 1024 * 1024
 """The bytes at which a restoring tick ends, while enough ticks are left."""
 
 JOURNALS_AT_ONCE: Final = 50
-"""How many executions' entries are read at once, to be published again."""
+"""The number of executions whose entries are read at once to be published again."""
 
 UNKNOWN_ANSWER: Final = Rejection(
     "answer_lost", "the request changed nothing; its answer was lost with the state of Postgres that held it"
@@ -61,10 +61,10 @@ UNKNOWN_ANSWER: Final = Rejection(
 
 
 class Restored(NamedTuple):
-    """What a partition got from EVENTS: how many executions and entries.
+    """The number of executions and entries that a partition got from EVENTS.
 
     ``starters`` are the schedules and triggers in EVENTS that were not restored, by path, ``None`` for deleted ones;
-    ``origins`` the kinds of the starters of executions, by path.
+    ``origins`` are the kinds of the starters of executions, by path.
     """
 
     executions: int = 0
@@ -74,7 +74,7 @@ class Restored(NamedTuple):
 
 
 class Recovery:
-    """Repairs partitions whose lease was just taken, before they are read or folded."""
+    """The repair of partitions whose lease was just taken, before they are read or folded."""
 
     def __init__(self, parts: ServerParts, committer: Committer, leases: PartitionLeaseKeeper) -> None:
         self._parts = parts
@@ -91,11 +91,11 @@ class Recovery:
         await self._publish_owed(leases, await self._last_records(leases))
 
     async def make_good(self, leases: Collection[PartitionLease]) -> dict[int, Restored]:
-        """Publishes owed records. Restores published entries that Postgres lacks, and adopts the ticks of EVENTS: this
-        releases the partitions concerned, which can be taken over again.
+        """Publishes owed records. Restores published entries that Postgres lacks, and adopts the ticks of EVENTS; this
+        releases the partitions concerned, which can then be taken over again.
 
         Returns:
-            What was restored, by partition.
+            The restored entries, by partition.
         """
         last = await self._last_records(leases)  # before anything is published
         ahead = {id: record.tick for id, record in last.items() if record is not None}
@@ -113,7 +113,7 @@ class Recovery:
 
     async def restore(self, leases: Collection[PartitionLease]) -> list[Restored]:
         """Fills partitions of an empty Postgres. Schedules and triggers are lost with the old one. Requests to them are
-        not folded again: they would start executions that were due since then.
+        not folded again: they would start the executions that were due since then.
         """
         return [await self._catch_up(lease, anew=True) for lease in leases if await self._log.last_of(lease.id)]
 
@@ -155,13 +155,13 @@ class Recovery:
         if bare := [id for id, tick in published.items() if tick and last[id] is None]:
             first = await self._log.first_sequence()
             first_ms = await self._log.stored_at(first) if first > 1 else None
-            if first_ms is not None:  # what was committed before may be trimmed; what was later is lost
+            if first_ms is not None:  # earlier records may be trimmed; later ones are lost
                 ticks |= await self._store.ticks_before(bare, first_ms - MARGIN_MS)
         return {id: min(tick, ticks[id]) for id, tick in published.items()}
 
     async def _lower(self, recorded: Mapping[int, int]) -> None:
-        """Commits that EVENTS lacks records, before a record of a later tick is published: that would hide the gap from
-        the next owner, if this one ends before it is filled.
+        """Commits that EVENTS lacks records before a record of a later tick is published: that would hide the gap from
+        the next owner if this one ends before filling it.
         """
         published = self._committer.published_ticks(recorded)
         lowered = {id: tick for id, tick in recorded.items() if tick < published[id]}
@@ -188,7 +188,7 @@ class Recovery:
             restoring.answer_dropped(signed)
         await restoring.flush()
         left = recorded.first_unfolded(asked=not anew)
-        read = messages[-1].sequence if messages else lease.last_seq  # what has come since is folded as ever
+        read = messages[-1].sequence if messages else lease.last_seq  # messages that came since are folded as usual
         cursor = max(lease.last_seq, read if left is None else left - 1)
         owned = self._parts.ownership.get(lease.id)
         tick = max(recorded.tick, owned.tick if owned is not None else 0)
@@ -212,7 +212,8 @@ class _Restoring:
     """Writes the entries of one partition's executions unchanged, in ticks of its owner.
 
     Args:
-        ticks: How many ticks restoring may take: before the last, the partition is still behind EVENTS for a successor.
+        ticks: The most ticks that restoring may take: before the last, the partition is still behind EVENTS for a
+            successor.
     """
 
     def __init__(self, parts: ServerParts, committer: Committer, lease: PartitionLease, ticks: int) -> None:
@@ -231,7 +232,7 @@ class _Restoring:
         self.origins: dict[str, str] = {}
 
     async def restore(self, execution_id: str, recorded: RecordedExecution) -> None:
-        """Adds the entries that the journal of this execution lacks, up to the first hole."""
+        """Adds the entries that the journal of this execution lacks, up to the first gap."""
         await self._executions.load([execution_id])
         cached = self._executions.get(execution_id)
         if cached is None and self._executions.has_ended(execution_id):
@@ -255,7 +256,7 @@ class _Restoring:
         known = await self._store.answered([(row.execution_id, row.request_id) for row in tick.requests])
         tick.requests = [row for row in tick.requests if (row.execution_id, row.request_id) not in known]
         keys, self._keys = self._keys, []
-        # Before the commit: what it has committed is not restored again, so an end between would lose the keys.
+        # Before the commit: its entries are not restored again, so an end in between would lose the keys.
         for path, key, execution_id in keys:
             await self._store.hold_key(path, key, execution_id)
         if tick.segments or tick.requests:
@@ -331,7 +332,7 @@ class _Restoring:
             self._tick.send(SendMessage(state.position, message), state.execution_id, 0)
 
     def _recall_slot(self, execution_id: str, fact: Fact, position: int) -> None:
-        """Tells a limit that a slot of it is held."""
+        """Tells a limit that one of its slots is held."""
         if isinstance(fact, SlotGranted):
             held = SlotHeld(fact.key, execution_id, fact.step_run_id, fact.slot_id, fact.namespace)
             message = AggregateMessage(held.limit_id, held, AGGREGATES_FORMAT)

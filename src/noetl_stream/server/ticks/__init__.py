@@ -1,1 +1,1 @@
-"""Folds inputs into ticks, commits them and publishes their records and commands."""
+"""Ticks: inputs are folded and committed, then their records and commands are published."""

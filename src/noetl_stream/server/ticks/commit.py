@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Committer:
-    """Writes ticks; once they are committed, publishes and notifies. ``ticks`` counts ticks with events."""
+    """Writes ticks, then publishes and notifies. ``ticks`` counts ticks with events."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._parts = parts
@@ -56,7 +56,7 @@ class Committer:
         Raises:
             Fenced, OutcomeUnknown: nothing of this tick may be published.
             TickRefused: Postgres refuses the tick for its data; nothing was written.
-            RequestAnswered: a request has an answer already; nothing was written.
+            RequestAnswered: a request already has an answer; nothing was written.
         """
         advances = await self.write(tick, partitions)
         ticks = {advance.id: advance.tick + 1 for advance in advances}
@@ -69,17 +69,17 @@ class Committer:
         self._notify(tick)
         if self._traces is not None:
             self._traces.add_segments(tick)
-        await asyncio.sleep(0)  # sends all this before the server looks for the next tick
+        await asyncio.sleep(0)  # sends all of it before the server looks for the next tick
 
     def _in_turns(self, tick: PendingTick) -> Sequence[QueuedCommand]:
-        """Returns the commands of a tick as the turns of namespaces place them."""
+        """Returns the commands of a tick in the order set by the turns of namespaces."""
         self._turns.settle([touched.state for touched in tick.touched.values()])
         if not tick.commands:
             return ()
         return self._turns.place(tick.commands, self._parts.namespace_of)
 
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
-        """Commits a tick without publishing anything. As for :meth:`commit`."""
+        """Commits a tick without publishing anything. Errors: as for :meth:`commit`."""
         terms = await self._hide(tick)
         self._publications.settle()
         fenced = tick.partitions.union(partitions)
@@ -128,8 +128,8 @@ class Committer:
         return advances
 
     async def _hide(self, tick: PendingTick) -> Sequence[TermRow]:
-        """Tells triggers of ends and events, with the values that whoever reads the executions sees, and returns the
-        search terms of a tick without the words that errors do not show: no search finds these.
+        """Notifies triggers of ends and events, with the values that readers of the execution see, and returns the
+        search terms of a tick without hidden words, so that no search finds these.
         """
         rows = tick.term_rows(found=True)
         outcomes = {id: tick.touched[id].state.outcome for id in tick.terms}
@@ -153,7 +153,7 @@ class Committer:
             fact = effect.message.fact
             if sender in redactors and isinstance(fact, ExecutionEnded | EventEmitted):
                 event, member = (fact.ended, "ended") if isinstance(fact, ExecutionEnded) else (fact.emitted, "emitted")
-                if id(event) not in shown:  # triggers share it
+                if id(event) not in shown:  # triggers share an event
                     shown[id(event)] = await asyncio.to_thread(hidden, redactors[sender], event)
                 fact = replace(fact, **{member: shown[id(event)]})
                 effect = replace(effect, message=replace(effect.message, fact=fact))
@@ -161,7 +161,7 @@ class Committer:
         tick.told.clear()
 
     async def mark(self, through: Mapping[int, int]) -> None:
-        """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""
+        """Writes the cursors of idle partitions and ``published_tick`` if they have moved, with each lease renewal."""
         tick = PendingTick()
         highs = {through[lease.id] for lease in self._ownership if through.get(lease.id, 0) > lease.last_seq}
         found = await asyncio.gather(*(self._parts.ports.log.stored_at(high) for high in highs))
@@ -233,6 +233,6 @@ class Committer:
             return
         about: dict[str, Any] = {"execution": state.execution_id, "trace_id": state.trace_id}
         about |= {"path": state.path, "version": state.version}
-        if error is not None:  # not its message, which only readers of the execution may see
+        if error is not None:  # without its message, which only readers of the execution may see
             about |= {"kind": error.kind, "code": error.code, "task": error.task}
         log.warning("execution failed", extra=about)

@@ -1,7 +1,8 @@
 """The fold: turns inputs into a pending tick, one fact at a time, in stream order, without awaiting anything.
 
-Every input takes the same path: decoded, advanced by the engine, recorded with its decisions, its effects collected. A
-rejected input is answered here: a request with its rejection, a worker with an order to stop or start over.
+Every input takes the same path: it is decoded, advanced by the engine and recorded with its decisions, and its effects
+are collected. A rejected input is answered here: a request with its rejection, a worker with an order to stop or start
+over.
 """
 
 from __future__ import annotations
@@ -78,23 +79,23 @@ MAX_COMMAND_BYTES = 3 * 1024 * 1024
 """The largest command that is sent: NATS accepts messages of 4 MiB (``max_payload``), and headers need room too."""
 
 TICK_OPERATIONS: Final = 10_000
-"""How much work in templates one tick does; the next one folds the inputs that are left."""
+"""The most template work in one tick; the next one folds the remaining inputs."""
 
 BYTES_PER_OPERATION: Final = 256
-"""Bytes that count as one operation of a tick: of a ``ctx`` that a change of it measures again, of events of ends."""
+"""The bytes that count as one operation of a tick: of a changed ``ctx``, which is measured, and of events of ends."""
 
 FREEING: Final = (CancelRequested, ResumeRequested)
 """The requests that a quarantined execution accepts."""
 
 IN_NO_JOURNAL = 0
-"""The position of a request that changes nothing."""
+"""The position in the answer to a request without effect."""
 
 
 class Fold:
     """The fold of one tick: updates cached executions, and collects in ``tick`` the rows and messages.
 
     Args:
-        share_of: The share of the namespace of a playbook's path, for its commands.
+        share_of: Returns the share of the namespace of a playbook's path, for its commands.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Fold:
 
     @property
     def is_full(self) -> bool:
-        """Whether templates have used up the tick."""
+        """Whether template work has used up the tick."""
         return self._operations >= TICK_OPERATIONS
 
     def decode(self, message: ReportedMessage) -> ReportedBody | None:
@@ -129,7 +130,7 @@ class Fold:
             NewerFormat: a newer server can read the message.
         """
         try:
-            codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
+            codec.check_text(message.body)  # facts are stored as received, including parts that nothing decodes
             body = codec.decode_reported(message.body)
         except PayloadRefused as error:
             reason = self._too_new(message, codec.newer_format(message.body, self._formats.reads)) or str(error)
@@ -147,7 +148,7 @@ class Fold:
         return None
 
     def _too_new(self, message: ReportedMessage, written: int) -> str:
-        """Returns why this server cannot read a message of a format that no known server reads; ``""`` if it can."""
+        """Returns the reason for refusing a message in a format that no known server reads; else ``""``."""
         reads = self._formats.reads
         if written <= reads:
             return ""
@@ -156,7 +157,7 @@ class Fold:
         return f"it has format {written}, this server reads up to {reads}: put it back after an upgrade"
 
     def _turn_away(self, message: ReportedMessage, report: Report, reason: str) -> None:
-        """Refuses a claim whose capability does not hold. Its copy leaves the queue, and reconcile issues another."""
+        """Refuses a claim with an invalid capability. Its copy leaves the queue, and reconcile issues another."""
         pool = sender_of(message.subject).pool
         if pool and self._capabilities.pool_of(report) is None and _ids_valid(report):
             self.tick.drops.append((claim_answer(pool, report.run), Drop(reason)))
@@ -178,7 +179,7 @@ class Fold:
         return ""
 
     def decode_inbox(self, item: InboxItem, at_ms: int) -> InboxMessage | None:
-        """Decodes an inbox message; ``None`` if it becomes a dead letter. It is deleted either way.
+        """Decodes an inbox message; ``None`` if it becomes a dead letter. It is deleted in both cases.
 
         Raises:
             NewerFormat: a newer server has written the message.
@@ -265,7 +266,7 @@ class Fold:
             self._apply(cached, execution_id, Input.by_server(recorded))
 
     def issue_again(self, execution_id: str, command_id: str, reason: str) -> None:
-        """Reissues an owed command, unless that was done too often (PROTOCOL §2, §3)."""
+        """Reissues an owed command, unless it was reissued too often (PROTOCOL §2, §3)."""
         cached = self._executions.get(execution_id)
         assignment = self._executions.assignment(execution_id, command_id)
         if cached is None or cached.state is None or assignment is None:
@@ -278,7 +279,7 @@ class Fold:
         self.own_input(execution_id, RecordedFact(fact))
 
     def refuse_oversized(self) -> None:
-        """Fails the steps of commands too large to send, naming the limit, so that they do not block the pipeline."""
+        """Fails the steps of commands that are too large to send, naming the limit, so that they block nothing."""
         tick = self.tick
         while large := [command for command in tick.commands if len(command.body) > MAX_COMMAND_BYTES]:
             tick.commands = [command for command in tick.commands if len(command.body) <= MAX_COMMAND_BYTES]
@@ -308,7 +309,7 @@ class Fold:
             refusal = Rejection("quarantined", f"execution {message.execution_id} cannot go on: {cached.unloadable}")
             self._reject(fact.request_id, message.execution_id, refusal)
         elif isinstance(fact, RetryNowRequested) and not self._formats.know_aggregates:
-            # A server of version 0.3 that took the execution over could not read its journal any more.
+            # A server of version 0.3 that took over the execution could no longer read its journal.
             self._reject(fact.request_id, message.execution_id, OLDER_SERVERS)
         elif cached.state is not None and not isinstance(cached.plan, InvalidPlan):
             position = cached.state.position + 1
@@ -422,7 +423,7 @@ class Fold:
             self.tick.stops.append(Stop(state.execution_id, [command_id], "paused", pausing=True))
 
     def _give_up(self, cached: CachedExecution, before: Execution, run: RunId, fact: Fact) -> None:
-        """Gives up a command once its worker reports one delivery too many, without having run it (PROTOCOL §3)."""
+        """Gives up a command once its worker reports one delivery too many without having run it (PROTOCOL §3)."""
         if not isinstance(fact, _FAILURES):
             return
         assignment = before.assignments[run.command_id]
@@ -476,7 +477,7 @@ class Fold:
                 told = self.tick.tell_triggers(emitted, effect.position, execution_id)
                 self._operations += told // BYTES_PER_OPERATION
         if before is not None and before.quarantined and not after.quarantined:
-            for command_id in after.assignments:  # the quarantine has withdrawn what was in the queue
+            for command_id in after.assignments:  # the quarantine has withdrawn the queued commands
                 self.issue_again(execution_id, command_id, "resumed")
         return advanced
 
@@ -496,15 +497,15 @@ _STALE: Final[Mapping[str, str]] = {
     "stale": "another run has the command",
     "unknown": "the command has ended, or this issue of it was never ordered",
 }
-"""Why a report changes nothing, by the code of its refusal."""
+"""The reason why a report changes nothing, by the code of its refusal."""
 
 _FAILURES = (StepFailed, LoopIterationFailed)
 
 
 def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> ErrorInfo | None:
-    """Returns the error that ends a command which was issued too often."""
+    """Returns the error that ends a command issued too often."""
     lost = assignment.issue - (assignment.run.issue if assignment.run is not None else 0)
-    if not lost and assignment.taken >= limits.max_deliveries:  # workers acknowledge it, its end is never folded
+    if not lost and assignment.taken >= limits.max_deliveries:  # workers acknowledge it, but its end is never folded
         most = f"limits.max_deliveries is {limits.max_deliveries}"
         text = f"taken up {assignment.taken} times without an end ({most}); last: {reason}"
         return ErrorInfo("lease_exhausted", text)

@@ -1,5 +1,5 @@
-"""References to files and tables that a tick hands to other executions: they are sealed for the receiver, which holds
-them from then on (ADR 48).
+"""References to files and tables that a tick hands to other executions: they are sealed again for the receiver, which
+then holds them (ADR 48).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from noetl_stream.server.ticks.tick import JournalSegment, Outgoing
 
 
 def handed_on(keys: DerivedKeys, sent: Outgoing) -> InboxRow:
-    """The message with what is sealed for its sender sealed for its receiver. Both may be aggregates: a trigger gets
-    what the ended execution had, and hands it to what it starts.
+    """The message with its references sealed for the receiver instead of the sender. Both may be aggregates: a trigger
+    gets the references of an ended execution, and hands them to the execution it starts.
     """
     row = sent.row
     if not has_references(row.body):
@@ -26,7 +26,7 @@ def handed_on(keys: DerivedKeys, sent: Outgoing) -> InboxRow:
 
 def uses_in(keys: DerivedKeys, segments: Mapping[str, JournalSegment]) -> Iterator[ObjectUseRow]:
     """The files and tables of other executions that executions get in this tick: with a message, or from the original
-    of a rerun. What workers and people say brings none, since nobody has sealed it again.
+    of a rerun. Reports and requests bring none, since nobody has sealed them again.
     """
     for execution_id, segment in segments.items():
         given = (fact for entry in segment.entries if entry.given.source == "server" for fact in entry.facts)

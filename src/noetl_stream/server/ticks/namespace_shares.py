@@ -1,4 +1,4 @@
-"""Shares of namespaces: what all executions of one may take of LOGS and of the object store (PROTOCOL §7)."""
+"""Shares of namespaces: what all executions of a namespace may use of LOGS and of the object store (PROTOCOL §7)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from noetl_stream.ports.streams.task_logs import TaskLogs
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
-"""How often a server looks at what namespaces hold: a worker knows no later what others store."""
+"""The interval at which a server measures what namespaces hold; its workers know no later what others store."""
 
 LOGS_PART: Final = 64
-"""Which part of LOGS a namespace may write in a minute through one worker: it takes 16 of them to fill a quarter of the
-stream at once, and the oldest lines of who has the most are trimmed every few seconds.
+"""The part of LOGS that a namespace may write in a minute through one worker: 16 of them would fill a quarter of the
+stream at once, and the oldest lines of the largest owner are trimmed every few seconds.
 """
 
 LEAST_LOG_BYTES: Final = 128 * 1024
@@ -32,11 +32,11 @@ MOST_SHOWN: Final = 100
 
 
 class NamespaceShares:
-    """The shares of namespaces, looked up beside the loop of a server.
+    """The shares of namespaces, measured beside the loop of a server.
 
     Args:
         namespace_of: The namespace of a playbook's path.
-        max_stored_bytes: What the executions of a namespace may have in the object store; ``None``: any number.
+        max_stored_bytes: The most bytes of a namespace's executions in the object store; ``None``: unbounded.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class NamespaceShares:
         return {name: size for name, size in self._stored.most_common(MOST_SHOWN) if size >= least}
 
     async def run(self) -> None:
-        """Looks at what namespaces hold until cancelled."""
+        """Measures what namespaces hold until cancelled."""
         while True:
             try:
                 await self.look()
@@ -78,7 +78,7 @@ class NamespaceShares:
             await self._clock.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Looks at what namespaces hold.
+        """Measures what namespaces hold.
 
         Raises:
             StoreMissing: there is no stream LOGS.

@@ -1,9 +1,9 @@
-"""Turns of namespaces in the pools: who has few commands there passes a namespace that has many.
+"""Turns of namespaces in the pools: a namespace with few commands in a pool passes one with many.
 
-A queue delivers one priority in the order of issue, so a namespace that issues thousands of commands would hold up
-every other until all of them are done. While it does, commands of the others wait at another priority, where it has no
-line: one higher, or lower if all higher ones are as crowded (LANGUAGE §15 *Flow control*). A pool that one namespace
-uses alone stays as it is.
+A queue delivers one priority in the order of issue, so a namespace with thousands of commands would hold up all others
+until they are done. Meanwhile, commands of the others wait at another priority at which it has no line: one higher, or
+lower if all higher ones are as crowded (LANGUAGE §15 *Flow control*). A pool that is used by one namespace alone stays
+unchanged.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from noetl_stream.ports.streams.command_queue import QueuedCommand
 K = TypeVar("K")
 
 CROWD: Final = 32
-"""From how many commands on a namespace holds others up: of those of one priority that a server is owed in a pool."""
+"""The number of owed commands of one priority in a pool from which a namespace holds others up."""
 
 LESS: Final = 8
-"""How many times less than that another namespace must have in the pool to pass it."""
+"""The factor by which another namespace must have fewer commands in the pool to pass it."""
 
 
 class _Line(NamedTuple):
@@ -38,7 +38,7 @@ class _Line(NamedTuple):
 class NamespaceTurns:
     """Counts the commands that a server has issued and is owed, by pool, priority and namespace.
 
-    After a takeover it counts from zero: what the former owner has issued stays where that placed it.
+    After a takeover it counts from zero: the former owner's commands stay where they were placed.
 
     Args:
         state_of: The execution with an id, if it is in memory.
@@ -52,7 +52,7 @@ class NamespaceTurns:
 
     @property
     def owed(self) -> int:
-        """How many commands are counted."""
+        """The number of counted commands."""
         return sum(counts.total() for counts in self._totals.values())
 
     def place(self, commands: Sequence[QueuedCommand], namespace_of: Callable[[str], str]) -> Sequence[QueuedCommand]:
@@ -64,7 +64,7 @@ class NamespaceTurns:
         return [self._placed(command, namespace_of) for command in commands]
 
     def settle(self, states: Collection[Execution]) -> None:
-        """Counts out what these executions, as they are after a tick, are owed no more."""
+        """Removes from the count the commands that these executions, after a tick, are no longer owed."""
         for state in states:
             owed = self._owed.get(state.execution_id)
             if owed is not None:
@@ -72,7 +72,7 @@ class NamespaceTurns:
                 self._count_out(state.execution_id, owed.keys() - living)
 
     def forget(self, partitions: Collection[int]) -> None:
-        """Forgets the commands of partitions that are lost, or read again."""
+        """Forgets the commands of partitions that are lost or reloaded."""
         for execution_id in [id for id in self._owed if partition_of(id) in partitions]:
             self._count_out(execution_id, list(self._owed[execution_id]))
 

@@ -26,8 +26,8 @@ class _Sent(NamedTuple):
     """The messages sent after one commit: the tick of each partition, their size, and their acknowledgements.
 
     Attributes:
-        stored: Ends with the highest sequence of the records.
-        issued: Ends with the partitions whose commands the queue refuses.
+        stored: Resolves to the highest sequence of the records.
+        issued: Resolves to the partitions whose commands the queue refuses.
     """
 
     ticks: Mapping[int, int]
@@ -51,14 +51,14 @@ class _Sent(NamedTuple):
 
 
 class _Acknowledged(NamedTuple):
-    """A tick of a partition, and the sequence at or below which everything up to it is stored."""
+    """A tick of a partition, and the sequence at or below which it and all earlier ones are stored."""
 
     tick: int
     sequence: int
 
 
 class Publications:
-    """Publishes records and commands in commit order and tracks, per partition, up to which tick everything is
+    """Publishes records and commands in commit order and tracks, per partition, the last tick up to which everything is
     acknowledged, and where it is stored.
 
     Attributes:
@@ -87,7 +87,7 @@ class Publications:
 
         Args:
             ticks: The committed tick of each partition.
-            fences: The fence of each partition, which its commands name.
+            fences: The fence of each partition, as named in its commands.
         """
         stored = asyncio.ensure_future(self._log.publish_decided(decided)) if decided else None
         issued = asyncio.ensure_future(self._queue.issue(commands, dict(fences))) if commands else None
@@ -97,7 +97,6 @@ class Publications:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of messages sent and not acknowledged."""
         return self._unacknowledged_bytes
 
     @property
@@ -106,7 +105,7 @@ class Publications:
         return self._unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """Removes cancelled commands from the queue, in the background, once all messages of their executions are
+        """Removes cancelled commands from the queue in the background, once all messages of their executions are
         acknowledged: a purge that overtakes a command leaves it there.
         """
         executions = {execution_id for execution_id, _ in commands}
@@ -141,7 +140,8 @@ class Publications:
         earlier.append(_Acknowledged(tick, sequence))
 
     def published_tick(self, partition: int, through: int, otherwise: int) -> int:
-        """Returns the last tick of ``partition`` up to which all is known to be stored at or below this sequence.
+        """Returns the last tick of ``partition`` up to which everything is known to be stored at or below this
+        sequence.
 
         Args:
             otherwise: The tick in the partition's row, which is later if another server owned the partition in between.
@@ -166,7 +166,7 @@ class Publications:
         return {command.command_id for sent in self._under_way if not sent.is_acknowledged for command in sent.commands}
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits until all messages are acknowledged, at most ``timeout_s``."""
+        """Waits until all messages are acknowledged, for at most ``timeout_s``."""
         waits = [wait for sent in self._under_way for wait in sent.waits if not wait.done()]
         if waits:
             await result_until(asyncio.wait(waits), self._clock.sleep(timeout_s))

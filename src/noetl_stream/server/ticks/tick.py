@@ -87,7 +87,7 @@ class Outgoing(NamedTuple):
 
 
 class SentEvent(NamedTuple):
-    """A message to a trigger about the execution ``sender``; ``number`` tells it from others at its position."""
+    """A message to a trigger about the execution ``sender``; ``number`` distinguishes messages of one position."""
 
     effect: SendMessage
     sender: str
@@ -107,8 +107,8 @@ class Input(msgspec.Struct, frozen=True, gc=False):
         source: The recorder of the fact.
         data: The fact as JSON, as stored in the journal.
         sequence: The sequence of its message in EVENTS; ``None`` for the server's own inputs.
-        message_id: The id of that message: of a request or a report. Empty for the server's own inputs.
-        place: Which fact of that message it is, from 0.
+        message_id: The id of that message, a request or report. Empty for the server's own inputs.
+        place: The index of the fact in that message.
     """
 
     recorded: RecordedFact
@@ -131,7 +131,7 @@ class Input(msgspec.Struct, frozen=True, gc=False):
 
 
 class PendingEntry(msgspec.Struct, gc=False):
-    """A journal entry in the making: the facts of one message, and the decisions after the last of them.
+    """A journal entry in preparation: the facts of one message, and the decisions after the last of them.
 
     ``decided_at`` is the position of the first decision.
     """
@@ -177,7 +177,7 @@ class PendingEntry(msgspec.Struct, gc=False):
 
 
 class JournalSegment(msgspec.Struct, gc=False):
-    """What one execution adds to its journal in this tick: about ``size`` bytes of memory."""
+    """The additions of one execution to its journal in this tick: about ``size`` bytes of memory."""
 
     partition: int
     through: int
@@ -191,7 +191,7 @@ class JournalSegment(msgspec.Struct, gc=False):
 
 
 class Touched(NamedTuple):
-    """An execution after a tick, as its row needs it."""
+    """An execution after a tick, as far as its row needs it."""
 
     state: Execution
     partition: int
@@ -209,11 +209,11 @@ class PendingTick:
         format: The format of messages sent.
         claims: Claims of commands, by the subject of the answer, which is made from the committed state.
         moved: The new cursors of partitions whose messages the tick folds: sequence and time of the last.
-        inherited: Pairs of executions of which the second gets values of the first.
-        drops: Claims that are refused whatever the state, by the subject of the answer.
-        terms: By execution the search terms that it has from now on, or no longer.
+        inherited: Pairs of executions in which the second gets values of the first.
+        drops: Claims that are refused in any state, by the subject of the answer.
+        terms: The search terms that each execution has from now on, or no longer.
         steps_ended: The step runs that ended, to be measured.
-        late: How late occurrences of schedules started, in seconds, with the path of their schedule.
+        late: The delays of starts of occurrences, in seconds, with the path of the schedule.
     """
 
     encode_command: Callable[[StepCommand], bytes] = codec.encode
@@ -318,7 +318,7 @@ class PendingTick:
                         ObjectUseRow(
                             execution_id=execution_id,
                             key=reference.key,
-                            # With its owner stays what the files and tables in it need.
+                            # The files and tables in it stay sealed for its owner.
                             store="journal" if reference.has_data else reference.store,
                             owner=reference.execution_id,
                         )
@@ -335,7 +335,7 @@ class PendingTick:
             self.terms.setdefault(execution_id, {}).update(dict.fromkeys(sorted(terms), found))
 
     def term_rows(self, *, found: bool) -> list[TermRow]:
-        """Returns the terms by which executions are found from now on, or no longer."""
+        """Returns the terms by which executions can be found from now on, or no longer."""
         return [
             TermRow(term=term, execution_id=execution_id)
             for execution_id, terms in self.terms.items()
@@ -348,7 +348,7 @@ class PendingTick:
 
         Args:
             sender: The id of the sending execution or aggregate.
-            place: Numbers that tell the message from others of this sender at this position.
+            place: Numbers that distinguish the message from others of this sender at this position.
         """
         receiver = effect.message.execution_id
         identity = derive(sender, "inbox", effect.position, *place)
@@ -357,7 +357,7 @@ class PendingTick:
         self.inbox.append(Outgoing(sender, row))
 
     def tell_triggers(self, messages: Iterable[ToTrigger], position: int, execution_id: str) -> int:
-        """Collects the messages to triggers about what an execution did at ``position``; returns the bytes of their
+        """Collects the messages to triggers about an execution's acts at ``position``; returns the bytes of their
         events. They are sent once secrets are hidden in them.
         """
         total = 0
@@ -386,7 +386,7 @@ class PendingTick:
     def answer(
         self, request_id: str, execution_id: str, answer: Mapping[str, Any], position: int, *, push: bool = True
     ) -> None:
-        """Records the answer to a client's request, at the position of what it changed.
+        """Records the answer to a client's request, at the position of its change.
 
         Args:
             push: Whether the client is notified after the commit. A start is announced by its journal record instead.

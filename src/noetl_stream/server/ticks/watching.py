@@ -31,11 +31,13 @@ from noetl_stream.playbook.trigger.matching import concerns
 from noetl_stream.ports.stores.aggregates import AggregateStore
 
 READ_EVERY_S: Final = 2.0
-"""How often triggers are read: for this long a new one may miss an end, in seconds."""
+"""The interval at which triggers are read, in seconds: a new one may miss ends for this long."""
 
 PAGE: Final = 500
 MOST: Final = 1_000
-"""How many triggers on what executions do are loaded, by path: each end, and each event, is matched against them."""
+"""The most triggers loaded for the ends and events of executions, by path: each end and event is matched against
+them.
+"""
 
 
 MAX_EVENT_BYTES: Final = 256 * 1024
@@ -45,7 +47,7 @@ MAX_TOLD_BYTES: Final = 16 * 1024 * 1024
 """About the most bytes of JSON that all triggers on one event get: of more than 64, each gets a smaller event."""
 
 _OMITTED: Final[Mapping[str, Any]] = {"result": None, "ctx": {}, "workload": {}, "data": {}}
-"""What an event may be without, the largest first, and what it has in its place."""
+"""The optional parts of an event, the largest first, with their replacements."""
 
 
 _Event = TypeVar("_Event", EndedExecution, EmittedEvent)
@@ -68,7 +70,7 @@ class WatchingTriggers:
     """The triggers on what executions do, as last read.
 
     Args:
-        page_url: Where the page is, for links to executions; empty: nobody has said.
+        page_url: The URL of the page, for links to executions; empty if unknown.
 
     Attributes:
         on_streams: The triggers on streams of NATS, by id.
@@ -195,8 +197,8 @@ class WatchingTriggers:
 
 
 def left_to(after: Execution) -> int:
-    """How many executions may follow from the end of this one through triggers: what its root left to it, at most what
-    its own limit allows.
+    """The number of executions that may follow from the end of this one through triggers: the rest of its root's share,
+    at most what its own limit allows.
     """
     most = after.limits.max_descendants
     left = None if after.origin is None else after.origin.left
@@ -210,7 +212,7 @@ def shares_of(left: int, count: int) -> list[int]:
 
 
 def _depth_after(after: Execution) -> int:
-    """How many triggers will have led to what follows from the execution."""
+    """The number of triggers in the chain to executions that follow from this one."""
     return 1 if after.origin is None else after.origin.depth + 1
 
 

@@ -1,1 +1,1 @@
-"""Bounds the growth of the stores."""
+"""The upkeep of the stores, which bounds their growth."""

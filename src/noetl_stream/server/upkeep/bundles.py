@@ -13,13 +13,14 @@ from noetl_stream.protocol.subjects import bundle_key
 log = logging.getLogger(__name__)
 
 KEPT_MS: Final = 86_400_000
-"""How long a bundle stays that nothing names: it was stored just now, or an execution of its text is about to start."""
+"""The time for which an unnamed bundle is kept: it may just have been stored, or be about to be used by an execution.
+"""
 
 
 class BundleSweeper:
-    """Deletes bundles that nothing names. Several servers may do so at once.
+    """Deletes unnamed bundles. Several servers may do so at once.
 
-    Between the two writes of a deletion nobody may store the bundle, and whoever does after them finds no object.
+    Between the two writes of a deletion nobody may store the bundle; later writers find no object.
     """
 
     def __init__(self, catalog: Catalog, blobs: Blobs, clock: Clock) -> None:
@@ -28,10 +29,10 @@ class BundleSweeper:
         self._clock = clock
 
     async def sweep(self) -> int:
-        """Deletes them, and those whose deletion was interrupted; returns how many.
+        """Deletes unnamed bundles, and those whose deletion was interrupted; returns how many.
 
         Raises:
-            Unreachable: a store is unreachable; the next sweep goes on.
+            Unreachable: a store is unreachable; the next sweep continues.
         """
         now_ms = self._clock.now_ms()
         names = await self._catalog.unwanted_bundles(now_ms, now_ms - KEPT_MS)

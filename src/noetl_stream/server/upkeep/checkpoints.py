@@ -1,4 +1,4 @@
-"""Writes whole journals to EVENTS again, as checkpoint records, from what Postgres has (PROTOCOL §5)."""
+"""Checkpoints: whole journals written to EVENTS again from Postgres (PROTOCOL §5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def write_checkpoint(
     """Writes the journal of an execution to EVENTS as a checkpoint, and waits until it is stored.
 
     Args:
-        partition: Its partition, read before the journal.
+        partition: The partition, read before the journal.
     """
     stamp = Stamp(partition.id, partition.tick, partition.epoch, clock.random_bytes(8).hex(), again=True)
     after = 0

@@ -1,7 +1,7 @@
-"""Deletes finished executions that the rules of retention do not keep (PROTOCOL §5 *Retention*).
+"""Deletion of finished executions that the rules of retention do not keep (PROTOCOL §5 *Retention*).
 
-Executions are deleted one by one, with their objects, and after they are archived, if there is an archive. Where no
-execution of a month is kept, their journals are left, and the month is dropped as a whole.
+Executions are deleted one by one, with their objects, and are archived before if there is an archive. In a month of
+which no execution is kept, their journals are left, and the month is dropped as a whole.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ AT_ONCE: Final = 8
 ARCHIVED_AT_ONCE: Final = 200
 
 STARTING_MS: Final = 2 * 86_400_000
-"""How long after its end a month may still get an execution, whose id was drawn before."""
+"""The time after the end of a month in which an execution with an earlier id may still be added to it."""
 
 
 class RetentionPlan(msgspec.Struct, frozen=True, gc=False):
-    """How many executions a rule does not keep, and about how many bytes their journals take."""
+    """The number of executions that a rule does not keep, and the approximate bytes of their journals."""
 
     rule: RetentionRule
     executions: int
@@ -66,7 +66,7 @@ class Retention:
             log.info("made the table %s", name)
 
     async def plan(self) -> list[RetentionPlan]:
-        """Returns what :meth:`delete_old` would delete now, by rule. Some may stay, because others need it."""
+        """Returns what :meth:`delete_old` would delete now, by rule. Executions needed by others may stay."""
         executions: Counter[RetentionRule] = Counter()
         sizes: Counter[RetentionRule] = Counter()
         choice = await self._choice()
@@ -86,7 +86,7 @@ class Retention:
         return deleted
 
     async def _choice(self) -> _Choice | None:
-        """Returns the choice of executions to delete; ``None`` if the rules keep all for ever."""
+        """Returns the executions to delete; ``None`` if the rules keep all for ever."""
         ages = [rule.keep_s for rule in self._rules if rule.keep_s is not None]
         if not ages:
             return None
@@ -131,7 +131,7 @@ class Retention:
         return deleted
 
     async def _is_deletable(self, execution_id: str) -> bool:
-        """Returns whether no other execution needs this one; else it waits for the next time."""
+        """Returns whether no other execution needs this one; otherwise it waits for the next time."""
         try:
             await require_deletable(self._store, execution_id)
         except Conflict as error:
@@ -150,10 +150,10 @@ class Retention:
 
 
 class _Choice:
-    """The executions that the rules do not keep, at one moment.
+    """The executions that the rules do not keep at one moment.
 
     Attributes:
-        started_before: All executions not kept have ids below this.
+        started_before: The bound of ids below which all executions that are not kept lie.
     """
 
     def __init__(self, rules: Sequence[RetentionRule], now_ms: int, started_before: str) -> None:
@@ -170,7 +170,7 @@ class _Choice:
                 self._newest[rule].append(execution.execution_id)
 
     def deletable_by_rule(self, page: Sequence[StartedExecution]) -> dict[RetentionRule, list[str]]:
-        """Returns the executions of a page that are not kept, by the rule that does not keep them."""
+        """Returns the executions of a page that are not kept, by the rule that drops them."""
         found: dict[RetentionRule, list[str]] = {}
         for execution in page:
             if (rule := self.rule_against(execution)) is not None:
@@ -178,7 +178,7 @@ class _Choice:
         return found
 
     def rule_against(self, execution: StartedExecution) -> RetentionRule | None:
-        """Returns the rule that does not keep the execution; ``None`` if it is kept."""
+        """Returns the rule that drops the execution; ``None`` if it is kept."""
         rule = self._rule_for(execution)
         if rule is None or rule.keep_s is None or execution.finished_ms is None:
             return None

@@ -1,4 +1,4 @@
-"""Finds messages that EVENTS has lost, by the numbers of those that it still has (PROTOCOL §5 *Holes*)."""
+"""Detection of messages that EVENTS has lost, by the sequences of the remaining ones (PROTOCOL §5 *Holes*)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from noetl_stream.server.upkeep.checkpoints import write_checkpoint
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
-"""How often EVENTS is looked at, in seconds."""
+"""The interval at which EVENTS is examined, in seconds."""
 
 NEW_AT_ONCE: Final = 20_000
 OLD_AT_ONCE: Final = 2_000
-"""How many new and how many older messages one look reads: some 5 us of CPU each, without their bodies."""
+"""The number of new and of older messages that one look reads: some 5 us of CPU each, without their bodies."""
 
 BEHIND: Final = 100_000
-"""How many new messages may wait to be read; those before are read as older ones."""
+"""The most new messages that wait to be read; earlier ones are read as older ones."""
 
 READ_AT_ONCE: Final = 512
 
 PATIENCE_S: Final = 3.0
-"""How long to wait for the next message: longer than for a heartbeat, which says that none follows."""
+"""The wait for the next message: longer than for a heartbeat, which says that none follows."""
 
 
 class Hole(NamedTuple):
-    """The sequences of messages that are gone; ``before_ms`` is when the message before them was stored."""
+    """The sequences of lost messages; ``before_ms`` is when the message before them was stored."""
 
     first: int
     last: int
@@ -53,10 +53,10 @@ class Hole(NamedTuple):
 
 
 class HoleFinder:
-    """Reads the sequences of EVENTS without its bodies, new ones and, slice by slice, all others again.
+    """Reads the sequences of EVENTS without the bodies: new ones and, slice by slice, all others again.
 
     Attributes:
-        lost: How many messages were found to be lost.
+        lost: The number of messages found to be lost.
     """
 
     def __init__(
@@ -79,19 +79,19 @@ class HoleFinder:
         self._lacking = self._fresh = self._old = self._folded = 0
 
     async def look(self) -> None:
-        """Reads a slice; leaves a dead letter for each new hole, and writes journals again whose records it took.
+        """Reads a slice; leaves a dead letter for each new hole, and writes affected journals again.
 
         Raises:
             Conflict: Postgres has yet to catch up with EVENTS.
-            ReaderBroken, Unreachable: a store is away; the next look goes on.
+            ReaderBroken, Unreachable: a store is away; the next look continues.
         """
         floor, held = await self._cursors.floor(), await self._log.held()
         if held.last < floor:
-            return  # a different stream: the owners of the partitions say so
+            return  # a different stream is reported by the owners of the partitions
         folded = min(cursor.last_seq for cursor in await self._cursors.all())
         await self._check_end(held)
         lacking = held.last - floor - held.count
-        if lacking > self._lacking:  # NATS knows of them; at the last look they were there
+        if lacking > self._lacking:  # NATS knows of them; at the last look they existed
             await self._scan(floor, held.last, held.last, self._folded)
         self._lacking = max(0, lacking)
         fresh = max(self._fresh or folded, held.last - BEHIND)
@@ -101,7 +101,7 @@ class HoleFinder:
         self._folded = folded
 
     async def _check_end(self, held: HeldMessages) -> None:
-        """Says that messages are gone which the stream had at its end, even if others have taken their numbers."""
+        """Reports messages that the stream has lost at its end, even if others have taken their sequences."""
         last, at_ms = self._end
         found = await self._log.stored_at(last)
         if held.last < last or (found is not None and at_ms and found != at_ms):
@@ -111,10 +111,10 @@ class HoleFinder:
         self._end = held.last, await self._log.stored_at(held.last) or 0
 
     async def _scan(self, after: int, through: int, count: int, folded: int = 0) -> int:
-        """Reads the next ``count`` messages above ``after``, up to ``through``; returns how far it came.
+        """Reads the next ``count`` messages above ``after``, up to ``through``; returns the last sequence it reached.
 
         Args:
-            folded: The sequence up to which all were folded when they were still there.
+            folded: The sequence up to which all messages were folded when they still existed.
         """
         if after >= through:
             return through
@@ -134,7 +134,7 @@ class HoleFinder:
         while reached < through and count > 0:
             batch = await result_until(reader.next_batch(min(count, READ_AT_ONCE)), self._clock.sleep(PATIENCE_S))
             if batch is None and reader.high_water < through:
-                break  # its consumer has not looked so far yet: the next one may
+                break  # its consumer has not looked so far yet; the next one may
             sequences = [through + 1] if batch is None else [message.sequence for message in batch]
             for sequence in sequences:
                 if sequence > reached + 1:
@@ -144,7 +144,7 @@ class HoleFinder:
         return reached, gaps
 
     async def _report(self, gaps: Sequence[tuple[int, int]], folded: int) -> None:
-        """Leaves a letter for each gap that is new and was not trimmed meanwhile."""
+        """Leaves a letter for each new gap that was not trimmed meanwhile."""
         floor = await self._cursors.floor()
         times = {first: await self._log.stored_at(first - 1) for first, _ in gaps}
         holes = [Hole(first, last, times[first] or 0) for first, last in gaps if first > floor]
@@ -161,7 +161,7 @@ class HoleFinder:
             await self._leave_letter(hole, f"{lost}. {more}")
 
     async def _write_again(self, holes: Sequence[Hole]) -> int:
-        """Writes the journals to EVENTS whose records or inputs may be gone; returns of how many executions."""
+        """Writes the journals to EVENTS whose records or inputs may be lost; returns the number of executions."""
         if await behind_events(self._log, self._store):
             raise Conflict("EVENTS has lost messages, and Postgres has yet to catch up with it")
         partitions = {view.id: view for view in await self._store.read_partitions()}  # before their journals

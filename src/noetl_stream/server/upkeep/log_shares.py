@@ -1,8 +1,8 @@
-"""Shares of LOGS: the pools, and in each the namespaces, that have the most lines lose their oldest ones first.
+"""Shares of LOGS: pools, and namespaces within a pool, with the most lines lose their oldest ones first.
 
-NATS bounds a stream by its bytes and drops the oldest messages, whoever published them: a namespace that writes very
-much would erase the lines of all. Before the stream is full, its messages are counted by pool and namespace, and those
-above the same share for each are trimmed. A pool counts first, since its workers name the namespaces themselves.
+NATS bounds a stream by its bytes and drops the oldest messages of any publisher: a namespace that writes very much
+would erase the lines of all. Before the stream is full, its messages are counted by pool and namespace, and those above
+an equal share for each are trimmed. Pools are divided first, since their workers name the namespaces themselves.
 """
 
 from __future__ import annotations
@@ -25,26 +25,25 @@ TRIM_TO: Final = 0.5
 """Parts of the bound of LOGS: above the first it is trimmed to the second, if it holds lines of several owners."""
 
 BLOCKS: Final = 1_024
-"""How many parts of the bound are told apart by age."""
+"""The number of parts of the bound that are distinguished by age."""
 
 MAX_OWNERS: Final = 1_000
-"""How many are told apart; the lines of more count as their pools'."""
+"""The most owners that are distinguished; the lines of further ones count as their pools'."""
 
 DRIFT: Final = 1.1
-"""How many times what the stream holds may be counted, since messages are deleted otherwise too, until all is counted
-again.
+"""The factor by which the count may exceed the stream before all is counted again: messages are also deleted elsewhere.
 """
 
 
 class _Block(msgspec.Struct):
-    """Messages of one owner that follow each other: the sequence of the last one, and the bytes of all."""
+    """Consecutive messages of one owner: the sequence of the last one, and the bytes of all."""
 
     last: int
     bytes: int
 
 
 class LogTrimmer:
-    """Trims the largest owners of LOGS while it is nearly full. It counts messages only then."""
+    """Trims the largest owners of LOGS while it is nearly full, and counts messages only then."""
 
     def __init__(self, logs: TaskLogs) -> None:
         self._logs = logs
@@ -52,9 +51,7 @@ class LogTrimmer:
         self._next = 0
 
     async def trim(self) -> None:
-        """Trims LOGS if it is nearly full. Errors: as of
-        :meth:`~noetl_stream.ports.streams.task_logs.TaskLogs.extent`.
-        """
+        """Trims LOGS if nearly full. Errors: see :meth:`~noetl_stream.ports.streams.task_logs.TaskLogs.extent`."""
         extent = await self._logs.extent()
         if extent.max_bytes is None or extent.bytes <= TRIM_ABOVE * extent.max_bytes:
             return
@@ -70,7 +67,7 @@ class LogTrimmer:
         log.info("LOGS is nearly full: deleted the oldest lines of %d of %d namespaces", len(found), len(held))
 
     async def _count(self, extent: LogsExtent, block_bytes: int) -> None:
-        """Counts the messages that came since the last time."""
+        """Counts the messages stored since the last time."""
         self._forget(extent.first - 1, list(self._held))
         if self._next > extent.last + 1 or sum(self._sizes().values()) > DRIFT * extent.bytes:
             self._held, self._next = {}, 0
@@ -88,7 +85,7 @@ class LogTrimmer:
         return {owner: sum(block.bytes for block in blocks) for owner, blocks in self._held.items()}
 
     def _last_of(self, owner: LogOwner, excess: float) -> int:
-        """Returns the sequence through which an owner has so many bytes, in whole blocks without its newest; else 0."""
+        """Returns the sequence through which an owner has these bytes, in whole blocks without its newest; else 0."""
         through = 0
         for block in list(self._held.get(owner, ()))[:-1]:
             if excess > 0:
@@ -106,7 +103,7 @@ class LogTrimmer:
 
 
 def excesses(held: Mapping[LogOwner, int], room: float) -> dict[LogOwner, float]:
-    """Returns the bytes that each owner has above its share, if what is held is to fit into ``room`` bytes."""
+    """Returns the bytes that each owner must lose so that all fit into ``room`` bytes."""
     pools = Counter[str]()
     for owner, size in held.items():
         pools[owner.pool] += size
@@ -120,7 +117,7 @@ def excesses(held: Mapping[LogOwner, int], room: float) -> dict[LogOwner, float]
 
 
 def _level(sizes: Iterable[int], room: float) -> float:
-    """Returns the size to which the largest must shrink, so that all fit into ``room``; infinity if they do."""
+    """Returns the size to which the largest must shrink so that all fit into ``room``; infinity if they already do."""
     ascending = deque(sorted(sizes))
     while ascending and ascending[0] <= room / len(ascending):
         room -= ascending.popleft()

@@ -1,10 +1,11 @@
 """The periodic work of a server, beside its loop, that bounds the growth of the stores; it changes no execution.
 
-Commands of ended executions are purged from the queue: a nats-server that is killed may forget deletions, so that
-acknowledged commands are in the stream again, but no consumer delivers them; and a withdrawal is lost with its server.
+Commands of ended executions are purged from the queue. A nats-server that is killed may forget deletions, so that
+acknowledged commands are in the stream again without a consumer that delivers them; and a withdrawal is lost with its
+server.
 
-EVENTS is trimmed below every cursor, and never facts of living executions (PROTOCOL §5): the whole journal of one whose
-messages would go is first written to EVENTS again, as checkpoint records. A trim must free twice as much.
+EVENTS is trimmed below every cursor, but never facts of living executions (PROTOCOL §5): a journal that would lose
+messages is first written to EVENTS again, as checkpoint records. A trim must free twice as much.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class QueueSweeper:
         """Removes the commands of ended executions from the queue.
 
         Raises:
-            Unreachable: no answer in time; the next sweep goes on.
+            Unreachable: no answer in time; the next sweep continues.
         """
         present = await self._queue.present()
         executions, ended = sorted(set(present.values())), set[str]()
@@ -74,16 +75,16 @@ class QueueSweeper:
 
 
 KEPT_MS: Final = 2 * MARGIN_MS
-"""How long messages stay after they were stored or folded: a lost tail is repaired from them, and so is a Postgres that
-is restored to an older state.
+"""The time for which messages stay after they were stored or folded: a lost tail is repaired from them, and so is a
+Postgres that is restored to an older state.
 """
 
 
 class Trimmer:
-    """Trims EVENTS: above a bound to half of it. Several servers may do so at once: one of them moves the floor.
+    """Trims EVENTS above a bound to half of it. Several servers may do so at once: one of them moves the floor.
 
     Args:
-        kept_ms: How long messages stay after they were stored or folded.
+        kept_ms: The time for which messages stay after they were stored or folded.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Trimmer:
         self._folded: deque[tuple[float, int]] = deque()
 
     async def trim(self) -> int:
-        """Trims EVENTS if it exceeds a bound; returns the last sequence that was removed, 0 if none was.
+        """Trims EVENTS if it exceeds a bound; returns the last removed sequence, 0 if none was.
 
         The floor in Postgres is moved before anything is removed.
         """
@@ -117,15 +118,15 @@ class Trimmer:
         cursors = await self._cursors.all()
         folded = self._folded_long_ago(min(cursor.last_seq for cursor in cursors))
         if not folded:
-            return 0  # it is not known yet what was folded that long ago
+            return 0  # the position of the fold at that time is not known yet
         if extent.last < floor or await lost_cursors(self._log, cursors, extent):
-            return 0  # a different stream, or one that has lost messages: the owners of the partitions say so
+            return 0  # a different or damaged stream is reported by the owners of the partitions
         stored = await self._log.stored_bytes()
         through, at_ms = await self._removable(extent, stored, folded - 1)
         if through < max(1, extent.first):
             return self._leave(stored, f"what came or was folded in the last {self._kept_ms / 1000:g} s stays")
         if await behind_events(self._log, self._store):
-            # A checkpoint of a journal that has yet to catch up would hide the records that it lacks.
+            # A checkpoint of a journal that has yet to catch up would hide the missing records.
             return self._leave(stored, "Postgres has yet to catch up with it")
         living = await self._retained.living_since(at_ms + MARGIN_MS)
         freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
@@ -173,7 +174,7 @@ class Trimmer:
         return await newest_before(self._log, first, last, before_ms)
 
     def _leave(self, stored: int, why: str) -> int:
-        """Leaves EVENTS as it is, and says why if it exceeds its size; not again for the same reason. Returns 0."""
+        """Leaves EVENTS unchanged, and logs the reason once if it exceeds its size. Returns 0."""
         most = self._settings.events_max_bytes
         if stored > most and why != self._told:
             log.warning("EVENTS is not trimmed yet: it has %d bytes, %d are wanted at most; %s", stored, most, why)
@@ -182,7 +183,7 @@ class Trimmer:
 
 
 TICKS_AT_ONCE: Final = 5_000
-"""How many ticks of the feed one transaction trims, to keep it short."""
+"""The most ticks of the feed that one transaction trims, to keep it short."""
 
 LETTERS_AT_ONCE: Final = 5_000
 
@@ -194,10 +195,10 @@ SWEEP_S: Final = 300.0
 COMPARE_S: Final = 60.0
 MAKE_MONTHS_S: Final = 6 * 3_600.0
 DELETE_OLD_S: Final = 3_600.0
-"""How often old executions and bundles are deleted, in seconds; above, the intervals of the other jobs."""
+"""The interval at which old executions and bundles are deleted, in seconds; above, the intervals of the other jobs."""
 
 LOOK_S: Final = 5.0
-"""How often a server checks whether the upkeep is its own."""
+"""The interval at which a server checks whether the upkeep is its own."""
 
 
 class Upkeep:
@@ -205,7 +206,7 @@ class Upkeep:
 
     Attributes:
         letters_dropped: Dead letters above their bounds.
-        disagreements: What Postgres and EVENTS disagreed on when this server last compared them, a line each.
+        disagreements: The disagreements between Postgres and EVENTS at the last comparison, a line each.
     """
 
     def __init__(
@@ -241,7 +242,7 @@ class Upkeep:
         """Runs the jobs until cancelled.
 
         Args:
-            feed_keep_s: How long the whole feed can be resumed.
+            feed_keep_s: The time for which the whole feed can be resumed.
             is_mine: Returns whether this server does the work that one server does for all.
         """
         async with asyncio.TaskGroup() as group:
@@ -285,7 +286,7 @@ class Upkeep:
 
     @property
     def messages_lost(self) -> int:
-        """How many messages of EVENTS this server has found to be lost."""
+        """The number of messages of EVENTS that this server found to be lost."""
         return self._holes.lost if self._holes is not None else 0
 
     async def _note_disagreements(
