@@ -1,4 +1,4 @@
-"""Asks servers questions on behalf of one command, showing its capability (PROTOCOL §7 *Capabilities*)."""
+"""Questions to servers on behalf of one command, with its capability (PROTOCOL §7 *Capabilities*)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from noetl_stream.worker.waiting import ask
 
 
 class Asker:
-    """Asks the questions of one run, each until the owner of its execution answers.
+    """Asks the questions of one run, each repeatedly until the owner of its execution answers.
 
     Attributes:
         worker: The name of this worker, for the audit.
-        digest: The playbook's digest. Answers to one playbook are not for another, whose grants may differ.
+        digest: The playbook's digest. Answers for one playbook do not apply to another, whose grants may differ.
     """
 
     def __init__(self, bus: Bus, clock: Clock, command: StepCommand, worker: str) -> None:
@@ -30,7 +30,7 @@ class Asker:
 
     @property
     def command(self) -> ShownCommand:
-        """The command, as questions show it to servers."""
+        """The command as it is shown to servers."""
         return ShownCommand.from_command(self._command)
 
     async def ask(self, subject: str, question: WorkerQuestion) -> bytes:

@@ -20,7 +20,7 @@ class Cancellations:
     """Remembers the commands that were stopped.
 
     Args:
-        runs: The runs of this worker at the moment.
+        runs: The present runs of this worker.
     """
 
     def __init__(self, runs: Collection[CommandRun] = (), *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:

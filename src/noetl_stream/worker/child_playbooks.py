@@ -1,4 +1,4 @@
-"""Playbooks asked of servers: compiled plans cached by digest, and paths pinned to a digest."""
+"""Playbooks from servers: compiled plans cached by digest, and paths pinned to a digest."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class PlaybookUnknown(NoetlError):
 
 
 class _KindsElsewhere(dict[str, KindSpec]):
-    """The kinds of this worker, and all others unchecked: a server has checked the playbook, and other steps may run in
-    a pool with the plugin.
+    """The kinds of this worker, and all other kinds unchecked: a server has checked the playbook, and other steps may
+    run in a pool with the plugin.
     """
 
     def __contains__(self, kind: object) -> bool:
@@ -58,7 +58,6 @@ class PlanClient:
         self._loads: SharedLoads[str, Plan] = SharedLoads()
 
     def cached_plan(self, digest: str) -> Plan | None:
-        """Returns the plan, if it is cached."""
         return self._plans.get(digest)
 
     async def load(self, digest: str, asker: Asker) -> Plan:
@@ -78,7 +77,7 @@ class PlanClient:
         answer = await asker.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(asker.command))
         source, path = read_answer(answer, "playbook", digest)
         try:
-            # Other tasks of the worker go on meanwhile.
+            # In a thread, so that other tasks of the worker continue.
             checked = await asyncio.to_thread(self._checker, source, self._kinds, file=path, limits=UNBOUNDED)
             plan = checked.require_plan()
         except InvalidPlaybook as error:
@@ -93,7 +92,7 @@ def read_answer(body: bytes, what: str, digest: str) -> tuple[str, str]:
     """Returns the source and path of a playbook or schema from a server's answer.
 
     Raises:
-        PlanUnknown: the answer has none.
+        PlanUnknown: the answer contains no playbook.
     """
     try:
         answer = codec.decode_json(body)
@@ -108,9 +107,7 @@ def read_answer(body: bytes, what: str, digest: str) -> tuple[str, str]:
 
 
 class PinnedPlaybook(NamedTuple):
-    """A playbook pinned when it was resolved. ``version`` is the author's, or the revision if there is none; ``pin``
-    lets this execution call it.
-    """
+    """A pinned playbook. ``version`` is the author's, or else the revision; ``pin`` lets this execution call it."""
 
     digest: str
     path: str

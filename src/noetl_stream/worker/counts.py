@@ -1,4 +1,4 @@
-"""Counts what a worker has done since it started: plain numbers, which its runs count and :mod:`status` reads."""
+"""Counters of a worker since its start: plain numbers, written by its runs and read by :mod:`status`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class WorkerCounts:
     """Counters of a worker since its start.
 
     Attributes:
-        tasks: How long attempts of tasks took, by kind and outcome: ``ok`` or ``error``.
+        tasks: The durations of task attempts, by kind and outcome: ``ok`` or ``error``.
         retries: Attempts after the first, by kind.
-        commands: Commands that have left the worker, by result: ``done``, ``returned``.
-        waits: How long commands waited in the queue, by the path of their playbook.
+        commands: The commands that have left the worker, by result: ``done``, ``returned``.
+        waits: The times that commands waited in the queue, by the path of their playbook.
     """
 
     tasks: dict[tuple[str, ...], Durations] = field(default_factory=dict)
@@ -25,7 +25,6 @@ class WorkerCounts:
     waits: ByPath[Durations] = field(default_factory=lambda: ByPath(long_durations))
 
     def count_attempt(self, kind: str, outcome: str, attempt: int, took_s: float) -> None:
-        """Counts an attempt of a task."""
         durations = self.tasks.get((kind, outcome))
         if durations is None:
             durations = self.tasks[kind, outcome] = Durations()

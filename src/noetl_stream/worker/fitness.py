@@ -1,4 +1,4 @@
-"""Whether a worker can begin tasks: self-tests after a task could not (PROTOCOL §3 *Give back*)."""
+"""The fitness of a worker for tasks: self-tests after a task could not begin (PROTOCOL §3 *Give back*)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SCRATCH: Final = bytes(64 * 1024)
 
 
 class Fitness:
-    """Tests a worker that could not begin a task, with backoff, until what that task needs is there.
+    """Tests a worker that could not begin a task, with backoff, until the task's requirements are met.
 
     Attributes:
-        why_not: Why the worker takes no commands; empty while it is fit.
+        why_not: The reason why the worker takes no commands; empty while it is fit.
     """
 
     def __init__(self, tools: Mapping[str, Tool], clock: Clock) -> None:
@@ -41,7 +41,7 @@ class Fitness:
         self._tries = 0
 
     async def note(self, kind: str, why: str) -> None:
-        """Notes that a task of this kind could not begin; returns when the worker takes no commands any more."""
+        """Notes that a task of this kind could not begin; returns when the worker has stopped taking commands."""
         if not self.why_not and self._clock.monotonic_s() - self._fit_s > LONGEST_TEST_S:
             self._tries = 0
         self.why_not = why
@@ -82,7 +82,7 @@ class Fitness:
 
 
 async def _test(tool: Tool) -> None:
-    """Takes some descriptors and space for files, and begins what the tool's tasks need.
+    """Opens some descriptors, writes some files, and begins what the tool's tasks need.
 
     Raises:
         WorkerUnfit: One of them cannot be had.

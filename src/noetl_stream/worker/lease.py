@@ -42,17 +42,16 @@ class LeaseKeeper:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the thread has ended by itself, and no lease is renewed any more."""
+        """Whether the thread has ended by itself, so that leases are no longer renewed."""
         return self._thread.ident is not None and not self._thread.is_alive() and not self._closing.is_set()
 
     def close(self) -> None:
-        """Ends the thread; no lease is renewed any more."""
+        """Ends the thread; leases are no longer renewed."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def renew(self) -> None:
-        """Renews all leases now."""
         for run in list(self._runs):
             try:
                 run.delivery.in_progress()
@@ -68,7 +67,7 @@ class BrokerLiveness:
     """Tracks when NATS last answered: an acknowledged report, or a round trip if there is none.
 
     Attributes:
-        losses: How often NATS was silent for too long.
+        losses: The number of times NATS was silent for too long.
     """
 
     def __init__(self, queue: CommandQueue, pool: str, clock: Clock) -> None:
@@ -89,7 +88,7 @@ class BrokerLiveness:
     async def watch(self, lost: Callable[[], None]) -> None:
         """Checks contact with NATS until cancelled; calls ``lost`` when it was silent for too long.
 
-        A new attempt always precedes the verdict, so a blocked event loop does not count as lost contact.
+        A new attempt always precedes the verdict, so that a blocked event loop does not count as lost contact.
         """
         is_lost = False
         while True:

@@ -1,4 +1,4 @@
-"""Nonces of runs (PROTOCOL §1 *Identity*), drawn many at a time: a system call for each would cost every step."""
+"""Nonces of runs (PROTOCOL §1 *Identity*), generated many at a time: a system call for each would cost every step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ DRAWN_AT_ONCE: Final = 256
 
 
 class Nonces:
-    """Draws random texts of twelve hexadecimal digits, each once."""
+    """Generates random texts of twelve hexadecimal digits."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._left: list[str] = []
 
     def draw(self) -> str:
-        """Returns the next nonce."""
         if not self._left:
             digits = self._clock.random_bytes(NONCE_BYTES * DRAWN_AT_ONCE).hex()
             length = 2 * NONCE_BYTES

@@ -32,7 +32,7 @@ class Schemas:
         self._loads: SharedLoads[str, Validator] = SharedLoads()
 
     async def mismatch(self, value: Any, schema: ResultSchema, command: StepCommand, asker: Asker) -> Mismatch | None:
-        """Returns where ``value`` first does not match its schema, if it does not. Waits until a server answers.
+        """Returns the first place where ``value`` does not match its schema, if any. Waits until a server answers.
 
         Raises:
             PayloadRefused: the value is not JSON.
@@ -57,7 +57,7 @@ class Schemas:
 
 
 def _compare(validator: Validator, value: Any) -> Mismatch | None:
-    # What is stored is compared, not what the tool returned.
+    # The stored form is compared, not the value that the tool returned.
     return validator.mismatch(pieces.decode(pieces.encode(value)))
 
 

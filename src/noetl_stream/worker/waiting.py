@@ -1,4 +1,4 @@
-"""Waits by an injected clock: for an answer in time, or until an action succeeds."""
+"""Waits by an injected clock: for an answer within a time, or until an action succeeds."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 WARN_TRIES: Final = 6
-"""How many tries fail until a log says so, about a second and a half after the first."""
+"""The number of failed tries before a warning is logged, about a second and a half after the first."""
 
 WARN_S: Final = 10.0
-"""How long fewer tries may take, which themselves wait for an answer, until a log says so."""
+"""The time after which fewer tries, which themselves wait for an answer, cause a warning."""
 
 
 class Trouble:
-    """Why a worker cannot store something yet.
+    """The reason why a worker cannot store something yet.
 
     Attributes:
-        why: What is wrong, in words; empty while nothing is.
+        why: The fault in words; empty while there is none.
     """
 
     def __init__(self, clock: Clock, what: str) -> None:
@@ -48,12 +48,12 @@ class Trouble:
 
     @property
     def lasts_s(self) -> float:
-        """Seconds since it began; 0 while nothing is wrong."""
+        """Seconds since it began; 0 without a fault."""
         return self._clock.monotonic_s() - self._since_s if self.why else 0.0
 
 
 async def done_within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:
-    """Returns whether ``future`` is done within ``seconds``. If not, it is not cancelled."""
+    """Returns whether ``future`` is done within ``seconds``. Otherwise it is not cancelled."""
     return bool(await first_done([future], clock.sleep(seconds)))
 
 
@@ -62,8 +62,8 @@ async def persist(
 ) -> Value:
     """Returns the value of ``action``, retried until the server at the other end answers.
 
-    Calls ``failed`` with each error. Logs nothing while the server may be starting: a warning comes with the
-    :data:`WARN_TRIES`-th, or after :data:`WARN_S`.
+    Calls ``failed`` with each error. Logs nothing while the server may be starting; a warning follows with the
+    :data:`WARN_TRIES`-th try, or after :data:`WARN_S`.
     """
     waits = pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
     begun_s, tries, warned = clock.monotonic_s(), 0, False
@@ -85,11 +85,11 @@ async def persist(
 
 
 UNAVAILABLE: Final = b"null"
-"""The answer of a server that cannot reach its store: another server can, or this one later."""
+"""The answer of a server that cannot reach its store: another server can, or the same one later."""
 
 
 async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> bytes:
-    """Returns any server's answer to a question, asked again with ever longer waits, since it may be slow."""
+    """Returns any server's answer to a question, repeated at growing intervals, since the server may be slow."""
     patience_s, waits = SERVER_ANSWER_S, pauses(LONGEST_PAUSE_S, SERVER_ANSWER_S)
     while True:
         asked = partial(bus.ask, subject, question, patience_s)

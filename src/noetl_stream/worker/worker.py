@@ -52,8 +52,8 @@ class Worker:
     """Runs commands of one pool until :meth:`drain`. The caller closes its dependencies.
 
     Args:
-        name: The worker's name, as events show it.
-        slots: How many commands run at once.
+        name: The worker's name as events show it.
+        slots: The number of commands that run at once.
         credentials: The worker's own credentials, by lower-case name (``NOETL_CREDENTIAL_<NAME>``): DSNs or JSON
             objects.
         secrets: The credential store, asked first; without it only ``credentials`` are used.
@@ -173,7 +173,7 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many commands this worker runs."""
+        """The number of commands that this worker runs."""
         return len(self._runs)
 
     @property
@@ -183,7 +183,7 @@ class Worker:
 
     @property
     def contact_losses(self) -> int:
-        """How often NATS was out of reach for so long that all runs were stopped."""
+        """The number of times NATS was out of reach for so long that all runs were stopped."""
         return self._liveness.losses
 
     @property
@@ -192,20 +192,20 @@ class Worker:
 
     @property
     def results_waiting(self) -> int:
-        """How many commands have a result that is not stored or reported yet, since NATS does not take it."""
+        """The number of commands whose result is not stored or reported yet, since NATS does not take it."""
         return sum(bool(run.trouble.why) for run in self._runs.values())
 
     @property
     def unstored(self) -> str:
-        """Why a result has not been stored for :data:`~noetl_stream.worker.worker_limits.UNSTORED_S`; empty if all
-        are.
+        """The reason why a result has been unstored for :data:`~noetl_stream.worker.worker_limits.UNSTORED_S`; else
+        empty.
         """
         late = (run.trouble.why for run in self._runs.values() if run.trouble.lasts_s > limits.UNSTORED_S)
         return next(late, "")
 
     @property
     def unfit(self) -> str:
-        """Why the worker takes no commands until a self-test passes; empty if it takes them."""
+        """The reason why the worker takes no commands until a self-test passes; empty if it takes them."""
         return self._fitness.why_not
 
     @property
@@ -225,7 +225,7 @@ class Worker:
         return MemoryUse("worker", self._dependencies.worker, held, most)
 
     def drain(self) -> None:
-        """Stops fetching commands; :meth:`run` returns when running commands have ended or their grace period has."""
+        """Stops fetching commands; :meth:`run` returns when all running commands, or the grace period, have ended."""
         self._draining.set()
 
     @property
@@ -282,7 +282,7 @@ class Worker:
         self._subscriptions.append(await listening)
 
     async def _answer_presence(self, _subject: str, _body: bytes, reply: str) -> None:
-        """Answers for this worker alone, so that a drained or dead one leaves the list by its silence."""
+        """Answers for this worker alone, so that a drained or dead one disappears from the list by its silence."""
         if not reply:
             return
         presence = WorkerPresence(
@@ -309,9 +309,9 @@ class Worker:
         self._bus.send(reply, codec.encode(presence))
 
     async def _finish(self, source: CommandSource, puller: Puller) -> None:
-        """Waits until no delivery can come and running commands have ended. The rest then returns to the queue.
+        """Waits until no delivery can arrive and running commands have ended; then returns the rest to the queue.
 
-        Leases are renewed from here too, since the thread that does so may have ended.
+        Leases are renewed here too, since the thread for it may have ended.
         """
         finishing = self._background("finish", source.finish())
         self._background("renew leases", self._renew_leases())
@@ -358,7 +358,8 @@ class Worker:
             self._unreadable.refuse(delivery, reason)
             return False
         if not command.capability:
-            # Nobody would take its reports. Servers find it missing and issue it again (PROTOCOL §2 *Reconcile*).
+            # Its reports would be rejected. Servers find the command missing and issue it again (PROTOCOL §2
+            # *Reconcile*).
             log.warning("command %s is dropped: it was issued before commands had capabilities", command.command_id)
             delivery.ack()
             return False
@@ -380,7 +381,7 @@ class Worker:
             if unfit.for_good:
                 self._broken = unfit
                 self.drain()
-            else:  # before the command goes back, so that another worker gets it
+            else:  # before the command is returned, so that another worker gets it
                 await self._fitness.note(kind, str(unfit))
         if disposal == "done":
             self.counts.commands["done"] += 1
@@ -435,7 +436,7 @@ class Puller:
         self.top_up()
 
     async def pause(self) -> None:
-        """Takes back what was requested, and requests nothing until :meth:`resume`. What comes all the same starts."""
+        """Withdraws its requests, and makes none until :meth:`resume`. Commands that still arrive are started."""
         self._paused, self._credit = True, 0
         await self._source.pause()
 
@@ -444,7 +445,7 @@ class Puller:
         self.top_up()
 
     def stop(self) -> None:
-        """Stops asking for commands. Commands that still arrive are returned at once, but redelivered ones are started:
+        """Stops requesting commands. Those that still arrive are returned at once, but redelivered ones are started:
         NATS may send them here repeatedly, until they have come too often (PROTOCOL §3 *Limit of deliveries*).
         """
         self._stopped = True

@@ -47,7 +47,7 @@ from noetl_stream.worker.worker_limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT
 log = logging.getLogger(__name__)
 
 _Told: TypeAlias = tuple[Write, AttemptHeartbeats, dict[str, Any], AttemptData]
-"""What hears of an attempt while it runs: its log, its heartbeats, the attributes of its span, and its data."""
+"""The listeners of a running attempt: its log, its heartbeats, the attributes of its span, and its data."""
 
 
 class Attempts:
@@ -69,8 +69,8 @@ class Attempts:
         """Makes the attempts of one run.
 
         Args:
-            why_stopped: Returns why the run is interrupted; empty if it is not.
-            give_back: Interrupts the run, whose command goes back to the queue; or raises :class:`ToolFailure`.
+            why_stopped: Returns the reason for an interruption of the run; empty if there is none.
+            give_back: Interrupts the run and returns its command to the queue, or raises :class:`ToolFailure`.
             report: Adds a fact to the report of the run.
             trace: The trace of the run; ``None`` without tracing.
         """
@@ -88,8 +88,8 @@ class Attempts:
         self.log = StepLog(dependencies.log_publisher, command, self._secrets)
 
     async def run(self, action: RunTask, current: asyncio.Task[Any]) -> Outcome | Wait:
-        """Returns the outcome of one attempt, or its wait, within the asyncio task ``current``. Cancelling that cancels
-        the tool, which stops its work.
+        """Returns the outcome of one attempt, or its wait, within the asyncio task ``current``. Cancelling that task
+        cancels the tool and its work.
         """
         clock, task, progress = self._dependencies.clock, action.task, action.progress
         if action.answer is not None:
@@ -270,7 +270,7 @@ class Attempts:
             return await _run_tool(tool, self._tool_call(tool, action, fresh, secrets, told), current)
         except WorkerUnfit as unfit:
             self._give_back(action.task.kind, unfit)
-            await asyncio.get_running_loop().create_future()  # until it is cancelled
+            await asyncio.get_running_loop().create_future()  # never done: ends by cancellation
             raise
 
     def _tool_call(
@@ -342,7 +342,7 @@ class Attempts:
 
     @property
     def waits_for(self) -> str:
-        """What the tasks wait for at the worker before they begin; empty if none waits."""
+        """The condition that tasks wait for at the worker before they begin; empty if none waits."""
         texts = [(what, count) for what, count in self._waits.items() if count]
         return "; ".join(what if count == 1 else f"{what} ({count} tasks wait)" for what, count in texts)
 
@@ -365,7 +365,7 @@ class Attempts:
         return msgspec.structs.replace(answer, status="error", error=error)
 
     async def _mismatch(self, schema: ResultSchema, value: Any) -> ErrorInfo | None:
-        """Returns why ``value`` may not be the result of a task with this schema; ``None`` if it may.
+        """Returns the error of a ``value`` that does not match the schema of its task's result; ``None`` if it matches.
 
         Raises:
             PayloadRefused: the value is not JSON.
@@ -442,7 +442,7 @@ class Attempts:
 
 
 async def rendered_when_loaded(template: Template, scope: Scope, results: RunResults) -> dict[str, Any]:
-    """What the template renders to once the results by reference and the secrets that it reads are loaded."""
+    """The rendered template, once the results by reference and the secrets that it reads are loaded."""
     while True:
         try:
             return await render_inputs(template, scope)
@@ -456,7 +456,7 @@ async def rendered_when_loaded(template: Template, scope: Scope, results: RunRes
 
 
 async def render_inputs(template: Template, scope: Scope) -> dict[str, Any]:
-    """Renders the template: heavy work is done in a thread, so that other commands go on."""
+    """Renders the template; heavy work is done in a thread, so that other commands continue."""
     inputs: dict[str, Any]
     try:
         inputs = render(template, scope)

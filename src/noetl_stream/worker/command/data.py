@@ -38,8 +38,8 @@ class AttemptData:
         begun: Is told the key of what has more than one part, while it is written.
 
     Attributes:
-        stored_bytes: The bytes that were stored, also of what was not finished.
-        written: The references to what was written, without seals.
+        stored_bytes: The stored bytes, including those of unfinished files and tables.
+        written: The references to written files and tables, without seals.
     """
 
     def __init__(self, results: RunResults, begun: Callable[[str], None]) -> None:

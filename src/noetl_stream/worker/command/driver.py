@@ -50,8 +50,8 @@ class Driver:
         self._is_starting = False
 
     async def run(self, current: asyncio.Task[None]) -> None:
-        """Performs actions until the runner of the command is done. If ``current``, which awaits this, is cancelled,
-        the actions in progress end first.
+        """Performs actions until the runner of the command is done. If ``current``, which awaits this call, is
+        cancelled, the actions in progress end first.
         """
         queue = self._queue
         self._take(self._runner.begin())
@@ -60,7 +60,7 @@ class Driver:
                 async with asyncio.TaskGroup() as group:
                     self._start(group)
             else:
-                # Nothing else is in progress that could withdraw it, so it needs no task of its own.
+                # No other action is in progress that could withdraw it, so it needs no task of its own.
                 action = queue.popleft()
                 self._take(self._runner.complete(action.id, await self._perform(action, current)))
         assert self._runner.over, "a runner that is not over has an action in progress"
@@ -133,7 +133,7 @@ class Driver:
             await asyncio.wait(tasks)
 
     async def _yield(self) -> None:
-        """Lets other asyncio tasks run, since a tool may never wait, and waits while too much is unreported."""
+        """Lets other asyncio tasks run, since a tool may never await, and waits while too much is unreported."""
         await asyncio.sleep(0)
         if self._reporter.is_full:
             await self._reporter.wait_for_room()

@@ -1,4 +1,4 @@
-"""Heartbeats of the attempts of one step run: reported now and then, and kept for the next attempt."""
+"""Heartbeats of the attempts of one step run: reported at intervals, and kept for the next attempt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noetl_stream.model.messages import path_key
 from noetl_stream.ports.clock import Clock
 
 REPORT_EVERY_S: Final = 10.0
-"""How often heartbeats of an attempt are reported at most: they are events of the journal."""
+"""The shortest interval between reported heartbeats of an attempt: they are events of the journal."""
 
 
 class Heartbeats:
@@ -32,7 +32,7 @@ class AttemptHeartbeats:
     """The heartbeats of one attempt.
 
     Attributes:
-        previous_details: The last details of the attempt before, if there were any.
+        previous_details: The last details of the previous attempt, if any.
     """
 
     def __init__(self, run: Heartbeats, action: RunTask) -> None:
@@ -46,18 +46,18 @@ class AttemptHeartbeats:
         self.previous_details: Any = run.last.get(self._key, action.progress.details)
 
     def beat(self, details: Any) -> None:
-        """Takes the details of a heartbeat, whose secrets are hidden."""
+        """Takes the details of a heartbeat, with their secrets hidden."""
         self._run.last[self._key] = details
         self._is_reported = False
         if self._run.clock.monotonic_s() - self._reported_s >= REPORT_EVERY_S:
             self.end()
 
     def begin_writing(self, key: str) -> None:
-        """Reports at once that the attempt writes a file or table under ``key``, beside its last details."""
+        """Reports at once, along with its last details, that the attempt writes a file or table under ``key``."""
         self._run.report(self._heartbeat(self._run.last.get(self._key), key))
 
     def end(self) -> None:
-        """Reports the last heartbeat, if that was not done yet."""
+        """Reports the last heartbeat, if it is still unreported."""
         if not self._is_reported:
             self._is_reported, self._reported_s = True, self._run.clock.monotonic_s()
             self._run.report(self._heartbeat(self._run.last[self._key]))

@@ -21,7 +21,7 @@ from noetl_stream.worker.waiting import Trouble, persist
 from noetl_stream.worker.worker_limits import FLUSH_INTERVAL_S, MAX_REPORT_BYTES, MAX_UNREPORTED_BYTES
 
 MAX_OPENING: Final = 1 + 2 * MAX_TASKS
-"""How many calls of :meth:`Reporter.add` a whole short step may take."""
+"""The most calls of :meth:`Reporter.add` in a whole short step."""
 
 
 class Flusher:
@@ -63,8 +63,8 @@ class Channel:
     """Publishes reports of a pool's worker to the log. Each acknowledgement also proves contact with NATS.
 
     Attributes:
-        retrying: How many reports are being retried; the worker fetches no new commands meanwhile.
-        trouble: Why a report last failed.
+        retrying: The number of reports being retried; meanwhile the worker fetches no new commands.
+        trouble: The reason why the last report failed.
     """
 
     def __init__(self, log: EventLog, pool: str, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
@@ -103,7 +103,7 @@ class Reporter:
 
     Attributes:
         run: The run.
-        since_s: Monotonic time at which the oldest unsent event was added.
+        since_s: The monotonic time at which the oldest unsent event was added.
         next_event: The number of the next event to send.
     """
 
@@ -133,7 +133,7 @@ class Reporter:
             self._end_opening()
 
     def keep_apart(self) -> None:
-        """Reports each fact by itself, not the run as one: the step has a timer, set once the step has started."""
+        """Reports each fact by itself instead of the run as one: the step has a timer, set once it has started."""
         self._end_opening()
 
     def _append(self, facts: Sequence[Fact], at_most: int | None = None) -> bool:
@@ -147,7 +147,7 @@ class Reporter:
         return True
 
     def _end_opening(self) -> None:
-        """Adds the run's first events to the report: as one fact if they are all of a short step."""
+        """Adds the run's first events to the report, as one fact if they are a whole short step."""
         opening, self._opening = self._opening, None
         if opening is None:
             return
@@ -240,6 +240,6 @@ class Reporter:
             capability=command.capability,
             format=max(FORMAT, command.format),
         )
-        # It may hold NUL characters, in the message of an error for example, which no server takes.
+        # Text such as an error's message may contain NUL characters, which no server accepts.
         body = codec.without_nul(codec.encode(report))
         await self._channel.publish(report.execution_id, report_id(run, number), body)

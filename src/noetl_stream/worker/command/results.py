@@ -38,7 +38,7 @@ class ReferenceUnavailable(NoetlError):
 
 
 class TooMuchToRead(ReferenceUnavailable):
-    """The results that a step reads add up to more than a worker loads."""
+    """The results that a step reads exceed the bytes that a worker loads."""
 
     kind = "limit_exceeded"
 
@@ -141,7 +141,7 @@ class RunResults:
         return key
 
     async def put_object(self, key: str, sealed: bytes) -> None:
-        """Stores an object as it is: part of a file or table.
+        """Stores the bytes of an object unchanged: part of a file or table.
 
         Raises:
             StorageExhausted: the execution may store no more.

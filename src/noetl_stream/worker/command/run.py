@@ -45,7 +45,8 @@ from noetl_stream.worker.worker_limits import (
 log = logging.getLogger(__name__)
 
 Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
-"""Why a run ends early: cancelled; another run has its command; the command is returned; the worker closes."""
+"""The reason for an early end of a run: cancelled, command taken by another run, command returned, or worker closing.
+"""
 
 _STOPPED: Final[Mapping[Interruption, str]] = {
     "cancelled": "cancelled: {}",
@@ -55,18 +56,18 @@ _STOPPED: Final[Mapping[Interruption, str]] = {
 }
 
 Disposal = Literal["done", "return_now", "return_later"]
-"""What happens to the delivery of a command: acknowledged, returned to the queue at once, or after a delay."""
+"""The fate of a delivered command: acknowledged, returned to the queue at once, or returned after a delay."""
 
 
 class CommandRun:
     """A run of a command in three phases: asking (claim, plan), working, reporting. :meth:`interrupt` ends it early.
 
     Args:
-        stop_of: The order that stopped a command or paused its local loops, by the command's id.
+        stop_of: Returns the order that stopped a command or paused its local loops, by the command's id.
 
     Attributes:
         task: The asyncio task of this run; interrupting the run cancels it.
-        unfit: The kind of the last task that this worker could not begin, and why.
+        unfit: The kind of the last task that this worker could not begin, and the reason.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class CommandRun:
 
     @property
     def trouble(self) -> Trouble:
-        """What keeps the run from storing or reporting its result."""
+        """The reason why the run cannot store or report its result."""
         results = self._results.trouble
         return results if results.why or self._phase != "reporting" else self._dependencies.channel.trouble
 
@@ -123,12 +124,13 @@ class CommandRun:
         )
 
     def interrupt(self, why: Interruption, reason: str = "") -> None:
-        """Ends the run early. Work that has already ended is reported all the same."""
+        """Ends the run early. Finished work is still reported."""
         if why != "closed":
             if self._why is not None or self._phase == "reporting":
                 return
             self._why, self._reason = why, reason
-            # While it asks, the answer decides: the server that sends the stop also answers "drop", or has the plan.
+            # While the run asks, the answer decides: the server that sends the stop also answers "drop", or has the
+            # plan.
             if self._phase == "asking" and why != "relinquished":
                 return
         self._why = why
@@ -136,7 +138,7 @@ class CommandRun:
             self.task.cancel()
 
     def pause(self) -> None:
-        """Stops a local loop from beginning further iterations; everything else of the run ends normally."""
+        """Stops a local loop from beginning further iterations; everything else in the run ends normally."""
         self._is_pausing = True
         if self._runner is not None:
             self._runner.pause()
@@ -150,7 +152,7 @@ class CommandRun:
         """Runs the command, and waits until all its reports are stored.
 
         Args:
-            connected_ms: When this worker connected, by the queue's clock.
+            connected_ms: The time at which this worker connected, by the queue's clock.
         """
         TRACE_ID.set(self._command.trace_id)
         try:
@@ -158,7 +160,7 @@ class CommandRun:
             self._phase = "reporting"
             await self._reporter.finish()
         except BaseException:
-            # Closed, or a defect of ours: a run that has ended must not send anything more.
+            # Closed, or a defect here: an ended run must not send anything more.
             self._reporter.discard()
             raise
         return disposal
@@ -235,7 +237,7 @@ class CommandRun:
         return answer
 
     async def _load_plan(self) -> tuple[Plan, float]:
-        """Loads the plan; also returns how long that took, in seconds."""
+        """Loads the plan; also returns the duration in seconds."""
         clock = self._dependencies.clock
         began_s = clock.monotonic_s()
         waits = pauses(LONGEST_PAUSE_S)
@@ -286,7 +288,7 @@ class CommandRun:
         self._runner = None
 
     def _why_stopped(self) -> str:
-        """Returns why tasks of the run are stopped; empty if it is not interrupted."""
+        """Returns the reason why tasks of the run are stopped; empty if it is not interrupted."""
         return "" if self._why is None else _STOPPED[self._why].format(self._reason)
 
     def _give_back(self, kind: str, unfit: WorkerUnfit) -> None:
@@ -310,14 +312,14 @@ class CommandRun:
 def may_be_a_copy(command: StepCommand, delivery: Delivery, connected_ms: int) -> bool:
     """Returns whether the command must be claimed before it runs.
 
-    Only a first issue that was delivered once and stored after this worker connected is certain to be the only copy.
-    Both times are by the queue's clock.
+    Only the first issue of a command, delivered once and stored after this worker connected, is certain to be the only
+    copy. Both times are by the queue's clock.
     """
     return command.issue > 1 or delivery.num_delivered > 1 or delivery.stored_ms <= connected_ms
 
 
 async def _claim(bus: Bus, clock: Clock, pool: str, reporter: Reporter) -> ClaimAnswer:
-    """Claims a command; returns the server's answer whether this copy may run (PROTOCOL §3 *Claim*).
+    """Claims a command; returns the server's answer, whether this copy may run (PROTOCOL §3 *Claim*).
 
     The claim is repeated until it is answered; the lease is renewed meanwhile.
     """

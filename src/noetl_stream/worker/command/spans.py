@@ -21,7 +21,7 @@ HELPERS: Final[Mapping[str, tuple[str, str]]] = {
     "http": ("status", "http.response.status_code"),
     "postgres": ("sqlstate", "db.response.status_code"),
 }
-"""The member of an outcome's helper that a span shows, by kind: its key, and the attribute."""
+"""The member of an outcome's helper that a span shows, by kind: its key and the attribute."""
 
 
 class RunTrace:
@@ -51,7 +51,7 @@ class RunTrace:
 
         Args:
             outcome: ``None`` if the attempt was stopped.
-            about: Attributes of this attempt: its worker, and what its tool has called.
+            about: Attributes of this attempt: its worker, and the target of its tool's call.
         """
         if self._tracing is None or not self.is_sampled:
             return None
@@ -93,5 +93,5 @@ class RunTrace:
 
 
 def trace_of_run(tracing: Tracing | None, command: StepCommand, run: RunId) -> RunTrace | None:
-    """Returns the trace of a run; ``None`` if no span is recorded, and no ``traceparent`` to be passed on."""
+    """Returns the trace of a run; ``None`` if no span is recorded and no ``traceparent`` is passed on."""
     return RunTrace(tracing, command, run) if tracing is not None or command.caller_span else None

@@ -1,4 +1,4 @@
-"""What a worker knows of the bytes that executions have in the object store."""
+"""The bytes that executions have in the object store, as far as a worker knows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class StorageExhausted(NoetlError):
 
 
 class StoredBytes:
-    """Counts what one worker has stored for each execution and namespace, with what servers know of all workers.
+    """Counts the bytes that one worker has stored for each execution and namespace, in addition to what servers know.
 
-    Servers count what is in reports that they have folded. A worker counts its objects at once, so that many commands
-    at the same time cannot each store as much as was left when they were issued.
+    Servers count the objects in reports that they have folded. A worker counts its objects at once, so that concurrent
+    commands cannot each store as much as was left when they were issued.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class StoredBytes:
         """Counts an object of the command's execution that is about to be stored.
 
         Raises:
-            StorageExhausted: it is beyond the limit of the execution, or of its namespace.
+            StorageExhausted: the object exceeds the limit of the execution, or of its namespace.
         """
         most, share = command.limits.max_stored_bytes, self._latest(command.share)
         stored = max(command.stored_bytes, self._known.get(command.execution_id) or 0)
@@ -53,7 +53,7 @@ class StoredBytes:
         self._shares.put(share.namespace, replace(share, stored_bytes=share.stored_bytes + size))
 
     def _latest(self, given: NamespaceShare) -> NamespaceShare:
-        """The share of a namespace as a server saw it last, with what was stored here since."""
+        """The last known share of a namespace, including the objects stored here since."""
         known = self._shares.get(given.namespace)
         if known is not None and given.max_stored_bytes and given.at_ms <= known.at_ms:
             return known

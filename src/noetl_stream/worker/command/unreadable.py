@@ -1,6 +1,4 @@
-"""Commands that this worker cannot read: returned, and after too many deliveries reported to servers (PROTOCOL §3
-*Limit of deliveries*).
-"""
+"""Unreadable commands: returned, and in the end reported to servers (PROTOCOL §3 *Limit of deliveries*)."""
 
 from __future__ import annotations
 

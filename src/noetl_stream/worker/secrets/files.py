@@ -1,7 +1,8 @@
 """Reads files for ``kind: file`` of the keychain, only below the folders that the operator names (LANGUAGE §11).
 
-A path is followed one name at a time, each opened in the folder opened before it. So the file that was checked is the
-one read: no link, not even one swapped in meanwhile, leads out. ``openat2`` would do the same on Linux alone.
+A path is followed one name at a time, each opened in the folder opened before it. The file that was checked is
+therefore the one read: no link leads out, not even one swapped in meanwhile. ``openat2`` would do the same, on Linux
+only.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 from noetl_stream.settings.tools import KEYCHAIN_FOLDERS_VARIABLE
 
 MAX_LINKS: Final = 40
-"""How many links are followed on the way to one file, as many as Linux follows."""
+"""The most links that are followed on the way to one file, as on Linux."""
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
@@ -31,7 +32,7 @@ class FileRefused(Exception):
 def read_secret_file(path: str, folders: Sequence[Path], max_bytes: int) -> str:
     """Returns the text of the regular file ``path``, an absolute path below one of ``folders``.
 
-    Links count as what they lead to, which must be below the same folder; a link with an absolute target is refused.
+    Links count as their targets, which must be below the same folder; a link with an absolute target is refused.
 
     Raises:
         FileRefused: the file is not below ``folders``, not a regular file, not UTF-8, too large, or cannot be opened.
@@ -91,7 +92,7 @@ def _open_below(folder: Path, path: PurePosixPath) -> Iterator[int]:
 
 
 def _target_of(name: str, folder: int) -> PurePosixPath | None:
-    """Returns the target of the link ``name``; ``None`` if it is no link. ``O_NOFOLLOW`` refuses one made later."""
+    """Returns the target of the link ``name``; ``None`` if it is not a link. ``O_NOFOLLOW`` refuses one made later."""
     try:
         return PurePosixPath(os.readlink(name, dir_fd=folder))
     except OSError as error:

@@ -26,15 +26,13 @@ _DIGEST_BYTES: Final = 16
 async def load_shared(
     loads: SharedLoads[Key, Result], key: Key, load: Callable[[], Coroutine[Any, Any, Result]]
 ) -> Result:
-    """Returns the result of the load in progress for ``key``, or of ``load`` if there is none or it fails. Errors are
-    those of ``load``.
-    """
+    """Returns the result of the running load for ``key``, or of ``load`` without one or after its failure."""
     while True:
         is_shared = key in loads
         try:
             return await loads.get(key, load)
         except ToolFailure:
-            if not is_shared:  # else it was refused to another command, which may have ended meanwhile
+            if not is_shared:  # the shared load was refused to another command, which may have ended
                 raise
 
 
@@ -45,7 +43,7 @@ class Hiding:
         self._hidden: LruCache[bytes, bool] = LruCache(limits.MAX_SECRETS_KEPT)
         self._loads: SharedLoads[bytes, None] = SharedLoads()
         self._server_keys: dict[int, bytes] = {}
-        """The key of each partition's owner, which values are sealed to."""
+        """The key of each partition's owner, to which values are sealed."""
 
     async def hide(self, asker: Asker, name: str, value: CredentialValue) -> None:
         """Makes servers hide ``value``, the secret ``name``, in the execution of ``asker``, and waits until they do.

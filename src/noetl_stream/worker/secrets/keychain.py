@@ -46,7 +46,7 @@ class Secret:
     Attributes:
         value: The value of ``keychain.<name>``.
         version: The version of a stored credential.
-        expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
+        expires_ms: The time of expiry, ms since the epoch; ``None`` if unknown.
         token: The text of a token that ``auth`` uses.
         is_operators: Whether the operator of the worker or of the servers configured the secret
             (``NOETL_CREDENTIAL_<NAME>``).
@@ -103,14 +103,14 @@ Key: TypeAlias = tuple[str, ...]
 
 
 class CachedSecret(NamedTuple):
-    """A secret and for how many seconds it may be cached."""
+    """A secret and the seconds for which it may be cached."""
 
     secret: Secret
     kept_s: float
 
 
 class Keychain:
-    """Resolves secrets for all runs of one worker, and caches them, so that tasks need not request them each time
+    """Resolves secrets for all runs of one worker, and caches them so that tasks need not request them each time
     (legacy architecture §5.2).
 
     Attributes:
@@ -118,7 +118,7 @@ class Keychain:
 
     Args:
         own: The worker's own credentials by lower-case name (``NOETL_CREDENTIAL_<NAME>``, LANGUAGE §11).
-        store: The credential store; ``None`` for a worker without servers, which also hide what it reads itself.
+        store: The credential store; ``None`` for a worker without servers, which would also hide secrets that it reads.
         http: The tool that fetches tokens.
         folders: The folders whose files may be read (``NOETL_KEYCHAIN_FOLDERS``).
     """
@@ -173,7 +173,7 @@ class Keychain:
         return secret
 
     def drop(self, key: Key, token: Secret) -> None:
-        """Drops a ``token`` that the remote end rejected, unless ``key`` has a newer one by now."""
+        """Drops a ``token`` that the remote end rejected, unless ``key`` already has a newer one."""
         if self._lookup(key)[1] is token:
             self._kept.drop(key)
 
@@ -209,7 +209,7 @@ class Keychain:
             raise NotStored(near)
         try:
             secret = await self._store(asker, name)
-            if self._hiding is not None:  # who hands it out hides it in this execution
+            if self._hiding is not None:  # the server that sends it also hides it in this execution
                 self._hiding.note(asker.execution_id, name, secret.value)
             return CachedSecret(secret, limits.SECRET_KEPT_S)
         except NotStored as missing:
@@ -225,7 +225,7 @@ class Keychain:
         raise _credential_failure(f"{message}, or set {variable} for the worker{hint}")
 
     async def _hide(self, asker: Asker, name: str, secret: Secret) -> None:
-        """Hides a secret in this process's logs, and wherever the execution is shown, before a task gets it."""
+        """Hides a secret in this process's logs and wherever the execution is shown, before a task gets it."""
         await asyncio.to_thread(self.redactor.learn, secret.value)
         if self._hiding is not None:
             await self._hiding.hide(asker, name, secret.value)

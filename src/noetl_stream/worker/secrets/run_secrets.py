@@ -40,7 +40,7 @@ class RunSecrets:
         self._asker = asker
 
     async def resolve(self, name: str) -> tuple[Secret, Key | None]:
-        """Resolves ``name`` as a keychain entry, else as a credential; with its cache key if it is a token.
+        """Resolves ``name`` as a keychain entry, else as a credential; returns it with its cache key if it is a token.
 
         Raises:
             ToolFailure: kind ``credential``.
@@ -95,13 +95,15 @@ class TaskSecrets(Mapping[str, Any]):
         return (await self._resolve(name)).is_operators
 
     async def describe(self, name: str) -> dict[str, Any]:
-        """Resolves a credential to ``{name, version, expires_at}``. Raises like :meth:`RunSecrets.resolve`."""
+        """Returns a credential's metadata: ``{name, version, expires_at}``. Raises like :meth:`RunSecrets.resolve`."""
         secret = await self._resolve(name)
         expires_at = None if secret.expires_ms is None else iso(secret.expires_ms)
         return {"name": name, "version": secret.version, "expires_at": expires_at}
 
     def renew_after(self, failure: ToolFailure) -> bool:
-        """Returns whether the failure rejects a token used here, and drops it: the next attempt fetches a new one."""
+        """Drops the token that the failure rejects; returns whether one was used, so that the next attempt gets a new
+        one.
+        """
         refused = failure.error.kind == "http_status" and failure.error.code == "401"
         if not (refused and self._tokens):
             return False

@@ -1,1 +1,1 @@
-"""Logs of tasks: what they write while they run, and what the worker says about them."""
+"""Logs of tasks: their output while they run, and the worker's lines about them."""

@@ -1,4 +1,4 @@
-"""What the tasks of each namespace may still write into LOGS through one worker."""
+"""Budgets of the bytes that the tasks of each namespace may write into LOGS through one worker."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ REFILLED_S: Final = 60.0
 
 
 class LogBudgets:
-    """Budgets of bytes by namespace: a minute's share at once after a rest, and that much a minute from then on."""
+    """Budgets of bytes by namespace: a minute's share at once after a rest, and the same per minute from then on."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._left: LruCache[str, tuple[float, float]] = LruCache(NAMESPACES_KEPT)
 
     def left(self, share: NamespaceShare) -> float:
-        """How many bytes a namespace may write now; infinity without a bound, less than 0 above it."""
+        """The bytes that a namespace may write now; infinity without a bound, negative above it."""
         if not share.log_bytes:
             return math.inf
         left, at_s = self._left.get(share.namespace) or (math.inf, 0.0)
@@ -29,6 +29,6 @@ class LogBudgets:
         return min(share.log_bytes, left + refilled)
 
     def spend(self, share: NamespaceShare, size: int) -> None:
-        """Counts bytes that a namespace writes."""
+        """Counts bytes written by a namespace."""
         if share.log_bytes:
             self._left.put(share.namespace, (self.left(share) - size, self._clock.monotonic_s()))

@@ -1,4 +1,4 @@
-"""Lines of the bytes that a task writes, as they come: cut, decoded, and without secrets."""
+"""Lines of a task's output as it arrives: cut, decoded, and without secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINE_END: Final = b"\n"
 
 
 class TimedText(NamedTuple):
-    """A line and when it came, in ms since the epoch."""
+    """A line and its time, in ms since the epoch."""
 
     at_ms: int
     text: str
@@ -25,7 +25,7 @@ class OutputLines:
     secret of several lines is found whole.
 
     Args:
-        secrets: Those that the run has read so far are redacted.
+        secrets: The secrets that the run has read so far, which are redacted.
     """
 
     def __init__(self, secrets: RunSecrets) -> None:
@@ -36,10 +36,10 @@ class OutputLines:
         self._at_ms = 0
 
     def add(self, data: bytes, at_ms: int, room: Callable[[int], bool]) -> int:
-        """Adds bytes that the task wrote; returns how many lines were dropped.
+        """Adds bytes that the task wrote; returns the number of dropped lines.
 
         Args:
-            room: Whether a line of this size may be kept.
+            room: Returns whether a line of this size may be kept.
         """
         at, dropped = 0, 0
         self._at_ms = at_ms
@@ -57,10 +57,11 @@ class OutputLines:
         return dropped
 
     def take(self, *, ended: bool = False) -> list[TimedText]:
-        """Returns the lines so far, without secrets. The last ones wait while a secret may continue in the next.
+        """Returns the lines so far, without secrets. The last ones are held back while a secret may continue in the
+        next.
 
         Args:
-            ended: Nothing follows: an unfinished line counts too, and no line waits.
+            ended: Whether the output has ended: an unfinished line then counts, and none is held back.
         """
         if ended and self._open:
             self._end_line(is_whole=False)

@@ -1,4 +1,4 @@
-"""Publishes the logs of tasks: in batches, within bounds, and never waited for."""
+"""The publisher of task logs: in batches, within bounds, without delaying the tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WARN_AGAIN_S = 60.0
 
 
 class EncodedBatch(NamedTuple):
-    """A batch to publish. ``lines``: how many it has; ``share``: that of its namespace."""
+    """A batch to publish. ``lines`` is their number, ``share`` that of its namespace."""
 
     execution_id: str
     step_run_id: str
@@ -35,7 +35,7 @@ class EncodedBatch(NamedTuple):
     lines: int
 
     def subject(self, pool: str) -> str:
-        """The subject by which workers of a pool publish it."""
+        """The subject on which workers of a pool publish it."""
         namespace = self.share.namespace
         named = subjects.named_in_logs(namespace) if namespace else self.step_run_id
         return subjects.task_logs(pool, self.execution_id, named)
@@ -48,7 +48,7 @@ class LineHolder(Protocol):
 
 
 class RunningTask(Protocol):
-    """A task that runs. ``began_s``: by the monotonic clock."""
+    """A running task. ``began_s`` is by the monotonic clock."""
 
     began_s: float
 
@@ -58,11 +58,11 @@ class RunningTask(Protocol):
 class LogPublisher:
     """The logs of all tasks of a worker.
 
-    A task that is short and writes nothing costs two dictionary entries, no message and no timer.
+    A short task without output costs two dictionary entries, no message and no timer.
 
     Attributes:
-        lines_dropped: Lines that are not stored: too many for a bound, or the stream did not take them.
-        bytes_published: Size of the batches that are stored.
+        lines_dropped: Lines that are not stored: they exceeded a bound, or the stream did not take them.
+        bytes_published: The size of the stored batches.
     """
 
     def __init__(self, logs: TaskLogs, worker: str, pool: str, clock: Clock) -> None:
@@ -93,7 +93,7 @@ class LogPublisher:
         self._due[holder] = None
 
     def begin(self, task: RunningTask) -> None:
-        """Calls ``task.begun()`` if it has not ended after :data:`LONG_TASK_S`."""
+        """Calls ``task.begun()`` if it is still running after :data:`LONG_TASK_S`."""
         if not self._running:
             self._is_busy.set()
         self._running[task] = None
@@ -102,7 +102,7 @@ class LogPublisher:
         self._running.pop(task, None)
 
     def has_room(self, share: NamespaceShare, size: int, *, own: bool = False) -> bool:
-        """Whether a batch of this size may be published now. A quarter of the room is for the ``own`` lines.
+        """Whether a batch of this size may be published now. A quarter of the room is for the worker's ``own`` lines.
 
         A namespace may hold no more than it leaves to others, and write no more than its budget.
         """
@@ -126,7 +126,7 @@ class LogPublisher:
             group.create_task(self._watch_running())
 
     async def drain(self) -> None:
-        """Waits until every published batch of lines is stored or given up."""
+        """Waits until every batch is stored or given up."""
         self._flush_all()
         await self._idle.wait()
 

@@ -19,18 +19,18 @@ from noetl_stream.worker.task_logs.publisher import EncodedBatch, LogPublisher
 from noetl_stream.worker.worker_limits import MAX_LOG_LINE_BYTES, MAX_TASK_LOG_BYTES
 
 HEADERS_BYTES: Final = 2048
-"""Room in a message for its subject, id, and what a batch says about its lines."""
+"""Room in a message for its subject, its id, and the metadata of its lines."""
 LINE_BYTES: Final = 100
-"""About what a line takes in a batch in addition to its text."""
+"""The approximate size of a line in a batch in addition to its text."""
 PASS_ON_BYTES: Final = 32 * 1024
-"""How much waits at most before it is redacted and passed on."""
+"""The most bytes that wait before they are redacted and passed on."""
 
 
 class StepLog:
     """Gathers the lines of all attempts of a run into batches.
 
     Args:
-        secrets: Those that the run has read so far are redacted.
+        secrets: The secrets that the run has read so far, which are redacted.
     """
 
     def __init__(self, publisher: LogPublisher, command: StepCommand, secrets: RunSecrets) -> None:
@@ -42,7 +42,7 @@ class StepLog:
         self._dropped = 0
 
     def retried(self, fact: TaskProcessed) -> None:
-        """Says that an attempt will be followed by another, and which rule says so."""
+        """Logs that an attempt will be followed by another, and by which rule."""
         rule = f"rule {fact.rule + 1} of its policy" if fact.rule >= 0 else "the default policy"
         text = f"attempt {fact.attempt + 1} follows in {fact.delay_s:.3g} s: {rule}"
         self.say(fact.task, fact.attempt, fact.path, text)
@@ -57,7 +57,7 @@ class StepLog:
             self.add(LogLine(at_ms, task, shown, "worker", attempt, path))
 
     def add(self, line: LogLine) -> None:
-        """Adds a line, to be published soon. It is dropped if the worker holds too much."""
+        """Adds a line to be published soon. It is dropped if the worker holds too much."""
         data = codec.encode(line)
         if not self.has_room(self._bytes + len(data), own=line.stream == "worker"):
             self.dropped(1)
@@ -69,17 +69,17 @@ class StepLog:
         self.publisher.flush_soon(self)
 
     def has_room(self, size: int, *, own: bool = False) -> bool:
-        """Whether lines of this size may be published now; ``own``: of the worker itself."""
+        """Whether lines of this size may be published now; ``own`` lines are the worker's."""
         return self.publisher.has_room(self._command.share, size + HEADERS_BYTES, own=own)
 
     def dropped(self, lines: int) -> None:
-        """Counts lines that are not kept. A line says how many, as soon as there is room."""
+        """Counts lines that are not kept. A line reports their number as soon as there is room."""
         self._dropped += lines
         self.publisher.lines_dropped += lines
         self.publisher.flush_soon(self)
 
     def flush(self) -> None:
-        """Publishes the lines held as a batch."""
+        """Publishes the held lines as a batch."""
         if self._dropped:
             if self.has_room(self._bytes):
                 dropped, self._dropped = self._dropped, 0
@@ -97,11 +97,11 @@ class StepLog:
 
 
 class TaskLog:
-    """The log of one attempt. The worker's own lines are about attempts that write, fail, are stopped, or take long.
+    """The log of one attempt. The worker's own lines report attempts that write, fail, are stopped, or take long.
 
     Attributes:
-        began_s: When it began, by the monotonic clock.
-        has_begun: Whether anything was said about it.
+        began_s: The time of its start, by the monotonic clock.
+        has_begun: Whether anything was logged about it.
     """
 
     __slots__ = ("_action", "_began_ms", "_output", "_step", "began_s", "has_begun")
@@ -116,20 +116,20 @@ class TaskLog:
         step.publisher.begin(self)
 
     def write(self, stream: LogStream, data: bytes) -> None:
-        """Takes what the task writes. See :attr:`~noetl_stream.tools.contract.ToolCall.write`."""
+        """Takes output of the task. See :attr:`~noetl_stream.tools.contract.ToolCall.write`."""
         self.begun()
         if self._output is None:
             self._output = _Output(self._step, self._action)
         self._output.write(stream, data)
 
     def begun(self) -> None:
-        """Logs that the attempt has begun, once."""
+        """Logs the start of the attempt, once."""
         if not self.has_begun:
             self.has_begun = True
             self._say("started", self._began_ms)
 
     def ended(self, outcome: Outcome) -> None:
-        """Logs how the attempt ended."""
+        """Logs the end of the attempt."""
         error = outcome.error
         if error is not None:
             self.stopped(f"failed: {error.kind}: {error.message}")
@@ -137,7 +137,7 @@ class TaskLog:
             self.stopped(f"{outcome.status} after {outcome.meta.duration_s:.3f} s")
 
     def stopped(self, text: str) -> None:
-        """Logs how the attempt was stopped, after all lines that it has written."""
+        """Logs the stop of the attempt, after all its output."""
         self.begun()
         if self._output is not None:
             self._output.flush(ended=True)
@@ -149,7 +149,7 @@ class TaskLog:
 
 
 class _Output:
-    """What an attempt has written and was not passed on yet. ``_bytes``: all that it has written, as lines."""
+    """The output of an attempt that was not passed on yet. ``_bytes`` counts all its output, as lines."""
 
     def __init__(self, step: StepLog, action: RunTask) -> None:
         self._step = step
@@ -174,7 +174,7 @@ class _Output:
             step.publisher.flush_soon(self)
 
     def flush(self, *, ended: bool = False) -> None:
-        """Passes on the lines that are ready; ``ended``: all."""
+        """Passes on the lines that are ready, or all of them when the attempt has ``ended``."""
         self._passed_on = self._bytes
         action = self._action
         task, attempt, path = action.task.name, action.progress.attempt, action.iteration.path
@@ -184,7 +184,7 @@ class _Output:
 
     def _takes(self, size: int) -> bool:
         self._bytes += size + LINE_BYTES
-        waiting = self._bytes - self._passed_on  # the publisher has not seen them yet
+        waiting = self._bytes - self._passed_on  # unknown to the publisher so far
         return self._bytes <= MAX_TASK_LOG_BYTES and self._step.has_room(waiting)
 
     def _say_if_full(self) -> None:
