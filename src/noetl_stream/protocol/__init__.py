@@ -1,1 +1,1 @@
-"""What is on the wire and in the tables: subjects, rows, signatures, and who may use which subject (PROTOCOL)."""
+"""The formats on the wire and in the tables: subjects, rows, signatures, and permissions for subjects (PROTOCOL)."""

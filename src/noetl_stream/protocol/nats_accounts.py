@@ -1,9 +1,8 @@
-"""The accounts of a nats-server, in which each identity has what :mod:`.permissions` gives it and nothing else.
+"""The accounts of a nats-server: each identity has exactly what :mod:`.permissions` gives it.
 
-Rights of users are not enough: NATS sends an answer to whatever subject a question names, whoever asked. In one account
-for all, a worker could purge a stream as it acknowledges a command, by naming ``$JS.API.STREAM.PURGE.EVENTS`` as the
-reply subject. Between accounts an answer goes only to whoever asked, and a subject exists only if it is exported and
-imported.
+Permissions of users are not enough: NATS sends an answer to whatever subject a request names. In one account for all, a
+worker could purge a stream by acknowledging a command with the reply subject ``$JS.API.STREAM.PURGE.EVENTS``. Between
+accounts an answer goes only to the requester, and a subject exists only if it is exported and imported.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ UNNAMED_ACCOUNT: Final = "$G"
 _ANSWERS_WAIT: Final = "2m"
 
 PUBLISHER_LIMITS: Final = "{ max_store: 512MB, max_mem: 64MB, max_streams: 64, max_consumers: 1024 }"
-"""What a publisher's streams may take of JetStream's disk and memory, which they share with the engine's."""
+"""The parts of JetStream's disk and memory for a publisher's streams, which share them with the engine's."""
 
 
 class _Share(msgspec.Struct, frozen=True, gc=False):
@@ -64,7 +63,7 @@ def nats_accounts(public_keys: Mapping[str, str], streams: Collection[str] = ())
 
     Args:
         public_keys: The public nkey (``U…``) of each identity.
-        streams: Those that triggers read, in the account of the publisher.
+        streams: The streams that triggers read, in the account of the publisher.
 
     Raises:
         UsageError: an identity is missing or unknown, or two have the same key.

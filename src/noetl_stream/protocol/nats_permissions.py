@@ -1,8 +1,8 @@
-"""Who may publish and subscribe which subject on NATS: the least that each identity needs (PROTOCOL §7).
+"""Permissions to publish and subscribe on NATS: the least that each identity needs (PROTOCOL §7).
 
-An identity is ``admin``, ``server``, ``gateway``, ``worker-<pool>`` or ``publisher``. :data:`TABLE` names every subject
-the code uses; :func:`permissions_of` reads the rights of one identity from it. The publisher owns the streams that
-triggers read, in a separate account, where servers have the rights in :func:`stream_rights`.
+An identity is ``admin``, ``server``, ``gateway``, ``worker-<pool>`` or ``publisher``. :data:`TABLE` lists every subject
+that the code uses; :func:`permissions_of` derives the rights of one identity from it. The publisher owns the streams
+that triggers read, in a separate account, where servers have the rights in :func:`stream_rights`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ WORKER: Final = "worker"
 """The role of the identities ``worker-<pool>``."""
 
 PUBLISHER: Final = "publisher"
-"""Publishes what triggers read. Not one of ours: in its own account it may do anything."""
+"""The publisher of the messages that triggers read: not a role of the engine, with all rights in its own account."""
 
 CORE: Final = (ADMIN, SERVER)
-"""The roles that share the account in which JetStream is. Each gateway and pool has an account of its own."""
+"""The roles that share the account with JetStream. Each gateway and pool has an account of its own."""
 
 IMPORTED_STREAMS: Final = "noetl.streams"
 """JetStream's requests about streams that triggers read, as servers name them: these streams are in another account."""
 
 JETSTREAM: Final = "$JS.API"
 IMPORTED_JETSTREAM: Final = "noetl.api"
-"""JetStream's requests, as they are named in the accounts of gateways and pools. NATS reserves the other name there."""
+"""JetStream's requests as named in the accounts of gateways and pools, where NATS reserves the original names."""
 
 ANSWERS: Final = "_R_.>"
-"""Where a question that came from another account is answered. NATS draws these subjects."""
+"""The subjects of answers to questions from another account; NATS generates them."""
 
 POOL: Final = "{pool}"
 
@@ -55,7 +55,7 @@ class Permissions(msgspec.Struct, frozen=True):
     subscribe: tuple[str, ...]
 
     def lists(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Both, each with its name in a nats-server's configuration."""
+        """Both, each with its name in the configuration of a nats-server."""
         return ("publish", self.publish), ("subscribe", self.subscribe)
 
 
@@ -64,7 +64,7 @@ class SubjectRights(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         subject: ``{pool}`` stands for a worker's own pool, and for every pool with the other roles.
-        streamed: Whether one message on it has several answers.
+        streamed: Whether one message on it can have several answers.
     """
 
     subject: str
@@ -78,7 +78,7 @@ def _api(subject: str, *roles: str, streamed: bool = False) -> SubjectRights:
 
 
 TABLE: Final[tuple[SubjectRights, ...]] = (
-    # Facts: what people request, what workers report, what servers decide; dead letters that people requeue.
+    # Facts: requests of people, reports of workers, decisions of servers, and dead letters that people requeue.
     SubjectRights("noetl.events.*.*.requested", publish=(GATEWAY,)),
     SubjectRights("noetl.events.*.*.requeued", publish=(GATEWAY,)),
     SubjectRights("noetl.events.*.*.reported.{pool}", publish=(WORKER,)),
@@ -122,7 +122,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     _api(f"CONSUMER.CREATE.{EVENTS}.*", SERVER),
     _api(f"CONSUMER.MSG.NEXT.{EVENTS}.*", SERVER),
     _api(f"CONSUMER.DELETE.{EVENTS}.*", SERVER),
-    # The command queue: servers make the consumer of a pool, its workers take from it and acknowledge.
+    # The command queue: servers create the consumer of a pool, its workers fetch from it and acknowledge.
     _api(f"STREAM.INFO.{COMMANDS}", SERVER, GATEWAY),
     _api(f"STREAM.MSG.GET.{COMMANDS}", SERVER),
     _api(f"STREAM.PURGE.{COMMANDS}", SERVER),
@@ -138,7 +138,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
             SubjectRights(f"$JS.ACK.{COMMANDS}.{consumer}.>", publish=(WORKER,)),
         )
     ),
-    # What tasks write: workers publish it, gateways read it, servers delete it with its execution.
+    # Output of tasks: workers publish it, gateways read it, servers delete it with its execution.
     SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),
     # Servers also count it by namespace, and trim it.
     _api(f"STREAM.INFO.{LOGS}", GATEWAY, SERVER),
@@ -147,7 +147,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     _api(f"CONSUMER.DELETE.{LOGS}.*", SERVER),
     _api(f"DIRECT.GET.{LOGS}", GATEWAY, streamed=True),
     _api(f"STREAM.PURGE.{LOGS}", SERVER),
-    # How much of the disk the streams may take, for `doctor`.
+    # The disk space of the streams, for `doctor`.
     _api("INFO", GATEWAY),
     # Deployment: `stream ensure` makes and changes the streams, `stream delete` deletes one.
     *(
@@ -156,13 +156,13 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
         for verb in ("INFO", "CREATE", "UPDATE", "DELETE")
     ),
 )
-"""Every subject the code uses, once. Inboxes and :data:`ANSWERS` belong to each identity in addition."""
+"""Every subject the code uses, once. In addition, each identity has its inboxes and :data:`ANSWERS`."""
 
 
 STREAM: Final = "{stream}"
 
 STREAM_TABLE: Final[tuple[SubjectRights, ...]] = (
-    # A consumer of a trigger. NATS knows no patterns within a name: servers keep to those of theirs by themselves.
+    # The consumer of a trigger. NATS has no patterns within a name: servers themselves keep to their own.
     _api(f"STREAM.INFO.{STREAM}", SERVER),
     _api(f"CONSUMER.LIST.{STREAM}", SERVER),
     _api(f"CONSUMER.INFO.{STREAM}.*", SERVER),
@@ -171,7 +171,7 @@ STREAM_TABLE: Final[tuple[SubjectRights, ...]] = (
     _api(f"CONSUMER.MSG.NEXT.{STREAM}.*", SERVER, streamed=True),
     SubjectRights(f"$JS.ACK.{STREAM}.*.>", publish=(SERVER,)),
 )
-"""What servers may do with a stream that triggers read. They cannot publish there, nor change or purge it."""
+"""The rights of servers on a stream that triggers read. They cannot publish there, change it or purge it."""
 
 
 def stream_rights(streams: Iterable[str]) -> list[SubjectRights]:
@@ -203,7 +203,7 @@ def role_of(identity: str) -> str:
     """The role of an identity.
 
     Raises:
-        UsageError: there is no such identity.
+        UsageError: the identity does not exist.
     """
     if identity in (ADMIN, SERVER, GATEWAY, PUBLISHER):
         return identity
@@ -221,12 +221,12 @@ def pool_of(identity: str) -> str:
 
 
 def inbox_prefix(identity: str) -> str:
-    """What the subjects that ``identity`` receives answers on begin with."""
+    """The prefix of the subjects on which ``identity`` receives answers."""
     return f"_INBOX_{identity}"
 
 
 def jetstream_prefix(identity: str) -> str:
-    """What ``identity``'s requests to JetStream begin with."""
+    """The prefix of ``identity``'s requests to JetStream."""
     return JETSTREAM if role_of(identity) in CORE else IMPORTED_JETSTREAM
 
 
@@ -244,10 +244,10 @@ def permissions_of(identity: str, streams: Iterable[str] = ()) -> Permissions:
     """The rights of an identity, by the names of its own account.
 
     Args:
-        streams: Those that triggers read.
+        streams: The streams that triggers read.
 
     Raises:
-        UsageError: there is no such identity.
+        UsageError: the identity does not exist.
     """
     role, pool = role_of(identity), pool_of(identity) or "*"
     if role == PUBLISHER:

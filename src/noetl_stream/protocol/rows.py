@@ -35,7 +35,8 @@ NOTHING: Final = b"{}"
 class Row(msgspec.Struct, frozen=True, gc=False):
     """A row that a tick writes. Its fields are the columns, in order; it is built by keyword.
 
-    A new column takes a migration, a field and whatever fills it: the stores read names and types from the fields.
+    A new column takes a migration, a field, and the code that fills it: the stores read names and types from the
+    fields.
 
     Attributes:
         written_once: Columns that keep the value of the first row with the same key.
@@ -52,7 +53,7 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 
 def column_types(row_type: type[Any]) -> dict[str, Any]:
-    """The type of each column, in order and without ``None``: ``str`` (also for a ``Literal``), ``int``, ``bytes`` or
+    """The type of each column, in order, without ``None``: ``str`` (even a ``Literal``), ``int``, ``bytes``,
     :data:`Json`.
     """
     hints = get_type_hints(row_type, include_extras=True)

@@ -1,4 +1,4 @@
-"""Requests as gateways and the local operator sign them, and as servers check them (PROTOCOL §7 *Who says it*)."""
+"""Signed requests: gateways and the local operator sign them, servers verify them (PROTOCOL §7 *Who says it*)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noetl_stream.sealing.signing import Signer
 
 
 class RequestSigner:
-    """Signs the bytes of a fact together with the execution and the request they are for."""
+    """Signs the bytes of a fact together with the ids of its execution and request."""
 
     def __init__(self, access_keys: KeyRing) -> None:
         self._signer = Signer(access_keys, "request")
@@ -28,7 +28,7 @@ class RequestSigner:
         return codec.encode(replace(request, signature=signature))
 
     def is_signed(self, body: bytes) -> bool:
-        """Whether these bytes are a request that someone with the access key has signed."""
+        """Whether these bytes are a request signed with the access key."""
         try:
             request = codec.decode_signed_request(body)
         except PayloadRefused:

@@ -15,7 +15,7 @@ COMMANDS: Final = "COMMANDS"
 LOGS: Final = "LOGS"
 RESULTS_BUCKET: Final = "noetl-results"
 RESULTS: Final = f"OBJ_{RESULTS_BUCKET}"
-"""The streams, and the bucket of the object store that RESULTS is."""
+"""The streams, and the bucket of the object store behind RESULTS."""
 
 STOP: Final = "noetl.stop"
 """Server → workers: :class:`~noetl_stream.model.messages.Stop`."""
@@ -33,7 +33,7 @@ CLAIMED: Final = "noetl.claim"
 """Server → worker: whether a claimed command may run (:func:`claim_answer`)."""
 
 PING: Final = "noetl.ask.ping"
-"""Anyone → any server: is one alive?"""
+"""Anyone → any server: whether a server is alive."""
 
 ASK_REQUEST: Final = "noetl.ask.request"
 ASK_PLAYBOOK: Final = "noetl.ask.playbook"
@@ -43,13 +43,13 @@ reference follows: execution and step run.
 """
 
 ASK_CATALOG: Final = "noetl.ask.catalog"
-"""Worker → any server: which playbook has this path and version? Both are in the body, since paths have slashes."""
+"""Worker → any server: the playbook with this path and version, both in the body, since paths have slashes."""
 
 ASK_QUEUE: Final = "noetl.ask.queue"
-"""Worker → any server: make the queue of my pool, which follows; answered once it exists."""
+"""Worker → any server: create the queue of the worker's pool, which follows; answered once it exists."""
 
 NEW_PRIORITY: Final = "noetl.priority"
-"""Server → workers of a pool, which follows: it has commands with another priority than before."""
+"""Server → workers of a pool, which follows: it has commands of a priority not used before."""
 
 ASK_WORKERS: Final = "noetl.ask.workers"
 """Anyone → every worker of a pool, which follows; each answers with its
@@ -60,8 +60,8 @@ ASK_MEMORY: Final = "noetl.ask.memory"
 """Gateway → every server; each answers with its :class:`~noetl_stream.model.messages.MemoryUse`."""
 
 ASK_OLDEST: Final = "noetl.ask.oldest"
-"""Gateway → any server: since when, in ms, the longest-waiting command of each pool waits. The pools are the body, a
-JSON list of at most :data:`MOST_POOLS_ASKED`; answered by pool, without those in which none waits.
+"""Gateway → any server: the time, in ms, since which the longest-waiting command of each pool waits. The body is a JSON
+list of at most :data:`MOST_POOLS_ASKED` pools; the answer is by pool, without those in which none waits.
 """
 
 MOST_POOLS_ASKED: Final = 256
@@ -82,14 +82,14 @@ ASK_HIDE: Final = "noetl.ask.hide"
 
 
 def claim_answer(pool: str, run: RunId) -> str:
-    """The subject of the answer to a claim by this run; its parts are valid ids. A worker has no say in it: servers may
+    """The subject of the answer to a claim by this run; its parts are valid ids. Workers do not choose it: servers may
     publish what workers may not.
     """
     return f"{CLAIMED}.{pool}.{run.command_id}.{run.nonce}"
 
 
 def ask_request(execution_id: str, request_id: str) -> str:
-    """Was this request folded, and what is its answer?"""
+    """The subject of the question whether this request was folded, and its answer."""
     return f"{ASK_REQUEST}.{execution_id}.{request_id}"
 
 
@@ -106,11 +106,12 @@ InputKind = Literal["requested", "reported", "requeued"]
 
 
 class Sender(msgspec.Struct, frozen=True, gc=False):
-    """Who may have sent an input, as its subject says and permissions enforce (PROTOCOL §7 *Who says it*).
+    """The possible senders of an input, as given by its subject and enforced by permissions (PROTOCOL §7 *Who says
+    it*).
 
     Attributes:
         kind: ``requested`` by people, ``reported`` by workers, ``requeued``: either, requeued from a dead letter.
-        pool: That of the worker; ``""`` if the subject names none, as in version 0.2, which had one subject for all.
+        pool: The pool of the worker; ``""`` for subjects without one, as in version 0.2.
     """
 
     kind: InputKind
@@ -162,7 +163,7 @@ def _input(execution_id: str, kind: str) -> str:
 
 
 def inputs(partition: int | str) -> list[str]:
-    """The patterns of all inputs of a partition (``*``: of all), those of version 0.2 last."""
+    """The patterns of all inputs of a partition (``*`` for all partitions), those of version 0.2 last."""
     return [f"noetl.events.{partition}.*.{kind}" for kind in ("requested", "reported.*", "requeued", "reported")]
 
 
@@ -191,12 +192,12 @@ def playbook_key(digest: str) -> str:
 
 
 def bundle_owner(bundle: str) -> str:
-    """Whose key a bundle of this name is sealed with. No execution has this id."""
+    """The id that stands for an execution in the seal of a bundle; no execution has it."""
     return f"bundle.{derive(bundle)}"
 
 
 def bundle_key(bundle: str) -> str:
-    """The object store key of a bundle, from which nobody reads its digest."""
+    """The object store key of a bundle, which does not reveal its digest."""
     return f"{bundle_owner(bundle)}/zip"
 
 
@@ -247,13 +248,13 @@ def place_in_queue(subject: str) -> tuple[str, int]:
 
 
 def command_in(subject: str) -> tuple[str, str]:
-    """The execution and the command that a command's subject names; they may not be valid ids."""
+    """The execution and the command that a command's subject names; they may be invalid ids."""
     *_, execution_id, command_id = ("", *subject.split("."))
     return execution_id, command_id
 
 
 def command_patterns(execution_id: str, command_id: str) -> list[str]:
-    """The subjects of a command in any pool with any priority; that of version 0.2, which had none, last.
+    """The subjects of a command in any pool with any priority; the one of version 0.2 without priorities is last.
 
     Raises:
         UsageError: an id is not valid in a subject.
@@ -263,7 +264,7 @@ def command_patterns(execution_id: str, command_id: str) -> list[str]:
 
 
 class LogOwner(NamedTuple):
-    """Whose lines a message of LOGS has: a namespace, as its subject names it, in a pool. Release 0.3 named none."""
+    """The owner of the lines in a message of LOGS: a pool, and a namespace as named in its subject (not in 0.3)."""
 
     pool: str
     namespace: str
@@ -274,15 +275,15 @@ _NAMESPACE: Final = "ns-"
 
 @lru_cache(maxsize=1024)
 def named_in_logs(namespace: str) -> str:
-    """What names a namespace in the subjects of LOGS: it is any text."""
+    """The name of a namespace in the subjects of LOGS; namespaces are arbitrary text."""
     return _NAMESPACE + derive(namespace)
 
 
 def task_logs(pool: str, execution_id: str, named: str) -> str:
-    """The subject of what tasks of an execution write.
+    """The subject of the output of an execution's tasks.
 
     Args:
-        named: Its namespace, by :func:`named_in_logs`; the step run, in a command that does not say it.
+        named: The namespace, by :func:`named_in_logs`; the step run, for a command without a namespace.
     """
     return f"noetl.logs.{pool}.{execution_id}.{named}"
 
@@ -299,7 +300,7 @@ def task_logs_owned_by(owner: LogOwner) -> str:
 
 
 def task_logs_of(execution_id: str) -> str:
-    """The pattern of what all tasks of an execution write.
+    """The pattern of the output of all tasks of an execution.
 
     Raises:
         UsageError: the id is not valid in a subject.
@@ -311,7 +312,7 @@ _LOGS_KEY: Final = "$logs/"
 
 
 def logs_key(execution_id: str) -> str:
-    """What stands for the logs of an execution among the keys of objects to delete (:data:`PURGE`)."""
+    """The key that stands for the logs of an execution among the keys of objects to delete (:data:`PURGE`)."""
     return _LOGS_KEY + execution_id
 
 

@@ -9,9 +9,7 @@ from noetl_stream.zones import iso_in, zone_named
 
 
 class DataInterval(msgspec.Struct, frozen=True):
-    """The time between two occurrences, of whose data an execution takes care. Without an earlier one, it has no
-    ``start``.
-    """
+    """The time between two occurrences, whose data an execution processes. The first one has no ``start``."""
 
     start: str | None
     end: str
@@ -21,9 +19,9 @@ class OccurrenceView(msgspec.Struct, frozen=True, kw_only=True):
     """An occurrence. Times are ISO 8601 in the zone of the schedule.
 
     Attributes:
-        due: Its time by the timetable, without jitter; of one by hand when it was asked for.
-        previous: The occurrence before it; null for the first.
-        interval: From the occurrence before it to its own; of one by hand between the last two.
+        due: Its time in the timetable, without jitter; for one started by hand, the time of the request.
+        previous: The previous occurrence; null for the first.
+        interval: From the previous occurrence to this one; for one started by hand, between the last two.
         backfill: Whether a backfill made it.
     """
 
@@ -39,7 +37,7 @@ class OccurrenceView(msgspec.Struct, frozen=True, kw_only=True):
 def occurrence_view(
     recurrence: Recurrence, at_ms: int, *, path: str, name: str, by_hand: bool = False, backfill: bool = False
 ) -> OccurrenceView:
-    """The occurrence at ``at_ms``, which need not be in the timetable if it was asked for by hand."""
+    """The occurrence at ``at_ms``, which need not be in the timetable if it was started by hand."""
     zone = zone_named(recurrence.zone)
 
     def shown(ms: int | None) -> str | None:

@@ -1,8 +1,8 @@
 """The occurrences of a schedule: pure, without a clock, and every search ends (LANGUAGE §15 *Schedule*).
 
-Instants are ms since the epoch, whole seconds. The days and times that a schedule names are those of its zone. A time
-that clocks show twice is one occurrence, at the first; a time that they skip is one at the moment at which they are
-set forward, together with all others that are skipped with it.
+Instants are whole seconds, in ms since the epoch. The days and times of a schedule are in its time zone. A time that
+clocks show twice is one occurrence, at the first; all times that they skip are one occurrence, at the moment at which
+they are set forward.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CRON_FIELDS: Final = (
     ("month", 12, "", "year"),
     ("day of the week", 7, "d", "week"),
 )
-"""The fields of a cron expression: name, size, unit of durations, and the period after which the field begins anew."""
+"""The fields of a cron expression: name, size, unit of durations, and the period after which the field starts over."""
 
 
 class InvalidCron(ValueError):
-    """A cron expression that cannot be read, or cannot mean what it says. The message names the bad field.
+    """A cron expression is unreadable or contradictory. The message names the bad field.
 
     Attributes:
         hint: The advice to the author.
@@ -64,7 +64,8 @@ class Recurrence(Timetable, frozen=True, kw_only=True):
     def last_before(self, before_ms: int) -> int | None:
         """The last occurrence before an instant; ``None`` before the first.
 
-        It looks back twice as far each time until there is one, and then halves: never one occurrence after another.
+        The search window doubles until it contains an occurrence, and is then halved; occurrences are never listed one
+        by one.
         """
 
         def is_after(begin_ms: int) -> bool:
@@ -91,14 +92,14 @@ class Recurrence(Timetable, frozen=True, kw_only=True):
             day = wall_clock(found, zone).date()
             if day not in self.exclude:
                 yield found
-            else:  # to the next day at once, or the search would take as long as the day has occurrences
+            else:  # skip to the next day, or a day with many occurrences would take long
                 after_ms = max(found, midnight(day + timedelta(days=1), zone) - 1)
 
     def _candidate(self, after_ms: int, zone: tzinfo, ahead: dict[str, int | None]) -> int | None:
         """The next occurrence, without bounds and exceptions.
 
         Args:
-            ahead: The next time of each expression, as far as it was searched: a rare one takes milliseconds.
+            ahead: The next time of each expression, as far as searched: a rare one takes milliseconds.
         """
         if self.every_s:
             return _next_interval(self.every_s, after_ms, zone)
@@ -113,9 +114,7 @@ class Recurrence(Timetable, frozen=True, kw_only=True):
 
 
 class CronStep(NamedTuple):
-    """A part of a cron expression with a step, such as ``*/15``: every ``step``-th of ``size`` values of the field of
-    this number.
-    """
+    """A part of a cron expression with a step, such as ``*/15``: every ``step``-th of this field's ``size`` values."""
 
     text: str
     field: int
@@ -124,20 +123,20 @@ class CronStep(NamedTuple):
 
     @property
     def interval(self) -> str:
-        """The duration that the step may mean; empty for months."""
+        """The duration that the step suggests; empty for months."""
         unit = CRON_FIELDS[self.field][2]
         return f"{self.step}{unit}" if unit else ""
 
     @property
     def is_uneven(self) -> bool:
-        """Whether the step is due at other distances where its field begins anew."""
+        """Whether the distance between values changes where the field starts over."""
         name, size, *_ = CRON_FIELDS[self.field]
         is_counted = name in ("second", "minute", "hour", "day of the month")
         return self.text.startswith("*") and is_counted and self.step > 1 and bool(size % self.step)
 
 
 def cron_steps(expression: str) -> Iterator[CronStep]:
-    """The parts with a step of a cron expression that can be read."""
+    """The parts with a step of a cron expression, as far as they are readable."""
     fields = expression.upper().split()
     for number, field in enumerate(fields, len(CRON_FIELDS) - len(fields)):
         for part in field.split(","):
@@ -175,25 +174,25 @@ def _without_step(one: CronStep) -> str:
 
 
 def jitter_of(path: str, occurrence_ms: int, most_s: int) -> int:
-    """The jitter of an occurrence in ms: how much later than its time it starts, 0 to ``most_s`` seconds.
+    """The jitter of an occurrence: its delay in ms, from 0 to ``most_s`` seconds.
 
-    It is the same whoever asks, and spreads schedules that are due together.
+    It is the same at every call, and spreads schedules that are due together.
     """
     drawn = int.from_bytes(sha256(f"{path}\n{occurrence_ms}".encode()).digest()[:8])
     return drawn % (most_s * 1000 + 1)
 
 
 def _next_cron(expression: str, after_ms: int, zone: tzinfo) -> int | None:
-    # On the wall clock: what a change of the clocks does to a time is decided in one place.
+    # On the wall clock, so that changes of the clocks are handled in one place.
     for wall in _times_after(expression, wall_clock(after_ms, zone)):
         found = instant(wall, zone)
-        if found > after_ms:  # else the clocks show it a second time
+        if found > after_ms:  # otherwise the clocks show it a second time
             return found
     return None
 
 
 def _times_after(expression: str, wall: datetime) -> CronSim:
-    """The times on the wall clock that a cron expression names. The search ends after 50 years without one."""
+    """The times on the wall clock of a cron expression. The search ends after 50 years without one."""
     try:
         return CronSim(expression, wall)
     except CronSimError as error:

@@ -1,1 +1,1 @@
-"""Events that start executions: pure, without IO and clock (LANGUAGE §15 *Trigger*)."""
+"""Events that start executions: pure, without IO or clock (LANGUAGE §15 *Trigger*)."""

@@ -42,10 +42,10 @@ Path = tuple[str, ...]
 
 
 class WebhookEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery to a webhook at a time. Names of headers are lower-case; of a repeated field of the query or the form
-    the last counts.
+    """A delivery to a webhook. Header names are lower-case; of a repeated field of the query or form the last one
+    counts.
 
-    ``body`` is absent if it is not UTF-8, ``json`` and ``form`` if the body is none.
+    ``body`` is absent if it is not UTF-8, ``json`` and ``form`` if the body is neither.
     """
 
     method: Literal["POST"]
@@ -78,7 +78,7 @@ EVENTS: Final[Mapping[EventSource, type[msgspec.Struct]]] = {
 
 
 class UnknownPath(NamedTuple):
-    """A path that no event has: ``message`` says so; ``known`` are the keys there."""
+    """A path that no event has. ``message`` is the error; ``known`` are the keys that exist there."""
 
     message: str
     key: str
@@ -86,7 +86,7 @@ class UnknownPath(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """An event for which templates are tried; ``label`` names its sort."""
+    """An event with which templates are tried; ``label`` names its kind."""
 
     label: str
     event: msgspec.Struct
@@ -96,9 +96,9 @@ class EventShape(msgspec.Struct, frozen=True):
     """The shape of the events that one trigger receives.
 
     Attributes:
-        narrowed: The types of paths below ``event`` that have less than the model says, since the trigger waits for
-            less; ``None``: always absent.
-        left_out: Headers that no event has.
+        narrowed: The types of paths below ``event`` that are narrower than in the model, by what the trigger waits for;
+            ``None``: always absent.
+        left_out: The headers that no event has.
         ctx: The keys of ``event.ctx``.
     """
 
@@ -129,7 +129,7 @@ class EventShape(msgspec.Struct, frozen=True):
         return cls(source)
 
     def unknown(self, path: Path) -> UnknownPath | None:
-        """Why no event has this path, which begins with ``event``; ``None`` if one may."""
+        """The error of a path, which begins with ``event``, that no event has; ``None`` if one may have it."""
         here: Type | None = _model(self.source)
         for depth, key in enumerate(path[1:], 1):
             place = ".".join(path[:depth])
@@ -156,7 +156,7 @@ class EventShape(msgspec.Struct, frozen=True):
         return None
 
     def is_known(self, path: Path) -> bool:
-        """Whether the value at a path is of a type that the model says, and no mapping."""
+        """Whether the value at a path has a type in the model and is not a mapping."""
         here: Type = _model(self.source)
         for key in path[1:]:
             fields = {field.name: field.type for field in here.fields} if isinstance(here, StructType) else {}
@@ -166,7 +166,7 @@ class EventShape(msgspec.Struct, frozen=True):
         return not isinstance(here, AnyType | DictType | StructType)
 
     def samples(self) -> Iterator[Sample]:
-        """An event of each sort that the trigger may receive, with all that an event may lack, and without it."""
+        """An event of each kind that the trigger may receive, with and without its optional members."""
         if self.source == "webhook":
             yield Sample("a delivery", WebhookEvent(method="POST", time=UNTIMED, query={}, headers={}, body="text"))
         elif self.source == "nats":
@@ -188,7 +188,7 @@ class EventShape(msgspec.Struct, frozen=True):
                 yield from _sample_ends(cast(EndStatus, status), "".join(self.words(("event", "path"))))
 
     def words(self, path: Path) -> tuple[str, ...]:
-        """All values that the text at a path of the event may have; empty if there are others."""
+        """All values that the text at a path of the event may have; empty if they are not enumerable."""
         found = self.narrowed.get(path[1:])
         if found is None and len(path) == 2:
             found = next((field.type for field in _model(self.source).fields if field.name == path[1]), None)
@@ -207,12 +207,12 @@ class EventShape(msgspec.Struct, frozen=True):
 
 
 def _only(path: str) -> dict[Path, Type | None]:
-    """What is known of the path of executions by the one that a trigger names."""
+    """The known types of the path of executions, given the path that a trigger names."""
     return {("path",): LiteralType((path,))} if path and not path.endswith("/*") else {}
 
 
 def _sample_ends(status: EndStatus, path: str) -> Iterator[Sample]:
-    """Ends of an execution that a schedule has started, with a version and a link, and of one without."""
+    """The end of an execution that a schedule has started, with a version and a link, and of one without."""
     error = None if status == "completed" else EndError("http_error", "404", "fetch", "get", "404")
     known: dict[str, Any] = {"execution_id": "execution-1", "path": path or "folder/name", "status": status}
     full = EndedExecution(**known, version="1", error=error, url="https://noetl.example.com", due=UNTIMED)
@@ -230,5 +230,4 @@ def _model(source: EventSource) -> StructType:
 
 
 def _without_null(type_: Type) -> Type:
-    """Removes null from a type."""
     return next(one for one in type_.types if not isinstance(one, NoneType)) if isinstance(type_, UnionType) else type_

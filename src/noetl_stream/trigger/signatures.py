@@ -1,6 +1,6 @@
-"""Signatures of webhooks: signatures and tokens, their time, and the identity of repeated deliveries.
+"""Verification of webhooks: signatures and tokens, their time, and the identity of repeated deliveries.
 
-All comparisons take the same time whatever differs. A refusal says why, for the operator; senders are not told.
+All comparisons take constant time. A refusal gives the reason to the operator; senders are not told.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding,
 from noetl_stream.model.json.codec import decode_value
 
 MAX_SECRETS: Final = 5
-"""The most secrets that are valid at the same time, while one is replaced by another."""
+"""The most secrets that are valid at once, while one is replaced by another."""
 MAX_SIGNATURES: Final = 10
 """The most signatures of one delivery."""
 _SIGNED: Final = frozenset(
@@ -33,7 +33,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that a webhook received. Names of headers are lower-case; ``query`` is as it stood in the address."""
+    """A request that a webhook received. Header names are lower-case; ``query`` is unparsed."""
 
     method: str
     headers: Mapping[str, str]
@@ -42,9 +42,7 @@ class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The delivery is accepted. ``identity`` is the same for repeated deliveries of one event; empty if nothing
-    identifies them.
-    """
+    """An accepted delivery. ``identity`` is the same for repeated deliveries of one event; empty if unknown."""
 
     identity: str
 
@@ -77,7 +75,7 @@ def verify(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str],
 
 
 def _none(delivery: WebhookDelivery) -> Accepted | Refused:
-    # Whoever reaches the address may send, but nobody's browser for a page of another site.
+    # Anyone who reaches the address may send, except somebody's browser on behalf of a page of another site.
     site, origin = delivery.headers.get("sec-fetch-site", ""), delivery.headers.get("origin", "")
     if site in ("cross-site", "same-site") or (origin and origin.partition("://")[2] != delivery.headers.get("host")):
         return Refused("a browser sent it for a page of another site, and nothing is signed")
@@ -98,7 +96,7 @@ def _stripe(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str]
     given = [value for name, _, value in parts if name.strip() == "v1"]
     if not _is_signed(at.encode() + b"." + delivery.body, given, secrets):
         return Refused("Stripe-Signature is missing or of another secret, time or body")
-    # A repeated delivery has another time, and its body may count the deliveries that are left.
+    # A repeated delivery has another time, and its body may count the remaining deliveries.
     return _check_time(at, how, now_ms) or Accepted(_member(delivery.body, "id"))
 
 
@@ -125,7 +123,7 @@ def _token(delivery: WebhookDelivery, how: Verification, secrets: Sequence[str],
     given = delivery.headers.get(how.header, "")
     if how.header == "authorization" and given[:7].lower() == "bearer ":
         given = given[7:]
-    # Compared as digests: the time would show the length of the token.
+    # Compared as digests: the time would reveal the length of the token.
     if not _any_equal(
         [hashlib.sha256(given.encode()).digest()], [hashlib.sha256(s.encode()).digest() for s in secrets]
     ):
@@ -159,7 +157,7 @@ def _any_equal(found: Sequence[bytes], wanted: Sequence[bytes]) -> bool:
 
 
 def _decode(text: str, encoding: SignatureEncoding) -> bytes:
-    """Decodes the bytes of a signature; none if it is written in another way."""
+    """Decodes the bytes of a signature; none if it has another encoding."""
     try:
         return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text, validate=True)
     except (ValueError, binascii.Error):
@@ -187,7 +185,7 @@ def _member(body: bytes, name: str) -> str:
 
 
 def challenge_in(delivery: WebhookDelivery, how: Verification) -> str | None:
-    """The challenge that a verified Slack delivery asks to be sent back, once, when the address is entered there."""
+    """The challenge that a verified Slack delivery asks to be returned, once, when the address is registered there."""
     if how.form != "slack":
         return None
     try:

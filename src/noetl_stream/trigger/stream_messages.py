@@ -30,7 +30,7 @@ class TriggerMessage(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         headers: The headers as they were sent; of a repeated one the last.
         size: The size of its data and headers, in bytes. Above :data:`MAX_MESSAGE_BYTES` both are empty here.
-        at_ms: When the stream stored the message.
+        at_ms: The time at which the stream stored the message.
     """
 
     stream: str
@@ -43,7 +43,7 @@ class TriggerMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stream_fault(name: str) -> str:
-    """Why a stream of this name cannot be read by triggers; empty if it can."""
+    """The reason why a stream of this name cannot be read by triggers; empty if it can."""
     if not _STREAM.fullmatch(name):
         return f"`{name}` is not the name of a stream: use 1 to 64 letters, digits, `_` and `-`"
     if _OWN_STREAM.fullmatch(name):
@@ -52,13 +52,12 @@ def stream_fault(name: str) -> str:
 
 
 def is_subject_pattern(text: str) -> bool:
-    """Whether a text is a pattern of subjects as NATS has them: ``orders.*.paid``, ``orders.>``."""
+    """Whether a text is a valid pattern of NATS subjects: ``orders.*.paid``, ``orders.>``."""
     *first, last = text.split(".")
     return len(text) <= MAX_SUBJECT_CHARS and all(map(_TOKEN.fullmatch, [*first, last.replace(">", "*")]))
 
 
 def subject_matches(pattern: str, subject: str) -> bool:
-    """Whether a subject matches a pattern."""
     wanted, tokens = pattern.split("."), subject.split(".")
     if wanted[-1] == ">" and len(tokens) >= len(wanted):
         wanted, tokens = wanted[:-1], tokens[: len(wanted) - 1]
