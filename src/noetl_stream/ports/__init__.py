@@ -1,1 +1,1 @@
-"""Ports: what the roles need from outside, as Protocols. One conformance suite per port, which every adapter passes."""
+"""Ports: the outside needs of the roles, as Protocols. Each port has one conformance suite for all adapters."""

@@ -1,4 +1,4 @@
-"""The engine's database as a backup sees it: every table as text, read in one snapshot, loaded in one transaction."""
+"""The engine's database for backups: every table as text, read in one snapshot, loaded in one transaction."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class TableShape(msgspec.Struct, frozen=True, gc=False):
 
 
 class SequencePosition(msgspec.Struct, frozen=True, gc=False):
-    """Where a sequence stands; ``is_called``: whether it has given ``last_value`` already."""
+    """The state of a sequence. ``is_called``: it has already returned ``last_value``."""
 
     last_value: int
     is_called: bool
 
 
 class DatabaseShape(msgspec.Struct, frozen=True, gc=False):
-    """What a database is apart from its rows.
+    """The shape of a database, without its rows.
 
     Attributes:
-        migrations: Names and checksums of what was applied, in order.
+        migrations: Names and checksums of the applied migrations, in order.
         generation: The highest of its partitions.
         months: The partitions of the journal. One without a ``from_id`` begins with the first.
     """
@@ -50,18 +50,18 @@ class DatabaseSnapshot(Protocol):
     shape: DatabaseShape
 
     async def copy(self, table: TableShape, sink: Sink) -> int:
-        """Writes the rows of a table; returns how many."""
+        """Writes the rows of a table; returns their number."""
 
 
 class DatabaseTarget(Protocol):
-    """An empty database, in a transaction that is committed when its block ends. Errors: as above."""
+    """An empty database, in a transaction that is committed at the end of its block. Errors: as above."""
 
     async def load(self, table: TableShape, lines: AsyncIterable[bytes]) -> int:
-        """Inserts rows as :meth:`DatabaseSnapshot.copy` has written them; returns how many."""
+        """Inserts rows written by :meth:`DatabaseSnapshot.copy`; returns their number."""
 
     async def begin_generation(self, sequences: Mapping[str, SequencePosition]) -> int:
-        """Sets the sequences, and sets all partitions to the start of empty streams, in a new generation and without an
-        owner; returns the highest generation.
+        """Sets the sequences, and resets all partitions to the start of empty streams, in a new generation and without
+        an owner; returns the highest generation.
         """
 
 
@@ -74,10 +74,10 @@ class BackupDatabase(Protocol):
         """
 
     def target(self, shape: DatabaseShape) -> AbstractAsyncContextManager[DatabaseTarget]:
-        """Makes the schema that a backup has, unless it is there, and begins to load it; in the end, the schema is
-        this version's.
+        """Creates the schema of a backup if it is missing, and begins to load it; in the end, the schema is this
+        version's.
 
         Raises:
             Conflict: the database is not empty, or servers use it.
-            NotReady: this version does not know the schema, or the database has another.
+            NotReady: this version does not know the schema, or the database has another one.
         """

@@ -7,7 +7,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall time, milliseconds since the epoch. Shown, never decided on."""
+        """Wall time, milliseconds since the epoch. Shown, never used in decisions."""
 
     def monotonic_s(self) -> float: ...
 

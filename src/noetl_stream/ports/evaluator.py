@@ -1,4 +1,4 @@
-"""Evaluates templates, and compares workloads with their schemas, outside the loop (PROTOCOL §2 *Template work*)."""
+"""The evaluation of templates, and of workloads by their schemas, outside the loop (PROTOCOL §2 *Template work*)."""
 
 from __future__ import annotations
 

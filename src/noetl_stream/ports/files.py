@@ -1,4 +1,4 @@
-"""Files that an operator keeps: in a folder, or in object storage."""
+"""Files kept by an operator: in a folder, or in object storage."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from noetl_stream.errors import UsageError
 
 
 class NewFile(Protocol):
-    """A file in the making: nobody sees it before :meth:`close`, and then it is whole and durable."""
+    """A new file: it is invisible before :meth:`close`, and then whole and durable."""
 
     def write(self, data: bytes) -> int: ...
 
     def close(self) -> None: ...
 
     def abandon(self) -> None:
-        """Leaves it unwritten. Raises nothing."""
+        """Discards it. Raises nothing."""
 
 
 class Files(Protocol):
     """Files below one place, by names such as ``tables/event.copy.gz``. All methods block.
 
-    Any method, and any read, raises :class:`~noetl_stream.errors.UsageError` for what is missing or refused there, and
-    :class:`~noetl_stream.errors.Unreachable` when object storage is away: within a minute and a half.
+    Any method, and any read, raises :class:`~noetl_stream.errors.UsageError` if a file is missing or refused, and
+    :class:`~noetl_stream.errors.Unreachable` if object storage is away: within a minute and a half.
 
     Attributes:
-        place: As commands show it.
-        name: The last part of it.
+        place: The place as commands show it.
+        name: The last part of the place.
     """
 
     place: str
     name: str
 
     def below(self, name: str) -> Self:
-        """The files of a folder in this one."""
+        """The files of a folder within this one."""
 
     def sizes(self, under: str = "") -> Mapping[str, int]:
         """Bytes of all files, or of those in the folder ``under``, by name.
@@ -46,18 +46,18 @@ class Files(Protocol):
         """
 
     def open(self, name: str) -> BinaryIO:
-        """Reads a file, which can seek. Reads of a folder raise ``OSError``."""
+        """Opens a file for reading and seeking. Reads of a folder raise ``OSError``."""
 
     def create(self, name: str) -> NewFile:
-        """Begins a file, with the folders that it needs."""
+        """Begins a file, and creates its folders."""
 
     def remove(self, name: str) -> None:
-        """Removes a file, and folders that are empty then."""
+        """Removes a file, and folders that become empty."""
 
 
 @contextmanager
 def file_errors(place: Path | str) -> Iterator[None]:
-    """Raises :class:`~noetl_stream.errors.UsageError` for what the system refuses there."""
+    """Converts errors of the system to :class:`~noetl_stream.errors.UsageError`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What stores and processes say about themselves, for ``doctor``."""
+"""Reports of stores and processes about themselves, for ``doctor``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from noetl_stream.ports.stores.store import KnownServer
 
 
 class DatabaseFacts(msgspec.Struct, frozen=True, gc=False):
-    """Postgres as the connected user sees it.
+    """Facts about Postgres, as far as the connected user may see them.
 
     Attributes:
         now_ms: Its clock, ms since the epoch.
-        size_bytes: What the database takes on disk.
-        connections: Those of all users; ``max_connections`` is the bound.
-        waits_for: Its setting ``synchronous_standby_names``: the standbys a commit waits for; ``""``: none.
-        standbys: How many are connected.
-        synchronous: How many of them a commit waits for; ``None``: this user may not see it.
-        certificate_ends_ms: When the certificate it showed to this process ends; ``None`` without TLS.
+        size_bytes: The size of the database on disk.
+        connections: The number of connections of all users, bounded by ``max_connections``.
+        waits_for: The setting ``synchronous_standby_names``: the standbys that a commit waits for; ``""`` for none.
+        standbys: The number of connected standbys.
+        synchronous: The number of standbys that a commit waits for; ``None`` if this user may not see it.
+        certificate_ends_ms: The end of the certificate that it showed to this process; ``None`` without TLS.
     """
 
     version: str
@@ -36,7 +36,7 @@ class DatabaseFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class TableFacts(msgspec.Struct, frozen=True, gc=False):
-    """A table of the schema, with its indexes, its partitions and theirs; ``rows`` if Postgres has estimated them."""
+    """A table of the schema, with its indexes and partitions; ``rows`` if Postgres has estimated them."""
 
     name: str
     size_bytes: int
@@ -49,29 +49,29 @@ class DatabaseDiagnosis(Protocol):
     async def facts(self) -> DatabaseFacts: ...
 
     async def tables(self) -> list[TableFacts]:
-        """All of them, by name."""
+        """All tables, by name."""
 
     async def live_servers(self) -> list[KnownServer]:
-        """The servers whose lease has not ended, by name."""
+        """The servers with an unexpired lease, by name."""
 
     async def excess_rights(self, role: str) -> list[str]:
-        """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
+        """Rights of the connected user in the schema that members of ``role`` must not have; [] if all is well."""
 
     async def newer_migrations(self) -> list[str]:
         """The migrations of the schema that this version does not know, by name."""
 
 
 class NatsFacts(msgspec.Struct, frozen=True, gc=False):
-    """NATS as the connected user sees it.
+    """Facts about NATS, as far as the connected user may see them.
 
     Attributes:
-        user: The identity of this connection; ``""`` if its url says who it is.
+        user: The identity of this connection; ``""`` if its URL contains the user.
         cluster: The name of its cluster; ``""`` if it has none.
-        certificate_ends_ms: When the certificate it showed to this process ends; ``None`` without TLS.
-        sync_s: How long after it has acknowledged a message the message is on its disk at the latest, in seconds: its
-            ``sync_interval``, 0 for ``always``; ``None``: nobody has told.
-        keeps_copies_apart: Whether copies of a stream are on servers with different tags (``unique_tag``); ``None``:
-            nobody has told.
+        certificate_ends_ms: The end of the certificate that it showed to this process; ``None`` without TLS.
+        sync_s: The longest time in seconds between the acknowledgement of a message and its write to disk: the
+            ``sync_interval``, 0 for ``always``; ``None`` if unknown.
+        keeps_copies_apart: Whether copies of a stream are on servers with different tags (``unique_tag``); ``None`` if
+            unknown.
     """
 
     version: str
@@ -86,12 +86,12 @@ class StreamFacts(msgspec.Struct, frozen=True, gc=False):
     """A stream.
 
     Attributes:
-        exists: The rest says nothing if it does not.
-        differs: Its settings that differ from what this version needs.
+        exists: Whether it exists; if not, the other fields are meaningless.
+        differs: Settings that differ from those this version needs.
         max_bytes: Its bound; ``None`` without one.
-        now_ms: The clock of its leader, ms since the epoch; ``None`` if it did not say.
-        replicas: How many copies it has by its settings.
-        away: Servers whose copy is away or behind its leader's.
+        now_ms: The clock of its leader, ms since the epoch; ``None`` if unknown.
+        replicas: The number of copies in its settings.
+        away: The servers whose copy is unreachable or behind its leader's.
         acknowledges_early: Whether NATS acknowledges a message before it has written it (``persist_mode: async``).
     """
 
@@ -108,13 +108,13 @@ class StreamFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoreUse(msgspec.Struct, frozen=True, gc=False):
-    """How full a store is.
+    """The fill level of a store.
 
     Attributes:
         name: A stream, ``all streams`` of the account, ``nats-server <host>:<port>``, or ``Postgres``.
-        max_bytes: Its bound; ``None`` if it has none, or none is known.
-        full_in_s: When it is full if it grows on as it did in the last hour, in seconds; ``None`` if it does not grow,
-            has no bound, or nobody has watched it for long enough.
+        max_bytes: Its bound; ``None`` if it has none, or it is unknown.
+        full_in_s: The seconds until it is full at the growth of the last hour; ``None`` if it does not grow, has no
+            bound, or was not watched for long enough.
     """
 
     name: str
@@ -124,19 +124,19 @@ class StoreUse(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoreUses(Protocol):
-    """The stores as a process watches them."""
+    """The stores, watched by a process."""
 
     async def watch(self) -> None:
         """Watches until cancelled."""
 
     def uses(self) -> Sequence[StoreUse]:
-        """Returns what was seen last; empty before that."""
+        """Returns the last observation; empty before the first."""
 
 
 class NatsStorage(msgspec.Struct, frozen=True):
     """The files of all streams of the account; ``max_bytes`` is ``None`` if the account has no bound. ``servers`` are
-    the nats-servers whose monitoring address is known, with their ``max_file_store``; ``failures`` why one of them is
-    not healthy, such as a stream that it cannot write.
+    the nats-servers with a known monitoring address, with their ``max_file_store``; ``failures`` are the reasons why
+    servers are unhealthy, such as a stream that cannot be written.
     """
 
     size_bytes: int

@@ -31,13 +31,13 @@ class SpanLink(NamedTuple):
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """A span that has ended. It holds no message of an error, and no value of a playbook but those that it names as
-    attributes: they may have secrets, which are hidden.
+    """An ended span. It contains no error messages, and no values of a playbook except those named as attributes, whose
+    secrets are hidden.
 
     Attributes:
         parent_id: Empty for the root of a trace.
-        started_ms, ended_ms: Since the epoch.
-        error: The kind of the error it ended with; empty if it went well.
+        started_ms, ended_ms: The times, since the epoch.
+        error: The kind of its error; empty if it succeeded.
         kind: Whether something outside is called within it (``client``), or it answers such a call (``server``).
     """
 
@@ -54,13 +54,13 @@ class Span(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tracing(Protocol):
-    """Where spans go."""
+    """An exporter of spans."""
 
     def is_sampled(self, trace: Trace) -> bool:
         """Whether spans of this trace are recorded: the same answer in every process with the same settings."""
 
     def record(self, span: Span) -> None:
-        """Takes a span; drops and counts it if too many wait. Any one thread may call it."""
+        """Takes a span; drops and counts it if too many wait. May be called from any one thread."""
 
     def drop(self, spans: int) -> None:
         """Counts spans that were not recorded."""
@@ -69,7 +69,7 @@ class Tracing(Protocol):
         """Counts of spans by outcome: see :class:`~noetl_stream.telemetry.measures.Measured`."""
 
     async def close(self) -> None:
-        """Exports what waits, within a few seconds."""
+        """Exports the waiting spans, within a few seconds."""
 
 
 class OwnSpan(NamedTuple):
@@ -77,7 +77,7 @@ class OwnSpan(NamedTuple):
 
     Attributes:
         trace: Its trace, with its parent as the caller.
-        traceparent: What the execution is started with: this span, or the caller's if that is not sampled.
+        traceparent: The ``traceparent`` for the execution: this span, or the caller's if it is not sampled.
     """
 
     trace: Trace

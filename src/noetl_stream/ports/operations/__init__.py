@@ -1,6 +1,6 @@
-"""Everything a person can see of a run and do to it: what the gateway serves and the command line calls.
+"""The operations: everything that people can see of executions and do to them, by the gateway and the command line.
 
-Two implementations: :mod:`noetl_stream.operations` works on NATS and Postgres itself,
+There are two implementations: :mod:`noetl_stream.operations` works on NATS and Postgres itself,
 :mod:`noetl_stream.adapters.gateway_client` asks a gateway over HTTP. Answers are documents
 (:mod:`noetl_stream.ports.operations.documents`).
 """
@@ -57,7 +57,7 @@ def port_of(noun: str) -> type:
 
 
 class Operations(msgspec.Struct, frozen=True):
-    """The verbs, by noun. What makes or wraps the parts when they are first asked for is cast to it."""
+    """The verbs, by noun. Objects that make or wrap the parts on first use are cast to it."""
 
     executions: Executions
     feed: Feed

@@ -1,4 +1,4 @@
-"""API tokens, and the audit of what was done and refused."""
+"""API tokens, and the audit of calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from noetl_stream.ports.operations.verbs import Cursor, Limit, verb
 from noetl_stream.ports.stores.identities import AuditTable
 
 MOST_SEARCHED: Final = 10_000
-"""How many entries of the audit are looked at for one page."""
+"""The entries of the audit that are examined for one page."""
 
 
 TOKEN_LIFETIME_MS: Final = 90 * 24 * 3600 * 1000
-"""How long a token is valid whose maker does not say."""
+"""The default lifetime of a token."""
 
 
 class NewToken(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""What runs the executions: workers, their pools, partitions, letters that were given up; and whether all is well."""
+"""The cluster that runs executions: workers, their pools, partitions, dead letters; and its health."""
 
 from __future__ import annotations
 

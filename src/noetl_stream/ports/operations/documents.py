@@ -1,6 +1,6 @@
-"""Answers of operations: structs that HTTP carries as JSON, field by field, and the OpenAPI document describes.
+"""Answers of operations: structs that HTTP transfers as JSON, field by field, and that the OpenAPI document describes.
 
-A struct is next to the protocol that returns it. The OpenAPI document calls it by its name without ``Document``.
+A struct is next to the protocol that returns it. Its name in the OpenAPI document lacks ``Document``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class OpenDocument(Document, frozen=True):
-    """Base of answers that may have more keys."""
+    """Base of answers that may have further keys."""
 
 
 class DocumentPage(Document, Generic[Item], frozen=True):
@@ -37,7 +37,7 @@ class DocumentPage(Document, Generic[Item], frozen=True):
 
 
 def list_of(name: str, item: type[Document], says: str | None = None) -> type[Document]:
-    """The document of a whole list, which the OpenAPI document calls ``name``."""
+    """The document of a whole list, named ``name`` in the OpenAPI document."""
     fields = [("items", GenericAlias(list, item))]
     namespace = {"__doc__": says, "__module__": item.__module__}
     made: Any = msgspec.defstruct(f"{name}Document", fields, bases=(Document,), namespace=namespace, frozen=True)
@@ -46,8 +46,8 @@ def list_of(name: str, item: type[Document], says: str | None = None) -> type[Do
 
 
 def document_from(kind: Callable[..., Value], *rows: object, **others: Any) -> Value:
-    """The document with ``others``; each further field is that of the first row that has it, by name. Of a time, rows
-    have the ms since the epoch, in a field that ends in ``_ms``.
+    """The document with ``others``; each further field is that of the first row that has it, by name. Rows have times
+    as ms since the epoch, in fields that end in ``_ms``.
     """
     for name, place, source in _sources(kind, *map(type, rows)):
         if name not in others:
@@ -58,7 +58,7 @@ def document_from(kind: Callable[..., Value], *rows: object, **others: Any) -> V
 
 @cache
 def _sources(kind: Any, *rows: type[Any]) -> list[tuple[str, int, str]]:
-    """Where a document's fields come from: each by name, the place of the row, and the field there."""
+    """The sources of a document's fields: for each name, the index of the row and the field there."""
     found: dict[str, tuple[str, int, str]] = {}
     for name in kind.__struct_fields__:
         for place, row in enumerate(rows):
@@ -69,8 +69,7 @@ def _sources(kind: Any, *rows: type[Any]) -> list[tuple[str, int, str]]:
 
 
 def document_of(value: Any, kind: type[Value]) -> Value:
-    """The answer that these JSON values are. Keys that ``kind`` does not have are ignored: a newer release may
-    have more.
+    """The answer in these JSON values. Keys that ``kind`` does not have are ignored: a newer release may have more.
 
     Raises:
         PayloadRefused: they are something else.

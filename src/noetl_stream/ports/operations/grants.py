@@ -1,4 +1,4 @@
-"""Grants: what playbooks may use, as admins register it where no file of the operator says it."""
+"""Grants of playbooks that admins register, where no file of the operator has them."""
 
 from __future__ import annotations
 

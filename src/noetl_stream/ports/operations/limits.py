@@ -1,4 +1,4 @@
-"""Limits by key: how many hold a key, and who waits for it (LANGUAGE §15)."""
+"""Limits by key: their holders and waiters (LANGUAGE §15)."""
 
 from __future__ import annotations
 

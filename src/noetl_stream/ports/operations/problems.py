@@ -1,6 +1,6 @@
-"""Errors as HTTP carries them (RFC 9457): each kind has a stable ``type``, a status, and an error class.
+"""Problems: errors in HTTP (RFC 9457). Each kind has a stable ``type``, a status, and an error class.
 
-By this table the gateway turns errors into problems, and the command line turns problems into errors.
+By this table the gateway converts errors to problems, and the command line converts problems to errors.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document
 
 TYPE_PREFIX: Final = "/problems/"
-"""A problem's ``type`` is this and the kind's name; the gateway serves a page about it there."""
+"""The prefix of a problem's ``type``, before the kind's name; the gateway serves a page about it there."""
 
 
 class ProblemKind(msgspec.Struct, frozen=True, gc=False):
-    """``meaning`` is the ``title``, the same for every problem of the kind; ``words`` say what to do about it."""
+    """A kind of problem. ``meaning`` is the ``title`` of every such problem; ``words`` say what to do about it."""
 
     name: str
     status: int
@@ -178,7 +178,7 @@ PROBLEMS: Final = (
         "internal", 500, NoetlError, "Internal error", "The log of the gateway has the details. Please report it."
     ),
 )
-"""An error is the first whose class it is an instance of. Those after ``invalid`` are found by the gateway alone."""
+"""The kinds in order: an error has the first whose class fits. Those after ``invalid`` occur at gateways only."""
 
 _INTERNAL: Final = next(kind for kind in PROBLEMS if kind.name == "internal")
 

@@ -1,4 +1,4 @@
-"""Many executions at once: acting on them, each with an outcome of its own (LANGUAGE §9), and counting them."""
+"""Many executions at once: verbs on them, each with an outcome of its own (LANGUAGE §9), and counts of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.verbs import Default, Named, verb
 
 MAX_SELECTED: Final = 1_000
-"""Executions that one call may concern."""
+"""The most executions of one call."""
 
 MAX_BARS: Final = 500
 MAX_GROUPS: Final = 200
@@ -32,7 +32,7 @@ APPLIES_TO: Final[Mapping[BulkVerb, Sequence[ExecutionStatus]]] = {
     "rerun": ENDED,
     "delete": ENDED,
 }
-"""The statuses of executions that a verb is for: a filter without statuses selects these."""
+"""The statuses of executions to which a verb applies: a filter without statuses selects these."""
 
 BulkOutcome = Literal["would", "skipped", "done", "already", "refused", "left"]
 

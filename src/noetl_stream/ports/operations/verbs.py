@@ -1,4 +1,4 @@
-"""What is known of a verb of the operations beside its signature, written once, on the method of its port."""
+"""The record of a verb of the operations: its properties beyond its signature, written on the method of its port."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Asked = TypeVar("Asked", bound=Callable[..., Any])
 
 Scope = Literal["arguments", "items", "everyone", "special"]
-"""What a token with paths may ask of a verb: about executions and a path of its own, as arguments name them; for items
-of a list below its paths, which the verb takes as ``scope``; the same as every token; or what the verb's method there
-allows.
+"""The scope of a verb for a token with paths: executions and paths named by arguments; items of a list below its paths,
+which the verb takes as ``scope``; the same as for every token; or decided by the verb's method in the gateway.
 """
 
 API: Final = "/api/v1"
@@ -39,23 +38,23 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: The whole path in the HTTP API, with parameters in braces, named as the verb's own.
-        operation: Its ``operationId``, where the gateway makes its route from this record; empty: a handler serves it.
-        role: The lowest that may ask it there.
+        operation: Its ``operationId``, if the gateway makes its route from this record; empty: a handler serves it.
+        role: The lowest role that may call it.
         parameters: The names of all of its parameters, in order.
-        denied: What a token with paths may not do, in words; empty: ``scope`` says what it may.
+        denied: The act that a token with paths may not perform, in words; empty: ``scope`` says what it may do.
         secrets: Whether its answer may contain secrets of executions.
-        replica: Whether a replica of the database may answer, which may be behind.
-        refuses: Problems beside those that any route may have, by name.
-        adds_work: Whether it makes more for servers to fold: little of each caller while they are far behind.
-        reads: Whether it changes nothing, though it is no GET.
-        heavy: Whether its answer may be long, or take the processor for long: a caller gets few of them at a time.
-        document: What HTTP answers with, where the verb returns a list or an object.
-        request: What the OpenAPI document calls the JSON object that it takes, and says of it; ``None``: its operation,
-            and nothing.
-        next: The parameter that ``next`` of its answer is for, unless that is ``cursor``.
-        description: What the OpenAPI document says beside the first line of the docstring.
-        listed_first: Parameters that the OpenAPI document has before the others.
-        sends: What ``source`` is, if it takes one.
+        replica: Whether a replica of the database, which may be behind, may answer.
+        refuses: Its problems in addition to those of every route, by name.
+        adds_work: Whether it makes more for servers to fold: each caller gets little of it while they are far behind.
+        reads: Whether it changes nothing although it is not a GET.
+        heavy: Whether its answer may be long or take much processor time: a caller gets few at a time.
+        document: The document in HTTP, for a verb that returns a list or an object.
+        request: The name and description in the OpenAPI document of the JSON object that it takes; ``None``: the
+            operation's name, and none.
+        next: The parameter for ``next`` of its answer, unless it is ``cursor``.
+        description: The description in the OpenAPI document after the first line of the docstring.
+        listed_first: Parameters that precede the others in the OpenAPI document.
+        sends: The content of ``source``, if it takes one.
     """
 
     name: str
@@ -86,11 +85,10 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether it may change something."""
         return self.method != "GET" and not self.reads
 
     def target_of(self, arguments: Mapping[str, Any]) -> str:
-        """What it is about: the first parameter in its path; empty without one."""
+        """The target: the first parameter in its path; empty without one."""
         named = (part[1:-1] for part in self.path.split("/") if part.startswith("{"))
         return str(arguments[name]) if (name := next(named, None)) else ""
 
@@ -102,7 +100,7 @@ class Verb(msgspec.Struct, frozen=True, kw_only=True):
 def verb(
     method: Method, path: str, operation: str = "", role: Role = "viewer", **more: Any
 ) -> Callable[[Asked], Asked]:
-    """Declares a verb at an address of the HTTP API: the gateway serves it there, clients ask there.
+    """Declares a verb at an address of the HTTP API: the gateway serves it there, clients call it there.
 
     Args:
         path: Below :data:`API`. ``by`` comes from the token, ``reason`` from the header ``X-Reason``, ``source`` from
@@ -110,7 +108,7 @@ def verb(
         more: Other fields of :class:`Verb`.
 
     Raises:
-        TypeError: no parameter says what the verb is about, and ``more`` no scope.
+        TypeError: no parameter is the target, and ``more`` has no scope.
     """
 
     def declared(asked: Asked) -> Asked:
@@ -135,7 +133,7 @@ def verb(
 
 
 def verb_of(asked: Callable[..., Any]) -> Verb:
-    """The record of a verb that is declared."""
+    """The record of a declared verb."""
     record: Verb = getattr(asked, _RECORD)
     return record
 
@@ -151,7 +149,7 @@ def is_verb(asked: object) -> bool:
 
 
 class Verbs(ABC):
-    """Base of what answers all verbs of a port in one way. A subclass defines the verbs that it answers in another."""
+    """Base of objects that answer all verbs of a port in one way. A subclass overrides other verbs."""
 
     def __init__(self, port: type) -> None:
         self._port: Final = port
@@ -164,7 +162,7 @@ class Verbs(ABC):
 
     @abstractmethod
     async def _ask(self, verb: Verb, *args: Any, **options: Any) -> Any:
-        """Answers a verb that the subclass does not define."""
+        """Answers a verb that the subclass does not override."""
 
 
 MAX_PAGE: Final = 1000
@@ -172,13 +170,13 @@ MAX_POSITION: Final = 2**31 - 1
 
 
 class Default(NamedTuple):
-    """Marks what is meant if a request does not give a parameter, where the verb itself has no default."""
+    """Marks the value that a request means if it omits a parameter for which the verb has no default."""
 
     value: Any
 
 
 class Named(NamedTuple):
-    """Marks a parameter that has this name over HTTP."""
+    """Marks a parameter that has this name in HTTP."""
 
     name: str
 
@@ -190,11 +188,11 @@ class Without(NamedTuple):
 
 
 class Inner:
-    """Marks a parameter, or a field of one, that no request has."""
+    """Marks a parameter, or a field of one, that requests do not have."""
 
 
 ItemsBelow = Annotated[Sequence[str], Inner]
-"""The paths of a caller's token, of which none is below another: a list has what is there; empty: all."""
+"""The paths of a caller's token, none of them below another, to which a list is restricted; empty for all."""
 
 Position = Annotated[int, Meta(ge=0, le=MAX_POSITION)]
 Limit = Annotated[int, Default(50), Meta(ge=1, le=MAX_PAGE, description="Maximum number of items.")]
@@ -208,26 +206,26 @@ Prefix = Annotated[str, Default(""), Meta(max_length=256, description="What the 
 TextName = Annotated[str, Default("playbook"), Meta(max_length=256, description="What diagnostics call the text.")]
 
 Kind = Literal["plain", "moment", "duration", "labels", "iteration"]
-"""How HTTP writes a value: as it is; ms since the epoch as a time in ISO 8601; seconds as ``90s``; as ``name=value``;
+"""The form of a value in HTTP: unchanged; ms since the epoch as a time in ISO 8601; seconds as ``90s``; ``name=value``;
 or the numbers of an iteration with dots.
 """
 
 Place = Literal["path", "query", "body"]
-"""Where a request has a parameter: in its path, its query, or the JSON object that is its body."""
+"""The place of a parameter in a request: its path, its query, or the JSON object that is its body."""
 
 REQUIRED: Final = inspect.Parameter.empty
 _OF_CALL: Final = frozenset({"self", "by", "ids", "reason", "source"})
-"""What a request has elsewhere: its token, its headers, its body."""
+"""The other parts of a request: its token, its headers, its body."""
 
 
 class VerbParameter(NamedTuple):
     """A parameter of a request.
 
     Attributes:
-        argument: The argument of the verb that it is, or is in.
-        struct: The type of that argument, of which it is a ``field``; ``None``: it is the argument.
+        argument: The argument of the verb that it is, or is a part of.
+        struct: The type of that argument, if the parameter is its ``field``; else ``None``.
         hint: Its type, with its marks.
-        default: :data:`REQUIRED` if it has to be given.
+        default: :data:`REQUIRED` for a required one.
     """
 
     name: str
@@ -263,7 +261,7 @@ def arguments_of(parameters: Iterable[VerbParameter], value_of: Callable[[VerbPa
 
 
 def _spread(verb: Verb, argument: str, hint: Any, default: Any) -> Iterator[VerbParameter]:
-    """A parameter, or those that its struct has."""
+    """A parameter, or those in its struct."""
     kind = plain_of(hint)
     fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ())
     if not fields:
@@ -304,7 +302,7 @@ def _parameter(verb: Verb, argument: str, struct: type | None, field: str, *, hi
 
 
 def marks_of(hint: Any) -> list[Any]:
-    """What a type is annotated with, and what the type is that it may have in place of ``None``."""
+    """The annotations of a type, and of its alternative to ``None``."""
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
         return [*marks_of(inner), *marks]

@@ -1,4 +1,4 @@
-"""What executions wait for (LANGUAGE §9)."""
+"""The waits of executions (LANGUAGE §9)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is stored in Postgres, as Protocols."""
+"""The tables of Postgres, as Protocols."""

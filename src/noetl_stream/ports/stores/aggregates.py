@@ -1,4 +1,4 @@
-"""Stored aggregates: their states, what became of the messages to them, and the slots of limits."""
+"""Stored aggregates: their states, their histories and answers, and the slots of limits."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 from noetl_stream.protocol.rows import Json, Row
 
 HISTORY_KEPT: Final = 10_000
-"""How many entries of an aggregate's history are kept, by number."""
+"""The number of newest entries of an aggregate's history that are kept."""
 
 ANSWERS_KEPT: Final = 10_000
-"""Answers to an aggregate's requests are kept for this many changes of it."""
+"""The number of an aggregate's changes for which answers to its requests are kept."""
 
 
 class AggregateRow(Row, frozen=True, kw_only=True):
-    """An aggregate: ``kind`` and ``key`` are what it is and where; ``position`` counts its changes.
+    """An aggregate with its ``kind`` and ``key``; ``position`` counts its changes.
 
     ``state`` is that of its kind (``engine/aggregates``), as JSON.
     """
@@ -51,21 +51,21 @@ class AggregateKey(Row, frozen=True, gc=False):
 
 
 class HistoryTrim(Row, frozen=True, gc=False):
-    """Entries of a history to delete: those up to a number."""
+    """The entries of a history to delete: those up to a number."""
 
     aggregate_id: str
     through: int
 
 
 class RequestTrim(Row, frozen=True, gc=False):
-    """Answers to an aggregate's requests to delete: to those that changed it up to a position, or did not change it."""
+    """The answers to an aggregate's requests to delete: those that changed it up to a position, or did not."""
 
     execution_id: str
     through: int
 
 
 class AggregateParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tick writes of aggregates."""
+    """The rows of aggregates in a tick."""
 
     aggregates: Sequence[AggregateRow] = ()
     aggregates_gone: Sequence[AggregateKey] = ()
@@ -78,15 +78,15 @@ class AggregateStore(Protocol):
     """Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     async def aggregates(self, ids: Collection[str]) -> dict[str, AggregateRow]:
-        """Those of these aggregates that exist, by id."""
+        """The existing ones of these aggregates, by id."""
 
     async def list_aggregates(
         self, kind: str, prefix: str, limit: int, after: str | None, scope: Sequence[str] = ()
     ) -> list[AggregateRow]:
-        """Those of a kind whose key begins with ``prefix``, by key, from the first behind ``after``.
+        """The aggregates of a kind whose key begins with ``prefix``, by key, from the first after ``after``.
 
         Args:
-            scope: Only keys that are one of these paths or below one; empty: all.
+            scope: The paths at or below which keys must be; empty for all.
         """
 
     async def aggregate_history(
@@ -96,11 +96,11 @@ class AggregateStore(Protocol):
 
 
 LEFT_AT_ONCE: Final = 500
-"""How many slots left behind are given back at once."""
+"""The most abandoned slots that are returned at once."""
 
 
 class LimitSlotRow(Row, frozen=True, kw_only=True):
-    """A slot of the limit ``limit_id``, held since ``granted_ms`` or waited for, by ``number`` in the order of asking.
+    """A slot of the limit ``limit_id``, held since ``granted_ms`` or waiting, by ``number`` in the order of requests.
 
     ``yields``: 1 if a newer execution may take its place. ``body`` is the whole slot
     (:class:`~noetl_stream.model.aggregates.LimitSlot`), as JSON.
@@ -123,8 +123,8 @@ class LimitSlotKey(Row, frozen=True, gc=False):
 
 
 class WantedSlots(msgspec.Struct, frozen=True, gc=False):
-    """What folding inputs of a limit must see: its slots of these ``holders``, the first that wait, up to ``waiting``,
-    and the first that may have to yield, up to ``yielding``.
+    """The slots that folding inputs of a limit needs: those of these ``holders``, the first waiting ones, up to
+    ``waiting``, and the first that may be replaced, up to ``yielding``.
     """
 
     limit_id: str
@@ -147,10 +147,10 @@ class LimitStore(Protocol):
         """The wanted slots by limit, in order, each once."""
 
     async def limit_slots_page(self, limit_id: str, held: bool, limit: int) -> list[LimitSlotRow]:
-        """The first slots of a limit that are held, or that are waited for, in the order of asking."""
+        """The first held or first waiting slots of a limit, in the order of requests."""
 
     async def limit_slots_of(self, execution_id: str, limit: int) -> list[PlacedSlot]:
-        """What an execution holds and waits for, its step runs included."""
+        """The slots that an execution holds or waits for, including those of its step runs."""
 
     async def limit_slots_left(self, before_ms: int, limit: int) -> list[LimitSlotRow]:
-        """Slots of executions that ended before then, or do not exist. None, unless a message was lost."""
+        """Slots of executions that ended before this time or do not exist. None, unless a message was lost."""

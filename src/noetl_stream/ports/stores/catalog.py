@@ -23,7 +23,7 @@ SCHEMA: Final = "Schema"
 VERSIONS_SHOWN: Final = 10
 MAX_WORDS: Final = 8
 SEARCHED_CHARACTERS: Final = 1000
-"""Characters of a description, all labels or all tags that are searched for words."""
+"""The characters of a description, all labels or all tags that are searched for words."""
 
 _REVISION: Final = re.compile(r"#?([1-9][0-9]{0,8})")
 
@@ -50,8 +50,8 @@ class CatalogEntry(msgspec.Struct, frozen=True, gc=False):
         revision: Counts registrations under the path: 1, 2, 3 …
         digest: SHA-256 of the text, in hex; executions are pinned to it.
         labels: ``metadata.labels``; values are scalars.
-        registered_ms: When, in ms since the epoch.
-        registered_by: The principal who registered it.
+        registered_ms: The time of registration, in ms since the epoch.
+        registered_by: The principal that registered it.
     """
 
     path: str
@@ -68,7 +68,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def known_as(self) -> str:
-        """What people write after the ``@``: the version, or the revision without one."""
+        """The name after the ``@`` in addresses: the version, or else the revision."""
         return self.version if self.version is not None else str(self.revision)
 
 
@@ -93,7 +93,7 @@ class Catalog(Protocol):
         """The latest entry of ``path``, or the one ``version`` names (:func:`entry_named`).
 
         Raises:
-            VersionAmbiguous: it names two.
+            VersionAmbiguous: it names two entries.
         """
 
     async def versions(self, path: str) -> list[CatalogEntry]:
@@ -115,16 +115,16 @@ class Catalog(Protocol):
         Args:
             prefix: The start of the paths.
             labels: Labels the entry must have, values as text: ``{"tier": "1"}`` matches ``tier: 1``.
-            words: Texts that the entry must have, each anywhere in its path, name, description, tags or labels as
-                ``name=value``; see :func:`words_in`.
-            kinds: What the entry may be, such as ``Playbook``; empty: anything.
-            limit: How many at most.
+            words: Texts that must all occur in its path, name, description, tags or labels as ``name=value``; see
+                :func:`words_in`.
+            kinds: The accepted kinds, such as ``Playbook``; empty for all.
+            limit: The most entries.
             after: The path to continue after.
-            scope: Only these paths and what is below them; empty: all.
+            scope: The paths at or below which entries must be; empty for all.
         """
 
     async def delete(self, path: str, revision: int | None) -> int:
-        """Deletes an entry, or all of the path with ``None``; returns how many there were.
+        """Deletes an entry, or all entries of the path with ``None``; returns their number.
 
         Texts stay where executions find them. A revision is never reused; a version may be.
         """
@@ -133,13 +133,14 @@ class Catalog(Protocol):
         """Keeps a bundle of this name, which need not be stored yet; ``False`` if it is being deleted."""
 
     async def unwanted_bundles(self, now_ms: int, before_ms: int) -> list[str]:
-        """Begins to delete the bundles that nothing has wanted since ``before_ms``; returns them, and those of before.
+        """Begins the deletion of bundles that nothing has named since ``before_ms``; returns them, and those of earlier
+        calls.
 
-        The latest text of each path, each version with a name of its own and each execution want the one they name.
+        A bundle is named by the latest text of each path, by each named version and by each execution.
         """
 
     async def forget_bundle(self, name: str) -> None:
-        """Ends the deletion of a bundle, whose object is gone: it may be stored again."""
+        """Ends the deletion of a bundle after its object is gone: it may be stored again."""
 
 
 def words_in(text: str) -> list[str]:
@@ -155,12 +156,12 @@ def words_in(text: str) -> list[str]:
 
 
 def ascii_lower(text: str) -> str:
-    """Like Postgres's ``lower(text collate "C")``, whatever the locale of a database."""
+    """Converts to lower case like Postgres's ``lower(text collate "C")``, independent of the locale."""
     return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 
 def registered_entry(wanted: CatalogEntry, existing: Sequence[CatalogEntry], deleted: int = 0) -> CatalogEntry:
-    """The entry that registering ``wanted`` yields: one of ``existing``, or ``wanted`` with the next revision.
+    """The entry after registering ``wanted``: one of ``existing``, or ``wanted`` with the next revision.
 
     Args:
         existing: Entries of the path, newest first: at least the latest and the one with the wanted version.
@@ -212,7 +213,7 @@ def entry_named(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry |
 
 
 class NotRegistered(NotFound):
-    """The catalog does not have the path, or the path not the version.
+    """The catalog does not have the path, or not this version of it.
 
     Attributes:
         near: The path that the hint suggests, if any: not everybody may know that it exists.
@@ -234,7 +235,7 @@ class Address(NamedTuple):
 
 
 def read_address(text: str) -> Address | None:
-    """The address in ``text``; ``None`` if it is not one. A leading slash is dropped (LANGUAGE §1)."""
+    """The address in ``text``; ``None`` if it is invalid. A leading slash is dropped (LANGUAGE §1)."""
     path, at, version = text.removeprefix("/").partition("@")
     if not is_path(path) or (at and not _is_part(version)):
         return None
@@ -255,7 +256,7 @@ async def find_entry(catalog: Catalog, address: Address, kind: str | None = None
     """The entry at ``address``.
 
     Args:
-        kind: What it must be.
+        kind: The kind that it must have.
 
     Raises:
         NotRegistered: it does not exist, or is of another kind; the hint names the nearest path, or the existing

@@ -1,4 +1,4 @@
-"""The queries of a request: each is bounded, and the time of all is charged to the caller, who has a few at once."""
+"""The queries of a request: each is bounded, and their total time is charged to the caller, who has few at once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class ChargedQueries:
     """The queries of one request.
 
     Args:
-        turn: Held for a query, and while it waits for a connection.
-        longest_s: How long a query that only reads may take, s; ``None``: as long as any statement.
+        turn: Held during a query, and during its wait for a connection.
+        longest_s: The longest time of a read-only query, in seconds; ``None``: that of any statement.
 
     Attributes:
-        spent_s: How long all queries took, s, without waiting for turns and connections.
-        ended: Whether the request has: what goes on behind it is charged to nobody.
+        spent_s: The time of all queries, in seconds, without waits for turns and connections.
+        ended: Whether the request has ended: later queries are charged to nobody.
     """
 
     __slots__ = ("ended", "longest_s", "spent_s", "turn")
@@ -43,6 +43,6 @@ CHARGED: Final[ContextVar[ChargedQueries | None]] = ContextVar("charged_queries"
 
 
 def charged_queries() -> ChargedQueries:
-    """The queries of the request that this is called in; outside of one, those that are neither bounded nor charged."""
+    """The queries of the current request; outside of a request, neither bounded nor charged."""
     found = CHARGED.get()
     return ChargedQueries(nullcontext(), None) if found is None or found.ended else found

@@ -10,11 +10,11 @@ import msgspec
 from noetl_stream.model.secrets.credential import MAX_SECRETS_HIDDEN
 
 MAX_VALUES_USED: Final = MAX_SECRETS_HIDDEN
-"""How many values of one execution are looked up."""
+"""The most values of one execution that are looked up."""
 
 MAX_VALUES_GIVEN: Final = 100
 MAX_GIVEN_BYTES: Final = 256 * 1024
-"""How many values from one giver are kept for an execution, and their size together, encrypted."""
+"""The most values from one giver that are kept for an execution, and their total size, encrypted."""
 
 
 class CredentialInfo(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +38,7 @@ class StoredCredential(msgspec.Struct, frozen=True, gc=False):
 
 
 class SealedValue(NamedTuple):
-    """A value that a credential has, or had: encrypted as ``version`` of ``name``."""
+    """A present or former value of a credential, encrypted as ``version`` of ``name``."""
 
     name: str
     version: int
@@ -47,10 +47,10 @@ class SealedValue(NamedTuple):
 
 
 def given_name(giver: str, name: str, mark: str) -> str:
-    """The name under which a value that no credential has had is kept. Its slashes tell it from credentials' names.
+    """The name under which a value that belongs to no credential is kept. Its slashes distinguish it from credentials.
 
     Args:
-        giver: Who gave the value to the execution, without a slash.
+        giver: The giver of the value, without a slash.
         mark: Tells values of one name apart.
     """
     return f"{giver}/{mark}/{name}"
@@ -64,7 +64,7 @@ def giver_of(name: str) -> str:
 
 class FormerCredential(msgspec.Struct, frozen=True, gc=False):
     """A value that executions were given and no credential has: it was replaced or deleted, or came from elsewhere.
-    ``number`` is its own and rises.
+    ``number`` is its own and increases.
     """
 
     number: int
@@ -101,29 +101,29 @@ class Credentials(Protocol):
         """Replaces the encryption of a version; ``False`` if that version is no longer stored."""
 
     async def delete(self, name: str) -> bool:
-        """Whether it existed."""
+        """Deletes a credential; returns whether it existed."""
 
     async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
-        """Records that this value is handed out for an execution. Once replaced or deleted, it is kept as long as an
-        execution that it was handed out for.
+        """Records that this value is handed out for an execution. Once replaced or deleted, it is kept as long as that
+        execution.
 
-        ``False``, and nothing is recorded, if it is no longer the stored one: it must be read again.
+        ``False``, and nothing is recorded, if it is no longer the stored value: it must be read again.
         """
 
     async def record_given(self, execution_id: str, given: SealedValue) -> None:
-        """Keeps a value with the execution that was given it, unless it has one of this :func:`given_name`.
+        """Keeps a value with the execution that was given it, unless a value of this :func:`given_name` is kept.
 
         Of more than :data:`MAX_VALUES_GIVEN` from this giver, or :data:`MAX_GIVEN_BYTES`, the oldest are dropped.
         """
 
     async def inherit_uses(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Records what a giver was given as given to its heir too, for each of these pairs of execution ids: the heir
+        """Records the giver's values as given to the heir too, for each pair of execution ids (giver, heir): the heir
         gets values of the giver. At most the :data:`MAX_VALUES_USED` newest values of each.
         """
 
     async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
-        """Every value that these executions were given, and today's values of the same credentials; without
-        entries for executions that used none.
+        """Every value that these executions were given, and the present values of the same credentials; without entries
+        for executions that used none.
 
         Former values come first, oldest first. Of more than :data:`MAX_VALUES_USED`, these are left out first.
         """

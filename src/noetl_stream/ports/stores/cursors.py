@@ -1,4 +1,4 @@
-"""How far each partition of EVENTS is folded, and repairs of that (PROTOCOL §5 *A lost tail*)."""
+"""The cursors of the partitions of EVENTS, and their repair (PROTOCOL §5 *A lost tail*)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Cursor(msgspec.Struct, frozen=True, gc=False):
 class Repair(msgspec.Struct, frozen=True, gc=False):
     """A new place in EVENTS for a partition that was folded up to the sequence ``folded``.
 
-    ``tick`` and ``epoch`` are the highest known to EVENTS: the partition's become no lower. Ticks above
+    ``tick`` and ``epoch`` are the highest known to EVENTS: the partition's do not fall below them. Ticks above
     ``published_tick`` are published again by the next owner.
     """
 
@@ -40,7 +40,7 @@ class Cursors(Protocol):
         """All cursors, by partition."""
 
     async def floor(self) -> int:
-        """Servers have trimmed EVENTS up to this sequence, or are about to; 0 if they never did."""
+        """The sequence up to which servers have trimmed EVENTS, or are about to; 0 before the first time."""
 
     async def move_floor(self, before: int, after: int) -> bool:
         """Moves the floor, if it is at ``before``."""
@@ -49,9 +49,8 @@ class Cursors(Protocol):
         """Repairs partitions, counts their ``generation`` and ``epoch``, and ends their leases.
 
         Args:
-            owner: Who repairs, if it is an owner.
+            owner: The owner that makes the repair, if any.
 
         Returns:
-            The partitions that were repaired. One that another server owns, or whose cursor is elsewhere, stays as it
-            is.
+            The repaired partitions. One that another server owns, or whose cursor has moved, stays unchanged.
         """

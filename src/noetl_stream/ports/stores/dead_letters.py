@@ -1,8 +1,8 @@
-"""Dead letters: messages that could not be folded, commands that were given up (PROTOCOL §1 *Partition row*, §3).
+"""Dead letters: messages that could not be folded, and given-up commands (PROTOCOL §1 *Partition row*, §3).
 
-The tick that skips a message writes its letter, so there is exactly one. Messages that EVENTS has lost have one
-without a body, written by who finds that (PROTOCOL §5 *Holes*). A letter stays when it is settled, and then says by
-whom, how and when; it goes with its execution, or as the oldest when there are too many.
+The tick that skips a message writes its letter, so there is exactly one. Messages that EVENTS has lost have one without
+a body, written by their finder (PROTOCOL §5 *Holes*). A settled letter stays, with the person, the way and the time of
+its settlement; it is deleted with its execution, or as the oldest when there are too many.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ LetterSource = Literal["events", "inbox", "command"]
 LetterState = Literal["waiting", "requeued", "discarded"]
 
 ALL_EVENTS: Final = "noetl.events.>"
-"""The subject of a letter for messages that EVENTS has lost: whose they were is not known."""
+"""The subject of a letter for messages that EVENTS has lost, whose own subjects are unknown."""
 
 MAX_LETTER_BYTES: Final = 1024 * 1024
-"""How much of a body is stored; only a complete one can be requeued."""
+"""The bytes of a body that are stored; only a complete one can be requeued."""
 
 MAX_LETTER_CHARACTERS: Final = 1_000
-"""How many characters of a subject, an id or a reason are stored: all three may come from the sender."""
+"""The characters of a subject, an id or a reason that are stored: all three may come from the sender."""
 
 MAX_LETTERS: Final = 100_000
 MAX_LETTERS_BYTES: Final = 256 * 1024 * 1024
 MAX_LETTER_AGE_S: Final = 90 * 86_400
-"""How many letters are kept, settled ones too, how many bytes of bodies, and for how long."""
+"""The most letters that are kept, settled ones included, the most bytes of their bodies, and the longest time."""
 
 
 class LetterBounds(msgspec.Struct, frozen=True, gc=False):
-    """Above one of these the oldest letters go. ``bytes``: of their bodies."""
+    """The bounds of letters, above which the oldest are deleted. ``bytes`` are those of their bodies."""
 
     letters: int = MAX_LETTERS
     bytes: int = MAX_LETTERS_BYTES
@@ -42,7 +42,7 @@ class LetterBounds(msgspec.Struct, frozen=True, gc=False):
 
 
 class HeldLetters(msgspec.Struct, frozen=True, gc=False):
-    """How many letters are stored, settled ones too, and the bytes of their bodies."""
+    """The number of stored letters, settled ones included, and the bytes of their bodies."""
 
     letters: int
     bytes: int
@@ -52,9 +52,9 @@ class DeadLetterRow(Row, frozen=True, kw_only=True):
     """A letter to be written, made :func:`storable` first.
 
     Attributes:
-        id: Its origin: source, with sequence and stored time in EVENTS, sequence in the inbox, or command and issue; of
-            a loss its sequences, and the stored time of the message before them.
-        at_ms: When the message was stored, the command given up, or the loss found.
+        id: Its origin: source, with sequence and stored time in EVENTS, sequence in the inbox, or command and issue;
+            for a loss, its sequences and the stored time of the message before them.
+        at_ms: The time when the message was stored, the command given up, or the loss found.
         execution_id: From the message's subject or row; not always valid.
         subject: The subject of the message.
         body: Its first :data:`MAX_LETTER_BYTES`.
@@ -75,7 +75,7 @@ class DeadLetterRow(Row, frozen=True, kw_only=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, gc=False):
-    """A stored letter. ``number`` orders letters by when they were written."""
+    """A stored letter. ``number`` orders letters by the time of writing."""
 
     number: int
     row: DeadLetterRow
@@ -85,7 +85,7 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
 
 
 def storable(row: DeadLetterRow) -> DeadLetterRow:
-    """The letter as any store accepts it: bounded, with its size, without NUL and lone surrogates."""
+    """The letter in a form that any store accepts: bounded, with its size, without NUL and lone surrogates."""
     return replace(
         row,
         execution_id=storable_text(row.execution_id),
@@ -97,7 +97,7 @@ def storable(row: DeadLetterRow) -> DeadLetterRow:
 
 
 def storable_text(text: str) -> str:
-    """``text`` as any store accepts it: bounded, without NUL and lone surrogates."""
+    """``text`` in a form that any store accepts: bounded, without NUL and lone surrogates."""
     return text[:MAX_LETTER_CHARACTERS].replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
@@ -111,20 +111,20 @@ class DeadLetters(Protocol):
         """A letter, settled or not."""
 
     async def known(self, letter_ids: Sequence[str]) -> set[str]:
-        """Those of these letters that are stored, settled or not."""
+        """The stored ones of these letters, settled or not."""
 
     async def add(self, row: DeadLetterRow) -> None:
-        """Stores a letter that no tick writes, unless it is stored."""
+        """Stores a letter that no tick writes, unless it is already stored."""
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
-        """Settles a letter as requeued; one from the inbox is sent there again in the same transaction. ``False`` if it
-        is settled already.
+        """Settles a letter as requeued, and resends one from the inbox in the same transaction; ``False`` if already
+        settled.
         """
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
-        """Settles a letter as discarded and deletes its body. ``False`` if it is settled already."""
+        """Settles a letter as discarded and deletes its body. ``False`` if it is already settled."""
 
     async def held(self) -> HeldLetters: ...
 
     async def trim(self, bounds: LetterBounds, now_ms: int, limit: int) -> int:
-        """Deletes the oldest letters above a bound, ``limit`` at most; returns how many."""
+        """Deletes the oldest letters above a bound, ``limit`` at most; returns their number."""

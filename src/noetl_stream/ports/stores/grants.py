@@ -1,4 +1,4 @@
-"""The grants that admins register: each change is a revision, which is kept."""
+"""Grants registered by admins; each change is a revision, and all are kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class GrantsRevision(msgspec.Struct, frozen=True, gc=False):
-    """A revision of the grants, which are numbered from 1. ``source`` is their text; the latest holds."""
+    """A revision of the grants, numbered from 1. ``source`` is their text; the latest revision is in force."""
 
     revision: int
     source: str
@@ -25,4 +25,4 @@ class GrantsStore(Protocol):
     async def get(self, revision: int) -> GrantsRevision | None: ...
 
     async def add(self, new: GrantsRevision) -> bool:
-        """``False``, and nothing is stored, unless its number follows that of the latest."""
+        """Adds a revision; ``False``, and nothing is stored, unless its number follows that of the latest."""

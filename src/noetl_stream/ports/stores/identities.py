@@ -18,9 +18,9 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         principal: ``token:<name>`` or ``oidc:<email or subject>``.
         paths: The part of the catalog it may access (:func:`~noetl_stream.model.rights.covers`); empty: everything.
-        id: ``token:<id>`` or ``oidc:<subject>``. Unlike the principal, it is never given to another caller.
+        id: ``token:<id>`` or ``oidc:<subject>``. Unlike the principal, it is never reused for another caller.
         session: The hash of the caller's browser session; empty if it sent a token.
-        expires_ms: When its session or API token ends; ``None`` if that has no end, or an identity provider says.
+        expires_ms: The end of its session or API token; ``None`` if it has none, or an identity provider decides.
     """
 
     principal: str
@@ -45,12 +45,12 @@ def hash_of(secret: str) -> bytes:
 
 
 LOCAL_NAME: Final = "local"
-"""The name of the token that an embedded stack makes for itself."""
+"""The name of the token that an embedded stack creates for itself."""
 
 
 BOOTSTRAP_NAME: Final = "@bootstrap"
-"""The name of the bootstrap token, with which an installation begins. It only creates a token of an admin, and is
-revoked when there is one. Nobody can give this name to another one.
+"""The name of the bootstrap token, the first of an installation. It can only create a token of an admin, and is revoked
+when there is one. No other token can have this name.
 """
 
 BOOTSTRAP_PRINCIPAL: Final = f"token:{BOOTSTRAP_NAME}"
@@ -60,7 +60,7 @@ class KeptText(Protocol):
     """A secret text that is kept outside the stores, such as a key of a Kubernetes Secret."""
 
     async def read(self) -> str | None:
-        """The text; ``None``: there is none yet.
+        """The text; ``None`` if there is none yet.
 
         Raises:
             Unreachable, Forbidden: it cannot be read.
@@ -71,12 +71,13 @@ class KeptText(Protocol):
 
 
 class CallCredentials(msgspec.Struct, frozen=True, gc=False):
-    """What a call shows of its caller.
+    """The credentials in a call.
 
     Attributes:
         authorization: The ``Authorization`` header.
         session: The text of the session cookie. It counts only without an ``authorization``.
-        csrf_token: What a session has to show beside its cookie; ``None`` for calls that change nothing.
+        csrf_token: The token that a session must show in addition to its cookie; ``None`` for calls that change
+            nothing.
     """
 
     authorization: str | None = None
@@ -86,7 +87,7 @@ class CallCredentials(msgspec.Struct, frozen=True, gc=False):
 
 class Authenticator(Protocol):
     async def caller(self, credentials: CallCredentials) -> Caller:
-        """The caller who has these credentials.
+        """The caller with these credentials.
 
         Raises:
             Unauthenticated: no credentials, or invalid ones.
@@ -97,11 +98,11 @@ class Authenticator(Protocol):
 
 class IdentityProvider(Protocol):
     async def caller(self, bearer: str) -> Caller:
-        """The caller the provider's token names. Errors: as for :meth:`Authenticator.caller`."""
+        """The caller named by the provider's token. Errors: as for :meth:`Authenticator.caller`."""
 
 
 class StoredToken(msgspec.Struct, frozen=True, gc=False):
-    """An API token as it is stored. Times are ms since the epoch.
+    """A stored API token. Times are ms since the epoch.
 
     Attributes:
         id: Part of the token's text; not secret.
@@ -127,7 +128,7 @@ class StoredToken(msgspec.Struct, frozen=True, gc=False):
 
 
 class TokenRights(msgspec.Struct, frozen=True, gc=False):
-    """What an API token may do."""
+    """The rights of an API token."""
 
     role: Role
     paths: tuple[str, ...] = ()
@@ -146,7 +147,7 @@ class Tokens(Protocol):
     """API tokens; they are never deleted. Any method raises Unreachable when the database is away."""
 
     async def add(self, token: StoredToken) -> bool:
-        """``False``, and nothing is stored, if an unrevoked token has that name, or any has that id."""
+        """Adds a token; ``False``, and nothing is stored, if an unrevoked token has that name, or any token that id."""
 
     async def get(self, token_id: str) -> StoredToken | None: ...
 
@@ -161,10 +162,10 @@ class Tokens(Protocol):
 
 
 MAX_CODES: Final = 20
-"""How many sign-in codes a token may have; a further one replaces the oldest."""
+"""The most sign-in codes of a token; a further one replaces the oldest."""
 
 MAX_SESSIONS: Final = 20
-"""How many browser sessions a token may have; a further one ends the oldest."""
+"""The most browser sessions of a token; a further one ends the oldest."""
 
 
 SESSION_TEXT: Final = re.compile(r"[0-9a-f]{64}")
@@ -185,7 +186,7 @@ class StoredSession(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         session_hash: SHA-256 of the cookie.
-        csrf_hash: SHA-256 of what changes need beside the cookie.
+        csrf_hash: SHA-256 of the token that changes need in addition to the cookie.
     """
 
     session_hash: bytes
@@ -207,14 +208,14 @@ class Sessions(Protocol):
         Of the token's sessions, the newest :data:`MAX_SESSIONS` stay.
 
         Args:
-            session: Its ``token_id`` is not read; a code that has expired by its ``created_ms`` does not count.
+            session: Its ``token_id`` is ignored; a code that has expired by its ``created_ms`` does not count.
 
         Returns:
-            The token's id; ``None``: there is no such code, and nothing is stored.
+            The token's id; ``None`` without a change if the code does not exist.
         """
 
     async def get(self, session_hash: bytes) -> StoredSession | None:
-        """The session, also one that has expired."""
+        """The session, even if it has expired."""
 
     async def end(self, session_hash: bytes) -> None:
         """Removes the session, if it exists."""
@@ -236,7 +237,7 @@ class AuditedCall(msgspec.Struct, frozen=True, gc=False):
         principal: Empty if unauthenticated.
         role: Empty likewise.
         operation: The operation's id in the gateway's OpenAPI document.
-        target: The execution, playbook, token … named by the address; empty if it names none.
+        target: The execution, playbook, token … named by the address; empty if there is none.
         remote: The other end of the connection.
     """
 
@@ -256,9 +257,9 @@ class AuditedAnswer(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         status: The HTTP status.
-        reason: Given by the caller, or why the call was refused, or which problem occurred.
+        reason: The caller's reason, the reason for refusing the call, or the kind of problem.
         made: The id or path of the created resource.
-        left_out: How many more calls of this caller were refused before it within a minute, without an entry.
+        left_out: The number of earlier calls of this caller that were refused within a minute, without an entry.
     """
 
     status: int
@@ -276,15 +277,15 @@ class AuditEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 AuditTable = Literal["call", "answer"]
-"""What an entry of the audit is made of: the call, and its answer."""
+"""The parts of an audit entry: the call, and its answer."""
 
 AUDIT_SLOTS: Final = 16
 AUDIT_LANES: Final = 8
-"""How many chains the calls, or the answers, of one period of the audit are divided among."""
+"""The number of chains among which the calls, or the answers, of one period of the audit are divided."""
 
 
 class AuditChainName(NamedTuple):
-    """One of the chains of the audit: each row of it has the hash of the row before.
+    """The name of a chain of the audit, in which each row has the hash of the previous one.
 
     Attributes:
         slot: The period, modulo :data:`AUDIT_SLOTS`.
@@ -308,8 +309,8 @@ class AuditLink(NamedTuple):
 
     Attributes:
         number: Of the entry.
-        previous: The hash of the row before it, as the row has it.
-        hash: That of this row, computed from what it has now.
+        previous: The hash of the previous row, as stored.
+        hash: The hash of this row, computed from its present content.
     """
 
     number: int
@@ -319,14 +320,14 @@ class AuditLink(NamedTuple):
 
 
 class ChainEnd(NamedTuple):
-    """The position and the hash of a row that a chain begins after, or ends with. Position 0: before any row."""
+    """Position and hash of a row after which a chain begins, or with which it ends. Position 0: before any row."""
 
     position: int
     hash: bytes
 
 
 class AuditChain(NamedTuple):
-    """A part of a chain of the audit, by position, and where the whole chain begins and ends."""
+    """A part of a chain of the audit, by position, with the beginning and the end of the whole chain."""
 
     anchor: ChainEnd
     head: ChainEnd
@@ -337,8 +338,8 @@ class UnchainedEntries(NamedTuple):
     """Rows of the audit that are in no chain.
 
     Attributes:
-        older: How many there are from before the audit had chains.
-        others: Others, with the number of the entry, the first 100 of a table.
+        older: The number of rows from before the audit had chains.
+        others: Other rows, with the number of the entry, the first 100 of a table.
     """
 
     older: int

@@ -1,4 +1,4 @@
-"""What servers read, archive and delete so that the stores do not grow for ever (PROTOCOL §5 *Retention*)."""
+"""The data that servers read, archive and delete so that the stores do not grow for ever (PROTOCOL §5 *Retention*)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # servers know no documents
 
 
 class LivingExecution(msgspec.Struct, frozen=True, gc=False):
-    """An execution that has not ended; ``journal_bytes`` is the size of its journal, roughly."""
+    """An unfinished execution; ``journal_bytes`` is the approximate size of its journal."""
 
     execution_id: str
     partition: int
@@ -23,7 +23,7 @@ class LivingExecution(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartedExecution(msgspec.Struct, frozen=True, gc=False):
-    """An execution as rules of retention see it."""
+    """An execution with the facts that rules of retention use."""
 
     execution_id: str
     path: str
@@ -43,7 +43,7 @@ class RetentionStore(Protocol):
     """Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     async def living_since(self, started_ms: int) -> list[LivingExecution]:
-        """Those that have not ended and started at this time or earlier, by id."""
+        """The unfinished executions that started at this time or earlier, by id."""
 
     async def lived_between(self, from_ms: int, to_ms: int) -> dict[str, int]:
         """The partitions of the executions that lived at any time between these, by execution."""
@@ -52,21 +52,21 @@ class RetentionStore(Protocol):
         """The first executions above the id ``after`` and below ``before``, by id, which begins with the time."""
 
     async def journal_bytes(self, execution_ids: Sequence[str]) -> int:
-        """The size of the journals of these executions together, roughly."""
+        """The approximate size of the journals of these executions together."""
 
     async def months(self) -> list[Month]:
         """The partitions of the journal, oldest first."""
 
     async def make_months(self, ahead: int) -> list[str]:
-        """Makes the partitions of this month and ``ahead`` more, unless they are there; returns those it made."""
+        """Creates the missing partitions of this month and ``ahead`` more; returns the new ones."""
 
     async def drop_empty_months(self) -> list[str]:
-        """Drops the partitions of past months in which no execution is left, with what is in them; returns them."""
+        """Drops the partitions of past months without executions, with their contents; returns them."""
 
 
 class Archiver(Protocol):
     async def keep(self, execution_ids: Sequence[str]) -> set[str]:
-        """Archives these ended executions; returns those that are in the archive then, synced and read back.
+        """Archives these ended executions; returns those that are then in the archive, synced and read back.
 
         Raises:
             Unreachable: a store is away.
@@ -75,9 +75,7 @@ class Archiver(Protocol):
 
 
 class ArchiveBatch(Protocol):
-    """Executions that are archived together, as operations showed them, without their secrets; nothing of it is in the
-    archive before :meth:`finish`.
-    """
+    """Executions archived together, as shown, without their secrets; none is in the archive before :meth:`finish`."""
 
     def add_events(self, events: Sequence[EventDocument]) -> None:
         """Adds the next events of an execution."""
@@ -86,10 +84,10 @@ class ArchiveBatch(Protocol):
         """Adds an execution; its events are complete."""
 
     def finish(self) -> None:
-        """Writes, syncs and reads back what was added. Blocks."""
+        """Writes, syncs and reads back the added executions. Blocks."""
 
     def abandon(self) -> None:
-        """Removes what was written so far."""
+        """Removes everything written so far."""
 
 
 class ArchiveFiles(Protocol):

@@ -16,14 +16,14 @@ from noetl_stream.ports.stores.tallies import ExecutionTally, RecentExecution, T
 from noetl_stream.protocol.rows import Json, Row
 
 LONGEST_LEASE_S: Final = 60.0
-"""No server asks for a longer lease. One that ends later than twice this was written by a broken clock."""
+"""The longest lease of a server. One that ends later than twice this was written by a broken clock."""
 
 
 class PartitionLease(msgspec.Struct, frozen=True, gc=False):
-    """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time.
+    """A partition for its owner. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time.
 
-    ``suspect`` is the execution that was folded alone at the last crash that found one, ``suspicions`` how many crashes
-    in a row found it, since an input of it was folded.
+    ``suspect`` is the execution that was folded alone at the last crash with one, ``suspicions`` the number of
+    consecutive crashes with it, since an input of it was folded.
     """
 
     id: int
@@ -39,9 +39,9 @@ class PartitionLease(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartitionAdvance(Row, frozen=True, kw_only=True):
-    """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner.
+    """The fence of a tick with its changes: it must hit exactly the row with this epoch, ``tick`` and owner.
 
-    The tick sets ``crashes``. After it no execution is folded alone; one that was has no suspicions left. Where
+    The tick sets ``crashes``. After it no execution is folded alone, and the one that was has no suspicions left. If
     ``crashes`` becomes 0, none has.
     """
 
@@ -58,7 +58,7 @@ class EntryRow(Row, frozen=True, kw_only=True):
     """An entry of the journal: the facts of one input, and the decisions that follow from the last of them.
 
     ``position`` is that of the first fact; the others follow, the decisions last. ``data`` and ``decisions`` are JSON
-    arrays of encoded facts. ``report_id`` is the report it came by, ``number`` the first fact's number in its run.
+    arrays of encoded facts. ``report_id`` is the report that brought it, ``number`` the first fact's number in its run.
     """
 
     execution_id: str
@@ -78,9 +78,9 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
 
     It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first, or
     ``evaluation`` while templates are evaluated by another process. ``ctx`` last changed at ``ctx_version``. ``labels``
-    are a JSON object, which a start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns.
-    ``key`` is its business key, empty until it has started. It is found by its ``inputs`` by path, by its
-    ``failed_step``, by its ``workers``, a JSON list, and by when it was ``due``. ``stored_bytes`` are of its objects.
+    are a JSON object, unknown to a start that waits for its playbook; ``rerun_of`` is the original of a rerun. ``key``
+    is its business key, empty until it has started. It can be found by its ``inputs`` by path, its ``failed_step``, its
+    ``workers``, a JSON list, and its ``due`` time. ``stored_bytes`` are those of its objects.
     """
 
     written_once = frozenset({"execution_id", "trace_id", "rerun_of"})
@@ -184,7 +184,7 @@ class TermRow(Row, frozen=True, kw_only=True):
 
 
 class FeedRow(Row, frozen=True, kw_only=True):
-    """What a tick adds to the journals of one partition: JSON ``[[execution_id, first, last position], …]``."""
+    """The additions of a tick to the journals of one partition: JSON ``[[execution_id, first, last position], …]``."""
 
     partition: int
     tick: int
@@ -192,7 +192,7 @@ class FeedRow(Row, frozen=True, kw_only=True):
 
 
 class StaleReportRow(Row, frozen=True, kw_only=True):
-    """A report of a run that had lost its command. Its facts stand in EVENTS, at ``source_seq``."""
+    """A report of a run that had lost its command. Its facts are in EVENTS, at ``source_seq``."""
 
     execution_id: str
     report_id: str
@@ -212,11 +212,11 @@ class SnapshotRow(Row, frozen=True, kw_only=True):
 
 
 class Tick(AggregateParts, frozen=True, kw_only=True):
-    """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
+    """The rows that one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions are in the order of their ids.
 
-    ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
-    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips, ``stale_reports`` reports that changed
-    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept.
+    ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded`` (by
+    ``seq``) deleted. ``dead_letters`` are messages that the tick skips, ``stale_reports`` reports that changed nothing;
+    both, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept.
     """
 
     owner: str
@@ -241,17 +241,17 @@ class Tick(AggregateParts, frozen=True, kw_only=True):
 
 
 class ListingFilter(msgspec.Struct, frozen=True, gc=False):
-    """The executions to list: those that match all of these.
+    """The filter of a list of executions, which match all of its fields.
 
     Attributes:
-        statuses: Any of these; empty: any status.
-        path: The playbook's, or that of a folder above it: ``team/a`` finds ``team/a/b``, not ``team/ab``.
+        statuses: Any of these; empty for any status.
+        path: The playbook's path, or that of a folder above it: ``team/a`` finds ``team/a/b``, but not ``team/ab``.
         terms: All of these (:mod:`noetl_stream.model.search_terms`).
         started_from_ms: Started at this time or later, ms since the epoch.
         started_before_ms: Started before this time.
-        scope: Below any of these paths, none of which is below another; empty: anywhere. Nothing else is looked at to
-            find them; ``path`` is not used then.
-        longer_than_ms: Ended, and took at least so long.
+        scope: Paths of which none is below another; executions must be below one of them. Nothing else is searched, and
+            ``path`` is not used then. Empty for all.
+        longer_than_ms: Ended, after at least this duration.
         due: Due in this range.
     """
 
@@ -286,7 +286,7 @@ class ListedExecution(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):
-    """An entry as it was stored. Those of format 1 have one fact each, with its ``name`` and ``cause``."""
+    """A stored entry. Entries of format 1 have one fact each, with its ``name`` and ``cause``."""
 
     position: int
     source: str
@@ -301,7 +301,7 @@ class StoredEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event of the journal, as people and replay read it: a fact, or one that a composite fact stands for.
+    """An event of the journal as people and replay read it: a fact, or a part of a composite fact.
 
     ``cause`` is the position of the input a decision follows from; ``None`` for an input.
     """
@@ -326,11 +326,11 @@ class PartitionView(msgspec.Struct, frozen=True, gc=False):
     published_tick: int
     live: bool
     behind: int
-    """How many messages it was behind EVENTS when its lease was last renewed, on the average of its owner's."""
+    """Its backlog in messages at the last renewal of its lease, the average of its owner's partitions."""
 
 
 class KnownServer(msgspec.Struct, frozen=True, gc=False):
-    """A server, past or present. ``reads`` is the newest format it reads; it is ``live`` until its lease ends."""
+    """A present or past server. ``reads`` is the newest format it reads; it is ``live`` until its lease ends."""
 
     name: str
     version: str
@@ -355,14 +355,14 @@ class Store(AggregateStore, LimitStore, Protocol):
         """One fenced transaction.
 
         Raises:
-            Fenced: a partition row is not what the tick says; nothing was written.
-            RequestAnswered, JournalConflict: a row exists already; nothing was written.
-            PayloadRefused: the tick cannot be stored as it is; nothing was written.
+            Fenced: a partition row differs from the tick's; nothing was written.
+            RequestAnswered, JournalConflict: a row already exists; nothing was written.
+            PayloadRefused: the tick cannot be stored; nothing was written.
             OutcomeUnknown: the connection broke before the answer; read the ticks before the next commit.
         """
 
     async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
-        """Says that a server lives for ``live_s``, and reads formats up to ``reads``. Returns all that are known."""
+        """Announces that a server lives for ``live_s``, and reads formats up to ``reads``. Returns all servers."""
 
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
@@ -370,17 +370,17 @@ class Store(AggregateStore, LimitStore, Protocol):
         """Takes up to ``limit`` free partitions: epoch + 1, and crashes + 1 unless the last owner released its lease.
 
         Args:
-            alive: Owners that have lost leases, but are known to be alive: they have not crashed either.
+            alive: Owners that have lost leases but are known to be alive, so that they have not crashed.
             left: Partitions that are left to others.
         """
 
     async def set_folding(
         self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
     ) -> None:
-        """Records the execution whose input is folded next, alone, for the next owner in case this one dies of it.
+        """Records the execution whose input is folded next, alone, for the next owner in case this one crashes.
 
         Args:
-            cleared: Whether what was recorded before ended well: it is no longer suspect.
+            cleared: Whether the fold of the recorded execution ended well: it is no longer suspect.
 
         Raises:
             Fenced: the lease is lost.
@@ -390,7 +390,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         """Ends transactions of owners that lost their leases at least a second ago and still lock the rows.
 
         Args:
-            alive: Owners that are known to be alive: theirs are left alone.
+            alive: Owners that are known to be alive, whose transactions stay.
 
         Returns:
             The owners whose transactions were ended.
@@ -400,7 +400,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         """Renews leases, given as ``(partition, epoch)``; returns the partitions still owned.
 
         Args:
-            behind: How many messages each of them is behind EVENTS, on average.
+            behind: The average backlog of these partitions, in messages.
         """
 
     async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
@@ -412,7 +412,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         """The leases of this owner, read on a new connection (after an unknown outcome)."""
 
     async def owner_count(self) -> int:
-        """How many owners hold unexpired leases."""
+        """The number of owners with unexpired leases."""
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
         """The execution's entries by position, from the first above ``after``."""
@@ -420,18 +420,18 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def events_named(
         self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
     ) -> list[StoredEvent]:
-        """Those entries of :meth:`journal` that have one of these names."""
+        """The entries of :meth:`journal` with one of these names."""
 
     async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
         """The journals of several executions, by position.
 
         Args:
-            after: By execution, the position after which its entries are read. An entry begins with the next one.
-            limit: At most so many entries of each.
+            after: The position, by execution, after which its entries are read. An entry begins with the next one.
+            limit: The most entries of each.
         """
 
     async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
-        """The last snapshot of each execution that has one, at ``through`` at the most."""
+        """The last snapshot of each execution that has one, at most at the position ``through``."""
 
     async def drop_snapshots(self, execution_id: str) -> None:
         """Deletes all snapshots of an execution."""
@@ -439,8 +439,8 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
         """Executions whose journals grew in ticks above these, by partition, and the first position added.
 
-        Where the feed is trimmed above such a tick, whole journals: those of executions it still names, and of all in
-        the partition that have not ended.
+        Where the feed is trimmed above such a tick, whole journals: those of executions that it still names, and of all
+        unfinished ones in the partition.
         """
 
     async def ticks_before(self, partitions: Collection[int], before_ms: int) -> dict[int, int]:
@@ -449,10 +449,10 @@ class Store(AggregateStore, LimitStore, Protocol):
         """
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
-        """Execution id → digest of the executions in these partitions that have not ended."""
+        """The unfinished executions in these partitions: id → digest."""
 
     async def resting_executions(self, partitions: Collection[int]) -> set[str]:
-        """Those of :meth:`live_executions` that are owed no command and look into nothing."""
+        """The ones of :meth:`live_executions` that are owed no command and await no value."""
 
     async def newest_execution(self) -> str:
         """The highest id of all executions that have a row, in the order of bytes; ``""`` if none has."""
@@ -462,33 +462,33 @@ class Store(AggregateStore, LimitStore, Protocol):
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]: ...
 
     async def listed_executions(self, execution_ids: Collection[str]) -> dict[str, ListedExecution]:
-        """The executions as lists have them."""
+        """The rows of these executions in lists."""
 
     async def hold_key(self, path: str, key: str, execution_id: str) -> str:
-        """Claims a unique key of the playbook at ``path``; returns the execution that holds it, perhaps another one."""
+        """Claims a unique key of the playbook at ``path``; returns the execution that holds it, maybe another."""
 
     async def key_holder(self, path: str, key: str) -> str | None:
         """The started execution that holds a unique key of the playbook at ``path``."""
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
-        """Newest first, by id, which begins with the time. ``before`` is the id to continue before."""
+        """Executions, newest first, by id, which begins with the time. ``before`` is the id to continue before."""
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
-        """How many match, by status and key. With edges, those between the first and the last, whatever the times of
-        ``wanted``. At most the newest ``limit`` of each status are counted; with edges, of each status between two of
-        them; with terms, in all.
+        """The number of matching executions, by status and key. With edges, those between the first and the last,
+        whatever the times of ``wanted``. At most the newest ``limit`` of each status are counted; with edges, of each
+        status between two of them; with terms, in all.
         """
 
     async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
-        """Those of exactly this path that started at ``from_ms`` or later, newest first, at most ``limit``."""
+        """Executions of exactly this path that started at ``from_ms`` or later, newest first, at most ``limit``."""
 
     async def last_executions(self, paths: Collection[str]) -> dict[str, RecentExecution]:
-        """The newest of exactly each of these paths, by path; paths without one are left out."""
+        """The newest execution of exactly each of these paths, by path; paths without one are omitted."""
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...
 
     async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of these requests (execution id, request id) that have a row."""
+        """The ones of these requests (execution id, request id) that have a row."""
 
     async def playbook(self, digest: str) -> PlaybookRow | None: ...
 
@@ -496,7 +496,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         """The messages for executions of these partitions, oldest first."""
 
     async def inbox_end(self) -> int:
-        """The ``seq`` of the newest message that waits, of any partition; 0 if none does."""
+        """The ``seq`` of the newest waiting message of any partition; 0 if none waits."""
 
     async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
         """The timers of all executions of these partitions, ordered by due time."""
@@ -505,27 +505,27 @@ class Store(AggregateStore, LimitStore, Protocol):
         """The timers of an execution, ordered by due time."""
 
     async def living_by_status(self) -> dict[ExecutionStatus, int]:
-        """How many executions have not ended, by status; without those that no execution has."""
+        """The number of unfinished executions, by status; without statuses that none has."""
 
     async def stored_by_path(self) -> dict[str, int]:
-        """The bytes that the workers of executions have stored as objects, by the path of the playbook; without 0."""
+        """The bytes of objects stored by workers of executions, by the path of the playbook, without zeros."""
 
     async def stuck(self, limit: int) -> list[str]:
-        """Executions that have not ended but wait for nothing: no command, timer, message, child, reference or pause
-        (PROTOCOL §1). Empty unless there is a defect.
+        """Unfinished executions that wait for nothing: no command, timer, message, child, reference or pause (PROTOCOL
+        §1). Empty unless there is a defect.
         """
 
     async def now_ms(self) -> int:
         """The database's time, by which timers are due."""
 
     async def lease_clock_ms(self) -> int:
-        """As :meth:`now_ms`, on the connection that keeps the leases: the answer takes one round trip."""
+        """The time like :meth:`now_ms`, on the connection that keeps the leases: the answer takes one round trip."""
 
     async def iteration_results(self, execution_id: str, step_run_id: str, after: int, limit: int) -> list[StoredEntry]:
-        """The entries behind a position that may say what came of a step run's iterations, in order (LANGUAGE §6)."""
+        """The entries after a position that may contain results of a step run's iterations, in order (LANGUAGE §6)."""
 
     async def entries_at(self, execution_id: str, positions: Collection[int]) -> list[StoredEntry]:
-        """The entries whose first events are at these positions, in order; those that do not exist are left out."""
+        """The entries whose first events are at these positions, in order; missing ones are omitted."""
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
         """This execution's results that others use, by key and user; they must not be deleted with it."""
@@ -534,7 +534,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         """Results of deleted executions that only this one uses, by key; they are deleted with it."""
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
-        """Reruns of this execution that have not loaded yet what they reuse."""
+        """Reruns of this execution that have not yet loaded what they reuse."""
 
     async def begin_deleting(self, execution_id: str) -> None:
         """Deletes the first journal entry of an ended execution, so that no rerun can reuse it any more."""
@@ -544,7 +544,7 @@ class Store(AggregateStore, LimitStore, Protocol):
         ``False`` if it does not exist or has not ended.
 
         Long journals are deleted in several transactions, the row in the last. With ``keep_journal`` the journal stays:
-        without the row nothing shows it, and it goes with its month.
+        without the row nothing shows it, and it is dropped with its month.
         """
 
     async def close(self) -> None: ...

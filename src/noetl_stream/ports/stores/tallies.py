@@ -11,11 +11,11 @@ from noetl_stream.model.status import ExecutionStatus
 
 
 class TallyKey(msgspec.Struct, frozen=True, gc=False):
-    """What executions are counted by, beside their status.
+    """The key by which executions are counted, in addition to their status.
 
     Attributes:
-        edges: Ids in order: by the pair that an execution's id lies between, as the number of the first, from 1.
-        label: Else by the value of this label; without either by path.
+        edges: Ids in order: the key is the number, from 1, of the pair between which an execution's id lies.
+        label: Otherwise the key is the value of this label; without either it is the path.
     """
 
     edges: Sequence[str] = ()
@@ -23,7 +23,7 @@ class TallyKey(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExecutionTally(NamedTuple):
-    """How many executions have this status and key; ``None`` is that of executions without the label."""
+    """The number of executions with this status and key; ``None`` is the key of executions without the label."""
 
     status: ExecutionStatus
     key: str | None
@@ -31,7 +31,7 @@ class ExecutionTally(NamedTuple):
 
 
 class RecentExecution(msgspec.Struct, frozen=True, gc=False):
-    """What statistics count of an execution. ``position`` is the last of its journal."""
+    """The facts of an execution that statistics use. ``position`` is the last one of its journal."""
 
     execution_id: str
     status: ExecutionStatus

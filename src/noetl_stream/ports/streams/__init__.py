@@ -1,1 +1,1 @@
-"""What is stored in NATS JetStream or passes through NATS, as Protocols."""
+"""The streams and messages of NATS, as Protocols."""

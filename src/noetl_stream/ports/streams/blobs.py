@@ -36,10 +36,10 @@ class Blobs(Protocol):
 
 
 async def read_object(blobs: Blobs, reference: Reference) -> bytes:
-    """The value that a reference with ``store: nats`` leads to.
+    """The value of a reference with ``store: nats``.
 
     Raises:
-        BlobMissing: it does not exist, or is not the value that was stored.
+        BlobMissing: it does not exist, or differs from the stored value.
         Unreachable: no answer in time.
     """
     data = await blobs.get(reference.key)
@@ -49,12 +49,12 @@ async def read_object(blobs: Blobs, reference: Reference) -> bytes:
 
 
 def checksum_of(data: bytes) -> str:
-    """The checksum that references hold."""
+    """The checksum of ``data`` as in references."""
     return f"sha256:{sha256(data).hexdigest()}"
 
 
 async def found_checksum(data: bytes) -> str:
-    """The checksum that references hold; that of much data is computed beside the loop."""
+    """The checksum of ``data`` as in references; that of much data is computed beside the loop."""
     return checksum_of(data) if len(data) < MUCH_BYTES else await asyncio.to_thread(checksum_of, data)
 
 

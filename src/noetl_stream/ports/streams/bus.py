@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 Handler = Callable[[str, bytes, str], Awaitable[None]]
-"""Called with subject, body, reply subject ('' if none)."""
+"""A handler, called with subject, body and reply subject ('' if none)."""
 
 
 class Subscription(Protocol):
@@ -28,12 +28,10 @@ class Bus(Protocol):
         """One answer, or ``None`` if none comes in time."""
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        """All answers that arrive within ``wait_s`` and the time they take on their way; returns an empty list at once
-        without listeners.
-        """
+        """All answers that arrive within ``wait_s`` and their time on the way; an empty list without listeners."""
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
         """Calls ``handler`` for each message, in order. ``group`` shares messages among listeners of that group.
 
-        When it returns, the subscription is active on the server.
+        The subscription is active on the server when this returns.
         """

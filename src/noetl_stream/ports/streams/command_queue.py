@@ -25,13 +25,13 @@ UNREADABLE_MENDED: Final = (
     "stop NATS, move streams/COMMANDS/obs/<consumer> of its store away, and start it: the consumer is made again, and "
     "nothing is lost with it"
 )
-"""What makes the commands of a pool available whose consumer the store cannot read."""
+"""Advice for a pool whose consumer the store cannot read."""
 
 
 class QueuedPool(msgspec.Struct, frozen=True):
     """The commands of a pool: ``queued`` wait for a worker, ``given`` are leased to one, dead or alive. ``again``
     counts the given ones that were delivered before. ``by_priority`` are the queued ones, highest priority first,
-    without priorities at which none waits. ``unreadable``: why its commands cannot be given out, as the store says it.
+    without priorities at which none waits. ``unreadable`` is the store's reason why its commands cannot be given out.
     """
 
     pool: str
@@ -51,16 +51,16 @@ class Delivery(Protocol):
 
     @property
     def subject(self) -> str:
-        """What the command was stored under; it names the execution and the command."""
+        """The subject of the stored command; it names the execution and the command."""
 
     def ack(self) -> None:
-        """Completes the command. Sent at once, not confirmed: a lost ack costs a claim."""
+        """Completes the command. Sent at once, unconfirmed: a lost ack costs a claim."""
 
     def nak(self, delay_s: float = 0.0) -> None:
         """Returns the command; it is delivered again."""
 
     def in_progress(self) -> None:
-        """Renews the lease; nothing once the command was completed or returned. Safe to call from another thread."""
+        """Renews the lease; does nothing once the command was completed or returned. Safe in another thread."""
 
 
 class CommandSource(Protocol):
@@ -68,8 +68,8 @@ class CommandSource(Protocol):
     :class:`~noetl_stream.model.priorities.PriorityTurns`; within one, first come, first served.
 
     Attributes:
-        connected_ms: When this source's connection began, by the server's own time.
-        max_held_bytes: The most that :attr:`held_bytes` may be.
+        connected_ms: The time at which this source's connection began, by the server's clock.
+        max_held_bytes: The upper bound of :attr:`held_bytes`.
     """
 
     connected_ms: int
@@ -86,17 +86,17 @@ class CommandSource(Protocol):
         """The size of the deliveries that are neither acknowledged nor returned."""
 
     async def pause(self) -> None:
-        """Takes back what was requested, and ends when nothing more can come on it. What has come and what comes
-        meanwhile is taken by :meth:`next`; the next request resumes.
+        """Withdraws its requests, and ends when no further deliveries can arrive on them. Deliveries up to then are
+        taken by :meth:`next`; the next request resumes.
         """
 
     async def finish(self) -> None:
-        """Requests nothing more, and ends when nothing more can come on earlier requests. What has come and what comes
-        meanwhile is taken by :meth:`next`, and can be renewed and answered afterwards.
+        """Requests nothing more, and ends when no further deliveries can arrive on earlier requests. Deliveries up to
+        then are taken by :meth:`next`, and can be renewed and answered afterwards.
         """
 
     async def close(self) -> None:
-        """Ends at once, and returns what was delivered and not taken by :meth:`next`."""
+        """Ends at once, and returns the deliveries that :meth:`next` has not taken."""
 
 
 class CommandQueue(Protocol):
@@ -104,25 +104,24 @@ class CommandQueue(Protocol):
         """Sends now, in order; the awaitable ends when each is acknowledged or refused, resending until then.
 
         Args:
-            fences: The fence of each partition, as :meth:`fence` has returned it; without one there must be none.
+            fences: The fence of each partition, as returned by :meth:`fence`; without one the partition must have none.
 
         Returns:
-            The partitions with another fence. The queue has refused their commands.
+            The partitions with another fence, whose commands the queue has refused.
         """
 
     async def fence(self, owner: str, epochs: Mapping[int, int]) -> dict[int, int]:
-        """From now on the queue takes commands of these partitions only under the new fences. Repeating it changes
-        nothing.
+        """Makes the queue accept commands of these partitions only under new fences. Repeating it changes nothing.
 
         Args:
             epochs: The epoch of each partition.
 
         Returns:
-            The fence of each partition. One that is fenced by another owner in the same or a later epoch is left out.
+            The fence of each partition, without those that another owner has fenced in the same or a later epoch.
         """
 
     async def add_pool(self, pool: str) -> None:
-        """Makes the queue of a pool, if it does not exist. Servers do that, for workers that ask.
+        """Creates the queue of a pool, if it does not exist. Servers do this for workers that ask.
 
         Raises:
             UsageError: the pool's name is not valid.
@@ -131,7 +130,7 @@ class CommandQueue(Protocol):
     async def open_source(self, pool: str) -> CommandSource:
         """
         Raises:
-            Unreachable: not connected, or the pool has no queue yet and no server has made it.
+            Unreachable: not connected, or the pool has no queue yet and no server has created it.
         """
 
     async def reach(self, pool: str) -> None:
@@ -143,23 +142,23 @@ class CommandQueue(Protocol):
 
     async def present(self, *, mends: bool = False) -> dict[str, str]:
         """The commands in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1): their ids, each with its
-        execution's. If it ``mends``, which a server may do, commands are removed first that no worker would get any
-        more, since the queue has lost its end.
+        execution's. With ``mends``, for servers only, commands are removed first that no worker would ever get, because
+        the queue has lost its end.
         """
 
     async def pools(self) -> list[QueuedPool]:
-        """All pools that have had a worker or have a command, by name."""
+        """All pools that ever had a worker or now have a command, by name."""
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
-        """When the command that has waited longest for a worker was stored, by pool; pools in which none waits are left
-        out. A server may ask this.
+        """The time at which the longest-waiting command of each pool was stored, by pool, without pools in which none
+        waits. For servers.
 
         Raises:
             UsageError: the name of one is not valid.
         """
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """Purges commands, named ``(execution_id, command_id)``, that are still in the queue."""
+        """Purges commands, as pairs ``(execution_id, command_id)``, that are still in the queue."""
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the stream exists as expected."""

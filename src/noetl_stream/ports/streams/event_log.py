@@ -9,7 +9,7 @@ import msgspec
 
 
 class ReportedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A stored input. ``at_ms`` is the log's own stored time; ``subject`` says who sent it
+    """A stored input. ``at_ms`` is the log's own stored time; ``subject`` identifies the sender
     (:func:`~noetl_stream.protocol.subjects.sender_of`).
     """
 
@@ -31,7 +31,7 @@ class DecidedMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class HeldMessages(msgspec.Struct, frozen=True, gc=False):
-    """The first and last sequence of the log, and how many messages it holds."""
+    """The first and last sequence of the log, and the number of its messages."""
 
     first: int
     last: int
@@ -41,8 +41,8 @@ class HeldMessages(msgspec.Struct, frozen=True, gc=False):
 class EventReader(Protocol):
     """Reads the inputs of some partitions in stream order, without gaps.
 
-    ``high_water`` is the sequence up to which everything of these partitions was returned; heartbeats move it too.
-    ``contact_s`` is the monotonic time of the last message or heartbeat that was due.
+    ``high_water`` is the sequence up to which all messages of these partitions were returned; heartbeats move it too.
+    ``contact_s`` is the monotonic time of the last message or due heartbeat.
     """
 
     high_water: int
@@ -56,13 +56,13 @@ class EventReader(Protocol):
 
     @property
     def received(self) -> int:
-        """How many messages have come, returned or not."""
+        """The number of received messages, returned or not."""
         ...
 
     @property
     def pending(self) -> int:
-        """How many messages of its partitions followed the last one that came, when it came. If the messages of others
-        come too, their share of all.
+        """The number of messages of its partitions that followed the last received one at that time. If the messages of
+        others are received too, their share of all.
         """
         ...
 
@@ -87,7 +87,7 @@ class EventLog(Protocol):
         """
 
     async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
-        """Stores a report of a worker of this pool; else like :meth:`publish_request`."""
+        """Stores a report of a worker of this pool; otherwise like :meth:`publish_request`."""
 
     async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
         """Stores a dead letter's request or report once more; else like :meth:`publish_request`."""
@@ -106,7 +106,7 @@ class EventLog(Protocol):
         """A reader of the inputs of these partitions, from the first sequence above ``after``.
 
         Args:
-            records: Whether it reads their journal records too, whose subjects end in ``decided`` or ``checkpoint``.
+            records: Whether it also reads their journal records, whose subjects end in ``decided`` or ``checkpoint``.
             bodies: Whether messages come with their bodies, or empty.
         """
 
@@ -114,9 +114,7 @@ class EventLog(Protocol):
         """The stream's last sequence, from its leader."""
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """How many inputs of each partition are above its cursor, a sequence: those still to be folded.
-        Cheap enough to call every second, for all partitions together.
-        """
+        """The number of inputs of each partition above its cursor, a sequence: those still to be folded."""
 
     async def last_decided(self, partition: int) -> bytes | None:
         """The last journal record of the partition; ``None`` if there is none."""
@@ -133,10 +131,10 @@ class EventLog(Protocol):
     async def first_sequence(self) -> int: ...
 
     async def held(self) -> HeldMessages:
-        """What the log's leader holds."""
+        """The messages that the log's leader holds."""
 
     async def stored_bytes(self) -> int:
-        """How much the stream holds, before compression."""
+        """The bytes of the stream, before compression."""
 
     async def trim(self, through: int) -> None:
         """Removes all messages up to this sequence."""

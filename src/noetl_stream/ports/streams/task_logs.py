@@ -1,4 +1,4 @@
-"""LOGS: what tasks write, in batches by execution. Bounded by size and age, and never in the way of work."""
+"""LOGS: the output of tasks, in batches by execution. Bounded by size and age, and never in the way of work."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from noetl_stream.protocol.subjects import LogOwner
 
 MAX_LOG_MESSAGE_BYTES = 64 * 1024
-"""The largest message that LOGS takes: a batch with its headers."""
+"""The largest message that LOGS accepts: a batch with its headers."""
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """An encoded :class:`~noetl_stream.model.task_log.LogBatch`. Workers of ``pool`` have published it."""
+    """An encoded :class:`~noetl_stream.model.task_log.LogBatch`, published by workers of ``pool``."""
 
     sequence: int
     pool: str
@@ -22,7 +22,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchSize(NamedTuple):
-    """Whose a batch is, and how many bytes it takes in the stream."""
+    """The owner of a batch, and its bytes in the stream."""
 
     sequence: int
     owner: LogOwner
@@ -30,7 +30,7 @@ class BatchSize(NamedTuple):
 
 
 class LogsExtent(msgspec.Struct, frozen=True, gc=False):
-    """The first and the last sequence of the stream, its bytes, and how many it may have; ``None``: any number."""
+    """The first and the last sequence of the stream, its bytes, and their bound; ``None`` for no bound."""
 
     first: int
     last: int
@@ -40,9 +40,7 @@ class LogsExtent(msgspec.Struct, frozen=True, gc=False):
 
 class TaskLogs(Protocol):
     def publish(self, subject: str, message_id: str, body: bytes, done: Callable[[str], None]) -> None:
-        """Sends at once, and again where it may be lost. ``done`` is called later, once: with why it is not stored, or
-        with nothing.
-        """
+        """Sends at once, and again if it may be lost. ``done`` is called once, with the reason if it is not stored."""
 
     async def read(self, execution_id: str, first: int) -> list[StoredBatch]:
         """Some of the batches of an execution from the sequence ``first`` on; none at the end.
@@ -68,9 +66,7 @@ class TaskLogs(Protocol):
         """
 
     async def sizes(self, first: int) -> list[BatchSize]:
-        """The sizes of some of the batches from the sequence ``first`` on; none at the end. Errors: as of
-        :meth:`extent`.
-        """
+        """The sizes of some batches from the sequence ``first`` on; none at the end. Errors: as for :meth:`extent`."""
 
     async def trim(self, owner: LogOwner, through: int) -> None:
-        """Deletes the batches of an owner up to a sequence. Errors: as of :meth:`extent`."""
+        """Deletes the batches of an owner up to a sequence. Errors: as for :meth:`extent`."""

@@ -1,4 +1,4 @@
-"""Streams of the user's own on NATS that triggers read (LANGUAGE §15 *Trigger*, ADR 28)."""
+"""The user's own streams on NATS that triggers read (LANGUAGE §15 *Trigger*, ADR 28)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from noetl_stream.model.aggregates import StreamFilter, StreamPlace
 from noetl_stream.trigger.stream_messages import TriggerMessage
 
 MAX_UNACKNOWLEDGED: Final = 256
-"""The most messages of a consumer that are delivered and not acknowledged."""
+"""The most unacknowledged messages of a consumer that are delivered."""
 
 
 class StreamWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trigger reads.
+    """The reading of a stream by a trigger.
 
     Attributes:
         consumer: The name of its durable consumer.
-        trigger: Its path, for people who look at the consumer.
-        from_ms: The first message, by the time it was stored, if none is folded.
-        folded: The place of the last message that is folded; ``None``: of none.
+        trigger: Its path, for people who inspect the consumer.
+        from_ms: The time from which stored messages are read, if none is folded.
+        folded: The place of the last folded message; ``None`` before the first.
     """
 
     filter: StreamFilter
@@ -32,7 +32,7 @@ class StreamWanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadMessage(msgspec.Struct, frozen=True):
-    """A message that was delivered. ``pending`` is how many were left behind it, ``receipt`` the adapter's own."""
+    """A delivered message. ``pending`` is the number of messages after it, ``receipt`` the adapter's own data."""
 
     message: TriggerMessage
     pending: int
@@ -40,50 +40,50 @@ class ReadMessage(msgspec.Struct, frozen=True):
 
 
 class StreamConsumer(Protocol):
-    """What is delivered to a durable consumer, in the order of the stream: a message that was delivered before, and not
-    acknowledged, comes before all that follow it, whoever it was delivered to.
+    """The deliveries to a durable consumer, in the order of the stream: an unacknowledged message of an earlier
+    delivery, to any reader, comes before all that follow it.
     """
 
     @property
     def made(self) -> str:
-        """When its stream was made: the ``made`` of places in it."""
+        """The creation time of its stream: the ``made`` of places in it."""
 
     async def next_batch(self, limit: int, wait_s: float) -> list[ReadMessage]:
         """The next messages, none after ``wait_s``.
 
         Raises:
-            ReaderBroken: it has to be opened again: its consumer is gone, another reads from it, or the line is lost.
+            ReaderBroken: it must be reopened: its consumer is gone, another reads from it, or the connection is lost.
             Unreachable: NATS does not answer.
         """
 
     async def acknowledge(self, messages: Sequence[ReadMessage]) -> None:
-        """These are not delivered again, unless this is lost."""
+        """Acknowledges messages, so that they are not delivered again, unless the acknowledgement is lost."""
 
     async def pending(self) -> int:
-        """How many messages are not acknowledged, and those that are still to be delivered.
+        """The number of unacknowledged messages and of those still to be delivered.
 
         Raises:
-            ReaderBroken, Unreachable: as of :meth:`next_batch`.
+            ReaderBroken, Unreachable: as for :meth:`next_batch`.
         """
 
     async def close(self) -> None:
-        """What it has not acknowledged is delivered again, soon."""
+        """Closes the consumer. Its unacknowledged messages are soon delivered again."""
 
 
 class TriggerStreams(Protocol):
     """Any method raises :class:`~noetl_stream.errors.Unreachable` when NATS is away, or refuses."""
 
     async def open(self, wanted: StreamWanted) -> StreamConsumer:
-        """Makes the consumer, or changes it to what is wanted, and reads on after ``folded``.
+        """Creates or updates the consumer, and continues after ``folded``.
 
-        Where a stream keeps only what consumers have not acknowledged, it reads on where the consumer was.
+        On a stream that keeps only unacknowledged messages, it continues at the consumer's position.
 
         Raises:
-            StoreMissing: there is no such stream.
+            StoreMissing: the stream does not exist.
         """
 
     async def remove(self, stream: str, consumer: str) -> None:
-        """Deletes a consumer, if it is there."""
+        """Deletes a consumer, if it exists."""
 
     async def consumers(self, stream: str) -> list[str]:
-        """Those of triggers; none if there is no such stream."""
+        """The consumers of triggers; none if the stream does not exist."""

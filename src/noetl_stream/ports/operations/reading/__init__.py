@@ -1,1 +1,1 @@
-"""What people read of executions: events, logs, graphs, timelines, differences, statistics."""
+"""The reading of executions: events, logs, graphs, timelines, differences, statistics."""

@@ -1,4 +1,4 @@
-"""Two executions side by side: where they part first, and what differs. They are called A and B."""
+"""Comparisons of two executions, A and B: where they diverge first, and what differs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from noetl_stream.ports.operations.documents import Document, Next
 from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 
 VALUES_SHOWN: Final = 50
-"""Differences that one comparison of values shows; the others are only counted."""
+"""The most differences that one comparison of values shows; further ones are only counted."""
 
 MAX_ROWS: Final = 200
-"""Rows of one answer."""
+"""The most rows of one answer."""
 
 DivergenceKind = Literal[
     "workload",

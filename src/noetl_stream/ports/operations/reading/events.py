@@ -1,4 +1,4 @@
-"""Events of an execution, chosen: by position, name, step, task, iteration, text; whole or in part."""
+"""Chosen events of an execution: by position, name, step, task, iteration, text; whole or in part."""
 
 from __future__ import annotations
 

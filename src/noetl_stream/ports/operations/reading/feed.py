@@ -1,4 +1,4 @@
-"""Events as they happen (PROTOCOL §4): every event once, in order, across the switch from history to live."""
+"""Live events (PROTOCOL §4): every event once, in order, across the switch from history to live."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.json import codec
 
 LAST_EVENT: Final = "playbook.processed"
-"""The last event of every journal."""
+"""The name of the last event of every journal."""
 
 
 class FeedEvent:

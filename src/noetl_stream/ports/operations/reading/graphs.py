@@ -1,4 +1,4 @@
-"""The graph of a playbook, and of an execution: the same with what happened. Bounded by the playbook."""
+"""The graph of a playbook, and the same graph with an execution's progress. Bounded by the playbook."""
 
 from __future__ import annotations
 

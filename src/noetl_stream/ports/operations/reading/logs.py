@@ -1,4 +1,4 @@
-"""What the tasks of an execution have written, and what their workers say about them."""
+"""The output of an execution's tasks, and their workers' lines about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_GREP: Final = 256
 """Characters of a text to search for."""
 
 FOLLOW_EVERY_S: Final = 0.5
-"""How often new lines are looked for."""
+"""The interval at which new lines are looked for."""
 
 MARKS: Final[Mapping[LogStream, str]] = {"stdout": " |", "stderr": " !", "worker": ":"}
 

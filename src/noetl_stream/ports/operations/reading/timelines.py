@@ -1,4 +1,4 @@
-"""When things happened in an execution, in columns of any width; the iterations of a loop in buckets."""
+"""Timelines of an execution, in columns of any width; the iterations of a loop in buckets."""
 
 from __future__ import annotations
 

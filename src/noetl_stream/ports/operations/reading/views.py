@@ -1,4 +1,4 @@
-"""What an execution looked like: its state at a position of its journal, and how each key of ``ctx`` came to be."""
+"""Past states of an execution: at a position of its journal, and the history of each key of ``ctx``."""
 
 from __future__ import annotations
 

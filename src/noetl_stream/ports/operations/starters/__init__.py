@@ -1,1 +1,1 @@
-"""Schedules and triggers, as people use them."""
+"""Schedules and triggers for people."""

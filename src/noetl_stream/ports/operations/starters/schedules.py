@@ -1,4 +1,4 @@
-"""Registered schedules: what they have done, and will do (LANGUAGE §15 *Schedule*)."""
+"""Registered schedules: their past and future (LANGUAGE §15 *Schedule*)."""
 
 from __future__ import annotations
 

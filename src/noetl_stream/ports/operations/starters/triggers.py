@@ -1,4 +1,4 @@
-"""Triggers: what starts executions on events (LANGUAGE §15 *Trigger*)."""
+"""Triggers, which start executions on events (LANGUAGE §15 *Trigger*)."""
 
 from __future__ import annotations
 
