@@ -1,4 +1,4 @@
-"""Bounds what a worker's tools do at once, in addition to the slots of its commands."""
+"""Bounds on the concurrent work of a worker's tools, in addition to the slots of its commands."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Capacity:
     """Up to ``most`` places for tasks; further tasks wait in order of arrival.
 
     Attributes:
-        busy: How many places are taken.
-        waiting: How many tasks wait.
+        busy: The number of places taken.
+        waiting: The number of waiting tasks.
     """
 
     def __init__(self, most: int) -> None:
@@ -51,7 +51,7 @@ class Capacity:
 
 @runtime_checkable
 class Bounded(Protocol):
-    """A tool whose tasks wait for places of their own, though their commands have slots of the worker."""
+    """A tool whose tasks wait for places of their own, although their commands have slots of the worker."""
 
     @property
     def capacity(self) -> Capacity: ...

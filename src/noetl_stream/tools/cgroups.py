@@ -1,7 +1,7 @@
-"""Control groups of Linux (``cgroups(7)``): what all processes of a child use together, with its files in memory.
+"""Control groups of Linux (``cgroups(7)``): the total resources of a child's processes, with its files in memory.
 
 A group of version 2 must be delegated to the worker, which then lives in a group of its own beside those of children: a
-group that hands its controllers on has no processes itself. Groups of version 1 belong to root.
+group that delegates its controllers has no processes itself. Groups of version 1 belong to root.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _MOUNTED: Final = "/sys/fs/cgroup"
 _OF_WORKER: Final = "noetl-worker"
 _CHILD: Final = re.compile(r"noetl-([0-9]+)-[0-9]+")
 _FIRST_VERSION: Final = ("memory", "pids")
-"""The controllers of version 1 that are used, each in a tree of its own."""
+"""The used controllers of version 1, each with a tree of its own."""
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
-"""The number that Linux gives it (``PROC_PID_INIT_INO``)."""
+"""The inode of the initial process namespace in Linux (``PROC_PID_INIT_INO``)."""
 
 _TRIAL_BYTES: Final = 2**20
 _NEEDED: Final = frozenset({"memory", "pids"})
 _USED: Final = _NEEDED | {"cpu", "io"}
-"""Groups share processors and disks alike, however many processes each has."""
+"""The equal share of each group in processors and disks, however many processes it has."""
 
 
 class Cgroup(NamedTuple):
-    """The group of one child: its folder in each tree, the first for memory. Without a folder, nothing happens."""
+    """The group of one child: its folder in each tree, the first for memory. Without folders, nothing happens."""
 
     folders: tuple[str, ...]
 
@@ -61,14 +61,14 @@ class Cgroup(NamedTuple):
             _write(f"{folder}/cgroup.procs", "0")
 
     def remove(self) -> bool:
-        """Removes the group. Returns whether nothing of it is left: it has to be empty."""
+        """Removes the group, which has to be empty. Returns whether nothing of it is left."""
         for folder in self.folders:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)  # noqa: PTH106
         return not any(map(os.path.exists, self.folders))
 
     def killed_for_memory(self) -> int:
-        """Returns how many of its processes the kernel has killed since its memory was used up."""
+        """Returns the number of its processes that the kernel has killed because its memory was used up."""
         for folder, file in product(self.folders[:1], ("memory.events", "memory.oom_control")):
             with contextlib.suppress(OSError):
                 counts = dict(line.split() for line in _read(f"{folder}/{file}").splitlines())
@@ -77,25 +77,25 @@ class Cgroup(NamedTuple):
 
 
 class Cgroups(NamedTuple):
-    """Where groups of children can be made: a folder for each tree, the first for memory; or why they cannot."""
+    """The folders in which groups of children can be made, one for each tree, the first for memory; or the error."""
 
     folders: tuple[str, ...] = ()
     why_not: str = ""
 
     def of_child(self, starter: int, number: int) -> Cgroup:
-        """Returns the group of a child, by the process id of what starts it and its number there."""
+        """Returns the group of a child, by the process id of its starter and its number there."""
         return Cgroup(tuple(f"{folder}/noetl-{starter}-{number}" for folder in self.folders))
 
 
 def memory_words(memory_bytes: int) -> str:
-    """Returns why processes of a task were killed whose group has used all its memory."""
+    """Returns the error for a task whose processes were killed because its group has used all its memory."""
     allowed = f"{memory_bytes:,} bytes, with what is in /tmp and /dev/shm"
     return f"its processes used all the memory that the operator allows: {allowed} (NOETL_CHILD_MEMORY_BYTES)"
 
 
 @cache
 def own_cgroups() -> Cgroups:
-    """Returns where this process can make groups of children, by trying. With version 2, it moves aside for it."""
+    """Returns folders in which this process can make groups of children, by trying; with version 2 it moves aside."""
     try:
         lines = _read("/proc/self/cgroup").split()
         paths = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
@@ -114,7 +114,7 @@ def own_cgroups() -> Cgroups:
 
 
 def _sees_all_processes() -> bool:
-    """Whether this process would see the makers of all groups: others may be in another namespace of processes."""
+    """Whether this process can see the makers of all groups: some may be in another process namespace."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _INITIAL_PID_NAMESPACE  # noqa: PTH116
     except OSError:
@@ -122,7 +122,7 @@ def _sees_all_processes() -> bool:
 
 
 def remove_orphans(places: Cgroups) -> None:
-    """Removes empty groups whose makers were killed, and could not."""
+    """Removes empty groups whose makers were killed before they could."""
     for folder in places.folders:
         for found in filter(None, map(_CHILD.fullmatch, os.listdir(folder))):  # noqa: PTH208
             if not os.path.exists(f"/proc/{found[1]}"):  # noqa: PTH110

@@ -1,7 +1,7 @@
 """Captures the output of tools' child processes, and kills them with all their descendants (LANGUAGE §12).
 
-Descendants are found whatever their session or parent. This works on Linux. Elsewhere, processes survive that left the
-group and whose parent has ended.
+Descendants are found in any session and under any parent. This works on Linux. Elsewhere, processes survive that left
+the group and whose parent has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ_BYTES: Final = 16 * 1024
 """The bytes read in one turn of the loop: a line takes a log 2 µs, and each byte may be one."""
 
 _PIPE_READS: Final = 65
-"""How many reads drain a pipe: more than the largest pipe of an ordinary user holds (1 MiB)."""
+"""The number of reads that drain a pipe: more than the largest pipe of an ordinary user holds (1 MiB)."""
 
 
 Heard = Callable[[bytes], None]
@@ -50,7 +50,7 @@ class TreeKiller:
 
 def kill_trees(process_ids: Collection[int]) -> None:
     """Kills children of this process that have not been waited for, their groups and all their descendants."""
-    with contextlib.suppress(OSError):  # descriptors are used up; the zygote ends what its children leave
+    with contextlib.suppress(OSError):  # descriptors are used up; the zygote ends orphans
         _kill_descendants(set(process_ids))
     for process_id in process_ids:
         kill_group(process_id)
@@ -103,7 +103,7 @@ class CapturedOutput:
     Reads and owns ``descriptor``, the read end of a pipe.
 
     Attributes:
-        heard: Called with all output as it comes, also beyond the limit.
+        heard: Called with all output as it arrives, even beyond the limit.
     """
 
     def __init__(self, descriptor: int, max_bytes: int, heard: Heard = ignore_output) -> None:
@@ -117,13 +117,13 @@ class CapturedOutput:
         self._dropped = 0
 
     def drain(self) -> None:
-        """Reads the output written before, even if writing goes on."""
+        """Reads the output written so far, even if writing continues."""
         for _ in range(_PIPE_READS):
             if not self._read():
                 break
 
     def take(self) -> tuple[str, int]:
-        """Returns the text written since the last call, and how many bytes of it were dropped."""
+        """Returns the text written since the last call, and the number of its bytes that were dropped."""
         self.drain()
         text, dropped = self._kept.decode("utf-8", errors="replace"), self._dropped
         self._kept.clear()

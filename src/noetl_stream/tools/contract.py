@@ -53,10 +53,10 @@ class ToolFailure(Exception):
 
 
 class WorkerUnfit(Exception):
-    """This worker could not begin the task. Its command goes back to the queue, for a few times (PROTOCOL §3).
+    """This worker could not begin the task. Its command goes back to the queue, a few times (PROTOCOL §3).
 
     Attributes:
-        for_good: The worker cannot mend itself, and ends, so that its supervisor starts another.
+        for_good: Whether the worker cannot recover, and ends, so that its supervisor starts another one.
     """
 
     def __init__(self, reason: str, *, for_good: bool = False) -> None:
@@ -65,14 +65,14 @@ class WorkerUnfit(Exception):
 
 
 SHORTAGE: Final = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-"""The errors of a worker that is out of memory or descriptors, whatever the task does."""
+"""The errors of a worker that is out of memory or descriptors, independent of the task."""
 OWN_TROUBLE: Final = SHORTAGE | {errno.EAGAIN, errno.ENOSPC, errno.EDQUOT}
 """The errors of a worker that cannot start a process, or write a file of its own."""
 
 
 @contextmanager
 def beginning(what: str, errors: Collection[int] = SHORTAGE) -> Iterator[None]:
-    """Tells a worker's own trouble from errors of a task that has not begun: ``cannot <what>: <why>``.
+    """Distinguishes a worker's own trouble from errors of a task that has not begun: ``cannot <what>: <why>``.
 
     Raises:
         WorkerUnfit: The context raised an ``OSError`` with one of these numbers.
@@ -100,7 +100,7 @@ async def describe_name_only(name: str) -> dict[str, Any]:
 
 
 Write: TypeAlias = Callable[[LogStream, bytes], None]
-"""Passes on the output of a task, ``stdout`` or ``stderr``: any bytes, wherever lines end."""
+"""A consumer of a task's output, ``stdout`` or ``stderr``, in arbitrary pieces of bytes."""
 
 
 def ignore_output(stream: LogStream, data: bytes) -> None:
@@ -117,7 +117,7 @@ async def no_operator_credential(name: str) -> bool:
 
 
 class DataStore(Protocol):
-    """The files and tables of one attempt: none is ever whole in memory (LANGUAGE §10 *Files and tables*)."""
+    """The files and tables of one attempt: none is ever in memory as a whole (LANGUAGE §10 *Files and tables*)."""
 
     async def save(
         self,
@@ -129,7 +129,7 @@ class DataStore(Protocol):
         rows: int | None = None,
     ) -> dict[str, Any]:
         """Stores a file, or a table with ``columns`` and ``rows`` as a Parquet file; returns the reference to it as a
-        value of the language. What ``pieces`` raises ends the writing.
+        value of the language. An error of ``pieces`` ends the writing.
 
         Raises:
             ToolFailure: ``limit_exceeded``: the execution may store no more.
@@ -137,16 +137,16 @@ class DataStore(Protocol):
         ...
 
     def reference(self, value: Any) -> DataReference | None:
-        """Returns the reference that a rendered value is, if this task may open it; ``None`` if it is data."""
+        """Returns the reference in a rendered value, if this task may open it; ``None`` if the value is data."""
         ...
 
     def read(self, reference: DataReference) -> AsyncIterator[bytes]:
         """Yields the bytes of a file or table that :meth:`reference` returned, in order.
 
-        The call itself is noted as a reading.
+        The call itself is recorded as a reading.
 
         Raises:
-            ToolFailure: ``result_lost``: it is gone or damaged, which may be known at its end only.
+            ToolFailure: ``result_lost``: it is gone or damaged, which may only be detected at its end.
         """
         ...
 
@@ -182,25 +182,25 @@ class ToolCall(msgspec.Struct, frozen=True):
         timeouts: The task's timeouts in seconds. The worker itself enforces ``total``.
         idempotency_key: The same for every redelivery of this attempt (DESIGN §2 promise).
         trust_domain: The same for runs of one playbook, in one version, for one principal. Runs of different domains
-            must not meet in a process.
+            must not share a process.
         scope: Read-only ``workload``, ``ctx``, ``iter``, ``execution_id`` for kinds with ``reads_scope``.
         credential: Resolves a credential name to text, such as a DSN, or a JSON mapping. Raises :class:`ToolFailure`
             with kind ``credential``.
         describe_credential: Resolves a credential name to ``{name, version, expires_at}``, without its value.
-        is_operators: Whether the operator configured the credential of that name for this installation, rather than
-            somebody stored it: such a credential may reach a host on a private network. Raises like ``credential``.
+        is_operators: Whether the credential of that name was configured by the operator for this installation, and not
+            stored by somebody: such a credential may reach a host on a private network. Raises like ``credential``.
         traceparent: The W3C header for calls: HTTP requests send it, processes have it as ``TRACEPARENT``. Empty if the
             execution belongs to no trace.
-        attributes: Filled by the tool, for the span of the attempt: what it calls, by the semantic conventions of
-            OpenTelemetry, and nothing that may be secret, such as the path or query of a URL.
-        queued: A context that tells what the task waits for at its worker before it begins.
-        bundle: The name of the packages that the task's Python code can import; empty: none.
-        data: The files and tables that the task may read, and where it writes its own.
+        attributes: Filled by the tool, for the span of the attempt: the target of its call, by the semantic conventions
+            of OpenTelemetry, and nothing that may be secret, such as the path or query of a URL.
+        queued: A context that shows what the task waits for at its worker before it begins.
+        bundle: The name of the packages that the task's Python code can import; else empty.
+        data: The files and tables that the task may read, and the store for its own.
         read_bundle: Returns the bytes of that bundle. Raises :class:`ToolFailure` with kind ``bundle_lost``.
-        write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
-        beat: Reports how far the attempt is, as JSON, from the event loop alone. Secrets are removed.
-        previous_details: What the last attempt of the task reported so, or this one before its command was delivered
-            again; ``None`` if nothing.
+        write: Adds to the log of the attempt, at once, from the event loop only. Secrets are removed.
+        beat: Reports the progress of the attempt, as JSON, from the event loop only. Secrets are removed.
+        previous_details: The last report of the task's previous attempt, or of this one before its command was
+            redelivered; ``None`` without one.
     """
 
     inputs: Mapping[str, Any]
@@ -262,10 +262,10 @@ class Debugged(Protocol):
 
 @runtime_checkable
 class SelfTested(Protocol):
-    """A tool that can try whether its tasks can begin."""
+    """A tool that can test whether its tasks can begin."""
 
     async def self_test(self) -> None:
-        """Begins what a task needs, such as a process, and ends it.
+        """Begins something that a task needs, such as a process, and ends it.
 
         Raises:
             WorkerUnfit: A task could not begin.

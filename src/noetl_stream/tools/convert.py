@@ -32,7 +32,7 @@ with contextlib.suppress(ImportError):
     decode_json, encode_json = msgspec.json.decode, msgspec.json.encode
 
 MAX_DEPTH: Final = 200
-"""How deep lists and mappings may nest."""
+"""The most levels of lists and mappings."""
 MAX_DIGITS: Final = 4_000
 """The most digits of a whole number: Python writes and reads no more than 4,300."""
 _MAX_BITS: Final = (10**MAX_DIGITS - 1).bit_length()
@@ -50,7 +50,7 @@ _WAYS: Final = {
     "to_list": "to_list()",
     "to_dict": "to_dict()",
 }
-"""By a method that objects of a library have, the call that converts them to plain values; the first that fits."""
+"""The call that converts objects of a library to plain values, by a method that they have; the first that fits."""
 
 
 class NotJson(Exception):
@@ -133,7 +133,7 @@ def _convert_other(value: Any, also: Conversions, depth: int) -> Any:
             return _float(float(value))
     if is_dataclass(value):
         return _mapping({one.name: getattr(value, one.name) for one in fields(value)}, also, depth)
-    if hasattr(type(value), "model_fields") and hasattr(value, "model_dump"):  # of pydantic, which is not imported here
+    if hasattr(type(value), "model_fields") and hasattr(value, "model_dump"):  # pydantic itself is not imported here
         return _plain(value.model_dump(), also, depth + 1)
     raise NotJson("", f"{_type_name(value)} cannot be converted to JSON{_hint(value)}")
 

@@ -1,16 +1,16 @@
-"""The egress guard: every connection that a task asks for goes through it, whatever its kind.
+"""The egress guard, through which all connections requested by tasks go, of any kind.
 
-Addresses are checked, not names: a name is resolved, and the connection is made to a checked address. So it does not
-matter where an address comes from: any notation, a name server (even if it answers differently a moment later), a
+Addresses are checked, not names: a name is resolved, and the connection is made to a checked address. The source of an
+address is therefore irrelevant: any notation, a name server (even if it answers differently a moment later), a
 redirect, a list of hosts. Kinds differ only in how their libraries are given the checked address: http gets a factory
 of sockets, postgres and nats get literal addresses.
 
-Where a proxy makes the connection, the one to the proxy is checked, and its target as far as this machine can see it;
-the rest is for the proxy to refuse.
+If a proxy makes the connection, the one to the proxy is checked, and its target as far as this machine can see it; the
+rest is for the proxy to refuse.
 
-``python`` and ``shell`` are programs, which are guarded where their network leads by a proxy of the worker (see
-:mod:`~noetl_stream.tools.proxy.egress_proxy`). Else an operator gives workers of such pools a network of their own, or
-switches the kinds off.
+``python`` and ``shell`` run programs, which are guarded if their network leads through a proxy of the worker (see
+:mod:`~noetl_stream.tools.proxy.egress_proxy`). Otherwise the operator gives workers of such pools a network of their
+own, or switches the kinds off.
 """
 
 from __future__ import annotations
@@ -51,21 +51,19 @@ METADATA: Final[tuple[Network, ...]] = tuple(
 
 
 class Reach(Enum):
-    """How far a connection may go."""
-
     PUBLIC = "public"
     """Public addresses only: after a redirect from one."""
     ALLOWED = "allowed"
-    """Also addresses that the operator allows tasks."""
+    """Also addresses that the operator permits to tasks."""
     OWN = "own"
-    """Also private networks and this machine: the operator chose the address himself."""
+    """Also private networks and this machine: the operator has chosen the address."""
 
 
 class ForbiddenAddress(OSError):
     """A forbidden connection. An ``OSError``, so that clients try the host's other addresses."""
 
     def __init__(self, address: str, reason: str) -> None:
-        super().__init__(errno.EACCES, f"{address} {reason}")  # clients show the text alone
+        super().__init__(errno.EACCES, f"{address} {reason}")  # clients show only the text
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -79,7 +77,7 @@ class Egress:
         self._names = frozenset(target.where for target in self._rules.allowed if isinstance(target.where, str))
 
     def allowed_name(self, host: str) -> str:
-        """Returns ``host`` as the operator's rules name it; empty if they do not."""
+        """Returns ``host`` as it is named in the operator's rules; else empty."""
         name = host.rstrip(".").lower()
         return name if name in self._names else ""
 
@@ -87,7 +85,7 @@ class Egress:
         """Checks a connection to an address in the system's notation.
 
         Args:
-            name: The host name that resolved to the address, as :meth:`allowed_name` gives it.
+            name: The host name that resolved to the address, as returned by :meth:`allowed_name`.
 
         Raises:
             ForbiddenAddress: the connection may not be made.
@@ -113,7 +111,7 @@ class Egress:
             raise ForbiddenAddress(text, f"is not public; the worker's operator can allow it with {ALLOW_VARIABLE}")
 
     def sockets(self, name: str = "", reach: Reach = Reach.ALLOWED) -> Callable[[AddressInfo], socket.socket]:
-        """Returns a factory of sockets to the checked address. Arguments and errors: as of :meth:`check`."""
+        """Returns a factory of sockets to the checked address. Arguments and errors: as for :meth:`check`."""
 
         def socket_for(info: AddressInfo) -> socket.socket:
             family, kind, protocol, _, address = info
@@ -169,7 +167,7 @@ class Egress:
 
 
 async def reach_of(call: ToolCall, auth: object) -> Reach:
-    """Returns how far the connection that ``auth`` describes may go: the operator's own credential names its host."""
+    """Returns the reach of the connection that ``auth`` describes: the operator's own credential names its host."""
     return Reach.OWN if isinstance(auth, str) and await call.is_operators(auth) else Reach.ALLOWED
 
 
@@ -194,7 +192,7 @@ async def _addresses_seen(host: str, port: int) -> list[str]:
 
 
 def _effective_address(address: Address) -> Address:
-    """Returns the IPv4 address embedded in an IPv6 address, which is where packets go; else the address itself."""
+    """Returns the IPv4 address embedded in an IPv6 address, to which packets go; else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _TRANSLATED:

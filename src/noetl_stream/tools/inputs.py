@@ -26,7 +26,7 @@ class Knobs(BaseModel):
 
 
 class OwnSettings(BaseModel):
-    """The operator's settings of a kind that comes by plugin. The class of the kind names its model as ``settings``."""
+    """The operator's settings of a kind from a plugin. The class of the kind names its model as ``settings``."""
 
     model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
@@ -54,7 +54,6 @@ def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
 
 
 def invalid_input(message: str) -> ToolFailure:
-    """Makes the failure for an invalid input."""
     return ToolFailure.of("invalid_input", message)
 
 

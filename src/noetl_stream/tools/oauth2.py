@@ -61,7 +61,7 @@ async def fetch_token(http: Tool, settings: OauthSettings, client_id: str, clien
 
 
 def _bound_exceeded(failure: ToolFailure) -> str | None:
-    """The bound of a request for a token that was exceeded, if any: the tool names the settings of a task."""
+    """The exceeded bound of a token request, if any: the tool's own message names the settings of a task."""
     match failure.error.kind:
         case "timeout":
             return f"no connection within {CONNECT_TIMEOUT_S:g} s"

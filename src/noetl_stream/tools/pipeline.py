@@ -1,4 +1,4 @@
-"""The kinds that act on their pipeline alone: ``noop`` (LANGUAGE §9) and ``secrets`` (LANGUAGE §11)."""
+"""The kinds that act only on their pipeline: ``noop`` (LANGUAGE §9) and ``secrets`` (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SecretsInputs(Inputs):
 class SecretsTool:
     """Makes a credential readable as ``keychain.<name>`` in the rest of the pipeline.
 
-    Resolves it, so that a missing one fails here and not in the task that reads it.
+    It resolves the credential, so that a missing one fails here and not in the task that reads it.
     """
 
     spec = KindSpec(kind=SECRETS_KIND, inputs=SecretsInputs, knobs=Knobs, verbatim=frozenset({"credential"}))

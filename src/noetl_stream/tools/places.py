@@ -1,4 +1,4 @@
-"""Places for tasks of a tool, whose waiting is shown by ``why``, the log and a metric."""
+"""Places for tasks of a tool, with waits shown by ``why``, the log and a metric."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Places(Capacity):
 
     @contextlib.asynccontextmanager
     async def held_for(self, call: ToolCall, timeout_s: float | None = None) -> AsyncIterator[None]:
-        """Holds a place for a task. Waiting for one is no failure: the task's own timeout ends it.
+        """Holds a place for a task. A wait for one is no failure: the task's own timeout ends it.
 
         Args:
             timeout_s: The author's timeout of the wait alone, if any.

@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
 
 class InstalledTools(NamedTuple):
-    """The usable tool classes and their sources, by kind, and why others are unusable: a line each with the source."""
+    """The usable tool classes and their sources, by kind, and the reasons why others are unusable: a line each."""
 
     tools: dict[str, ToolClass]
     sources: dict[str, Source]
@@ -45,7 +45,7 @@ class InstalledTools(NamedTuple):
 
 
 class _Unusable(Exception):
-    """A tool class cannot be used; the message says why."""
+    """A tool class cannot be used; the message has the reason."""
 
 
 def installed_tools(points: Iterable[EntryPoint] | None = None) -> InstalledTools:
@@ -78,7 +78,7 @@ def load_tools() -> dict[str, ToolClass]:
 
 
 class KindOff:
-    """Replaces a tool that the operator has switched off."""
+    """A replacement for a tool that the operator has switched off."""
 
     def __init__(self, spec: KindSpec) -> None:
         self.spec = spec

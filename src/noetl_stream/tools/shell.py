@@ -40,12 +40,12 @@ MAX_OUTPUT_BYTES: Final = 1024 * 1024
 KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
 TRACE_VARIABLE: Final = "TRACEPARENT"
 _SIGNAL_EXIT_CODE: Final = 128
-"""The number added to that of the signal which ended a command, as in shells."""
+"""The number added to that of the signal that ended a command, as in shells."""
 _SHOWN_CHARACTERS: Final = 200
 _MAX_ERRNO_BYTES: Final = 10
 _ADDRESS_BYTES: Final = 8
 _MOST_BYTES: Final = min(os.sysconf("SC_ARG_MAX"), 6 * 1024 * 1024)
-"""The most bytes of a program's words and environment; Linux takes no more whatever the size of the stack."""
+"""The most bytes of a program's words and environment; Linux accepts no more, for any size of the stack."""
 _LONGEST_WORD: Final = 32 * os.sysconf("SC_PAGESIZE") - 1 if sys.platform == "linux" else _MOST_BYTES
 _NOTHING: Final = ExternalProgram([b"true"], {}, None)
 """The program of a self-test."""
@@ -122,7 +122,7 @@ class ShellTool:
         settings: The settings of commands. Default: those of :class:`ChildSettings`.
         proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`.
-        max_scratch_bytes: Bytes of the files that one command gets and of those that are kept of it.
+        max_scratch_bytes: The bytes of the files that one command gets, and of those that are kept of it.
     """
 
     spec = KindSpec(
@@ -214,7 +214,7 @@ class ShellTool:
         """Runs the program of a command. Cancelling kills it and everything it started.
 
         Args:
-            keep: Keeps what a command that succeeded has left in its folder, and returns the references.
+            keep: Stores the outputs that a successful command has left in its folder, and returns the references.
             folders: See :class:`StartChild`.
 
         Raises:

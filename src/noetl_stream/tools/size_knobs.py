@@ -1,4 +1,4 @@
-"""The operator's bound of the knobs that say how much a task may receive or return."""
+"""The operator's bound on the options for how much a task may receive or return."""
 
 from __future__ import annotations
 

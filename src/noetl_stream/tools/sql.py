@@ -40,7 +40,7 @@ SQL_RESULT: Final = frozenset(["rows", "row_count", "columns", "statements"])
 
 @dataclass(frozen=True, slots=True)
 class Inexpressible:
-    """A value of a database that JSON cannot hold."""
+    """A database value that JSON cannot represent."""
 
     reason: str
 
@@ -174,7 +174,7 @@ def _missing_failure(params: Params, number: int, name: str) -> ToolFailure:
 
 @dataclass(frozen=True, slots=True)
 class StatementRun:
-    """A statement's command, and how many rows it returned or changed; ``None`` if that does not apply."""
+    """A statement's command, and the number of rows that it returned or changed; ``None`` if that does not apply."""
 
     command: str
     row_count: int | None

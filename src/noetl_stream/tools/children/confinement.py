@@ -1,6 +1,6 @@
 """Confines a child process before it runs code of a playbook (docs/explanation/worker.md *Isolation*).
 
-Each part that a platform lacks is left out; :mod:`measures` says which ones hold here.
+Parts that a platform lacks are left out; :mod:`measures` reports which ones hold here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SYSTEM_FILES: Final = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "locale.alias", "magic", "mime.types", "nsswitch.conf"),
     *("os-release", "passwd", "pki", "protocols", "resolv.conf", "services", "ssl", "terminfo", "timezone"),
 )
-"""The readable files in ``/etc``, where other files may be for this user alone."""
+"""The readable files in ``/etc``, whose other files may be for this user alone."""
 _ZEROS: Final = "/dev/zero"
 _DEVICES: Final = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 _MOST_MAPPINGS: Final = "/proc/sys/vm/max_map_count"
@@ -53,11 +53,11 @@ _DEFAULT_MOST_MAPPINGS: Final = 65_530
 
 
 class ChildHome(NamedTuple):
-    """The folder of one child, its ``HOME``, ``TMPDIR`` and working folder, and the user that it belongs to.
+    """The folder of one child, its ``HOME``, ``TMPDIR`` and working folder, and its owner.
 
     Attributes:
-        user: The user id of its own; ``None`` if it is the worker's.
-        number: The user id by which a child with the worker's knows itself, in a user namespace.
+        user: The child's own user id; ``None`` if it is the worker's.
+        number: The user id that a child with the worker's user sees in its user namespace.
     """
 
     path: str
@@ -66,10 +66,10 @@ class ChildHome(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """What children need to be apart from the system: to have files, processes and memory of their own.
+    """The means to separate children from the system: files, processes and memory of their own.
 
     Attributes:
-        stage: The files that exist for them.
+        stage: The files that they see.
         has_users: Whether they can have users of their own.
     """
 
@@ -78,7 +78,7 @@ class Apart(NamedTuple):
 
 
 def home_of(path: str, slot: int, settings: ChildSettings, *, has_user: bool = True) -> ChildHome:
-    """Returns the folder of the child in ``slot``, with a user of its own if there are such and ``has_user``."""
+    """Returns the folder of the child in ``slot``, with a user of its own if available and ``has_user``."""
     user = os.geteuid()
     number = user if user else CHILD_USERS_FROM + slot % CHILD_USERS
     return ChildHome(path, user_of(slot, settings) if has_user else None, number)
@@ -99,12 +99,12 @@ def make_home(home: ChildHome) -> None:
 
 
 def stage_of(homes: str) -> str:
-    """Returns where the stage of a zygote is mounted: not within a folder that anybody empties."""
+    """Returns the mount point of a zygote's stage: not within a folder that anybody empties."""
     return f"{homes}.stage"
 
 
 def go_apart(settings: ChildSettings, homes: str) -> Apart:
-    """Prepares this process, which has one thread, to start children apart; their folders are in ``homes``.
+    """Prepares this process, which has one thread, to start separated children; their folders are in ``homes``.
 
     Raises:
         OSError: The kernel refuses it.
@@ -145,15 +145,15 @@ def fork_child(settings: ChildSettings, apart: Apart | None) -> int:
 
 
 def seen_at(home: ChildHome, name: str, source: str, apart: Apart | None) -> str:
-    """Returns where a child finds a folder of its own: of all such that there are, it sees no others."""
+    """Returns the path at which a child sees a folder of its own, of which it sees no others."""
     return source if apart is None else os.path.join(os.path.dirname(home.path), name)  # noqa: PTH118, PTH120
 
 
 def confine(
     settings: ChildSettings, home: ChildHome, apart: Apart | None = None, folders: Mapping[str, str] = {}
 ) -> bool:
-    """Confines this process, which has one thread, for good. With ``apart``, :func:`fork_child` has made it. It can
-    read ``folders``: the place where it sees each.
+    """Confines this process, which has one thread, for good. With ``apart``, it was made by :func:`fork_child`. It can
+    read ``folders``; returns the path at which it sees each.
 
     Returns whether it sees no processes but its own.
 
@@ -198,7 +198,7 @@ def _leave_system(settings: ChildSettings, home: ChildHome, apart: Apart, folder
 
 
 def _most_mappings() -> int:
-    """Returns how many mappings of memory a process may have."""
+    """Returns the number of memory mappings that a process may have."""
     try:
         with open(_MOST_MAPPINGS, "rb") as file:  # noqa: PTH123
             return int(file.read())
@@ -233,7 +233,7 @@ def _places(settings: ChildSettings) -> Iterator[StagePlace]:
 
 
 def _readable_paths() -> Iterator[str]:
-    # The folders of a virtual environment and of its base are those that sys.path and the interpreter are in.
+    # The folders of a virtual environment and its base are those of sys.path and of the interpreter.
     yield from {*_SYSTEM_FOLDERS, *import_folders()}
     for name in _SYSTEM_FILES:
         yield f"/etc/{name}"
@@ -243,14 +243,14 @@ def import_folders() -> list[str]:
     """Returns the folders of the interpreter and the modules of this process, also of editable installations."""
     finders = [module for name, module in sys.modules.items() if name.startswith("__editable__")]  # of setuptools
     mapped = [place for finder in finders for place in getattr(finder, "MAPPING", {}).values()]
-    modules = [f"{place}.py" for place in mapped]  # a place is a package, or a module without its ending
+    modules = [f"{place}.py" for place in mapped]  # a place is a package, or a module without its suffix
     return [sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry), *mapped, *modules]
 
 
 def closed_to(user: int, stage: Stage | None = None) -> str | None:
     """Returns the first folder of :func:`import_folders` that this user cannot reach; ``None`` if it can run Python.
 
-    With ``stage``, the user sees what is there only: folders around these may then be closed to others.
+    With ``stage``, the user sees only its contents: the folders around them may then be closed to others.
     """
     child = os.fork() if stage is None else fork_into(MOUNTS)
     if child == 0:

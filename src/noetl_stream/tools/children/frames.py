@@ -12,7 +12,6 @@ HEADER_BYTES: Final = 4
 
 
 def add_length(body: bytes) -> bytes:
-    """Adds its length to the body of a message."""
     return len(body).to_bytes(HEADER_BYTES, "big") + body
 
 

@@ -1,7 +1,7 @@
-"""Landlock of Linux (``landlock(7)``): a process without privileges limits itself to named files, for good.
+"""Landlock of Linux (``landlock(7)``): a process without privileges restricts itself to named files, for good.
 
-A process in a Landlock domain can also no longer trace, or read the memory and environment of, processes outside it,
-and from version 6 on send them signals.
+A process in a Landlock domain can also no longer trace processes outside it, read their memory and environment, or,
+from version 6 on, send them signals.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
 WRITE: Final = _FIRST_VERSION | _REFER | _TRUNCATE | _IOCTL_DEVICE
 """All rights to files, reading included."""
 WRITE_UNLISTED: Final = WRITE & ~_READ_DIR
-"""All rights to files but listing the folder, so that only processes that know a name can use it."""
+"""All rights to files except listing the folder, so that only processes that know a name can use it."""
 
 
 class Grant(NamedTuple):
@@ -64,7 +64,7 @@ def landlock_version() -> int:
 def restrict_self(grants: Iterable[Grant], version: int) -> None:
     """Limits this thread and its future children to ``grants``. A path that does not exist grants nothing.
 
-    Call :func:`~.linux.refuse_new_privileges` before.
+    :func:`~.linux.refuse_new_privileges` must be called before.
 
     Raises:
         OSError: The kernel refuses it.

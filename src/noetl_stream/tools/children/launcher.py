@@ -1,6 +1,4 @@
-"""Starts confined child processes through a zygote, which is itself started on demand, and replaced when it ends or
-stops answering.
-"""
+"""Starts confined child processes through a zygote, which is started on demand, and replaced when it fails."""
 
 from __future__ import annotations
 
@@ -66,11 +64,11 @@ _PROXY_VARIABLES: Final = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY
     "NO_PROXY": "localhost,127.0.0.1,::1"  # the child itself
 }
 PROXY_ENVIRONMENT: Final = _PROXY_VARIABLES | {name.lower(): value for name, value in _PROXY_VARIABLES.items()}
-"""What children with a proxy have in addition; programs differ in which names they read."""
+"""Additional variables of children with a proxy; programs differ in the names that they read."""
 _READ_BYTES: Final = 64 * 1024
 _EMPTYING_S: Final = (0.01, 0.03, 0.1, 0.3, 1.0)
 _TRIES: Final = 2
-"""How many zygotes, one after the other, get an order that none has begun."""
+"""The number of successive zygotes that get an order that none has begun."""
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
@@ -79,7 +77,7 @@ _PROGRAM: Final = (
 
 
 class _Slots:
-    """Numbers of children, from which their users follow (:func:`~.confinement.user_of`), for all of this process.
+    """Numbers of children, from which their users follow (:func:`~.confinement.user_of`), for the whole process.
 
     The first is random: workers that share a machine, also from different containers, seldom give their children the
     same users.
@@ -93,7 +91,7 @@ class _Slots:
         return heapq.heappop(self._vacated) if self._vacated else next(self._next)
 
     def give_back(self, slot: int) -> None:
-        """Returns a slot, once no process is left that may have its user."""
+        """Returns a slot once no process with its user is left."""
         heapq.heappush(self._vacated, slot)
 
 
@@ -107,11 +105,11 @@ class Launcher:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
         server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
         preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
-        proxy: What serves the proxies of children. Without it, ``proxy`` for a network gives them none.
-        silent_s: How long this process may be silent before children are killed: if it is frozen, their commands belong
-            to other workers by then.
-        answer_s: How long a zygote that must answer may be silent before it is replaced.
-        homes: Where the folders of children are. Default: the folder for temporary files.
+        proxy: The server of the children's proxies. Without it, ``proxy`` for a network gives them none.
+        silent_s: The silence of this process after which children are killed: if it is frozen, their commands belong to
+            other workers by then.
+        answer_s: The silence of a zygote that must answer after which it is replaced.
+        homes: The folder of the children's folders. Default: the folder for temporary files.
     """
 
     def __init__(
@@ -208,7 +206,7 @@ class ChildProcess:
     """A child process. Its process id stays taken until :meth:`end`.
 
     Attributes:
-        started: Ends when the child has started, or with ``OSError`` or :class:`ZygoteEnded`.
+        started: Resolves when the child has started, or to ``OSError`` or :class:`ZygoteEnded`.
         exit_code: Negative for a signal, as in :mod:`subprocess`.
         group: Its control group.
     """
@@ -248,12 +246,12 @@ class ChildProcess:
             self._children.close()
         self.close_proxy()
         self._zygote.release(self)
-        with contextlib.suppress(OSError):  # descriptors are used up; the folder goes with those of the zygote
+        with contextlib.suppress(OSError):  # descriptors are used up; the folder is removed with those of the zygote
             await asyncio.to_thread(remove_folder, self.home)
         return exit_code
 
     def lacked_memory(self) -> bool:
-        """Returns whether processes of the child were killed since the last call, as they used all their memory."""
+        """Returns whether processes of the child were killed since the last call because they used all their memory."""
         before, self._killed = self._killed, self.group.killed_for_memory()
         return self._killed > before
 
@@ -290,7 +288,7 @@ class _Zygote:
         self._unsent: deque[tuple[bytes, Sequence[int]]] = deque()
         self._answer_s = answer_s
         self._owed = 1
-        """How many answers the zygote owes: the first is that it works."""
+        """The number of answers that the zygote owes: the first is that it works."""
         self._silence = loop.call_later(START_S, self._process.kill)
         self._children: dict[int, ChildProcess] = {}
         self._numbers = count(1)
@@ -299,7 +297,7 @@ class _Zygote:
         loop.add_reader(self._channel, self._read)
         self._send(encode_message(setup), [felt])
         self._over = threading.Event()
-        # A thread of its own: code that blocks the loop kills no children.
+        # In a thread of its own, so that code that blocks the loop kills no children.
         beat = (pulse, setup.silent_s / PULSES, self._over)
         threading.Thread(target=_beat, args=beat, name="pulse", daemon=True).start()
 
@@ -329,7 +327,7 @@ class _Zygote:
         return child
 
     def expect_answer(self, order: StartChild | Ping, descriptors: Sequence[int] = ()) -> None:
-        """Sends the zygote an order. If no sign of life follows in time, it is killed, and replaced then.
+        """Sends the zygote an order. If no sign of life follows in time, it is killed, and then replaced.
 
         The descriptors are closed once they are sent.
         """
@@ -452,7 +450,7 @@ class _Zygote:
             _slots.give_back(slot)
 
     def _clean(self, groups: Sequence[Cgroup]) -> int:
-        """Waits until the zygote has ended, and removes what it has left; returns its exit code."""
+        """Waits until the zygote has ended, and removes its leftovers; returns its exit code."""
         exit_code = self._process.wait()
         for pause_s in _EMPTYING_S:
             groups = [group for group in groups if not group.remove()]
@@ -503,10 +501,10 @@ def _beat(pulse: int, every_s: float, over: threading.Event) -> None:
 def _start_zygote(
     channel: socket.socket, homes: str, environment: Mapping[str, str], python_path: Sequence[str]
 ) -> subprocess.Popen[bytes]:
-    # It has the worker's import path, but without the current folder that `python -m` puts first: children may not read
-    # that, unless something is installed from it. -I ignores the rest of the environment (PYTHONSTARTUP, the user's
-    # site folder). What authors write comes last, so that the zygote, which is not confined, never imports it in place
-    # of a module of its own.
+    # It has the worker's import path, without the current folder that `python -m` puts first: children may not read
+    # that folder, unless something is installed from it. -I ignores the rest of the environment (PYTHONSTARTUP, the
+    # user's site folder). Authors' folders come last, so that the zygote, which is not confined, never imports them in
+    # place of its own modules.
     first = [entry for entry in sys.path[:1] if entry != os.getcwd()]  # noqa: PTH109
     path = json.dumps([entry for entry in (*first, *sys.path[1:], *python_path) if entry])
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""How far children can be confined on this machine, found by trying."""
+"""The level to which children can be confined on this machine, found by trying."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Separation(NamedTuple):
 
     Attributes:
         holds: Whether they can.
-        hides_processes: Whether they then see no processes of others in ``/proc``.
-        why_not: Why they cannot.
+        hides_processes: Whether the processes of others are then invisible in ``/proc``.
+        why_not: The reason why they cannot be separated.
         closed: The folder of Python that children with users of their own could not reach.
     """
 
@@ -60,10 +60,10 @@ def reaches(level: Confinement, least: Confinement) -> bool:
 
 
 def try_separation(settings: ChildSettings, homes: str) -> Separation:
-    """Confines a process in every way in which a child would be, and returns how far that went.
+    """Confines a process in every way in which a child would be, and returns the level reached.
 
     Args:
-        homes: A folder of this process, where the process has its own.
+        homes: A folder of this process, in which the process has its own.
     """
     reading, writing = os.pipe()
     try:

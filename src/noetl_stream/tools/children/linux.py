@@ -42,7 +42,7 @@ def refuse_new_privileges() -> None:
 
 
 def die_with_parent() -> None:
-    """Has this process killed when its parent ends. Call it after the user is set, which would undo it."""
+    """Makes the kernel kill this process with its parent. To be called after a change of the user, which undoes it."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 

@@ -29,7 +29,7 @@ _REUSE: Final = {
 
 
 class Measure(NamedTuple):
-    """A part of the confinement. ``note``: its extent, or why it does not hold on this machine."""
+    """A part of the confinement. ``note`` is its extent, or the reason why it does not hold on this machine."""
 
     name: str
     holds: bool
@@ -37,7 +37,7 @@ class Measure(NamedTuple):
 
 
 class Confined(NamedTuple):
-    """How far children are confined on this machine, and by what."""
+    """The level of children's confinement on this machine, with its measures."""
 
     level: Confinement
     measures: list[Measure]

@@ -1,4 +1,4 @@
-"""Messages between a launcher and its zygote: MessagePack behind a big-endian length of four bytes.
+"""Messages between a launcher and its zygote: MessagePack after a big-endian length of four bytes.
 
 Neither side ever drops the rest of a message that it has begun to write: the launcher keeps what the socket does not
 take, without waiting, and the zygote waits. Neither blocks on the rest of a message that it reads.
@@ -17,20 +17,20 @@ ZYGOTE_DIED: Final = -9
 """The exit code of children whose zygote ended, with which they are killed."""
 
 SILENT_S: Final = 20.0
-"""How long children outlive the last pulse of their worker: as long as its own work goes on without NATS."""
+"""The time by which children outlive the last pulse of their worker: as long as its own work continues without NATS."""
 
 PULSES: Final = 4
-"""How many pulses a worker sends in :data:`SILENT_S`."""
+"""The number of pulses that a worker sends in :data:`SILENT_S`."""
 
 START_S: Final = 120.0
-"""How long a zygote may take to import what children need, on a busy machine."""
+"""The time in which a zygote must import the modules of children, on a busy machine."""
 
 ANSWER_S: Final = 20.0
-"""How long a zygote may be silent later while an answer is awaited; it is then replaced. Answers take milliseconds."""
+"""The silence of a zygote while an answer is awaited after which it is replaced. Answers take milliseconds."""
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The first message to a zygote: what holds for all children. The pipe of the worker's pulse comes with it.
+    """The first message to a zygote: the common settings of all children. The pipe of the worker's pulse comes with it.
 
     ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run; its ``prepare()`` is
     called before, in the zygote. ``preload`` are modules that the zygote imports for them. Children are killed
@@ -45,9 +45,9 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
 
 
 class ExternalProgram(msgspec.Struct, frozen=True):
-    """A program to execute. ``environment`` is added to that of all children; ``folder``: default, the child's own.
-    ``{name}`` in a word is the place of the child's folder of this name. ``is_server``: it limits the CPU time of what
-    it runs itself.
+    """A program to execute. ``environment`` is added to that of all children; ``folder`` is by default the child's own.
+    ``{name}`` in a word stands for the path of the child's folder of this name. ``is_server``: it limits the CPU time
+    of what it runs itself.
     """
 
     words: list[bytes]
@@ -81,15 +81,15 @@ class ReleaseChild(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
-    """Asks the zygote for a :class:`Pong`."""
+    """Requests a :class:`Pong` from the zygote."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
-    """Says that the zygote works: its first message, after its imports, and the answer to :class:`Ping`."""
+    """Reports that the zygote works: its first message, after its imports, and the answer to :class:`Ping`."""
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """Says that a child was started; ``error`` is the number of the system error if it was not."""
+    """Reports that a child was started; ``error`` is the number of the system error if it was not."""
 
     number: int
     process_id: int = 0
@@ -97,14 +97,14 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """Says that a child has ended; ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
+    """Reports that a child has ended; ``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
 
     number: int
     exit_code: int
 
 
 class Vacated(msgspec.Struct, frozen=True, tag=True):
-    """Says that no process is left of the released children that had these slots."""
+    """Reports that no process is left of the released children that had these slots."""
 
     slots: list[int]
 
@@ -114,5 +114,4 @@ Event = Started | Ended | Vacated | Pong
 
 
 def encode_message(message: Order | Event) -> bytes:
-    """Encodes a message, with its length."""
     return add_length(msgspec.msgpack.encode(message))

@@ -21,7 +21,7 @@ _ATTRIBUTE_READ_ONLY, _ATTRIBUTE_NO_SETUID, _ATTRIBUTE_NO_DEVICES = 1, 2, 4
 
 
 MEMORY_SOURCE: Final = "noetl-task"
-"""What ``/proc/self/mountinfo`` shows as the source of folders in memory."""
+"""The source of folders in memory in ``/proc/self/mountinfo``."""
 
 
 class _Attributes(ctypes.Structure):
@@ -34,7 +34,7 @@ class _Attributes(ctypes.Structure):
 
 
 def keep_mounts_private() -> None:
-    """Keeps what is mounted from now on in this mount namespace, and what others mount out of it."""
+    """Keeps later mounts within this mount namespace, and those of others out of it."""
     _mount(None, "/", None, _PRIVATE | _RECURSIVE)
 
 
@@ -53,7 +53,7 @@ def mount_processes(path: str) -> None:
 
 
 def unmount(path: str) -> None:
-    """Takes away what is mounted at ``path``, with all in it.
+    """Unmounts everything at and beneath ``path``.
 
     Raises:
         OSError: Nothing is mounted there.
@@ -63,7 +63,7 @@ def unmount(path: str) -> None:
 
 
 def bind(source: str, target: str, *, read_only: bool, devices: bool = False) -> None:
-    """Shows ``source``, with all that is mounted in it, at ``target`` too: without setuid bits, and as ordered.
+    """Mounts ``source``, with everything mounted in it, at ``target`` too: without setuid bits, and as ordered.
 
     It is restricted before anything can reach it there.
 
@@ -79,7 +79,7 @@ def bind(source: str, target: str, *, read_only: bool, devices: bool = False) ->
 
 
 def make_read_only(path: str) -> None:
-    """Makes what is mounted at ``path``, with all in it, read-only."""
+    """Makes the mounts at and beneath ``path`` read-only."""
     _restrict(_HERE, os.fsencode(path), 0, _attributes(read_only=True, devices=False))
 
 
@@ -96,7 +96,7 @@ def _restrict(folder: int, path: bytes, flags: int, attributes: _Attributes) -> 
 
 
 def change_root(root: str) -> None:
-    """Makes a mounted folder the root of this mount namespace; the present one is no longer reached."""
+    """Makes a mounted folder the root of this mount namespace; the present one becomes unreachable."""
     os.chdir(root)
     _call(_PIVOT_ROOT[os.uname().machine], b".", b".")
     unmount(".")
@@ -131,6 +131,6 @@ def has_mounts_beneath(path: str) -> bool:
 
 
 def remove_folder(path: str) -> None:
-    """Removes a folder with all in it, but not while something is mounted there, which may be the system's."""
+    """Removes a folder with its contents, but not while something is mounted there, which may be the system's."""
     if not has_mounts_beneath(path):
         shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Namespaces of Linux (``namespaces(7)``): what is outside of those of a process does not exist for it."""
+"""Namespaces of Linux (``namespaces(7)``): a process does not see what is outside of its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fork_into(namespaces: int) -> int:
 
 
 def _clone(namespaces: int) -> int:
-    # As fork() of the C library does, so that it knows the thread of the child by its id.
+    # Like fork() of the C library, so that it knows the child's thread by its id.
     machine = os.uname().machine
     if LIBC is None or machine not in _CLONE:
         ctypes.set_errno(38)
@@ -82,8 +82,8 @@ def enter(namespaces: int) -> None:
 def enter_user_namespace(user: int, processes: int) -> None:
     """Moves this process into a user namespace of its own, in which its user has the number ``user``.
 
-    It has all capabilities there, and none outside, whoever its user is. ``processes`` is a descriptor of ``/proc``, as
-    the namespace of the parent shows it, where files may be written.
+    It has all capabilities there, and none outside, whoever its user is. ``processes`` is a descriptor of ``/proc`` in
+    the namespace of the parent, with writable files.
 
     Raises:
         OSError: The kernel refuses it.
@@ -111,7 +111,7 @@ def _write(path: str, text: str, folder: int) -> None:
 
 
 def start_loopback() -> None:
-    """Starts the loopback interface of this network namespace: programs talk to themselves by it."""
+    """Starts the loopback interface of this network namespace, through which programs talk to themselves."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, _SET_INTERFACE_FLAGS, _INTERFACE_FLAGS.pack(b"lo", _INTERFACE_IS_UP))
 
@@ -120,7 +120,7 @@ def send_listener(channel: int) -> None:
     """Starts the loopback interface of this network namespace, and sends a socket that listens on :data:`PROXY_PORT`.
 
     Args:
-        channel: The descriptor of the socket to send it by, which is closed then.
+        channel: The descriptor of the socket through which to send it, which is then closed.
     """
     start_loopback()
     with (

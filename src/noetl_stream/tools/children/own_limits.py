@@ -1,4 +1,4 @@
-"""Keeps the limits of a process that serves others, which code of its user may try to change (``prlimit(2)``)."""
+"""Protects the limits of a process that serves others, which code of its user may try to change (``prlimit(2)``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LimitsLowered(Exception):
 
 
 class OwnLimits:
-    """The present limits of this process, which are to stay."""
+    """The present limits of this process, to be kept."""
 
     def __init__(self) -> None:
         self._kept = {name: resource.getrlimit(kind) for name, kind in _KINDS.items()}

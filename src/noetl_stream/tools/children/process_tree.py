@@ -14,18 +14,18 @@ _READ_BYTES: Final = 64 * 1024
 
 
 class ChildrenList:
-    """The children of one process, whichever of its threads started them, for callers that look often.
+    """The children of one process, whichever of its threads started them, for frequent reads.
 
     Args:
         process_id: The process; by default this one.
 
-    The kernel lists children by thread, in files that cost little to read again but much to open. So these stay open,
-    until the number of threads changes or one of the threads has ended.
+    The kernel lists children by thread, in files that are cheap to read again but costly to open. They therefore stay
+    open until the number of threads changes or one of the threads has ended.
     """
 
     def __init__(self, process_id: int | None = None) -> None:
         self._process_id = process_id
-        # Where a namespace has no /proc of its own, that of the system names processes by other numbers.
+        # In a namespace without its own /proc, the system's one has other numbers for its processes.
         self._is_translated = process_id is None and _is_known_by_another_number()
         self._folder: int | None = None
         self._files: list[int] = []
@@ -49,7 +49,6 @@ class ChildrenList:
         return []
 
     def close(self) -> None:
-        """Closes the files of the list."""
         for file in self._descriptors():
             os.close(file)
         self._folder, self._files = None, []

@@ -74,7 +74,7 @@ REFUSED: Final = (
     _call("keyctl", 250, 219),
     # Namespaces and mounts.
     _call("clone", 56, 220, (Argument(0, 0, _OF_USERS_AND_NAMESPACES),)),
-    _call("clone3", 435, 435, error=errno.ENOSYS),  # its flags are out of reach: the C library falls back on clone
+    _call("clone3", 435, 435, error=errno.ENOSYS),  # its flags cannot be examined: the C library falls back on clone
     _call("unshare", 272, 97),
     _call("setns", 308, 268),
     _call("mount", 165, 40),
@@ -91,7 +91,7 @@ REFUSED: Final = (
     _call("open_tree_attr", 467, 467),
     _call("name_to_handle_at", 303, 264),
     _call("open_by_handle_at", 304, 265),
-    # Large parts of the kernel that tasks do not need, in which defects were often.
+    # Large parts of the kernel that tasks do not need, with a history of defects.
     _call("io_uring_setup", 425, 425, error=errno.ENOSYS),
     _call("io_uring_enter", 426, 426, error=errno.ENOSYS),
     _call("io_uring_register", 427, 427, error=errno.ENOSYS),
@@ -172,7 +172,7 @@ def filters_calls() -> bool:
 def refuse_calls(more: Sequence[RefusedCall] = ()) -> None:
     """Refuses the system calls of :data:`REFUSED` and ``more``, and all of other architectures.
 
-    Refuse new privileges before.
+    New privileges must be refused before.
 
     Raises:
         OSError: The kernel refuses it.
@@ -206,7 +206,7 @@ def _refusal(error: int) -> bytes:
 
 
 def _allowed_with(arguments: Sequence[Argument]) -> list[bytes]:
-    """Builds instructions that allow a call with these arguments, and go on behind for others."""
+    """Builds instructions that allow a call with these arguments, and otherwise continue after them."""
     words = [
         (_ARGUMENTS_AT + 8 * argument.position + at, argument.value >> (8 * at) & _WORD, mask)
         for argument in arguments

@@ -1,7 +1,6 @@
-"""The files that exist for a child: a root of its own, with what it may use of the system's files, and nothing else.
+"""The files that a child sees: a root of its own with the permitted part of the system's files, and nothing else.
 
-A zygote prepares a stage, where all that children have in common is mounted. A child adds what is its own, and makes
-the stage its root.
+A zygote prepares a stage with the common mounts of all children. A child adds its own, and makes the stage its root.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from noetl_stream.tools.children.mounts import (
 TEMPORARY: Final = "/tmp"  # noqa: S108  # a folder in memory of the child's own
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108
 FILES: Final = "files"
-"""The name of the folder with the files of a task, as one that a child can read."""
+"""The name of a task's folder of files among the folders that a child can read."""
 FILES_VARIABLE: Final = "NOETL_FILES"
-"""The environment variable that says where a child sees that folder."""
+"""The environment variable with the path at which a child sees that folder."""
 IN_MEMORY: Final = (TEMPORARY, SHARED_MEMORY)
-"""The folders that a child has in memory, for itself."""
+"""The folders that each child has in memory, for itself."""
 _PROCESSES: Final = "/proc"
 _REPLACED_OFTEN: Final = ("/etc/resolv.conf", "/etc/hosts")
-"""Files of which each new child gets the present ones: a bound file stays the one that it was."""
+"""Files that each new child gets in their present version: a bound file stays the one that it was."""
 _DEVICE_LINKS: Final = {
     "/dev/fd": "/proc/self/fd",
     "/dev/stdin": "/proc/self/fd/0",
@@ -58,7 +57,7 @@ class Stage(NamedTuple):
     """A prepared stage.
 
     Attributes:
-        path: Where it is mounted.
+        path: The mount point.
         later: The places that each child mounts itself, since its folders in memory would hide them.
     """
 
@@ -114,7 +113,7 @@ def step_onto(
     stage: Stage, memory_bytes: int = _STAGE_BYTES, home: str | None = None, folders: Mapping[str, str] = {}
 ) -> bool:
     """Makes the stage the root of this process, whose mount namespace is its own, with its memory and its folder.
-    ``folders`` are those to read: where each is seen, beside that folder.
+    ``folders`` are those to read, by the path at which each is seen, beside that folder.
 
     Returns whether its ``/proc`` shows its own processes only: the kernel may refuse that.
 
@@ -141,7 +140,7 @@ def step_onto(
 
 
 def clear_stage(folder: str) -> bool:
-    """Takes a stage away, also its folder. Returns whether nothing of it is left."""
+    """Removes a stage and its folder. Returns whether nothing of it is left."""
     while has_mounts_beneath(folder):
         try:
             unmount(folder)
@@ -153,12 +152,12 @@ def clear_stage(folder: str) -> bool:
 
 
 def folders_in_memory() -> list[str]:
-    """Returns those of :data:`IN_MEMORY` that are this process's own, and not the system's."""
+    """Returns the ones of :data:`IN_MEMORY` that are this process's own instead of the system's."""
     own: dict[str, bool] = {}
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
         for line in file:
             words = line.split()
-            own[words[4]] = words[words.index("-") + 2] == MEMORY_SOURCE  # the last one hides those before
+            own[words[4]] = words[words.index("-") + 2] == MEMORY_SOURCE  # the last one hides earlier ones
     return [folder for folder in IN_MEMORY if own.get(folder)]
 
 
@@ -206,7 +205,7 @@ def _make_mount_point(path: str, folder: str) -> bool:
     target = folder + path
     if os.path.exists(target):  # noqa: PTH110
         return True
-    with contextlib.suppress(OSError):  # what is beneath something mounted already is there, or nowhere
+    with contextlib.suppress(OSError):  # the place is on an existing mount already, or missing
         if os.path.isdir(path):  # noqa: PTH112
             os.makedirs(target)  # noqa: PTH103
         else:

@@ -2,7 +2,7 @@
 
 It has imported the modules that children need, so that a child starts in a millisecond. It has none of the worker's
 memory, environment or descriptors. As their parent it keeps the process id of an ended child taken until the launcher
-has released it, and kills what children leave behind.
+has released it, and kills the leftovers of children.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ from noetl_stream.tools.children.view import FILES, FILES_VARIABLE, clear_stage
 
 _CHANNEL_AND_OUTPUT: Final = 2
 _STANDARD_AND_ERRORS: Final = 4
-"""How many descriptors come with the order of a child, without a program and with one."""
+"""The number of descriptors that come with the order of a child, without a program and with one."""
 _LISTENER: Final = 1
-"""How many more come if the child has a proxy."""
+"""The number of further ones for a child with a proxy."""
 _READ_BYTES: Final = 64 * 1024
 _KILLING_ROUNDS: Final = 1_000
-"""How many rounds of killing follow at the zygote's end, since killed processes may have started others."""
+"""The rounds of killing at the zygote's end, since killed processes may have started others."""
 _CONFINEMENT_FAILED: Final = 70
 """The exit code of a child that could not be confined; ``EX_SOFTWARE`` of ``sysexits.h``."""
 
@@ -149,7 +149,7 @@ class Zygote:
             for order in self._orders():
                 self._obey(order)
             ready = {descriptor for descriptor, _ in watch.poll(max(0.0, silent_at_s - time.monotonic()) * 1000)}
-            self._limits.restore()  # if that is impossible, this process ends, and another takes its place
+            self._limits.restore()  # if that is impossible, this process ends and is replaced
             if self._pulse in ready:
                 os.read(self._pulse, 4096)
                 silent_at_s = time.monotonic() + self._silent_s
@@ -275,7 +275,7 @@ class Zygote:
         """Kills processes of released children, and reports slots of which no process is left.
 
         Processes with the user of a slot descend from its child. A reaped process has already handed on its children,
-        in the end to this process: so with no stranger here, a released child has no descendant anywhere.
+        finally to this process: without strangers here, a released child has no descendant anywhere.
         """
         if self._kill_strangers() and self._leaving:
             self._send(Vacated(self._leaving))
@@ -328,7 +328,7 @@ _orders: Final = msgspec.msgpack.Decoder(Order)
 
 
 def _separation(settings: ChildSettings, homes: str) -> Apart | None:
-    """Returns what children need to be apart from the system; ``None`` where they cannot.
+    """Returns the means to separate children from the system; ``None`` if they cannot be separated.
 
     Raises:
         SystemExit: They must be.

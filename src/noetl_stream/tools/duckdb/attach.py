@@ -33,7 +33,7 @@ _FIRST_ROWS: Final = 16
 _BATCH_ROWS: Final = 500
 _BATCH_BYTES: Final = 1024 * 1024
 _ROW_BYTES: Final = 16
-"""What Postgres sends with each row beside its text."""
+"""The bytes that Postgres sends with each row in addition to its text."""
 _FORMAT: Final = """
 set local datestyle = 'ISO'; set local intervalstyle = 'postgres'; set local timezone = 'UTC';
 set local extra_float_digits = 1; set local bytea_output = 'hex'

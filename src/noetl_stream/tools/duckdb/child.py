@@ -25,7 +25,7 @@ from noetl_stream.tools.duckdb.job import END, NUMBER_BYTES, ROWS, DuckdbJob, En
 from noetl_stream.tools.duckdb.task_session import DuckdbSession, SessionResult
 
 MAX_KEPT_BYTES: Final = 128 * 1024 * 1024
-"""How much memory a process may keep from its tasks; with more it takes no other."""
+"""The memory that a process may keep from its tasks; with more it takes no further one."""
 _READ_BYTES: Final = 256 * 1024
 _PAGE_BYTES: Final = resource.getpagesize()
 _OUT_OF_MEMORY: Final = "the task needs more memory than memory_limit allows it; select less, or raise memory_limit"
@@ -77,7 +77,7 @@ def _run(frame: bytes) -> tuple[SessionResult, ErrorInfo | None]:
 
 @contextlib.contextmanager
 def _memory_limited(more_bytes: int) -> Iterator[None]:
-    """Limits the private memory of this process to what it has and ``more_bytes``, where the system counts it."""
+    """Limits the private memory of this process to its present size and ``more_bytes``, where the system counts it."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     used = _data_bytes()
     if used:

@@ -1,4 +1,4 @@
-"""Carries values out of DuckDB: those that its Python library would change leave as text, and are read here.
+"""Values on their way out of DuckDB: those that its Python library would change leave as text, and are parsed here.
 
 The library takes ``infinity`` for the last day of the year 9999, a month for 30 days and JSON for text, drops
 nanoseconds, and needs a package that is not installed for times with a zone.
@@ -28,7 +28,7 @@ _ONE_OF_MANY: Final = Inexpressible("a UNION with such a type cannot be read")
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A way in which values of a type leave DuckDB: cast to ``kind``, and read by ``read``, not called for null."""
+    """The form in which values of a type leave DuckDB: cast to ``kind``, and parsed by ``read``, except null."""
 
     kind: str
     read: Callable[[Any], Any]

@@ -1,4 +1,4 @@
-"""Files and tables by reference as tables of a DuckDB task, read where they lie (see ``docs/reference/tools.md``)."""
+"""Files and tables by reference as tables of a DuckDB task, read in place (see ``docs/reference/tools.md``)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class FileTable(Inputs):
 
 
 class NamedFile:
-    """A reference, and how it is read as the table ``name``.
+    """A reference, and the way to read it as the table ``name``.
 
     Args:
         place: Names it in errors.
@@ -140,7 +140,7 @@ def files_among(tables: Mapping[str, Table], data: DataStore) -> tuple[list[Name
     """Returns the files and tables by reference of the input ``tables``, and the tables given as rows.
 
     Raises:
-        ToolFailure: ``invalid_input``, also for what looks like a reference and is none that this task may open.
+        ToolFailure: ``invalid_input``, also for something like a reference that this task may not open.
     """
     files: list[NamedFile] = []
     rows: dict[str, Table] = {}
@@ -160,7 +160,7 @@ def files_among(tables: Mapping[str, Table], data: DataStore) -> tuple[list[Name
 
 
 def _reference_in(name: str, table: Table) -> tuple[Any, FileTable | None]:
-    """Returns what stands where a reference is expected, and the options beside it; ``None`` for rows."""
+    """Returns the value in place of a reference, and the options beside it; ``None`` for rows."""
     if not isinstance(table, dict):
         return None, None
     if read_reference(table) is not None:

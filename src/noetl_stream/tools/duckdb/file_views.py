@@ -92,7 +92,7 @@ def _typed(source: FileSource, found: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def rejects_of(source: FileSource) -> str:
-    """Returns the name of the table of the lines that were left out."""
+    """Returns the name of the table of the rejected lines."""
     return f"{source.name}_rejects"
 
 

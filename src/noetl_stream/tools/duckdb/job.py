@@ -1,7 +1,7 @@
-"""Messages between a worker and its DuckDB processes, each behind a big-endian length of four bytes.
+"""Messages between a worker and its DuckDB processes, each after a big-endian length of four bytes.
 
-A process first says its number, once it has its folder. A job is MessagePack. The answer is frames of JSON rows, and
-one last frame; the first byte of each says which it is.
+A process first sends its number, once it has its folder. A job is MessagePack. The answer is frames of JSON rows, and
+one last frame; the first byte of each is its kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.tools.duckdb.copies import CopiedDatabase, CopiedTable
 
 NUMBER_BYTES: Final = 4
-"""The length of a process id, as the process sees it: of one in a namespace, the worker sees another."""
+"""The length of a process id as the process sees it: in a namespace, the worker sees another."""
 ROWS: Final = b"R"
 """The first byte of a frame that has a JSON list of rows."""
 END: Final = b"E"
@@ -44,7 +44,7 @@ class FileSource(msgspec.Struct, frozen=True):
 
     Attributes:
         place: Names the table in errors.
-        what: Names the file in errors.
+        what: The name of the file in errors.
         file: Its path, as the process sees it.
         format: ``csv``, ``json``, ``ndjson``, ``parquet`` or ``excel``.
         packed: Whether it is gzipped.
@@ -72,11 +72,11 @@ class FileSource(msgspec.Struct, frozen=True):
 
 
 Written = Literal["parquet", "csv", "json", "ndjson", "copy"]
-"""How rows are written to a file; ``copy``: as text for Postgres' ``COPY``."""
+"""The format of rows in a file; ``copy``: text for Postgres' ``COPY``."""
 
 
 class DuckdbJob(msgspec.Struct, frozen=True):
-    """What a DuckDB process does for one task.
+    """The work of a DuckDB process for one task.
 
     Attributes:
         database: The database file; ``None`` for a database in memory.
@@ -86,7 +86,7 @@ class DuckdbJob(msgspec.Struct, frozen=True):
         memory_bytes: Private memory that the process may use in addition to what it has.
         copied: Copied tables in :data:`COPIES_FOLDER` that the SQL names without a database.
         files: Files in :data:`COPIES_FOLDER` that are tables of the task.
-        into: How the rows of the last statement are written to :data:`WRITTEN_FILE`; ``None``: they are the answer.
+        into: The format of the last statement's rows in :data:`WRITTEN_FILE`; ``None``: they are the answer.
         max_file_bytes: The most bytes of a file that the process writes; 0: no bound.
     """
 

@@ -35,7 +35,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def syntax_problems(text: str) -> Iterator[CodeProblem]:
-    """Returns why the SQL does not parse, if so. What its names mean is known only when it runs."""
+    """Returns the reason why the SQL does not parse, if any. The meaning of its names is known only when it runs."""
     if len(text) > MAX_PARSED_CHARS:
         return
     try:
@@ -48,7 +48,7 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
 
 
 def params_error(inputs: Mapping[str, Any]) -> str | None:
-    """Returns why the params do not match the SQL, as far as known before the run."""
+    """Returns the reason why the params do not match the SQL, as far as known before the run."""
     return sql.params_error(inputs, _statement_parameters)
 
 
@@ -62,10 +62,10 @@ def _statement_parameters(text: str) -> list[tuple[str, list[str]]]:
 
 
 def creates_secret(statement: str) -> bool:
-    """Returns whether a statement creates a secret of DuckDB, or may, since it explains one."""
+    """Returns whether a statement creates a secret of DuckDB, or may do so, since it explains one."""
     words = _words(statement.lower())
     first = next(words, "")
-    if first == "explain":  # which may run it, and may have options in quotes of any kind before it
+    if first == "explain":  # it may run it, with options in quotes of any kind before it
         return all(word in statement.lower() for word in ("create", "secret"))
     return first == "create" and next((word for word in words if word not in _BEFORE_SECRET), "") == "secret"
 

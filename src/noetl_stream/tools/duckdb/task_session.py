@@ -48,15 +48,15 @@ _WRITTEN: Final = f"{COPIES_FOLDER}/{WRITTEN_FILE}"
 _CSV_LINE: Final = "CSV Error on Line: "
 _CSV_FILE: Final = "  file = "
 _CSV_REASONS: Final = ("Error when ", "Expected Number ", "Value with ", "Maximum line ", "Invalid ")
-"""How the line of DuckDB's message begins that says why it cannot read one of a file."""
+"""The beginning of the line in DuckDB's message with the reason why it cannot read a line of a file."""
 _OF_THE_DISK: Final = {os.strerror(errno.ENOSPC): DISK_FULL, os.strerror(errno.EFBIG): "limit_exceeded"}
 _FIRST_ROWS: Final = 16
 _MOST_ROWS: Final = 2_048
-"""How many rows are fetched at once, at first and at most: fewer if they are long."""
+"""The number of rows that are fetched at once, at first and at most: fewer if they are long."""
 
 
 class SessionResult(NamedTuple):
-    """The result of a task: its rows as lists of JSON, and all but the rows."""
+    """The result of a task: its rows as lists of JSON, and the rest."""
 
     rows: list[bytes]
     rest: dict[str, Any]
@@ -271,7 +271,7 @@ class _ReturnedRows:
 
     Attributes:
         encoded: Lists of rows.
-        count: How many rows there are.
+        count: The number of rows.
         size: Their bytes.
         not_json: The failure for the first value that JSON cannot hold. It matters only if these rows are the result.
     """

@@ -58,15 +58,15 @@ MAX_JOB_BYTES: Final = 1024**3
 MEMORY_LIMIT: Final = "1GB"
 THREADS: Final = 2
 _BESIDE_BYTES: Final = 256 * 1024**2
-"""Memory of a process for what ``memory_limit`` does not count: threads, parsed statements, the library."""
+"""The memory of a process that ``memory_limit`` does not count: threads, parsed statements, the library."""
 _FILES_BYTES: Final = 1024**3
-"""More of it for what reads and writes files: buffers of lines and of columns, for each thread."""
+"""The additional memory for reading and writing files: buffers of lines and of columns, for each thread."""
 _RESULT_COPIES: Final = 6
-"""How often a result is in the memory of a process: in DuckDB, as values and as JSON."""
+"""The number of copies of a result in the memory of a process: in DuckDB, as values and as JSON."""
 _TABLE_COPIES: Final = 12
-"""How much more memory DuckDB takes than the text of a table has, to read it."""
+"""The factor by which DuckDB takes more memory than the text of a table, to read it."""
 _MOST_BESIDE_BYTES: Final = 8 * 1024**3
-"""The bound of the system on these, whatever a task asks for."""
+"""The upper bound of both, whatever a task asks for."""
 
 
 class DuckdbInputs(SqlInputs):

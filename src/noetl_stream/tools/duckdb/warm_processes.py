@@ -28,13 +28,13 @@ from noetl_stream.tools.duckdb.job import (
 )
 
 MAX_ERROR_BYTES: Final = 256 * 1024
-"""The most bytes of an answer beyond the rows and what the statements add to it."""
+"""The most bytes of an answer beyond the rows and the parts added by statements."""
 _MOST_FOR_JOB_BYTE: Final = 8
-"""How many bytes a byte of the statements adds to the list of them in the answer, at most."""
+"""The most bytes that a byte of the statements adds to their list in the answer."""
 _READ_BYTES: Final = 256 * 1024
 _INLINE_BYTES: Final = 2 * FRAME_ROW_BYTES
 _TRIES: Final = 2
-"""How many processes, one after the other, may end before they can take a job."""
+"""The number of successive processes that may end before they can take a job."""
 
 
 class ProcessDied(Exception):
@@ -136,7 +136,7 @@ class _DuckdbProcess:
     """A process and the connection to it.
 
     Attributes:
-        number: The process id as it sees it itself, which its files are named by; 0 until it is ready.
+        number: The process id as it sees it itself, which is in the names of its files; 0 until it is ready.
     """
 
     @classmethod
@@ -182,7 +182,7 @@ class _DuckdbProcess:
 
         Raises:
             ProcessDied: The process ended, or sent what is no answer.
-            _NotBegun: It ended before it had read the job: else its connection would close without an error.
+            _NotBegun: It ended before it had read the job: otherwise its connection would close without an error.
         """
         most = max_result_bytes + MAX_ERROR_BYTES + _MOST_FOR_JOB_BYTE * len(frame)
         try:
@@ -209,7 +209,7 @@ class _DuckdbProcess:
         raise ProcessDied(await asyncio.shield(self._process.exit_code))
 
     async def give_back(self, copies: Path) -> None:
-        """Moves the folder of :meth:`run` to where it was."""
+        """Moves the folder of :meth:`run` back to its place."""
         await asyncio.to_thread(Path(self._process.home, COPIES_FOLDER).rename, copies)
 
     def kill(self) -> None:
@@ -269,6 +269,6 @@ def _result(rows: list[Any], ending: Ending) -> dict[str, Any]:
 
 
 def _remove_spilled(database: str, number: int) -> None:
-    """Removes what a killed process has spilled beside its database file."""
+    """Removes the files that a killed process has spilled beside its database file."""
     for file in Path(f"{database}.tmp").glob(f"duckdb_temp_{number}_*"):
         file.unlink(missing_ok=True)

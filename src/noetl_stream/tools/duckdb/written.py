@@ -1,4 +1,4 @@
-"""Rows of a query as a file: ``into`` of a DuckDB task, and what Postgres reads by ``COPY``."""
+"""Rows of a query as a file: ``into`` of a DuckDB task, and input for Postgres' ``COPY``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _value(name: str, kind: Any, into: Written) -> str:
 
 
 def _stored_type(kind: Any) -> str:
-    """Returns the type that Parquet keeps a type's values in without change."""
+    """Returns the type in which Parquet stores a type's values unchanged."""
     match kind.id:
         case "list" | "array":
             children = dict(kind.children)

@@ -1,7 +1,7 @@
-"""URLs of ``kind: http``, which are sent as they are written (LANGUAGE §12 *http*).
+"""URLs of ``kind: http``, which are sent as written (LANGUAGE §12 *http*).
 
-A signature covers the bytes of a URL, so nothing is decoded, encoded again or reordered: only characters that cannot
-stand in a request are quoted.
+A signature covers the bytes of a URL, so nothing is decoded, encoded again or reordered: only characters that a request
+cannot contain are quoted.
 """
 
 from __future__ import annotations

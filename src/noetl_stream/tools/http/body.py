@@ -52,7 +52,7 @@ Pieces = Sequence[bytes | DataReference]
 def body_of(
     *, json_value: Any, form: Fields | None, text: str | None, is_base64: bool
 ) -> tuple[bytes | None, str | None]:
-    """Returns the bytes of the given body and their media type. ``text`` goes before ``json_value``.
+    """Returns the bytes of the given body and their media type. ``text`` has precedence over ``json_value``.
 
     Raises:
         ToolFailure: ``invalid_input``.

@@ -1,4 +1,4 @@
-"""Sessions of ``kind: http``: the library's, with checked sockets. A module of its own, since importing it is slow."""
+"""Sessions of ``kind: http``: the library's, with checked sockets. A separate module, since importing it is slow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_HEADERS: Final = 1_000
 
 
 class Response(aiohttp.ClientResponse):
-    """A response that knows its peer even after its connection was released.
+    """A response that still has its peer after its connection was released.
 
     Attributes:
         peer: The address of the connection.
@@ -49,5 +49,5 @@ def new_session(socket_for: Callable[[AddressInfo], socket.socket], agent: str) 
 
 
 def exceeds_headers(error: aiohttp.ClientResponseError) -> bool:
-    """Returns whether a response was refused for the size or the number of its headers, which only its text says."""
+    """Returns whether a response was refused for the size or the number of its headers, by the text of the error."""
     return error.message.startswith(("Got more than", "Too many headers"))

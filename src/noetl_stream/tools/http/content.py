@@ -1,4 +1,4 @@
-"""Unpacks the bodies of responses (RFC 9110 §8.4). A stream that is cut off is an error, never a shorter body."""
+"""The decoding of response bodies (RFC 9110 §8.4). A stream that is cut off is an error, never a shorter body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of a response as a file: in pieces, and resumed where the server offers it (RFC 9110 §14)."""
+"""The body of a response as a file: in pieces, and resumed if the server supports it (RFC 9110 §14)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 RESUMES: Final = 5
-"""How often a broken response is resumed before the attempt of the task fails."""
+"""The number of times a broken response is resumed before the attempt of the task fails."""
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 8.0
 _MAX_NAME_CHARACTERS: Final = 200
@@ -97,7 +97,7 @@ async def unpacked_pieces(pieces: AsyncIterator[bytes], headers: Mapping[str, st
     async for packed in pieces:
         for piece in (packed,) if unpack is None else unpack.feed(packed):
             yield piece
-            await asyncio.sleep(0)  # a turn for others: a small packed piece may be long
+            await asyncio.sleep(0)  # a turn for other tasks: a small packed piece may be long
     if unpack is not None:
         unpack.finish()
 
@@ -112,7 +112,7 @@ def file_name(headers: Mapping[str, str], path: str) -> str:
 
 
 def _version_of(headers: Mapping[str, str]) -> str:
-    """Returns what a resumed response must still have, ``ETag`` or ``Last-Modified``; empty: it cannot be resumed."""
+    """Returns the validator of a resumed response, its ``ETag`` or ``Last-Modified``; empty if it cannot be resumed."""
     if headers.get("accept-ranges", "").strip().lower() != "bytes" or "content-encoding" in headers:
         return ""
     tag = headers.get("etag", "")

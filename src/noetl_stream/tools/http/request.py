@@ -29,7 +29,7 @@ _OF_THE_CONNECTION: Final = frozenset(
     {"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer"}
     | {"transfer-encoding", "upgrade"}
 )
-"""The headers that say how the bytes of a request travel (RFC 9110 §7.6.1): the sender of the bytes sets them."""
+"""The headers about the transfer of a request's bytes (RFC 9110 §7.6.1), which the sender of the bytes sets."""
 
 
 def _upper(value: Any) -> Any:

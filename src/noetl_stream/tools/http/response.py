@@ -31,13 +31,13 @@ from noetl_stream.tools.convert import NotJson, to_json
 
 RETRYABLE_STATUSES: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 MAX_RETRY_AFTER_S: Final = 86_400.0
-"""What a server asks for beyond a day is no plan; `max_delay` of a policy bounds it further."""
+"""The longest wait that a server can ask for, a day; `max_delay` of a policy bounds it further."""
 
 _SHOWN_CHARACTERS: Final = 200
 _MAY_BE_JSON: Final = frozenset(
     {"", "text/plain", "application/octet-stream", "text/javascript", "application/javascript"}
 )
-"""Only an object or a list counts there as JSON, so that ``007`` in plain text stays text."""
+"""Types in which only an object or a list counts as JSON, so that ``007`` in plain text stays text."""
 
 _LONE_SURROGATE: Final = re.compile(
     rb"(?i)(?<!\\)(?:\\\\)*(?:\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f])|(?<!\\ud[89ab][0-9a-f]{2})\\ud[c-f][0-9a-f]{2})"
@@ -60,7 +60,7 @@ class BodyRead(NamedTuple):
 
     Attributes:
         fields: ``data``, and ``encoding`` if that is base64.
-        error: Why the body is not what its content type says; nothing if it is.
+        error: The reason why the body does not match its content type; else none.
         warnings: Of the run.
     """
 

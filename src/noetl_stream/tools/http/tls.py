@@ -12,7 +12,7 @@ from noetl_stream.lru import LruCache
 from noetl_stream.tools.contract import ToolFailure
 
 TLS_KEYS: Final = frozenset({"certificate", "key", "ca"})
-"""The entries of a credential that are about TLS."""
+"""The entries of a credential for TLS."""
 
 CONTEXTS_KEPT: Final = 32
 
@@ -71,7 +71,7 @@ class TlsContexts:
 
 
 def _present(context: ssl.SSLContext, *texts: str) -> None:
-    """Makes the context present a certificate, through files without a name, since the library reads only files."""
+    """Makes the context present a certificate, through files without a name, since the library only reads files."""
     with ExitStack() as files:
         paths = []
         for text in texts:

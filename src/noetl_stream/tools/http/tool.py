@@ -57,7 +57,7 @@ _REASON_CHARACTERS: Final = 300
 _MESSAGES: Final = "messages.ndjson"
 """The file of the messages of a stream in a scratch folder."""
 _READ_INLINE_BYTES: Final = 256 * 1024
-"""The size from which a body is parsed in a thread, so that other tasks go on."""
+"""The size from which a body is parsed in a thread, so that other tasks continue."""
 
 
 def _without_password(proxy: str) -> str:
@@ -294,7 +294,7 @@ class HttpTool:
 
 
 def _attributes_of(method: str, url: URL) -> dict[str, str | int]:
-    """Returns what a span shows of a request, which names no path or query: these may be secret."""
+    """Returns the attributes of a request's span, without path and query, which may be secret."""
     address: dict[str, str | int] = {
         "url.scheme": url.scheme,
         "server.address": url.host or "",
@@ -363,7 +363,7 @@ def _target(response: aiohttp.ClientResponse) -> bytes | None:
 
 
 def _reach_after(response: aiohttp.ClientResponse, route: _Route, reach: Reach) -> Reach:
-    """Returns how far a redirect may go: a server on the internet must not choose an inside address."""
+    """Returns the reach of a redirect: a server on the internet must not choose an inside address."""
     is_outside = route.proxy is not None or is_public(cast("Response", response).peer)
     return Reach.PUBLIC if is_outside else reach
 

@@ -1,4 +1,4 @@
-"""nats-py's parser of what a server sends, with a bound: the library keeps as much of a message as is announced."""
+"""nats-py's parser with a bound: the library keeps as much of a message as the server announces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nats.errors import ProtocolError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes of a message, which is the most that nats-server can be set to."""
+"""The most bytes of a message: the largest that nats-server can be configured for."""
 _MAX_LINE_BYTES: Final = 1024 * 1024
 """The most bytes of a line of the protocol, which the library searches again for each part that arrives."""
 
@@ -17,7 +17,7 @@ class BoundedParser(Parser):
     """A parser that ends its connection at a message or line above the bounds.
 
     Attributes:
-        has_exceeded: Whether it has done so.
+        has_exceeded: Whether a bound was exceeded.
     """
 
     has_exceeded = False

@@ -72,11 +72,11 @@ class Connection:
 
     @classmethod
     async def open(cls, url: str, host: str, options: Options) -> Connection:
-        """Connects to one server, and to none of the others that it may name.
+        """Connects to one server, and to none of the others that it may advertise.
 
         Args:
             url: The URL with the server's address.
-            host: The name that the server's certificate must have.
+            host: The name required in the server's certificate.
 
         Raises:
             NatsError, OSError, ImportError: From the library; ``ConnectionResetError`` if the server hung up.
@@ -114,7 +114,7 @@ class Connection:
 
         Raises:
             ConnectionClosedError: The connection closed.
-            MessageTooLong: It closed for this reason.
+            MessageTooLong: The connection closed for this reason.
         """
         task = asyncio.create_task(work)
         try:
@@ -125,7 +125,7 @@ class Connection:
             await end_tasks([task])
 
     def take_denied(self, subject: str) -> bool:
-        """Returns whether the server has denied publishing to ``subject`` more often than this was called.
+        """Returns whether the server has denied more publishes to ``subject`` than earlier calls have returned.
 
         The server reports this asynchronously and drops the message. Denials are counted, since other tasks that share
         the connection may publish there at the same time.
@@ -198,7 +198,6 @@ class Connections:
                 shared.idle_timer = asyncio.get_running_loop().call_later(IDLE_CONNECTION_S, self._drop, key, shared)
 
     async def close(self) -> None:
-        """Closes every connection."""
         for key, shared in list(self._shared.items()):
             if shared.idle_timer is not None:
                 shared.idle_timer.cancel()

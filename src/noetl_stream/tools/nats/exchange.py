@@ -35,20 +35,20 @@ _OPERATION: Final = "KV-Operation"
 _DELETED: Final = frozenset({"DEL", "PURGE"})
 _WRONG_REVISION: Final = frozenset({10071, 10164})
 _CHANGED_SINCE: Final = _WRONG_REVISION | {10070}
-"""JetStream's error codes for a message that expected another last one of its stream or subject."""
+"""JetStream's error codes for a message that expected another last message of its stream or subject."""
 
 _PASSING: Final = frozenset(
     {
         *(10004, 10008, 10009, 10041),  # a cluster without a leader, or that is not complete
         *(10118, 10194),  # a stream that is offline
-        *(10158, 10163, 10167, 10210, 10211),  # still busy with what came before
+        *(10158, 10163, 10167, 10210, 10211),  # still busy with earlier requests
     }
 )
-"""JetStream's error codes for what it may do later. All others are lasting refusals."""
+"""JetStream's error codes for requests that may succeed later. All others are permanent refusals."""
 
 _STORE_FAILED: Final = 10077
 _LIMIT_REACHED: Final = "maximum "
-"""The text with which the description of :data:`_STORE_FAILED` begins if the stream is full, rather than faulty."""
+"""The beginning of :data:`_STORE_FAILED`'s description if the stream is full rather than faulty."""
 
 
 class Exchange:
@@ -92,8 +92,8 @@ class Exchange:
             return {"stream": stored.stream, "seq": stored.seq, "duplicate": bool(stored.duplicate)}
         client = self._connection.client
         await client.publish(self._subject, self._payload, headers=self._headers)
-        # Flush until the server has the message or has denied it. Twice, since the library sends the first ping before
-        # the message.
+        # Flush until the server has the message or has denied it: twice, since the library first pings before the
+        # message.
         for _ in range(2):
             await client.flush(max(1, round(self._timeout_s)))
         if self._connection.take_denied(self._subject):

@@ -77,5 +77,4 @@ class NatsTool:
                 return ToolResult(result, warnings=exchange.warnings)
 
     async def close(self) -> None:
-        """Closes the connections of the tool."""
         await self._connections.close()

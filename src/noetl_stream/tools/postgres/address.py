@@ -1,7 +1,7 @@
 """The address of a database, from a credential: a DSN or a mapping.
 
-Read here and not by the driver, which also looks for passwords, keys and hosts in files and variables of the worker,
-and sends them to the host that the credential names.
+Parsed here and not by the driver, which would also look for passwords, keys and hosts in files and variables of the
+worker, and send them to the host that the credential names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PostgresAddress(NamedTuple):
 
     Attributes:
         sslmode: The TLS mode, as in libpq.
-        target: Which of several servers is wanted, as ``target_session_attrs`` in libpq.
+        target: The wanted kind of server among several, as ``target_session_attrs`` in libpq.
         files: TLS files of the worker, by their name in a DSN.
         settings: Settings of the session.
     """
@@ -74,7 +74,7 @@ def address_of(auth: Auth, credential: str | dict[str, Any], *, is_operators: bo
 
 
 class _Unusable(Exception):
-    """Why a credential cannot be used, without its value."""
+    """The reason why a credential cannot be used, without its value."""
 
 
 def _of_dsn(auth: Auth, credential: Mapping[str, Any]) -> dict[str, str]:
@@ -122,7 +122,7 @@ def _address(found: dict[str, str], *, is_operators: bool) -> PostgresAddress:
         sslmode=sslmode,
         target=found.pop("target_session_attrs", "any"),
         files=files,
-        settings=tuple(sorted(found.items())),  # what is left
+        settings=tuple(sorted(found.items())),  # the remaining parameters
     )
 
 

@@ -1,4 +1,4 @@
-"""Encodes dates, times and intervals for Postgres, and decodes them, as the numbers that it keeps.
+"""Codecs of dates, times and intervals for Postgres, as the numbers that it stores.
 
 The driver's own classes would lose values: it stores the days 9999-12-31 and 0001-01-01 as ``infinity`` and
 ``-infinity`` and reads these as those days, takes a month for 30 days, and fails a whole result for one year before 1.

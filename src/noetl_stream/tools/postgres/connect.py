@@ -43,7 +43,7 @@ async def connect(
 
     Raises:
         ForbiddenAddress, OSError: no host can be reached; the last one's reason.
-        asyncpg.PostgresError, asyncpg.InterfaceError: of the database or the driver.
+        asyncpg.PostgresError, asyncpg.InterfaceError: an error of the database or the driver.
     """
     import asyncpg
 
@@ -66,7 +66,7 @@ async def _connect_to(
         egress.check_socket(places[0], reach)
     else:
         places = await egress.addresses(host.name, host.port, reach)
-    # All is given, so that the driver looks for nothing in the worker's variables and files.
+    # Every parameter is given, so that the driver looks for nothing in the worker's variables and files.
     complete: dict[str, Any] = {
         "host": places,
         "port": [host.port] * len(places),
@@ -112,7 +112,7 @@ async def statements_on(
 
 
 async def _end_cancelled(driver: Any) -> None:
-    """Waits for the end of a cancelled statement, if any; closes the connection if it goes on.
+    """Waits for the end of a cancelled statement, if any; closes the connection if it continues.
 
     Postgres ignores a cancellation that arrives before the statement, so it is sent again every :data:`CANCEL_AGAIN_S`
     seconds. The driver sends it once, and would wait for as long as the statement takes.

@@ -36,7 +36,7 @@ _Key = tuple[PostgresAddress, Reach]
 
 
 class PoolShare(Inputs):
-    """What the tasks with the same ``max_size`` may use of a pool."""
+    """The share of a pool that the tasks with the same ``max_size`` may use."""
 
     max_size: int = Field(
         default=MAX_CONNECTIONS, ge=1, description="Connections to the database at the same time, at most 8."
@@ -60,7 +60,7 @@ class ConnectionPools:
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait for a connection."""
+        """The number of tasks that wait for a connection."""
         return sum(places.waiting for places in self._places.values())
 
     @contextlib.asynccontextmanager

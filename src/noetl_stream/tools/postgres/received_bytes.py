@@ -1,7 +1,7 @@
-"""Counts what a Postgres connection receives, from its first byte, and ends the connection at a bound.
+"""A count of the bytes that a Postgres connection receives, from its first byte, with a bound at which it ends.
 
-The driver keeps all rows of a statement, and the whole of a message, before anybody sees them. It makes its protocol
-itself, so the loop that it connects with puts a counter before it.
+The driver keeps all rows of a statement, and the whole of a message, before anybody sees them. It creates its protocol
+itself, so the loop that it connects with inserts a counter in front of it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final, cast
 from noetl_stream.tools.contract import ToolFailure
 
 MAX_BESIDE_BYTES: Final = 16 * 1024 * 1024
-"""What may arrive outside of statements: before the connection is open, answers about types, to a reset, notices."""
+"""The bytes that may arrive outside of statements: before the connection is open, for types, resets and notices."""
 SLACK_BYTES: Final = 256 * 1024
-"""What may arrive with a statement beside its rows: the description of its columns, the parts of messages."""
+"""The bytes that may arrive with a statement in addition to its rows: column descriptions and parts of messages."""
 
 
 class ReceivedBytes(asyncio.Protocol):
-    """Stands between a transport and the driver's protocol.
+    """A protocol between a transport and the driver's protocol.
 
     Attributes:
         driver: The driver's protocol.

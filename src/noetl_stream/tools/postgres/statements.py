@@ -77,7 +77,7 @@ def refusal(statement: SqlStatement) -> str | None:
 
 
 def unbalanced_part(text: str) -> tuple[str, int] | None:
-    """Returns what ``text`` opens and does not close, or closes and has not opened, with its offset; or ``None``."""
+    """Returns the first unbalanced bracket or quote of ``text`` with its offset; or ``None``."""
     opened: list[int] = []
     for kind, start, end in _tokens(text):
         token = text[start:end]
@@ -98,7 +98,7 @@ def unbalanced_part(text: str) -> tuple[str, int] | None:
 
 
 def leading_word(statement: SqlStatement) -> tuple[str | None, int]:
-    """Returns the first word of the statement, behind comments, or ``None`` without one; and its line in the input."""
+    """Returns the first word of the statement, after comments, or ``None`` without one; and its line in the input."""
     position = 0
     for kind, start, end in _tokens(statement.text):
         is_first = not statement.text[position:start].strip()

@@ -1,7 +1,7 @@
-"""Checks the SQL of ``kind: postgres`` as far as it is the same in every version, without a database.
+"""The check of ``kind: postgres`` SQL without a database, as far as all versions agree.
 
-No parser here is the server's, whose grammar depends on its version, and an error about SQL that it would run is worse
-than none. So only unreadable SQL and statements that the tool refuses are errors.
+No parser here is the server's, whose grammar depends on its version, and an error about valid SQL is worse than none.
+Only unreadable SQL and statements that the tool refuses are therefore errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMANDS: Final = frozenset([
 
 
 def syntax_problems(text: str) -> Iterator[CodeProblem]:
-    """Returns what is wrong in the SQL wherever it runs, and statements that begin with no word of Postgres."""
+    """Returns errors of the SQL on any server, and statements that do not begin with a word of Postgres."""
     found = unbalanced_part(text)
     if found is not None:
         message, offset = found
@@ -41,7 +41,7 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
 
 
 def params_error(inputs: Mapping[str, Any]) -> str | None:
-    """Returns why the params do not match the SQL, as far as known before the run."""
+    """Returns the reason why the params do not match the SQL, as far as known before the run."""
     return sql.params_error(inputs, _statement_parameters)
 
 

@@ -43,7 +43,7 @@ _VALUES_BOUND_INLINE: Final = 100
 _MAX_APPLICATION_NAME: Final = 63
 _MAX_TIMEOUT_MS: Final = 2**31 - 1
 DEAD_WORKER_GRACE_S: Final = 1.0
-"""How long after the task's timeout Postgres cancels a statement, in case the worker has died."""
+"""The time after the task's timeout at which Postgres cancels a statement, in case the worker has died."""
 _SETTINGS: Final = "select set_config(name, value, false) from unnest($1::text[], $2::text[]) as given (name, value)"
 
 
@@ -163,7 +163,6 @@ class PostgresTool:
         return ToolResult(await asyncio.to_thread(run.result))
 
     async def close(self) -> None:
-        """Closes the connections of the tool."""
         await self._pools.close()
         await self._duckdb.close()
 

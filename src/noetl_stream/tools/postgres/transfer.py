@@ -1,7 +1,7 @@
 """Tables and files by reference, to and from Postgres by ``COPY`` (see ``docs/reference/tools.md``).
 
-Postgres sends and reads CSV text, whose values DuckDB makes Parquet of, and the other way round. A CSV file goes to
-Postgres as it is. Nothing is ever whole in memory.
+Postgres sends and reads CSV text, which DuckDB converts to and from Parquet. A CSV file is sent to Postgres unchanged.
+Nothing is ever in memory as a whole.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class CopyInto(Inputs):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What moves rows between one task's connection and files in its scratch folder."""
+    """A transfer of rows between one task's connection and files in its scratch folder."""
 
     call: ToolCall
     connection: Connection
@@ -97,11 +97,11 @@ class Transfer:
         return await self.duckdb.save(self.call, self.scratch, f"from {_ROWS}", copied=[copied])
 
     async def load(self, given: CopyInto, reference: DataReference) -> int:
-        """Loads a table or file into a table of Postgres, and returns how many rows it had.
+        """Loads a table or file into a table of Postgres, and returns the number of its rows.
 
         Raises:
-            ToolFailure: ``not_found``: there is no such table; ``result_lost``; ``invalid_input``; ``sql`` for a
-                file that cannot be read.
+            ToolFailure: ``not_found``: the table does not exist; ``result_lost``; ``invalid_input``; ``sql`` for a file
+                that cannot be read.
         """
         table = await self.connection.fetchrow(FIND_TABLE, given.table)
         if table is None:
@@ -138,7 +138,7 @@ def _field(name: str, *, is_array: bool) -> str:
 async def _with_literals(
     connection: Connection, sql: str, prepared: PreparedStatement[Any], values: Sequence[Any]
 ) -> str:
-    """Returns the SQL with literals in place of its parameters, which ``COPY`` cannot have: Postgres writes them."""
+    """Returns the SQL with literals in place of its parameters, which ``COPY`` cannot have: Postgres formats them."""
     if not values:
         return sql
     oids = [expected.oid for expected in prepared.get_parameters()]
@@ -155,7 +155,7 @@ async def _with_literals(
 
 
 def reference_of(call: ToolCall, given: CopyInto) -> DataReference:
-    """Returns the reference that ``copy.from`` is, given itself or as the result of the task that made it.
+    """Returns the reference in ``copy.from``, given itself or as the result of the task that made it.
 
     Raises:
         ToolFailure: ``invalid_input``.

@@ -1,1 +1,1 @@
-"""The proxy by which programs of tasks reach the network: it checks what they connect to, as for tools that connect."""
+"""The proxy through which programs of tasks reach the network: it checks their connections as tools check their own."""

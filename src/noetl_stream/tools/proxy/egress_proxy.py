@@ -1,4 +1,4 @@
-"""The worker's side of the proxies of children, one for each: it connects them to where the egress guard lets them.
+"""The worker's side of the proxies of children, one for each: it makes the connections that the egress guard permits.
 
 A child lives in a network namespace of its own, where a socket listens that the worker accepts on. Names are resolved
 here, and the connection is made to the address that was checked.
@@ -24,21 +24,21 @@ from noetl_stream.tools.proxy.heads import END, ProxyRefusal, ProxyRequest, is_i
 MAX_CONNECTIONS: Final = 64
 """The most connections of one child, with all that it has started."""
 MAX_PENDING: Final = 32
-"""How many more may be sending what they want, or hear that it is refused; further ones wait."""
+"""The additional connections that may be sending their request, or receiving a refusal; further ones wait."""
 MAX_RESOLVED: Final = 2
-"""How many names are resolved at once for one child: all tools share the threads that do it."""
+"""The names that are resolved at once for one child: all tools share the threads for it."""
 _SHARE_OF_FILES: Final = 8
-"""All children of a tool have a connection for each eighth of the files that the worker may open."""
+"""The number of files that the worker may open for each connection of a tool's children."""
 MAX_HEAD_BYTES: Final = 32 * 1024
 _BUFFER_BYTES: Final = 64 * 1024
-"""How much of a connection is in memory at most, in each direction."""
+"""The most bytes of a connection in memory, in each direction."""
 HEAD_S: Final = 30.0
 CONNECT_S: Final = 10.0
-"""How long one address may take to answer."""
+"""The time in which one address must answer."""
 RESOLVE_S: Final = 30.0
 IDLE_S: Final = 600.0
 LINGER_S: Final = 10.0
-"""How long one lives that its client has closed and on which the server sends nothing."""
+"""The lifetime of a connection that its client has closed and on which the server sends nothing."""
 _PAUSE_S: Final = 1.0
 
 _HTTP_PORT: Final = 80
@@ -47,7 +47,7 @@ Copy = Callable[[socket.socket, socket.socket], Awaitable[None]]
 
 
 class _Way(NamedTuple):
-    """A connection, and what to send first on it."""
+    """A connection, and the bytes to send first on it."""
 
     server: socket.socket
     first: bytes
@@ -57,13 +57,13 @@ class EgressProxy:
     """Makes the proxies of the children of one tool.
 
     Args:
-        egress: What tasks may connect to.
+        egress: The guard of the connections.
         further: The URL of the operator's own proxy to the public internet, if any.
-        idle_s: How long a connection lives on which nobody sends.
+        idle_s: The lifetime of a connection on which nobody sends.
 
     Attributes:
-        most: How many connections all children together may have.
-        connections: How many they have.
+        most: The most connections of all children together.
+        connections: The present connections.
     """
 
     def __init__(self, egress: Egress, further: str | None = None, *, idle_s: float = IDLE_S) -> None:
@@ -95,7 +95,7 @@ class EgressProxy:
         """Connects to the server of a request, or to the operator's own proxy.
 
         Args:
-            resolving: Bounds how many names are resolved at once.
+            resolving: Bounds the names that are resolved at once.
 
         Raises:
             ProxyRefusal: Tasks may not connect to it, or it cannot be reached.
@@ -136,7 +136,7 @@ class ChildProxy:
     """The proxy of one child.
 
     Attributes:
-        child_end: The socket by which the child sends its listening one. Close it here once the child has it.
+        child_end: The socket through which the child sends its listening one. To be closed here once the child has it.
     """
 
     def __init__(self, proxy: EgressProxy) -> None:
@@ -231,7 +231,7 @@ class ChildProxy:
 
 
 class _Exchange:
-    """What a client and a server send to each other."""
+    """The traffic between a client and a server."""
 
     def __init__(self, client: socket.socket, server: socket.socket, idle_s: float) -> None:
         self._idle_s = idle_s
@@ -241,7 +241,7 @@ class _Exchange:
         self._moved = 0
 
     async def run(self, first: bytes, copy_back: Copy) -> None:
-        """Passes it on, ``first`` of all, until the server has said all, or nobody says anything for a while."""
+        """Passes it on, after ``first``, until the server has finished, or both are silent for a while."""
         up = self._loop.create_task(_until_broken(self.copy(self._client, self._server, first)))
         down = self._loop.create_task(_until_broken(copy_back(self._server, self._client)))
         try:
@@ -262,7 +262,7 @@ class _Exchange:
         while data:
             await self._loop.sock_sendall(target, data)
             self._moved += len(data)
-            await asyncio.sleep(0)  # a turn for others: neither call may have waited
+            await asyncio.sleep(0)  # a turn for other tasks: neither call may have waited
             data = await self._loop.sock_recv(source, _BUFFER_BYTES)
         target.shutdown(socket.SHUT_WR)
 
@@ -289,7 +289,7 @@ async def _until_broken(copying: Awaitable[None]) -> None:
 async def _receive_head(
     loop: asyncio.AbstractEventLoop, source: socket.socket, received: bytes = b""
 ) -> tuple[bytes, bytes]:
-    """Returns the head of a message, and what came behind it.
+    """Returns the head of a message, and the bytes after it.
 
     Raises:
         ProxyRefusal: There is none.

@@ -1,4 +1,4 @@
-"""Heads of HTTP messages to and from a proxy (RFC 9110, RFC 9112): what a client wants, and what is passed on."""
+"""Heads of HTTP messages to and from a proxy (RFC 9110, RFC 9112): the client's request, and the forwarded one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _HTTP_PORT: Final = 80
 _OF_ONE_CONNECTION: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"proxy-authenticate", b"upgrade"}
 )
-"""The headers that are not passed on."""
+"""The headers that are not forwarded."""
 _REQUEST_LINE: Final = re.compile(rb"([A-Za-z-]+) ([\x21-\x7e]+) (HTTP/1\.[01])")
 _HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
-"""Names and addresses as they are: a further proxy might decode what is encoded here."""
+"""Characters that stay in names and addresses: a further proxy might decode escapes."""
 
 
 class ProxyRefusal(Exception):
-    """The proxy does not do what its client wants.
+    """The proxy refuses the request of its client.
 
     Attributes:
         status: The status of its answer.
@@ -30,7 +30,9 @@ class ProxyRefusal(Exception):
         self.status = status
 
     def answer(self) -> bytes:
-        """Returns the answer. Its reason says it too: clients show nothing else of a refused ``CONNECT``."""
+        """Returns the answer, with the message in its reason phrase: clients show nothing else of a refused
+        ``CONNECT``.
+        """
         words = str(self).encode("ascii", "replace")
         return (
             b"HTTP/1.1 %d %s: %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n"
@@ -49,8 +51,8 @@ class ProxyRequest(NamedTuple):
 
     Attributes:
         host: The name or address of the server.
-        place: Host and port, as HTTP writes them.
-        head: What the server gets; empty if the client wants a connection (``CONNECT``).
+        place: Host and port, in the syntax of HTTP.
+        head: The head for the server; empty if the client wants a connection (``CONNECT``).
     """
 
     host: str
@@ -97,7 +99,7 @@ def read_request(head: bytes) -> ProxyRequest:
 
 
 def last_of_connection(head: bytes) -> bytes:
-    """Returns the head of a response that says that its connection ends with it."""
+    """Returns the head of a response, changed to announce the end of its connection."""
     first, *headers = head[: -len(END)].split(b"\r\n")
     return _joined(first, _passed(headers))
 

@@ -1,4 +1,4 @@
-"""Imports the module of a function before its job comes: most runs call what the one before called.
+"""Imports the module of a function before its job arrives: most runs call the function of the previous one.
 
 The template compiles the module, and each process that it forks runs it. What the module prints is printed when the job
 begins. If a file has changed since, the job imports anew what is not installed: workers see what is installed later
@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 from noetl_stream.tools.python.annotations import parameters_of
 
 CLOCK_TICK_NS: Final = 20_000_000
-"""How far the time of a file may be behind the clock: more than the kernel takes between two ticks."""
+"""The largest lag of a file's time behind the clock: more than the kernel takes between two ticks."""
 
 _LIBRARY: Final = os.__file__.rpartition("/")[0]
 INSTALLED: Final = tuple(
@@ -36,12 +36,12 @@ INSTALLED: Final = tuple(
 
 
 class _Ahead:
-    """What this process has imported ahead.
+    """The modules that this process has imported ahead.
 
     Attributes:
-        path: The function that it was for; empty: none.
+        path: The function they were imported for; else empty.
         files: The modules that are not installed: the file of each, and the version of that.
-        printed: What the modules have printed.
+        printed: The output of the modules.
     """
 
     def __init__(self) -> None:
@@ -146,11 +146,11 @@ def import_ahead(path: str, modules: CompiledModules) -> None:
 
 
 def use_ahead(path: str) -> None:
-    """Prints what was printed, if a job calls the function that its process has expected. Else, or if a file has
-    changed, the job imports anew what it needs.
+    """Prints the modules' output if a job calls the expected function. Otherwise, or if a file has changed, the job
+    imports what it needs itself.
 
     Args:
-        path: The function of the job; empty: it runs code.
+        path: The function of the job; empty if it runs code.
     """
     if not _ahead.path:
         return
@@ -181,7 +181,7 @@ def _silence() -> Iterator[None]:
 
 
 def _version_of(file: str, since_ns: float = float("inf")) -> tuple[int, ...]:
-    """Returns what differs between versions of a file; nothing if it is newer than this time."""
+    """Returns the version of a file; nothing if it is newer than this time."""
     try:
         found = os.stat(file)  # noqa: PTH116
     except OSError:

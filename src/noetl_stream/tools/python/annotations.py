@@ -1,7 +1,7 @@
 """Calls a function with the inputs of a task, converted to the types of its parameters.
 
-Annotations are read as msgspec reads types; those with a model or a constraint of pydantic, as that does. Text never
-becomes a number. Child processes load this module.
+Annotations are read by msgspec; those with a model or a constraint of pydantic, by pydantic. Text never becomes a
+number. Child processes load this module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FileHint(NamedTuple):
 
 
 class Unfit(Exception):
-    """Inputs that a function cannot be called with; the message says why."""
+    """Inputs that do not fit a function; the message is the reason."""
 
 
 def call_function(function: Callable[..., Any], args: Mapping[str, Any], context: Mapping[str, Any]) -> Any:
@@ -73,8 +73,8 @@ class FunctionParameters(NamedTuple):
 
     Attributes:
         hints: The type of each.
-        required: Those without a default.
-        are_named: Whether each has a name of its own that a call can use.
+        required: The parameters without a default.
+        are_named: Whether a call can pass each by name.
     """
 
     hints: Mapping[str, Any]
@@ -84,7 +84,7 @@ class FunctionParameters(NamedTuple):
 
 @lru_cache(maxsize=2)
 def parameters_of(function: Callable[..., Any]) -> FunctionParameters | None:
-    """Returns the parameters of a function; ``None``: one in C, which does not say them.
+    """Returns the parameters of a function; ``None`` for one in C, which does not reveal them.
 
     Raises:
         Unfit: An annotation cannot be read.
@@ -159,7 +159,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
             raise Unfit(f"args.{name}: {error}") from None
     if _names_pydantic(hint):
         return _validate(name, value, hint)
-    import msgspec  # code in an environment of its own may be without
+    import msgspec  # code in an environment of its own may lack it
 
     try:
         return msgspec.convert(value, hint, dec_hook=opened_as)

@@ -57,9 +57,9 @@ _FIRST_JOB: Final = (
     b'{"code":"return args","place":"","args":{"n":1},"libs":{},"scope":{},"execution_id":"","idempotency_key":"",'
     b'"max_result_bytes":100}'
 )
-"""A job that each process runs first: the pages of memory that every job writes to are its own then."""
+"""A job that each process runs first, so that the pages of memory that every job writes to are its own."""
 _FIRST_CALL: Final = encode_json({**decode_json(_FIRST_JOB), "function": f"{__name__}:_first", "context": {}})
-"""The same, where functions are called."""
+"""The same, for calls of functions."""
 
 
 def _first(n: int) -> int:
@@ -128,7 +128,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
 
 
 def _open_gate(opener: int, function: str) -> None:
-    """Tells the next process, in whose folders and memory no job runs any more, what it will probably call."""
+    """Tells the next process, which no earlier job can affect any more, the function it will probably call."""
     with contextlib.suppress(BrokenPipeError):  # it has died, which the worker finds
         os.write(opener, function.encode())
     os.close(opener)
@@ -153,9 +153,7 @@ def send_next(channel: socket.socket, exit_code: int, connection: socket.socket)
 
 
 def _remember(channel: socket.socket, received: bytearray, functions: list[str]) -> bool:
-    """Compiles the code of a job for later ones, or puts its function into ``functions``. Returns whether the channel
-    is open.
-    """
+    """Compiles a job's code for later ones, or adds its function to ``functions``; returns if the channel is open."""
     try:
         data = channel.recv(_READ_BYTES, socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -171,7 +169,7 @@ def _remember(channel: socket.socket, received: bytearray, functions: list[str])
 
 
 def _own_folders() -> dict[str, set[str]]:
-    """Returns the folders that are this child's alone, with what must stay in them."""
+    """Returns the folders of this child alone, with the entries that must stay in them."""
     return {folder: set(os.listdir(folder)) for folder in (os.getcwd(), *folders_in_memory())}  # noqa: PTH109, PTH208
 
 

@@ -53,7 +53,7 @@ def compile_program(source: str, filename: str) -> Program:
 
 
 def syntax_error(source: str) -> SyntaxError | None:
-    """Returns why ``source`` compiles nowhere, or ``None``. Does not run it, and keeps nothing."""
+    """Returns the reason why ``source`` compiles nowhere, or ``None``. Does not run it, and keeps nothing."""
     with warnings.catch_warnings(action="ignore"):
         try:
             _compile(source, "<code>")
@@ -111,9 +111,7 @@ def unbound_names(source: str) -> dict[str, tuple[int, int]]:
 
 
 def attributes_of(source: str, name: str) -> dict[str, tuple[int, int]]:
-    """The attributes that code reads of the variable ``name``, each with its first line and column; none if the code
-    does not parse.
-    """
+    """The attributes that code reads of the variable ``name``, each with its first line and column; none if invalid."""
     tree = _parsed(source)
     found: dict[str, tuple[int, int]] = {}
     for node in ast.walk(tree) if tree is not None else ():
@@ -125,9 +123,7 @@ def attributes_of(source: str, name: str) -> dict[str, tuple[int, int]]:
 
 
 def keys_set_of(source: str, names: Collection[str]) -> dict[tuple[str, str], tuple[int, int]]:
-    """The keys that code sets of the variables ``names``, each with its first line and column; none if the code does
-    not parse.
-    """
+    """The keys that code sets of the variables ``names``, each with its first line and column; none if invalid."""
     tree = _parsed(source)
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for node in ast.walk(tree) if tree is not None else ():
@@ -157,7 +153,7 @@ def last_value_of(source: str) -> tuple[str, tuple[int, int]] | None:
 
 @lru_cache(maxsize=1)
 def _parsed(source: str) -> ast.Module | None:
-    """Parses code, once for all that a check asks of it; ``None`` if it is not Python, or nests too deeply."""
+    """Parses code, once for all questions of a check; ``None`` if it is not Python, or nests too deeply."""
     with warnings.catch_warnings(action="ignore"):
         try:
             return ast.parse(source)

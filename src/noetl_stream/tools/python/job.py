@@ -31,7 +31,7 @@ MAX_TRACEBACK_CHARACTERS: Final = 16 * 1024
 MAX_MESSAGE_CHARACTERS: Final = 2_000
 
 in_environment = False
-"""Whether this process has the packages of an environment, not those of the worker."""
+"""Whether this process has the packages of an environment instead of the worker's."""
 
 _MISSING: Final = object()
 _WHAT_IT_SEES: Final = "a task may use its own folder, $HOME, and what the worker's NOETL_CHILD_PATHS allows"
@@ -120,7 +120,7 @@ def _failures(job: Mapping[str, Any]) -> Iterator[None]:
     except BaseException as error:  # SystemExit and KeyboardInterrupt end the job, not this process
         failed = _exception(error, _own_file(job))
         if job.get("debugged"):
-            with contextlib.suppress(Exception):  # the terminal may have gone
+            with contextlib.suppress(Exception):  # the terminal may be gone
                 debug(error, _from_own_code(error.__traceback__, _own_file(job)))
         raise failed from None
 
@@ -201,7 +201,7 @@ def _variables(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _load(name: str, module: str, attribute: str | None) -> Any:
-    """Imports what the input ``name`` asks for."""
+    """Imports the library for the input ``name``."""
     try:
         loaded = sys.modules.get(module) or importlib.import_module(module)
         if attribute is None:
@@ -289,7 +289,7 @@ def _remedy(error: BaseException) -> str:
 
 
 def _is_of_the_machine(path: object) -> bool:
-    """Returns whether not even the folder of the file is there, as of files that the operator has not opened."""
+    """Returns whether even the folder of the file is missing, as for files that the operator has not opened."""
     return isinstance(path, str) and os.path.isabs(path) and not os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH117, PTH120
 
 

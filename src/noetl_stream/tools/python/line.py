@@ -20,7 +20,7 @@ from noetl_stream.tools.children.frames import HEADER_BYTES, add_length
 from noetl_stream.tools.convert import NotJson, decode_json, encode_json, to_json
 
 CANCEL_S: Final = 5.0
-"""How long a cancelled job that asks whether it is cancelled may take to end; its process is killed then."""
+"""The time in which a cancelled job that checks for cancellation must end before its process is killed."""
 
 MAX_NOTE_BYTES: Final = 16 * 1024
 """The most bytes of a heartbeat."""
@@ -28,7 +28,7 @@ MAX_NOTE_BYTES: Final = 16 * 1024
 CANCELLED: Final = b"\0"
 DEBUGS: Final = b'{"debugs":true}'
 ANSWERED: Final = b"\1"
-"""What comes before an answer of the worker."""
+"""The prefix of an answer of the worker."""
 
 Ask = Callable[[Any, Iterable[bytes]], Any]
 
@@ -131,7 +131,7 @@ class JobFrames:
 
 
 class Terminal:
-    """A terminal behind a socket, which gives a line when it receives a NUL."""
+    """A terminal behind a socket, which provides a line when it receives a NUL."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -159,7 +159,7 @@ def debug(error: BaseException, trace: TracebackType | None) -> None:
     with line.terminal() as connection:
         terminal = Terminal(connection)
         terminal.write(f"{type(error).__name__}: {error}\n")
-        stream = cast(IO[str], terminal)  # what of it a debugger needs
+        stream = cast(IO[str], terminal)  # as much of it as a debugger needs
         debugger = Pdb(stdin=stream, stdout=stream, readrc=False)
         debugger.reset()
         debugger.interaction(None, trace)

@@ -17,7 +17,7 @@ from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, begi
 from noetl_stream.tools.scratch.folders import made_folder, remove_folders_left
 
 KEPT_BYTES: Final = 256 * 1024 * 1024
-"""The bytes of bundles that stay unpacked. What living children import from stays in any case."""
+"""The bytes of bundles that stay unpacked. Bundles imported by living children stay in any case."""
 
 _PREFIX: Final = "noetl-packages-"
 
@@ -57,7 +57,7 @@ class PackageFolders:
             async with self._unpacking:
                 if digest not in self._sizes:
                     await self._unpack(digest, call)
-                self._sizes[digest] = self._sizes.pop(digest)  # used last
+                self._sizes[digest] = self._sizes.pop(digest)  # now the last used
             yield self._folder(digest)
         finally:
             self._running[digest] -= 1
@@ -80,7 +80,7 @@ class PackageFolders:
         self._sizes[digest] = len(data)
 
     async def _make_room(self, size: int) -> None:
-        """Removes the folders that were not used for the longest time."""
+        """Removes the folders that were unused for the longest time."""
         used = self._used()
         for digest in list(self._sizes):
             if sum(self._sizes.values()) + size <= self._kept_bytes:

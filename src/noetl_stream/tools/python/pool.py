@@ -1,4 +1,4 @@
-"""The worker's pool of child processes for ``kind: python``, each for one trust domain, as long as it lives."""
+"""The worker's pool of child processes for ``kind: python``, each for one trust domain during its life."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.tools.python.shared import SharedProcess
 from noetl_stream.tools.python.template import Child, Imports, NotBegun, PythonAnswer, PythonJob
 
 _TRIES: Final = 2
-"""How many children, one after the other, may fail before they can take a job."""
+"""The number of successive children that may fail before they can take a job."""
 MAX_WHY_CHARS: Final = 500
 
 
@@ -23,9 +23,9 @@ class ChildPool:
     """Runs up to ``max_children`` children, each with a job or a shared process; other jobs wait in order of arrival.
 
     Attributes:
-        capacity: How many jobs run, and how many wait.
-        started: How many children were started.
-        killed: How often the process of a job died or was killed.
+        capacity: The running and waiting jobs.
+        started: The number of started children.
+        killed: The number of job processes that died or were killed.
     """
 
     def __init__(self, launcher: Launcher, *, max_children: int, answer_s: float = ANSWER_S) -> None:
@@ -40,7 +40,6 @@ class ChildPool:
         self.started = self.killed = 0
 
     def __len__(self) -> int:
-        """Returns how many children live."""
         return len(self._idle) + len(self._busy)
 
     @property

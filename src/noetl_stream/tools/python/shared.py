@@ -28,9 +28,9 @@ from noetl_stream.tools.python.template import (
 MAX_SHARED_JOBS: Final = 1_000
 """The most jobs that one process runs at once; the next one begins in another process."""
 REST_S: Final = 10.0
-"""How long a process lives without a job. It ends sooner if a task waits for its place."""
+"""The lifetime of a process without a job. It ends sooner if a task waits for its place."""
 RENEWAL_S: Final = 600.0
-"""How long a process takes new jobs: their leftovers and its CPU time are bounded even if it never rests."""
+"""The time for which a process takes new jobs: their leftovers and its CPU time are bounded even if it never rests."""
 
 
 _Answer = tuple[Any, dict[str, Any] | None]
@@ -62,7 +62,7 @@ class SharedProcess:
     """A process that jobs share, from the wait for its place on, with those jobs.
 
     Attributes:
-        life: Ends when nothing is left of the process.
+        life: Resolves when nothing is left of the process.
         has_failed: Whether it ended while it had jobs.
     """
 

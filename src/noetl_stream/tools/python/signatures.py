@@ -21,7 +21,7 @@ MAX_SOURCE_BYTES: Final = 1024 * 1024
 """The largest module that is read."""
 
 MAX_PARSED: Final = 16
-"""How many modules are kept, since most tasks of a playbook call functions of a few."""
+"""The number of modules that are kept, since most tasks of a playbook call functions of a few."""
 
 _SCALARS: Final[Mapping[str, tuple[type, ...]]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _FILES: Final = frozenset(
@@ -78,7 +78,7 @@ def given_folders() -> Sequence[str]:
 
 
 def args_warning(inputs: Mapping[str, Any]) -> str | None:
-    """Returns why ``args`` do not fit ``function``, as far as its source says and before they are rendered.
+    """Returns the reason why ``args`` do not fit ``function``, as far as its source shows before they are rendered.
 
     Args:
         inputs: The inputs by field, with their templates as written.
@@ -159,7 +159,7 @@ def _definitions(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _may_bind(node: ast.AST, name: str) -> bool:
-    """Returns whether a module or class may have this name in another way than by a definition in it."""
+    """Returns whether a module or class may have this name other than by a definition in it."""
     for one in ast.walk(node):
         if isinstance(one, ast.alias) and {one.name, one.asname} & {name, "*"}:
             return True
@@ -174,7 +174,7 @@ def _instead(name: str, known: Iterable[str]) -> str:
 
 
 def _read(path: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> FunctionSignature | None:
-    if node.decorator_list:  # which may change them
+    if node.decorator_list:  # decorators may change them
         return None
     given, named = [*node.args.posonlyargs, *node.args.args], node.args.kwonlyargs
     without_default = len(given) - len(node.args.defaults)
@@ -191,7 +191,7 @@ def _read(path: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> FunctionSi
 def _fits(value: Any, annotation: str) -> bool:
     if isinstance(value, str) and "{" in value:
         return True
-    if _is_file(annotation):  # which only a template gives
+    if _is_file(annotation):  # only a template can provide one
         return value is None and "None" in annotation
     wanted = _SCALARS.get(annotation)
     return wanted is None or (isinstance(value, wanted) and (annotation == "bool" or not isinstance(value, bool)))

@@ -43,9 +43,9 @@ class ChildDied(Exception):
         exit_code: Negative for a signal, as in :mod:`subprocess`.
         output: The output of the job.
         errors: The output of faulthandler, and perhaps of others.
-        others: How many other jobs the process ran.
-        reason: Why it was killed, if it was.
-        lacked_memory: Whether it or one that it had started used all the memory of the child.
+        others: The number of other jobs in the process.
+        reason: The reason why it was killed, if it was.
+        lacked_memory: Whether it or its descendants used all the memory of the child.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class NotBegun(Exception):
 
 
 class Imports(NamedTuple):
-    """What the jobs of a child can import.
+    """The importable packages of a child's jobs.
 
     Attributes:
         packages: A folder with the packages of a bundle; empty: none.
         environment: The interpreter and packages of the playbook; ``None``: those of the worker.
-        files: A folder with the files of the job, which has its child alone then; empty: none.
+        files: A folder with the files of the job, which then has its child alone; else empty.
     """
 
     packages: str = ""
@@ -102,13 +102,13 @@ class PythonJob(NamedTuple):
         fields: The fields of the job as JSON, at most :data:`MAX_JOB_BYTES`.
         program: The code and the name of its file; or no code and a function.
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
-        heard: Called with the output as it comes.
+        heard: Called with the output as it arrives.
         queued: A context entered while the job waits for a child.
         beat: Called with the details of each heartbeat.
         shares: Whether it runs in the process that other such jobs of its domain share.
         imports: What it can import, the same for all jobs of its domain.
-        debugger: The descriptor that it gets when it asks for a terminal to be debugged on.
-        files: What answers its questions about files.
+        debugger: The descriptor that it gets when it asks for a terminal for debugging.
+        files: Answers its questions about files.
     """
 
     fields: bytes
@@ -151,9 +151,7 @@ class PythonAnswer(NamedTuple):
 
 
 class _Heard:
-    """What has come from the process of a job: ``received`` is not read yet; ``asks``: the job looks for its
-    cancellation.
-    """
+    """The data received from a job's process: ``received`` is not parsed; ``asks``: it checks for its cancellation."""
 
     def __init__(self, max_result_bytes: int) -> None:
         self._most = HEADER_BYTES + max_result_bytes + MAX_ERROR_BYTES
@@ -162,7 +160,7 @@ class _Heard:
 
     @property
     def end(self) -> int:
-        """Where the first frame ends."""
+        """The end of the first frame."""
         return HEADER_BYTES + int.from_bytes(self.received[:HEADER_BYTES], "big")
 
     @property
@@ -172,7 +170,7 @@ class _Heard:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of the first frame has come."""
+        """Whether the first frame is complete."""
         return HEADER_BYTES <= len(self.received) >= self.end
 
     def take_note(self) -> bytes:
@@ -278,7 +276,7 @@ class Child:
         self._next = self._loop.create_future()
         if self.has_ended:
             self._next.set_result(None)
-        self._output.take()  # what processes of the job before have left
+        self._output.take()  # leftovers of the previous job's processes
         self.process.lacked_memory()  # as one of them may have, without the end of its job
         self.is_running = True
         return connection
@@ -335,9 +333,7 @@ class Child:
         return None
 
     async def _hear(self, connection: socket.socket, heard: _Heard) -> bool:
-        """Receives the next frame, or what there is of it if the process has ended, or if it is too long. Returns
-        whether it is a note.
-        """
+        """Receives the next frame, or a part if the process has ended or is too long; returns whether it is a note."""
         while heard.lacks and (data := await self._loop.sock_recv(connection, _READ_BYTES)):
             heard.anything = True
             heard.received += data
@@ -393,7 +389,7 @@ class Child:
         connection.setblocking(False)
         self._exit_code = int.from_bytes(message, "big", signed=True)
         self._patience.cancel()
-        if self._next.done():  # the process before has died while it waited
+        if self._next.done():  # the previous process has died while it waited
             self._close_next()
             self._next = self._loop.create_future()
         self._next.set_result(connection)

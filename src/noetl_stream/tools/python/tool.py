@@ -83,7 +83,7 @@ _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins_
 
 
 class Library(Inputs):
-    """What a name in ``libs`` is bound to: a module, or an attribute of it."""
+    """The library that a name in ``libs`` is bound to: a module, or an attribute of it."""
 
     module: str = Field(alias="from", min_length=1, description="The module.")
     attribute: str | None = Field(
@@ -143,7 +143,7 @@ class PythonInputs(Inputs):
 
 
 class EnvironmentKnob(Knobs):
-    """What a task requires of its interpreter."""
+    """The requirements of a task on its interpreter."""
 
     requires: list[Annotated[str, AfterValidator(checked_requirement)]] = Field(
         default=[], max_length=MAX_REQUIREMENTS, description="Packages: names, extras, versions, markers."
@@ -224,7 +224,7 @@ def _attributes_of_workload(code: str) -> list[CodeProblem]:
 
 
 def _read_only(name: str, key: str, place: tuple[int, int]) -> CodeProblem:
-    """The problem of a key that code sets of a namespace, which it has a copy of."""
+    """The problem of a key that code sets in a namespace, of which it has a copy."""
     failed = "{ when: \"{{ outcome.status == 'error' }}\", then: { do: fail } }"
     rule = f'{{ else: {{ then: {{ do: continue, set_ctx: {{ {key or "<key>"}: "{{{{ outcome.result }}}}" }} }} }} }}'
     hint = f"return the value, and beside `code` write spec: {{ policy: {{ rules: [ {failed}, {rule} ] }} }}"
@@ -330,7 +330,7 @@ class PythonTool:
 
     @property
     def capacity(self) -> Capacity:
-        """The capacity for tasks: how many run, and how many wait for a child."""
+        """The capacity for tasks: the running ones, and those that wait for a child."""
         return self._pool.capacity
 
     async def run(self, call: ToolCall) -> ToolResult:

@@ -1,1 +1,1 @@
-"""Files on the worker's disk while a task runs: those that it reads and writes."""
+"""Files on the worker's disk during a task: its inputs and outputs."""

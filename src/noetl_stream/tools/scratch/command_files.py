@@ -1,4 +1,4 @@
-"""The files that a ``shell`` command finds in its folder, and those that it leaves there (LANGUAGE §12 *shell*)."""
+"""The input files of a ``shell`` command in its folder, and its outputs there (LANGUAGE §12 *shell*)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noetl_stream.tools.scratch.scratch import MAX_FILES, Scratch, file_name
 
 MAX_PATTERNS: Final = 100
 MAX_SEEN: Final = 100_000
-"""The most files and folders of a command among which its outputs are looked for."""
+"""The most files and folders of a command that are searched for its outputs."""
 
 _ANY_FOLDERS: Final = "**"
 _PIECE_BYTES: Final = 1024 * 1024
@@ -55,7 +55,7 @@ async def place_files(call: ToolCall, files: Mapping[str, Any], scratch: Scratch
     """Writes files and tables to the scratch folder, each under its name.
 
     Raises:
-        ToolFailure: ``invalid_input``: one is no reference; or as :meth:`Scratch.fetch`.
+        ToolFailure: ``invalid_input``: one is not a reference; or as for :meth:`Scratch.fetch`.
     """
     for name, value in files.items():
         reference = call.data.reference(value)
@@ -72,7 +72,7 @@ async def collect_files(call: ToolCall, folder: str, patterns: Sequence[str], sc
     Links are not followed: the command may have made any.
 
     Raises:
-        ToolFailure: ``limit_exceeded``: they are too many, or too large; ``result_not_json``: a name is no text.
+        ToolFailure: ``limit_exceeded``: they are too many or too large; ``result_not_json``: a name is not text.
     """
     found = await asyncio.to_thread(_matching, folder, [pattern.split("/") for pattern in patterns])
     if len(found) > MAX_FILES:
@@ -109,7 +109,7 @@ def _matching(folder: str, patterns: Sequence[Sequence[str]]) -> list[Parts]:
     """Returns the regular files that match a pattern, sorted.
 
     Raises:
-        ToolFailure: ``limit_exceeded``: there are too many to look at.
+        ToolFailure: ``limit_exceeded``: there are too many to search.
     """
     found, seen = [], 0
     for root, folders, names, inside in os.fwalk(folder):

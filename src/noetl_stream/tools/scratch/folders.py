@@ -1,4 +1,4 @@
-"""Folders that belong to one process, which a lock shows while it lives."""
+"""Folders that belong to one process, marked by a lock during its life."""
 
 from __future__ import annotations
 

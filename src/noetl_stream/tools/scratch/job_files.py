@@ -1,4 +1,4 @@
-"""The files of one ``python`` task at its worker, which its process asks for and hands over (LANGUAGE §12 *python*).
+"""The files of one ``python`` task at its worker, which its process requests and returns (LANGUAGE §12 *python*).
 
 A question is a note of the job (:mod:`~noetl_stream.tools.python.line`). ``{"open": reference, "table": bool}`` is
 answered with ``{path, rows}``: the path below the folder that the process reads, and how many rows the stored table
@@ -52,8 +52,8 @@ class JobFiles:
     """The files of one job.
 
     Args:
-        fields: The job as JSON: its process may open the references that it has, and no others.
-        scratch: Where its process reads them; ``None``: it opens none.
+        fields: The job as JSON: its process may open the references in it, and no others.
+        scratch: The folder in which its process reads them; ``None``: it opens none.
     """
 
     def __init__(self, call: ToolCall, fields: bytes, scratch: Scratch | None) -> None:
@@ -120,7 +120,7 @@ async def _parquet(frame: NextFrame, footer_bytes: int) -> AsyncIterator[bytes]:
     """Yields the content of a Parquet file with a footer of this length.
 
     Raises:
-        NotParquet: It is none.
+        NotParquet: It is not a Parquet file.
     """
     end = b""
     async for piece in _content(frame):

@@ -24,18 +24,18 @@ from noetl_stream.tools.scratch.folders import made_folder
 from noetl_stream.tools.scratch.parquet_footer import NotParquet, footer_of
 
 KEPT_S: Final = 600.0
-"""How long a table is kept after its last use."""
+"""The time for which a table is kept after its last use."""
 KEPT_SHARE: Final = 4
-"""The part of the bytes of one task that all kept tables have."""
+"""The part of one task's bytes that all kept tables may use."""
 
 _TRUNCATION_VERSION: Final = 3
-"""The version of Landlock since which a child can neither write to a file nor cut it off."""
+"""The version of Landlock from which on a child can neither write to a file nor truncate it."""
 
 _Key = tuple[str, str]
 
 
 class _Kept(NamedTuple):
-    """A table on the disk, with what would change if somebody wrote to it, and what ends its time."""
+    """A table on the disk, with its fingerprint against writes, and the timer that ends it."""
 
     path: Path
     state: tuple[int, int, int]
@@ -46,8 +46,8 @@ class KeptTables:
     """The tables that one worker process keeps.
 
     Args:
-        prefix: What the name of their folder begins with.
-        max_bytes: What one task may have on the disk.
+        prefix: The prefix of their folder's name.
+        max_bytes: The most bytes of one task on the disk.
     """
 
     def __init__(self, prefix: str, max_bytes: int) -> None:
@@ -59,7 +59,7 @@ class KeptTables:
         self._root, self._lock, self._made = "", -1, 0
 
     async def linked(self, reference: DataReference, path: Path, write: Callable[[], Awaitable[None]]) -> None:
-        """Makes ``path`` the file of a reference that its task may open: one that is kept, or what ``write`` writes."""
+        """Makes ``path`` the file of a reference that its task may open: a kept one, or the output of ``write``."""
         if reference.rows is None or not self._holds:
             await write()
             return
@@ -76,7 +76,6 @@ class KeptTables:
             self._wanted -= Counter([key])
 
     async def close(self) -> None:
-        """Removes the tables."""
         for key in list(self._kept):
             self._drop(key)
         if self._root:
@@ -97,13 +96,13 @@ class KeptTables:
         return False
 
     def _keep(self, key: _Key, path: Path) -> None:
-        """Keeps a table, in place of those that were not used for the longest time."""
+        """Keeps a table in place of those that were unused for the longest time."""
         size, free = path.stat().st_size, shutil.disk_usage(path.parent).free
         if (most := min(self._max_bytes, free // 2)) < size:
             return
         while self._kept and sum(kept.state[0] for kept in self._kept.values()) + size > most:
             self._remove(next(iter(self._kept)))
-        with suppress(OSError):  # it is fetched again then
+        with suppress(OSError):  # it is then fetched again
             if not self._root:
                 self._root, self._lock = made_folder(self._prefix)
             self._made += 1
@@ -122,7 +121,7 @@ class KeptTables:
 
     def _remove(self, key: _Key) -> None:
         unlink = partial(self._drop(key).path.unlink, missing_ok=True)
-        asyncio.get_running_loop().run_in_executor(None, unlink)  # which may take long
+        asyncio.get_running_loop().run_in_executor(None, unlink)  # this may take long
 
 
 def _state(path: Path) -> tuple[int, int, int]:

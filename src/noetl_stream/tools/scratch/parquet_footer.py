@@ -72,11 +72,11 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class NotParquet(Exception):
-    """Bytes that are no footer of a Parquet file, or of one with types that a table cannot have."""
+    """Bytes that are not the footer of a Parquet file, or of one with types that a table cannot have."""
 
 
 class Footer(NamedTuple):
-    """What the footer of a Parquet file says."""
+    """The contents of a Parquet file's footer."""
 
     columns: tuple[Column, ...]
     rows: int
@@ -98,7 +98,7 @@ def footer_of(path: Path) -> Footer:
     """Reads the footer of a file.
 
     Raises:
-        NotParquet: It is no Parquet file.
+        NotParquet: It is not a Parquet file.
         OSError: It cannot be read.
     """
     with path.open("rb") as file:
@@ -110,10 +110,10 @@ def footer_of(path: Path) -> Footer:
 
 
 def read_footer(footer: bytes) -> Footer:
-    """Reads a footer, without what is after it.
+    """Reads a footer; bytes after it are ignored.
 
     Raises:
-        NotParquet: It is none.
+        NotParquet: It is not a footer.
     """
     try:
         found = _Compact(footer).fields(until=_ROWS)

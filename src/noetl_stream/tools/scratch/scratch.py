@@ -26,11 +26,11 @@ _PIECE_BYTES: Final = 4 * 1024 * 1024
 
 
 class Scratch:
-    """A folder of files, none of which is ever whole in memory.
+    """A folder of files, none of which is ever in memory as a whole.
 
     Attributes:
-        folder: The folder, which children can read, and which a process may have for a while.
-        max_bytes, left_bytes: The bytes that may be written, and those that still may.
+        folder: The folder, which children can read, and which a process may temporarily own.
+        max_bytes, left_bytes: The bytes that may be written, in total and still.
     """
 
     def __init__(self, folder: Path, max_bytes: int, kept: KeptTables) -> None:
@@ -41,11 +41,11 @@ class Scratch:
         self._files = 0
 
     async def fetch(self, data: DataStore, reference: DataReference, name: str, what: str = "") -> Path:
-        """Writes a file or table that ``data`` opened, and returns its path. Nobody can change it.
+        """Writes a file or table that ``data`` opened, read-only, and returns its path.
 
         Args:
-            name: The name to give it, if there can be such a file.
-            what: Names it in errors. Default: as the reference does.
+            name: Its name, if a file can have it.
+            what: Its name in errors, by default that of the reference.
 
         Raises:
             ToolFailure: ``limit_exceeded``; ``result_lost``.
@@ -57,7 +57,7 @@ class Scratch:
         self.take(reference.size, what)
         path = self.folder / str(self._files) / file_name(name)
         self._files += 1
-        pieces = data.read(reference)  # which notes the reading, also of a table that is kept
+        pieces = data.read(reference)  # this records the reading, even of a kept table
 
         async def write() -> None:
             with path.open("xb") as file:
@@ -72,7 +72,7 @@ class Scratch:
         return path
 
     def take(self, size_bytes: int, what: str) -> None:
-        """Counts bytes that are written.
+        """Counts bytes to be written.
 
         Raises:
             ToolFailure: ``limit_exceeded``.
@@ -98,10 +98,10 @@ def too_large(what: str, max_bytes: int) -> ToolFailure:
 
 
 class ScratchFolders:
-    """Makes the scratch folders of the tasks of one kind. Those of workers that were killed go with the next start.
+    """Makes the scratch folders of the tasks of one kind. Those of killed workers are removed at the next start.
 
     Args:
-        max_bytes: What one task may write.
+        max_bytes: The most bytes that one task may write.
     """
 
     def __init__(self, max_bytes: int = DEFAULT_MAX_SCRATCH_BYTES) -> None:
@@ -125,15 +125,15 @@ class ScratchFolders:
             os.close(lock)
 
     async def close(self) -> None:
-        """Removes what is kept for further tasks."""
+        """Removes tables that are kept for further tasks."""
         await self._kept.close()
 
 
 def file_name(name: str) -> str:
-    """Returns the name of a file without folders, shortened if need be: one that every file system takes."""
+    """Returns the name of a file without folders, shortened to one that every file system accepts."""
     last = name.replace("\\", "/").rpartition("/")[2]
     printable = "".join(sign for sign in last if sign.isprintable()).encode(errors="replace")
-    # its end says what it is
+    # its suffix shows its type
     return printable[-_MAX_NAME_BYTES:].decode(errors="ignore").strip(" ").lstrip(".") or "file"
 
 

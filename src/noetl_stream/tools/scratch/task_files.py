@@ -1,7 +1,7 @@
 """Files and tables by reference in the process of a ``python`` task (LANGUAGE §12 *python*).
 
 The process has none of them until its code asks for the path of one: the worker then writes it where the process can
-read it. Imports the standard library only; libraries of tables are those that the code has imported.
+read it. Imports the standard library only; table libraries are used if the code has imported them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TEXT: Final = (typing.TextIO, typing.IO[str], io.TextIOWrapper, io.TextIOBase)
 
 
 class _Places:
-    """The folder of the task in this process, and that with its files."""
+    """The folder of the task in this process, and the folder with its files."""
 
     work = files = ""
 
@@ -39,20 +39,20 @@ _places: Final = _Places()
 
 
 def use_folders(work: str, files: str) -> None:
-    """Says where the folder of a task is, which files that it returns are in, and where it finds those that it opens.
+    """Sets the folder of a task, for files that it returns, and the folder of the files that it opens.
 
     Args:
-        files: Empty: it opens none.
+        files: The latter; empty if it opens none.
     """
     _places.work, _places.files = work, files
 
 
 class NotOpened(ValueError):
-    """A reference that cannot be opened as code wants it; the message says why."""
+    """A reference that cannot be opened as requested; the message is the reason."""
 
 
 class OpenReference(dict[str, Any]):
-    """A file or table by reference, as code has it: a mapping, which has the path of its content too.
+    """A file or table by reference in code: a mapping, which also has the path of its content.
 
     ``open(file)`` works, as does all else that takes a path.
     """
@@ -81,7 +81,7 @@ _references: Final[dict[str, dict[str, Any]]] = {}
 
 
 def with_paths(value: Any) -> Any:
-    """Makes what looks like a reference, anywhere in plain JSON, one that can be opened."""
+    """Converts everything that looks like a reference in plain JSON to one that can be opened."""
     if isinstance(value, dict):
         found = {key: with_paths(item) for key, item in value.items()}
         return OpenReference(found) if {"key", "seal", "size", "checksum"} <= found.keys() else found
@@ -89,7 +89,7 @@ def with_paths(value: Any) -> Any:
 
 
 def _opened(reference: OpenReference) -> tuple[Path, int | None]:
-    """Returns the path of a file, and how many rows the table has.
+    """Returns the path of a file, and the number of the table's rows.
 
     Raises:
         NotOpened: The task may not open it.
@@ -110,10 +110,10 @@ def _opened(reference: OpenReference) -> tuple[Path, int | None]:
 
 
 def opened_as(hint: Any, value: Any) -> Any:
-    """Returns a file or table as an annotation wants it; any other value as it is.
+    """Returns a file or table in the form that an annotation asks for; any other value unchanged.
 
     Raises:
-        NotOpened: It cannot be opened so, or the annotation wants a file and the value is none.
+        NotOpened: It cannot be opened so, or the annotation asks for a file and the value is not one.
     """
     for one in _arms(hint):
         opener = _opener(one)
@@ -141,7 +141,7 @@ def _arms(hint: Any) -> Iterator[Any]:
 
 
 def _opener(hint: Any) -> Callable[[OpenReference], Any] | None:
-    """Returns what opens a reference as this annotation wants it; ``None``: it wants no file."""
+    """Returns the opener of a reference for this annotation; ``None`` if it asks for no file."""
     if hint is Path or hint is PurePath:
         return lambda reference: reference.path
     if hint in _BINARY:
@@ -160,7 +160,7 @@ def _shown(hint: Any) -> str:
 
 
 class _Source(typing.NamedTuple):
-    """What a library reads: CSV, or rows of a Parquet file; ``rows`` is ``None`` for all."""
+    """The source for a library: CSV, or rows of a Parquet file; ``rows`` is ``None`` for all."""
 
     path: Path
     is_parquet: bool
@@ -215,7 +215,7 @@ def _arrow_batches(pyarrow: Any, source: _Source) -> Any:
 
 
 def _part(file: Any, source: _Source) -> Iterator[Any]:
-    """Yields the batches of the rows of a source, from the row groups that have some of them."""
+    """Yields the batches of a source's rows, from the row groups that contain some of them."""
     at, groups, before = 0, [], 0
     end = source.first + source.rows if source.rows is not None else file.metadata.num_rows
     for number in range(file.num_row_groups):
@@ -266,7 +266,7 @@ _WRITERS: Final[Mapping[tuple[str, str], Callable[[Any, str], None]]] = {
 
 
 class ReturnedFiles(Mapping[type, Callable[[Any], Any]]):
-    """What a result may hold besides JSON: paths and tables, each of which becomes a reference.
+    """The values other than JSON in a result, paths and tables, each of which becomes a reference.
 
     It is looked at where a result has something that is no JSON, and costs nothing otherwise.
     """
@@ -296,7 +296,6 @@ RETURNED_FILES: Final = ReturnedFiles()
 
 
 def work_folder() -> str:
-    """Returns the folder of the task."""
     return _places.work
 
 

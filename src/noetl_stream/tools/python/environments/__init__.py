@@ -1,1 +1,1 @@
-"""Environments of playbooks: what a task requires, and the interpreters and packages that run it."""
+"""Environments of playbooks: the requirements of tasks, and the interpreters and packages that run them."""

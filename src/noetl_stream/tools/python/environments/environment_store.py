@@ -1,7 +1,7 @@
 """The environments of a worker: each is made once for a lock, in a child of its own, and kept while there is room.
 
-An environment has its name when it is complete, by a rename. Who uses one holds a shared lock on its folder, and
-nobody removes what another process uses: workers may have one folder together.
+An environment gets its name when it is complete, by a rename. Its users hold a shared lock on its folder, and nobody
+removes what another process uses: workers may share one folder.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _VARIABLES: Final = {
 
 
 class MadeEnvironment(NamedTuple):
-    """An environment that is complete: what starts children in it, and the program that they run."""
+    """A complete environment: the launcher of its children, and the program that they run."""
 
     launcher: Launcher
     folders: dict[str, str]
@@ -149,7 +149,7 @@ class Environments:
             self._running[name] -= 1
 
     async def close(self) -> None:
-        """Ends what makes environments. They stay."""
+        """Ends running installations. Environments stay."""
         if self._launcher is not None:
             await self._launcher.close()
         for folder in self._held.values():
@@ -213,7 +213,7 @@ class Environments:
                 os.close(writing)
             try:
                 exit_code = await asyncio.shield(process.exit_code)
-                process.kill()  # what it has left running changes nothing any more
+                process.kill()  # its leftovers change nothing any more
                 said = output.take()[0]
                 if exit_code != 0:
                     raise failure_of(said or f"exit code {exit_code}")
@@ -250,9 +250,7 @@ class Environments:
             raise ToolFailure.of("environment", "the environment was removed as it was made", retryable=True)
 
     def _make_room(self, size: int) -> list[str]:
-        """Takes their names from environments that were not used for the longest time, and that nobody uses. Returns
-        where they are.
-        """
+        """Takes the names from environments that were unused for the longest time. Returns their paths."""
         used, gone = self._used(), list[str]()
         found: list[tuple[float, int, Path]] = []
         for folder in self._root.iterdir():
@@ -305,7 +303,7 @@ def lock_of(wanted: Requirements, packages: str) -> bytes:
 
 @contextlib.contextmanager
 def _told(what: str) -> Iterator[None]:
-    """Tells the errors of the system as those of a task, which may pass if a disk is full, or a limit reached."""
+    """Converts the errors of the system to those of a task, which may pass if a disk is full, or a limit reached."""
     try:
         yield
     except OSError as error:

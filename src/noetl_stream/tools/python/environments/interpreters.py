@@ -1,4 +1,4 @@
-"""The interpreters of a worker, among which environments choose, and the program that installs packages."""
+"""The interpreters of a worker, for the choice of environments, and the program that installs packages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ASK: Final = (
 
 
 class Interpreter(NamedTuple):
-    """An interpreter that is installed, in the folder ``prefix``."""
+    """An installed interpreter, in the folder ``prefix``."""
 
     path: str
     version: str
@@ -34,9 +34,7 @@ class Interpreter(NamedTuple):
 
 
 def interpreters_of(paths: Sequence[str]) -> list[Interpreter]:
-    """The interpreters at these paths; without any the worker's own, and those in its ``PATH``. One that does not
-    start is none.
-    """
+    """The interpreters at these paths; by default the worker's own, and those in its ``PATH``, as far as they start."""
     found = list(paths) or [sys.executable, *filter(None, map(shutil.which, _NAMES))]
     with ThreadPoolExecutor(4) as threads:
         asked = [one for one in threads.map(_asked, found) if one is not None]

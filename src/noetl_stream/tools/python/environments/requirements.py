@@ -1,4 +1,4 @@
-"""What a task requires of its environment: versions of packages and of Python, and nothing of where they come from."""
+"""The requirements of a task on its environment: versions of packages and of Python, without their sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Plan
 
 CONVERTER: Final = "msgspec>=0.19"
-"""What converts the inputs of functions, and what the runs of a shared process say."""
+"""The package that converts the inputs of functions, and the messages of shared processes."""
 
 MAX_REQUIREMENTS: Final = 200
 _MINORS: Final = range(11, 30)
@@ -32,7 +32,7 @@ _BEGIN, _END = "# /// script", "# ///"
 
 
 class RequirementRefused(ValueError):
-    """A requirement that no environment has; ``line`` is that of the code, ``0`` if it is not in code."""
+    """A requirement that no environment can meet; ``line`` is that of the code, ``0`` if it is not in code."""
 
     def __init__(self, message: str, line: int = 0) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class RequirementRefused(ValueError):
 
 
 class Requirements(msgspec.Struct, frozen=True):
-    """The packages of an environment, and the versions of Python that fit; empty: each that a worker has."""
+    """The packages of an environment, and the versions of Python that fit; empty for any that a worker has."""
 
     requires: tuple[str, ...]
     python: str = ""
@@ -118,7 +118,7 @@ def checked_python(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def specifiers(text: str) -> SpecifierSet:
-    """The versions of Python that a text means."""
+    """The versions of Python in a text."""
     from packaging.specifiers import SpecifierSet
 
     return SpecifierSet(text)
@@ -130,7 +130,8 @@ def _has_minor(found: SpecifierSet, minor: int) -> bool:
 
 @lru_cache(maxsize=256)
 def requirements_in(code: str) -> Mapping[str, Any] | None:
-    """What the block ``# /// script`` at the top of code requires (PEP 723), as a knob ``python``; ``None`` without it.
+    """The requirements in the block ``# /// script`` at the top of code (PEP 723), as a knob ``python``; ``None``
+    without it.
 
     Raises:
         RequirementRefused: it cannot be read, or says more than ``dependencies`` and ``requires-python``.
@@ -189,7 +190,7 @@ def _line_of(text: str, lines: Sequence[str], begin: int) -> int:
 
 
 def required_by(plan: Plan) -> dict[Requirements, int]:
-    """What the tasks of a playbook require, with the line of the first task that does."""
+    """The requirements of a playbook's tasks, with the line of the first task that has each."""
     found: dict[Requirements, int] = {}
     for task in (task for step in plan.every_step for task in step.tasks if task.kind == "python"):
         given, code = task.knobs.get("python"), task.verbatim.get("code")
