@@ -1,1 +1,1 @@
-"""The command line: a file for a noun or for a few that belong together, no logic of its own."""
+"""The command line: a file for each noun or for a few related ones, without logic of its own."""

@@ -1,5 +1,5 @@
-"""``noetl-stream token|sign-in|audit|grant``: API tokens of the gateway, what was done with them, and what playbooks
-may use. (For tokens of executions: ``noetl-stream execution token``.)
+"""``noetl-stream token|sign-in|audit|grant``: API tokens of the gateway, the audit, and grants of playbooks. (For
+tokens of executions: ``noetl-stream execution token``.)
 """
 
 from __future__ import annotations

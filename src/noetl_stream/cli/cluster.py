@@ -1,5 +1,5 @@
-"""``noetl-stream pool|limit|partition|dead-letter|database|storage|stream|doctor``: what runs executions and what holds
-them back, where they are stored, and what is wrong.
+"""``noetl-stream pool|limit|partition|dead-letter|database|storage|stream|doctor``: the processes that run executions,
+their limits, their stores, and the diagnosis of all.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ def doctor(ctx: click.Context, output: str, target: Target) -> None:
 
 
 def _print_checks(checks: Sequence[CheckDocument]) -> None:
-    """Prints the checks, those that are skipped for the same reason in one line."""
+    """Prints the checks; those skipped for the same reason share a line."""
     skipped: dict[tuple[str, str], list[str]] = {}
     for check in checks:
         if check.verdict == "skipped":

@@ -1,4 +1,4 @@
-"""``noetl-stream credential``: what ``auth`` and ``keychain`` refer to. Values are never shown."""
+"""``noetl-stream credential``: credentials for ``auth`` and ``keychain``. Values are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``noetl-stream docs|explain|version|completion``: about the program, and its documentation, which comes with it."""
+"""``noetl-stream docs|explain|version|completion``: the program, and the documentation that comes with it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CodeTable(NamedTuple):
 
     Attributes:
         heading: Of a section with a table; ``""``: the page's sections are headed by the codes.
-        what: What a code of it is.
+        what: The kind of its codes.
     """
 
     topic: str
@@ -67,7 +67,7 @@ SECTIONS: Final = (
 
 
 class Explanation(Document, frozen=True):
-    """What a code means, where it occurs."""
+    """The meaning of a code at one place where it occurs."""
 
     code: str
     what: str
@@ -114,7 +114,7 @@ def find_topic(name: str) -> Topic:
 
 
 def explanations() -> Iterator[Explanation]:
-    """What all codes mean, as the pages say it."""
+    """The meanings of all codes, from the pages."""
     for section in SECTIONS:
         text = page_text(section.topic)
         for codes, meaning in _headed(text) if not section.heading else _in_table(text, section.heading):
@@ -130,7 +130,7 @@ def _headed(text: str) -> Iterator[tuple[list[str], str]]:
 
 
 def _in_table(text: str, heading: str) -> Iterator[tuple[list[str], str]]:
-    """Of each row, what its other cells say."""
+    """Yields, for each row, the contents of its other cells."""
     part = re.split(rf"^#+ {re.escape(heading)}$", text, maxsplit=1, flags=re.MULTILINE)[1]
     columns: list[str] = []
     for line in re.split(r"^#+ ", part, maxsplit=1, flags=re.MULTILINE)[0].splitlines():
@@ -142,7 +142,7 @@ def _in_table(text: str, heading: str) -> Iterator[tuple[list[str], str]]:
             columns = cells
         elif len(cells) == len(columns):
             others = [(column, cell) for column, cell in zip(columns[1:], cells[1:], strict=True) if cell]
-            is_told = len(columns) == 2  # the column after the code says what it means
+            is_told = len(columns) == 2  # the column after the code is its meaning
             yield _codes(cells[0]), "\n".join(cell if is_told else f"{column}: {cell}" for column, cell in others)
 
 
@@ -151,7 +151,9 @@ def _codes(text: str) -> list[str]:
 
 
 def _hint_for(code: str) -> str:
-    """The codes that hold ``code``, or that it holds, as ``warning[never_set]``; else those like it; else the pages."""
+    """The codes that contain ``code`` or are contained in it, as ``warning[never_set]``; else similar ones or the
+    pages.
+    """
     from difflib import get_close_matches  # only for a mistake
 
     known = {one.code for one in explanations()}

@@ -18,7 +18,7 @@ from noetl_stream.cli.base.output import columns_of, print_documents, print_sour
 from noetl_stream.errors import NotFound
 
 PROJECT_FOLDER: Final = "playbooks"
-"""Where the first lines of examples say that their files are."""
+"""The place of their files named in the first lines of examples."""
 
 _METADATA: Final = re.compile(r"^metadata:\n(?:  .*\n)+", re.MULTILINE)
 _FILE: Final = re.compile(rf"\b{PROJECT_FOLDER}/(\w+\.(?:yaml|py))\b")
@@ -32,7 +32,7 @@ class Example(NamedTuple):
     Attributes:
         description: ``metadata.description``, one line.
         text: The whole file.
-        summary: Its first comment: what it does, in a few sentences.
+        summary: The first comment: its purpose in a few sentences.
         needs: Its prerequisites, as text; empty if none.
         run: The commands to run it, one per line.
         expect: The result.

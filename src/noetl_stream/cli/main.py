@@ -56,7 +56,7 @@ COMMANDS: Final = {
     "completion": ("docs", "Print a script for completion in bash, zsh or fish."),
     "version": ("docs", "Print the versions of noetl-stream and its dependencies."),
 }
-"""By name: the module of a command below ``noetl_stream.cli``, and its line in the list, which imports no command."""
+"""Each command by name: its module below ``noetl_stream.cli``, and its line in the list, which imports no command."""
 
 HIDDEN_COMMANDS: Final = {"background": ("processes", "")}
 
@@ -112,7 +112,7 @@ def noetl_stream() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Opens those that the caller has closed: otherwise a socket or file would take their place, and get our output."""
+    """Opens standard streams that the caller has closed, or a socket or file would take their place and get output."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)

@@ -245,7 +245,7 @@ def background(debugger: int | None, home: Path | None) -> None:
     from noetl_stream.hosting.role_processes import load
 
     load("worker")
-    # Before there is more in this process than a worker may have. One with a debugger has words of its own.
+    # Before this process has more than a worker may have. One with a debugger has words of its own.
     worker = fork(main, "worker") if debugger is None else None
     settings = _logged(home)
     with background_lock(settings) as alone:

@@ -145,7 +145,7 @@ def backfill(path: str, first: date, last: date | None, overlap: Overlap, reason
         now_ms = int(time.time() * 1000)
         before_ms = now_ms if last is None else _instant(last, zone, is_last=True)
         if last is not None and _instant(last, zone) <= now_ms < before_ms:
-            before_ms = now_ms  # today, as far as it has gone
+            before_ms = now_ms  # up to the present time
         return await schedules.backfill(path, _instant(first, zone), before_ms, session.by, overlap, reason)
 
     found = with_session(target, ask, publishes=True)
@@ -160,7 +160,7 @@ def _instant(given: date, zone: str, *, is_last: bool = False) -> int:
 
 
 def _in_file(file: Path, count: int, after: date | None) -> tuple[list[UpcomingDocument], bool]:
-    """When the schedule of a file is due next, and whether it is paused."""
+    """The next times of the schedule in a file, and whether it is paused."""
     from noetl_stream.operations.starters.schedules import upcoming_of
 
     document = _document(str(file), read_playbook(file))

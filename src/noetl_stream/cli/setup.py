@@ -1,4 +1,4 @@
-"""``noetl-stream setup|nats``: a NATS and a Postgres of the user's own."""
+"""``noetl-stream setup|nats``: the user's own NATS and Postgres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that ``noetl-stream schedule`` and ``noetl-stream trigger`` have in common."""
+"""The common commands of ``noetl-stream schedule`` and ``noetl-stream trigger``."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Document = TypeVar("Document")
 
 
 class Starter(NamedTuple):
-    """What the commands of a noun differ in.
+    """The differences between the commands of the nouns.
 
     Attributes:
         helps: The ``--help`` texts, by command.
         columns: Of its list.
-        resumed: What is said of one that is resumed.
-        entries: What its history lists; ``entry_name`` is what ``-o name`` shows of each.
+        resumed: The message about a resumed one.
+        entries: The name of its history's entries; ``entry_name`` is the field that ``-o name`` shows of each.
         schema: The JSON Schema of its documents.
     """
 

@@ -1,4 +1,4 @@
-"""``noetl-stream mcp|lsp``: what an agent or an editor is served at stdin and stdout."""
+"""``noetl-stream mcp|lsp``: services for an agent or an editor at stdin and stdout."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def lsp(extra: str) -> None:
     except ModuleNotFoundError as error:
         raise UsageError(f"the language server needs {error.name}", hint="install noetl-stream[lsp]") from None
     taken = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a plugin prints is not part of the protocol
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of a plugin is not part of the protocol
     serve(*accepted(extra), sys.stdin.buffer, taken)

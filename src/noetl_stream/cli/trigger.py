@@ -1,4 +1,4 @@
-"""``noetl-stream trigger``: what starts executions on events."""
+"""``noetl-stream trigger``: triggers, which start executions on events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestedEvent(msgspec.Struct, frozen=True, kw_only=True):
     is a fault of the trigger.
     """
 
-    __test__ = False  # not a test case, whatever pytest makes of its name
+    __test__ = False  # not a test case, despite its name
 
     starts: bool
     playbook: str | None = None
@@ -127,7 +127,7 @@ def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
 
 
 def _held_up(one: TriggerStateDocument) -> str | None:
-    """Why it starts nothing now."""
+    """The reason why it starts nothing now."""
     return one.paused or (one.stream.trouble if one.stream is not None else None)
 
 

@@ -1,1 +1,1 @@
-"""What all commands share: target, session, options, output, exit codes."""
+"""The common parts of all commands: target, session, options, output, exit codes."""

@@ -1,6 +1,6 @@
-"""What a command is doing while it has nothing else to show: a line on the terminal, with the seconds that it takes.
+"""The activity of a command without other output: a line on the terminal, with its duration in seconds.
 
-Everything that a command prints erases it first (:mod:`noetl_stream.cli.base.output`), so that lines never mix.
+All output of commands erases it first (:mod:`noetl_stream.cli.base.output`), so that lines never mix.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ERASE: Final = "\r\x1b[2K"
 
 
 class Activity:
-    """The line of this process. Where stderr is no terminal that can erase it, nothing is shown."""
+    """The line of this process. If stderr is not a terminal that can erase it, nothing is shown."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class Activity:
         self._ticking: threading.Thread | None = None
 
     def show(self, text: str) -> None:
-        """Shows what is being done from now on."""
+        """Shows the present activity."""
         if not sys.stderr.isatty():
             return
         from noetl_stream.settings.sources.process_environment import environment_variable
@@ -71,7 +71,7 @@ class Activity:
         past_s = time.monotonic() - self._since_s
         seconds = f" {duration_text(int(past_s))}" if past_s >= 1 else ""
         line = f"{FRAMES[int(past_s / PERIOD_S) % len(FRAMES)]} {shown(self._text)} …{seconds}"
-        with contextlib.suppress(OSError):  # the terminal has gone, and the command may go on
+        with contextlib.suppress(OSError):  # the terminal is gone, and the command may continue
             width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
             click.echo(f"{ERASE}{line[: width - 1]}", err=True, nl=False)
             self._is_drawn = True

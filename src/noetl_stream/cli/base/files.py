@@ -1,4 +1,4 @@
-"""The text of files and of stdin that a user gives, which is UTF-8, files of new projects, and those of the program."""
+"""Files and stdin of a user, which are UTF-8 text; files of new projects; and files of the program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # most commands read no such file, and start faster
     from importlib.resources.abc import Traversable
 
 STDIN: Final = "stdin"
-"""The name of standard input, where a file has its own."""
+"""The name of standard input in place of a file name."""
 
 _PIPED: Final = "convert what you pipe into the command to UTF-8, for example with `iconv -f latin1 -t utf-8`"
 
@@ -50,7 +50,7 @@ def file_text(file: Path, name: str = "") -> str:
 
 
 def stdin_text() -> str:
-    """The text of stdin, whose lines end with a line feed. It is UTF-8 whatever the locale says.
+    """The text of stdin, whose lines end with a line feed. It is UTF-8, whatever the locale.
 
     Raises:
         UsageError: it is not UTF-8.
@@ -86,7 +86,7 @@ INSTALL: Final = "install the whole program: `pip install noetl-stream`"
 
 
 def is_whole() -> bool:
-    """Whether this is noetl-stream: noetl-stream-cli has no servers and nothing that they need."""
+    """Whether this is noetl-stream: noetl-stream-cli has no servers, nor their dependencies."""
     return find_spec("noetl_stream.server") is not None
 
 

@@ -15,8 +15,8 @@ class LazyGroup(click.Group):
     """A group that imports a command when it is called.
 
     Args:
-        modules: By command, the module below ``noetl_stream.cli`` that has it, as an attribute of its name or, after a
-            colon, of another.
+        modules: The module of each command, below ``noetl_stream.cli``, which has it as an attribute of its name or,
+            after a colon, of another.
     """
 
     def __init__(self, *words: Any, modules: Mapping[str, str], **named: Any) -> None:

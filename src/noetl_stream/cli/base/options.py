@@ -29,8 +29,8 @@ def bundled(
     """Adds ``options`` to a command, which gets them as one argument.
 
     Args:
-        name: Of that argument.
-        make: Makes its value; its parameters are named as the options are.
+        name: The name of that argument.
+        make: Makes its value; its parameters have the names of the options.
     """
     taken = inspect.signature(make).parameters
 
@@ -62,7 +62,7 @@ class PlaceType(click.ParamType[Place]):
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        if not isinstance(value, str):  # click converts a value that is converted already
+        if not isinstance(value, str):  # click converts a value again
             return cast(Place, value)
         if not value:
             self.fail("is empty: name a folder, or s3://BUCKET/PREFIX", param, ctx)
@@ -98,7 +98,7 @@ def moment_ms(context: click.Context, option: click.Parameter, given: str | None
         ago_s = seconds(context, option, given)
         assert ago_s is not None
         return int((time.time() - ago_s) * 1000)
-    return int(found.timestamp() * 1000)  # without a zone, of this machine
+    return int(found.timestamp() * 1000)  # without a zone, that of this machine
 
 
 reason_option = click.option("--reason", default="", help="Reason, recorded in the audit.")

@@ -1,6 +1,6 @@
 """Output for people and programs: data goes to stdout, messages to stderr.
 
-All output of commands goes through here, so that no character of it is an order to the terminal.
+All output of commands goes through here, so that no character of it is a control sequence for the terminal.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from noetl_stream.sealing.data_references import without_seals
 from noetl_stream.telemetry.terminal import UNSAFE, json_text, shown, shown_json
 
 DOCUMENTS = ("json", "jsonl", "yaml")
-"""Formats that show everything."""
+"""Formats that show all fields."""
 
 ROWS_SHOWN = 50
 WHOLE_CELLS = 40
-"""A cell up to this width never folds, so that ids can be copied."""
+"""The width up to which a cell never folds, so that ids can be copied."""
 
 Fields = msgspec.Struct | Mapping[str, Any]
 Shown = TypeVar("Shown", bound=Fields)
 
 Cell = str | Callable[[Any], Any]
-"""A field of a document, or what a column makes of one."""
+"""A field of a document, or a function of the document."""
 
 Columns = Mapping[str, Cell]
 
@@ -41,7 +41,7 @@ def _write(text: str, *, err: bool = False, nl: bool = True) -> None:
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints text for people, and data for programs that is a word or a name."""
+    """Prints text for people, or a word or name for programs."""
     _write(shown(str(text)), err=err, nl=nl)
 
 
@@ -51,9 +51,9 @@ def say_json(text: str) -> None:
 
 
 def print_source(text: str) -> None:
-    """Prints a text such as a playbook: to a file or pipe exactly as it is."""
+    """Prints a text such as a playbook: unchanged to a file or pipe."""
     activity.clear()
-    sys.stdout.write(shown(text) if sys.stdout.isatty() else text)  # click would take colours out of a file
+    sys.stdout.write(shown(text) if sys.stdout.isatty() else text)  # click would remove colours from a file
 
 
 def columns_of(*keys: str, **more: Cell) -> Columns:
@@ -62,10 +62,10 @@ def columns_of(*keys: str, **more: Cell) -> Columns:
 
 
 def print_documents(documents: Sequence[Fields], output: str, columns: Columns, name: Cell) -> None:
-    """Prints a list as ``-o`` says: a table of ``columns``, only the names, or everything.
+    """Prints a list in the format of ``-o``: a table of ``columns``, only the names, or everything.
 
     Args:
-        name: What ``-o name`` shows of each.
+        name: The field that ``-o name`` shows.
     """
     if output in ("table", "text"):
         print_table(tuple(columns), [[_cell(one, cell) for cell in columns.values()] for one in documents])
@@ -79,7 +79,7 @@ def print_documents(documents: Sequence[Fields], output: str, columns: Columns, 
 
 
 def print_document(document: Shown, output: str, name: Cell, show: Callable[[Shown], object]) -> None:
-    """Prints one document as ``-o`` says; ``show`` prints it for people."""
+    """Prints one document in the format of ``-o``; ``show`` prints it for people."""
     if output == "name":
         say(_cell(document, name))
     elif output == "yaml":
@@ -115,7 +115,7 @@ def print_yaml(value: Any) -> None:
     text = io.StringIO()
     yaml.dump(plain(value), text)
     if re.search(UNSAFE, text.getvalue()):
-        yaml.allow_unicode = False  # escapes them, and with them all that is not ASCII
+        yaml.allow_unicode = False  # it escapes them, along with all other non-ASCII characters
         text = io.StringIO()
         yaml.dump(plain(value), text)
     _write(text.getvalue(), nl=False)
@@ -136,7 +136,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _width(text: str) -> int:
-    """The cells that it takes on a terminal."""
+    """The number of terminal cells of a text."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # takes a twentieth of a command that has no other use for it
@@ -161,7 +161,7 @@ def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:
 
 
 def cell_text(value: Any) -> str:
-    """A value as a cell: text as it may be shown, ``None`` empty, anything else as JSON."""
+    """A value as a cell: text in printable form, ``None`` empty, anything else as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -187,7 +187,7 @@ def print_result(result: Any) -> None:
 
 
 def _value(row: Mapping[str, Any], key: str) -> Any:
-    """A member as the cell of a result, where none is blank: ``null``, ``""``, and ``–`` for a member it lacks."""
+    """A member as the cell of a result, where none is blank: ``null``, ``""``, and ``–`` for a missing member."""
     if key not in row:
         return "–"
     value = row[key]

@@ -1,4 +1,4 @@
-"""How commands run: their settings, who calls, and the event loop."""
+"""The run of a command: its settings, its caller, and the event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.sources.process_environment import settings_place, take_settings
 
-if TYPE_CHECKING:  # a command imports what it calls
+if TYPE_CHECKING:  # a command imports only what it calls
     from noetl_stream.wiring.endpoint import Endpoint
 
 Value = TypeVar("Value")
@@ -32,11 +32,11 @@ GC_THRESHOLDS: Final = (20_000, 10, 10)
 
 
 def settings_for(home: Path | None, *, worker: bool = False) -> Settings:
-    """The settings of the environment, and of the settings file that it or the home has; with a ``home``, the servers
-    are those of the home.
+    """The settings of the environment and of its or the home's settings file; with a ``home``, the servers are those of
+    the home.
 
     Args:
-        worker: Whether to leave what a worker may not have.
+        worker: Whether to omit settings that a worker must not have.
     """
     folder = None if home is None else home.expanduser().absolute()
     place = settings_place(folder)
@@ -50,7 +50,7 @@ def settings_for(home: Path | None, *, worker: bool = False) -> Settings:
 
 
 def principal() -> str:
-    """The name of the calling user, for events; ``""`` where the system has no name for the user id."""
+    """The name of the calling user, for events; ``""`` if the system has no name for the user id."""
     with contextlib.suppress(KeyError, OSError):
         return getpass.getuser()
     return ""
@@ -91,7 +91,7 @@ def run_on_stack(
 
 
 def run_role(work: Coroutine[Any, Any, Value]) -> Value:
-    """Like :func:`run_async`, on uvloop where there is one: faster, once its import has paid off."""
+    """Like :func:`run_async`, on uvloop if available: it is faster, once its import has paid off."""
     if sys.platform == "win32":
         return _run(work, None)
     try:
@@ -104,7 +104,7 @@ def run_role(work: Coroutine[Any, Any, Value]) -> Value:
 
 
 def _run(work: Coroutine[Any, Any, Value], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None) -> Value:
-    gc.freeze()  # what was imported so far stays until the end: no collection needs to look at it
+    gc.freeze()  # the imported modules stay until the end: no collection needs to examine them
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     with asyncio.Runner(loop_factory=loop_factory) as runner:

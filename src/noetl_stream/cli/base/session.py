@@ -1,4 +1,4 @@
-"""The operations that commands call, directly or over HTTP, and who they act for."""
+"""The operations that commands call, directly or over HTTP, and their actor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE: Final = 1000
 
 
 class CallerRights(msgspec.Struct, frozen=True):
-    """What a caller may do. ``paths``: where, with all below them; empty: everywhere."""
+    """The rights of a caller. ``paths`` are the paths at or below which they hold; empty for all."""
 
     role: Role
     paths: tuple[str, ...] = ()
@@ -37,12 +37,12 @@ class CallerRights(msgspec.Struct, frozen=True):
 
 class Session(msgspec.Struct, frozen=True):
     """Attributes:
-    by: Who acts. Empty for a gateway, which knows it by the token.
-    ensure_server: Starts a server in the background where none answers; does nothing for a gateway.
-    place: The option that makes other commands work on the same target; empty if they need none.
-    keeps_ids: Whether an execution gets the id that was drawn here; a gateway draws its own.
-    caller: What the caller may do: on the stores everything.
-    idempotency: Where keys are kept; ``None`` for a gateway, which keeps them itself.
+    by: The actor. Empty for a gateway, which knows it by the token.
+    ensure_server: Starts a server in the background if none answers; does nothing for a gateway.
+    place: The option with which other commands have the same target; empty if they need none.
+    keeps_ids: Whether an execution gets the id that was generated here; a gateway generates its own.
+    caller: The rights of the caller: on the stores all.
+    idempotency: The store of idempotency keys; ``None`` for a gateway, which keeps them itself.
     """
 
     operations: Operations
@@ -65,12 +65,12 @@ def with_session(
     background: Background | None = None,
     checked: Sequence[CheckedText] = (),
 ) -> Value:
-    """Does ``work`` on the target that the options, the environment or the contexts file select.
+    """Does ``work`` on the target selected by the options, the environment or the contexts file.
 
     Args:
         publishes: Whether it sends requests to executions, or follows them, which needs the streams.
-        background: Starts the server of a stack where none answers; if it has prepared, together with the stack.
-        checked: Playbooks that were checked here already.
+        background: Starts the server of a stack if none answers; if it was prepared, together with the stack.
+        checked: Playbooks that were already checked here.
     """
     settings = settings_for(target.home)
     gateway = gateway_of(target, settings)
@@ -120,7 +120,7 @@ def _directly(
 
 
 def _arrival(settings: Settings) -> str:
-    """What is done until the stack answers, for :mod:`noetl_stream.cli.base.activity`."""
+    """The activity until the stack answers, for :mod:`noetl_stream.cli.base.activity`."""
     from noetl_stream.local.stack import is_running
 
     if settings.nats_url is None and not is_running(settings.home):
@@ -138,7 +138,7 @@ async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> 
     from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 
     async def ensure_server() -> None:
-        """The gateway has servers of its own."""
+        """Does nothing: the gateway has servers of its own."""
 
     async def caller() -> CallerRights:
         return await connection.get(CallerRights, "me")

@@ -1,5 +1,5 @@
-"""Where a command works: directly on NATS and Postgres, or through a gateway. Options take precedence over the
-environment, and the environment over ``contexts.yaml``, which names gateways.
+"""The target of a command: NATS and Postgres directly, or a gateway. Options take precedence over the environment, and
+the environment over ``contexts.yaml``, which names gateways.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEYS: Final = ("url", "token", "token_file", "token_variable")
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """The options ``--home``, ``--url`` and ``--context``. With a ``url``, ``home`` is where its token is."""
+    """The options ``--home``, ``--url`` and ``--context``. With a ``url``, ``home`` is the home with its token."""
 
     home: Path | None = None
     url: str | None = None
@@ -47,7 +47,7 @@ target_options = bundled(
 
 
 class GatewayAddress(msgspec.Struct, frozen=True, gc=False):
-    """A gateway to call. ``name`` is what errors call it."""
+    """A gateway to call. ``name`` is its name in errors."""
 
     url: str
     token: str | None
@@ -58,7 +58,7 @@ def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
     """The gateway to call; ``None``: work on NATS and Postgres.
 
     Args:
-        settings: Those of ``target.home``, if it is given.
+        settings: The settings of ``target.home``, if it is given.
 
     Raises:
         UsageError: the options contradict each other, the context does not exist, or this program needs a gateway.
@@ -97,7 +97,7 @@ def _chosen_gateway(target: Target, settings: Settings) -> GatewayAddress | None
 def _with_token(url: str, token: str | None, settings: Settings, name: str) -> GatewayAddress:
     """The gateway, with the token of the embedded stack if it is one of its own and no other token is given."""
     if token is None and settings.home_folder is not None:
-        from noetl_stream.local.gateway_address import gateway_at  # most commands start faster
+        from noetl_stream.local.gateway_address import gateway_at  # most commands start faster without it
 
         local = gateway_at(settings.home_folder, url)
         if local is not None:
@@ -114,7 +114,7 @@ class Context(msgspec.Struct, frozen=True, gc=False):
     token_variable: str | None = None
 
     def read_token(self) -> str | None:
-        """The token, from wherever it is stored.
+        """The token, wherever it is stored.
 
         Raises:
             UsageError: it cannot be read.
@@ -140,7 +140,7 @@ class Context(msgspec.Struct, frozen=True, gc=False):
 
 
 class Contexts(msgspec.Struct, frozen=True, gc=False):
-    """The content of ``contexts.yaml``. ``current`` is used when neither options nor environment select one."""
+    """The content of ``contexts.yaml``. ``current`` is used if neither options nor environment select one."""
 
     current: str | None
     named: dict[str, Context]

@@ -1,4 +1,4 @@
-"""The doors that tools of an agent pass on this machine: to the stores, or to a gateway."""
+"""The doors of an agent's tools on this machine: to the stores, or to a gateway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # noetl-stream-cli has no gateway
 
 
 class StoreDoor(NamedTuple):
-    """A :class:`~noetl_stream.mcp.tools.Door` to the stores. Events name who acts; request ids are kept for a day."""
+    """A :class:`~noetl_stream.mcp.tools.Door` to the stores. Events name the actor; request ids are kept for a day."""
 
     session: Session
     role: Role

@@ -1,7 +1,7 @@
-"""Commands that ask one verb, such as ``cluster.pools``, and print its answer.
+"""Commands that call one verb, such as ``cluster.pools``, and print its answer.
 
-Options and arguments of such a command are the arguments of the verb. Of pages, all are read, or as many as needed for
-the option ``--limit``. A verb that notes who asks is told.
+Options and arguments of such a command are the arguments of the verb. All pages are read, or as many as ``--limit``
+needs. A verb that records its caller is given one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Command = Callable[..., None]
 
 
 def lists(verb: str, columns: Columns, name: Cell, *, publishes: bool = False) -> Callable[[Command], Command]:
-    """Makes a command that lists what a verb answers with, as :func:`~noetl_stream.cli.base.output.print_documents`."""
+    """Makes a command that lists the answer of a verb: see :func:`~noetl_stream.cli.base.output.print_documents`."""
     return _asks(verb, lambda found, output: print_documents(found, output, columns, name), "table", publishes)
 
 
@@ -34,12 +34,12 @@ def shows(
     *,
     publishes: bool = False,
 ) -> Callable[[Command], Command]:
-    """Makes a command that shows what a verb answers with, as :func:`~noetl_stream.cli.base.output.print_document`."""
+    """Makes a command that shows the answer of a verb: see :func:`~noetl_stream.cli.base.output.print_document`."""
     return _asks(verb, lambda found, output: print_document(found, output, name, show), form, publishes)
 
 
 def does(verb: str, done: str, *, publishes: bool = False) -> Callable[[Command], Command]:
-    """Makes a command that asks a verb for each value of its only argument, until one fails, and says what is done."""
+    """Makes a command that calls a verb for each value of its only argument, until one fails, and prints the result."""
 
     def made(described: Command) -> Command:
         def run(reason: str, target: Target, **named: Any) -> None:

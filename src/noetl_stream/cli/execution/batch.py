@@ -1,7 +1,7 @@
 """Runs a batch: an execution for each row of a file of workloads.
 
-The ids of a row's execution and request derive from the batch, the number of the row and what is in it. So a batch that
-was interrupted goes on by asking for all of it again: what has started is not started twice.
+The ids of a row's execution and request derive from the batch, the number of the row and its content. An interrupted
+batch is therefore continued by requesting all of it again: started executions are not started twice.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from noetl_stream.retries import pauses
 
 MOST_ROW_BYTES: Final = 1 << 20
 PROGRESS_LINES: Final = 20
-"""How many lines of progress there are at most."""
+"""The most lines of progress."""
 
 _CONCERN_ALL: Final = (Unreachable, NotReady, Unauthenticated, Forbidden, NotFound, PlaybookRefused)
-"""Errors that the other rows would meet, too."""
+"""Errors that the other rows would meet too."""
 
 Answer = TypeVar("Answer")
 
 
 class BatchRow(NamedTuple):
-    """``key`` is a function of what is in it."""
+    """A row of a batch. ``key`` is a function of its content."""
 
     number: int
     workload: dict[str, Any]
@@ -68,7 +68,7 @@ class BatchRow(NamedTuple):
 
 
 class RowResult(Document, frozen=True):
-    """What became of a row; ``execution_id`` is null if it was refused."""
+    """The outcome of a row; ``execution_id`` is null if it was refused."""
 
     row: int
     batch: str
@@ -101,7 +101,7 @@ def read_rows(file: IO[bytes], name: str) -> Iterator[BatchRow]:
             raise UsageError(f"{place}: {error.message}", hint="each line is a JSON object") from None
         if not isinstance(workload, dict):
             raise UsageError(f"{place}: expected a JSON object", hint="each line is a workload")
-        warned = warned or warn_of_digits(line, place)  # a row that has such numbers is rarely the only one
+        warned = warned or warn_of_digits(line, place)  # a row with such numbers is rarely the only one
         yield BatchRow(number, workload, derive(line.strip().decode()))
 
 
@@ -115,7 +115,7 @@ class BatchRun:
         self._show = show
         self._order: deque[int] = deque()
         self._ended: dict[int, str | NoetlError] = {}
-        """By row, until those before it have ended: the execution, or why there is none."""
+        """The execution of each row, or the reason why there is none, until the rows before it have ended."""
         self._showing = asyncio.Lock()
 
     async def run(self, rows: Iterator[BatchRow], at_once: int) -> None:
@@ -164,7 +164,7 @@ class BatchRun:
 
 
 async def _lasting(act: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Tries again while the servers are away, for a time, and while a gateway is busy."""
+    """Retries while the servers are away, for a time, and while a gateway is busy."""
     away_s, waits = 0.0, pauses(RETRY_S, LONGEST_RETRY_S)
     while True:
         try:
@@ -177,7 +177,7 @@ async def _lasting(act: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 class _Output:
-    """Where results go, and what stderr says of them."""
+    """The destination of results, and the progress on stderr."""
 
     def __init__(self, file: IO[str], rows: int, done: int) -> None:
         self._file = file
@@ -203,12 +203,12 @@ class _Output:
 
 
 async def run_batch(session: Session, wanted: Start, batch: Batch) -> ExitCode:
-    """Runs the rows of a file. Before the first starts, stderr says how to go on."""
+    """Runs the rows of a file. Before the first starts, stderr shows how to continue the batch."""
     batch_id = batch.id or new_id()
     name = STDIN if _is_stdin(batch) else str(batch.rows)
     with ExitStack() as closing:
         file = closing.enter_context(_opened(batch))
-        count = sum(1 for _ in read_rows(file, name))  # a line that is wrong is found before anything starts
+        count = sum(1 for _ in read_rows(file, name))  # an invalid line is found before anything starts
         file.seek(0)
         results, done = sys.stdout, 0
         if batch.results is not None:
@@ -247,7 +247,7 @@ def _opened(batch: Batch) -> Iterator[IO[bytes]]:
 
 
 def _results_of(path: Path, batch_id: str | None) -> int:
-    """How many results of this batch are in the file; a line that was not fully written is cut off.
+    """The number of results of this batch in the file; an incomplete last line is cut off.
 
     Raises:
         UsageError: it has results of another batch.

@@ -1,4 +1,4 @@
-"""Applies a verb to many executions. Each has its own result."""
+"""Verbs on many executions, each with its own result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkItemDocum
 from noetl_stream.retries import backoff_s
 
 AT_A_TIME: Final = 100
-"""Executions of one bulk call: its outcomes are printed together."""
+"""The executions of one bulk call, whose outcomes are printed together."""
 
 Answer = TypeVar("Answer")
 Act = Callable[[Session, str], Awaitable[Any]]
@@ -35,7 +35,7 @@ Bulk = tuple[BulkOrder, Callable[[BulkItemDocument], Any]]
 
 
 class NotDone(Document, frozen=True):
-    """Why a verb failed for one of several executions."""
+    """The reason why a verb failed for one of several executions."""
 
     execution_id: str
     error: str
@@ -44,13 +44,13 @@ class NotDone(Document, frozen=True):
 
 class BulkAction(msgspec.Struct, frozen=True, gc=False):
     """Attributes:
-    name: As in "cancel 3 executions?".
-    statuses: Of the executions that it applies to, if the filter has none.
+    name: The verb, as in "cancel 3 executions?".
+    statuses: The statuses of executions to which it applies, if the filter has none.
     act: Applies it to an execution.
     described: An answer, for people.
-    name_of: What ``-o name`` shows of an answer.
+    name_of: The field of an answer that ``-o name`` shows.
     by_end: Whether ``--older-than`` counts from the end of an execution, not from its start.
-    bulk: The order for several at once, and what turns its outcome into an answer of ``act``; ``None`` to act on
+    bulk: The order for several at once, and the conversion of its outcome to an answer of ``act``; ``None`` to act on
         each by itself.
     """
 
@@ -110,7 +110,7 @@ def _selected(verb: BulkAction, selection: Selection, target: Target, output: st
 
 
 def _print_skipped(verb: BulkAction, ids: list[str], target: Target) -> None:
-    """Says which of them the verb would not apply to, and why."""
+    """Prints the executions to which the verb would not apply, with the reasons."""
     if verb.bulk is None:
         return
     tried = replace(verb.bulk[0], dry_run=True)
@@ -191,7 +191,7 @@ async def _act_in_bulk(verb: BulkAction, bulk: Bulk, session: Session, ids: list
 
 
 async def patiently(act: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Asks again while a gateway is busy."""
+    """Retries while a gateway is busy."""
     tries = 0
     while True:
         try:

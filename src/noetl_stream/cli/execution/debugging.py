@@ -1,7 +1,7 @@
 """The terminal of ``run --pdb``, on which the functions of an execution are debugged where they raised.
 
-The process of a function asks for lines and writes what it shows to a socket. It has no other way to the terminal: what
-a person types after the end of the command is not its own.
+The process of a function requests lines from a socket and writes its output to it. It has no other access to the
+terminal: text typed after the end of the command is not its own.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from noetl_stream.local.background import Background
 from noetl_stream.settings.sources.environment import Settings
 
 ASKS: Final = b"\0"
-"""What the debugger writes to ask for a line (:class:`noetl_stream.tools.python.line.Terminal`)."""
+"""The byte by which the debugger requests a line (:class:`noetl_stream.tools.python.line.Terminal`)."""
 
 _QUIT: Final = b"q\n"
 _READ_BYTES: Final = 4096
 _ENDING_S: Final = 3.0
-"""How long the stack of a command before may take to end."""
+"""The wait for the end of an earlier command's stack."""
 _POLL_S: Final = 0.1
 
 
@@ -53,7 +53,8 @@ class DebuggerTerminal:
         self._terminal = os.open(os.ttyname(sys.stdin.fileno()), os.O_RDWR | os.O_NOCTTY)
 
     def attach(self, background: Background, settings: Settings) -> None:
-        """Lets the worker of a background have the debugger. Prepares its stack once that of a command before is down.
+        """Connects the debugger to the worker of a background. Prepares its stack once that of an earlier command is
+        down.
 
         Raises:
             UsageError: another stack runs in this home: its workers would take the tasks.
@@ -72,7 +73,7 @@ class DebuggerTerminal:
         threading.Thread(target=self._serve, name="terminal", daemon=True).start()
 
     def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # the terminal or the debugger has gone
+        with contextlib.suppress(OSError):  # the terminal or the debugger is gone
             while shown := self._ours.recv(_READ_BYTES):
                 for number, text in enumerate(shown.split(ASKS)):
                     if number > 0:

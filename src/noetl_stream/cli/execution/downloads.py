@@ -19,11 +19,11 @@ from noetl_stream.sealing.data_references import DataReference, references_of
 RESULT: Final = "result.json"
 _UNFIT: Final = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
 MAX_NAME_BYTES: Final = 200
-"""Of a name, so that a number and an ending fit beside it."""
+"""The most characters of a name, so that a number and a suffix fit."""
 
 
 async def download(session: Session, execution_id: str, folder: Path, *, force: bool) -> None:
-    """Writes the result into a folder, each file and table in it beside it, and prints their paths.
+    """Writes the result into a folder, with its files and tables beside it, and prints their paths.
 
     Raises:
         NotFound: a file is lost.
@@ -55,7 +55,7 @@ def _prepare(folder: Path, new: Iterable[str]) -> None:
 
 
 async def _write(file: Path, pieces: AsyncIterator[bytes]) -> str:
-    """Writes a file, which has its name once it is whole; returns its checksum as references have it."""
+    """Writes a file, which gets its name once it is complete; returns its checksum as in references."""
     digest, part = sha256(), file.with_name(f".{file.name}.part")
     part.unlink(missing_ok=True)
     try:
@@ -75,7 +75,7 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 
 
 def _free_name(reference: DataReference, taken: set[str]) -> str:
-    """The name of a file in the folder, which is added to those that are taken, whatever their case."""
+    """A free name for a file in the folder, which is added to the taken ones, whatever their case."""
     name = _UNFIT.sub("_", reference.name).strip(". ") or ("file" if reference.columns is None else "table.parquet")
     stem, dot, ending = name.rpartition(".")
     stem, ending = (stem, f".{ending[:20]}") if dot else (name, "")

@@ -28,15 +28,15 @@ from noetl_stream.ports.operations.reading.logs import FOLLOW_EVERY_S, FROM_THE_
 from noetl_stream.retries import pauses
 
 WAIT_S: Final = 30.0
-"""How long to wait at a time before checking that a server runs."""
+"""The interval of waiting after which a server is checked for."""
 
 SILENCE_S: Final = 2.0
-"""How long nothing moves before ``why`` is called."""
+"""The time without progress after which ``why`` is called."""
 
 WHY_EVERY_S: Final = 5.0
 
 PATIENCE_S: Final = 60.0
-"""How long NATS and Postgres may be unreachable, at least."""
+"""The least time for which NATS and Postgres may be unreachable."""
 
 RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 5.0
@@ -122,7 +122,7 @@ def _follow(execution_id: str, following: Following, output: str, target: Target
 
 
 async def stay(session: Session, execution_id: str, following: Following, output: str) -> ExecutionDocument | None:
-    """Follows an execution: the ended execution, ``None`` after the timeout."""
+    """Follows an execution; returns the ended execution, ``None`` after the timeout."""
     found = await session.operations.executions.get(execution_id)
     try:
         async with _reporting_cancellation(execution_id), asyncio.timeout(following.timeout_s):
@@ -164,10 +164,10 @@ def progress_for(output: str, *, stderr: bool = True, verbose: bool = False, sha
 async def followed(
     session: Session, execution_id: str, view: ProgressView, writers: Callable[[], Collection[tuple[str, str]]] = tuple
 ) -> ExecutionDocument:
-    """Shows the events of an execution to its end, and why it waits when nothing moves: the ended execution.
+    """Shows the events of an execution to its end, and the reasons when nothing moves; returns the ended execution.
 
     Args:
-        writers: Returns the steps and tasks that have what they write shown as they write it.
+        writers: Returns the steps and tasks whose output is shown as they write it.
 
     Raises:
         Unreachable: NATS and Postgres, or the gateway, were unreachable for longer than :data:`PATIENCE_S`.
@@ -225,13 +225,13 @@ async def _show_why(session: Session, execution_id: str, view: ProgressView, mov
 async def _show_output(
     session: Session, execution_id: str, view: ProgressView, writers: Callable[[], Collection[tuple[str, str]]]
 ) -> None:
-    await asyncio.sleep(FOLLOW_EVERY_S)  # what ends sooner needs none of this
+    await asyncio.sleep(FOLLOW_EVERY_S)  # an execution that ends sooner needs none of this
     shown = writers() if view.shows_output else ()
     after, waits = FROM_THE_START, pauses(RETRY_S, LONGEST_RETRY_S)
     while shown:
         try:
             page = await session.operations.executions.logs(execution_id, LogFilter(), after, PAGE)
-        except NoetlError:  # what is missed is shown with the end of its attempt
+        except NoetlError:  # missed output is shown with the end of its attempt
             await asyncio.sleep(next(waits))
             continue
         view.written(line for line in page.items if line.stream != "worker" and (line.step, line.task) in shown)
@@ -241,7 +241,7 @@ async def _show_output(
 
 
 def end_as(found: ExecutionDocument | None, execution_id: str, following: Following, output: str) -> NoReturn:
-    """Shows an ended execution, and exits with its code; ``None``: with that of a timeout."""
+    """Shows an ended execution, and exits with its code; for ``None``, with that of a timeout."""
     if found is None:
         say(f"timeout after {duration_text(following.timeout_s)}: execution {execution_id} continues", err=True)
         raise click.exceptions.Exit(ExitCode.TIMEOUT)

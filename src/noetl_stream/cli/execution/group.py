@@ -44,13 +44,13 @@ MODULES: Final = {
     **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume", "retry-now"), "execution.interventions"),
     **dict.fromkeys(("rerun", "retry", "compensate", "delete"), "execution.rerun"),
 }
-"""Of the verbs that do more than read."""
+"""The options of the verbs that do more than read."""
 
 execution_id = click.argument("execution_id", metavar="ID")
 
 
 class ChosenArchive(msgspec.Struct, frozen=True, gc=False):
-    """The archive to read from; ``unsigned``: also what no trusted key has signed."""
+    """The archive to read from; ``unsigned``: also files without a trusted signature."""
 
     place: Place
     unsigned: bool

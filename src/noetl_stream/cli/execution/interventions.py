@@ -135,7 +135,7 @@ def retry_now(**shared: Any) -> None:
 
 
 def _ask_each(name: BulkVerb, kind: type[InterventionFact], shared: dict[str, Any]) -> None:
-    """A verb that several executions take in one call."""
+    """Makes a verb that takes several executions in one call."""
     options = RerunOptions(reason=shared["reason"], correlation_id=shared["correlation_id"])
     _ask(name, APPLIES_TO[name], kind, shared, bulk=(BulkOrder(name, options=options), _accepted))
 

@@ -1,4 +1,4 @@
-"""``noetl-stream execution diff|count|logs``: two executions compared, counts of many, what tasks have written."""
+"""``noetl-stream execution diff|count|logs``: comparison of two executions, counts of many, output of tasks."""
 
 from __future__ import annotations
 

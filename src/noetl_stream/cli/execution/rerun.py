@@ -1,4 +1,4 @@
-"""``noetl-stream execution rerun|retry|delete``: what can be done with ended executions."""
+"""``noetl-stream execution rerun|retry|delete``: verbs for ended executions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Deleted(Document, frozen=True):
 
 
 class Retried(Document, frozen=True):
-    """The answer of ``retry`` and ``rerun`` for one of several executions: which new one it has made."""
+    """The answer of ``retry`` and ``rerun`` for one of several executions: the new one."""
 
     execution_id: str
     rerun_of: str
@@ -45,7 +45,7 @@ def _changes(
     reason: str,
     correlation_id: str,
 ) -> RerunOptions:
-    """What a rerun changes, and why; without a step."""
+    """The changes of a rerun, and the reason; without a step."""
     ctx = workload_of(None, ctx_sets, (), set_option="--ctx")
     args = workload_of(args_file, sets, (), "--args") if args_file is not None or sets else None
     return RerunOptions(ctx=ctx, args=args, priority=priority, reason=reason, correlation_id=correlation_id)

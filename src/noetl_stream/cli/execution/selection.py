@@ -39,10 +39,10 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     until_ms: int | None
 
     def chosen(self, statuses: Sequence[ExecutionStatus] = ()) -> ExecutionFilter:
-        """The filter as the operations take it.
+        """The filter in the form of the operations.
 
         Args:
-            statuses: Used if the filter has none.
+            statuses: The statuses if the filter has none.
         """
         ends = [at_ms for at_ms in (self.before_ms, self.until_ms) if at_ms is not None]
         return ExecutionFilter(

@@ -62,16 +62,16 @@ KEYS: Final = (
     *("steps", "discarded", "warnings", "error"),
 )
 STEP_KEYS: Final = ("step", "runs", "status", "duration_s")
-"""What ``run -o json`` shows; ``execution get`` shows more."""
+"""The fields that ``run -o json`` shows; ``execution get`` shows more."""
 
 _CALL: Final = re.compile(r"\bkind\b\W+playbook\b")
-"""What the text of a playbook that calls another one holds."""
+"""Text that occurs in each playbook that calls another one."""
 
 _PACKED: Final = re.compile(r"\bfunction\b|\brequires\b|\bpython\s*:|# /// script")
-"""What the text of a playbook with packages holds: of a project, or of an environment."""
+"""Text that occurs in each playbook with packages, of a project or of an environment."""
 
 LOOKUP_S: Final = 0.5
-"""How long an interrupted run looks for the execution that it may have started."""
+"""The time for which an interrupted run looks for the execution that it may have started."""
 
 
 marks_options = bundled(
@@ -87,7 +87,7 @@ marks_options = bundled(
         ),
     ],
 )
-"""What executions are found by: fields of :class:`Start`."""
+"""The fields of :class:`Start` by which executions can be found."""
 
 
 @click.command()
@@ -140,7 +140,7 @@ def run(
       124  timeout
       130  interrupted
     """
-    from noetl_stream.cli.main import main  # which imports this module
+    from noetl_stream.cli.main import main  # it imports this module
 
     settings, check = settings_for(target.home), None
     terminal = _debugger(target, settings) if debugs else None
@@ -181,7 +181,7 @@ def _debugger(target: Target, settings: Settings) -> DebuggerTerminal:
 
 
 def _print_where(ended: ExecutionDocument, file: str, source: str | None) -> None:
-    """Prints the line of the file where a run failed, and the command that says why."""
+    """Prints the line of the file where a run failed, and the command that explains it."""
     task = ended.error.task if ended.error is not None else None
     steps = [one.step for one in ended.steps or () if one.status == "failed"]
     if source is not None and steps and (line := _line_of(source, steps[-1], task)) is not None:
@@ -307,7 +307,7 @@ async def _store(session: Session, bundle: Bundle | None) -> None:
 async def _all_of(
     session: Session, wanted: Start, playbook: str | None, batch: Batch, bundle: Bundle | None
 ) -> ExitCode:
-    from noetl_stream.cli.execution.batch import run_batch  # a run of one starts without
+    from noetl_stream.cli.execution.batch import run_batch  # a run of one starts without it
 
     await _store(session, bundle)
     await _warn_of_calls(session, wanted, playbook or "")
@@ -318,7 +318,7 @@ async def _all_of(
 def begin_and_follow(
     begin: Callable[[Session], Awaitable[ExecutionDocument]], following: Following, output: str, target: Target
 ) -> ExecutionDocument:
-    """The execution that ``begin`` starts. With ``--wait`` or ``--watch`` it is followed, and ends the command."""
+    """Calls ``begin``, and follows the execution with ``--wait`` or ``--watch``, which ends the command."""
     follows = following.wait or following.watch
 
     async def work(session: Session) -> tuple[ExecutionDocument, ExecutionDocument | None]:
@@ -332,7 +332,8 @@ def begin_and_follow(
 
 
 def wanted_of(playbook: str | None, digest: str | None = None) -> tuple[Start, Bundle | None]:
-    """What FILE, PATH[@VERSION] or a digest refer to, and the packages of the project around FILE, if it calls them.
+    """The playbook that FILE, PATH[@VERSION] or a digest refers to, with the packages of FILE's project, if it calls
+    them.
 
     Raises:
         UsageError: neither or both are given, the file cannot be read, or its project is invalid.
@@ -353,7 +354,7 @@ def wanted_of(playbook: str | None, digest: str | None = None) -> tuple[Start, B
 
 
 async def started(session: Session, wanted: Start, name: str, ids: RequestIds | None = None) -> ExecutionDocument:
-    """The new execution, whose warnings go to stderr."""
+    """Starts an execution, and prints its warnings to stderr."""
     await _warn_of_calls(session, wanted, name)
     with starting(wanted, name):
         begun = await session.operations.executions.start(wanted, session.by, ids)
@@ -362,10 +363,10 @@ async def started(session: Session, wanted: Start, name: str, ids: RequestIds | 
 
 
 async def _warn_of_calls(session: Session, wanted: Start, name: str) -> None:
-    """Warns of the playbooks that a file calls and the catalog does not have, as far as their paths are constants."""
+    """Warns of playbooks that a file calls by constant paths and the catalog does not have."""
     if wanted.playbook is None or _CALL.search(wanted.playbook) is None:
         return
-    with contextlib.suppress(NoetlError):  # a start that fails for the same reason says so
+    with contextlib.suppress(NoetlError):  # a start that fails for the same reason reports it
         checked = await session.operations.playbooks.check(wanted.playbook.encode(), name)
         print_diagnostics([one for one in checked.diagnostics if one.code == "unregistered_playbook"], name)
 
@@ -389,7 +390,7 @@ def starting(wanted: Start, name: str) -> Iterator[None]:
 async def run_in(
     session: Session, wanted: Start, name: str, view: ProgressView, *, timeout_s: float | None
 ) -> ExecutionDocument | ExitCode:
-    """The ended execution, or the exit code of a timeout or an interruption; stderr then says how to find it.
+    """The ended execution, or the exit code of a timeout or an interruption; stderr then shows how to find it.
 
     Args:
         name: Of the playbook, for people.
@@ -411,7 +412,7 @@ async def run_in(
 
 
 def _writers(source: str | None) -> Collection[tuple[str, str]]:
-    """The tasks of a playbook with packages whose output is shown as it comes: those of `python`."""
+    """The tasks of a playbook with packages whose output is shown as it arrives: those of `python`."""
     if source is None or _PACKED.search(source) is None:
         return ()
     from noetl_stream.cli.project.packages import python_tasks
@@ -420,7 +421,7 @@ def _writers(source: str | None) -> Collection[tuple[str, str]]:
 
 
 async def _with_steps(session: Session, ended: ExecutionDocument) -> ExecutionDocument:
-    """``ended`` with the summary of its steps, which older gateways leave out of an execution with a long journal."""
+    """``ended`` with the summary of its steps, which older gateways omit for a long journal."""
     if ended.steps is not None:
         return ended
     from noetl_stream.operations.executions.reading.step_runs import summaries

@@ -33,7 +33,7 @@ def workload_of(
     file_option: str = "--workload",
     set_option: str = "--set",
 ) -> dict[str, Any]:
-    """The workload of the options: the file's mapping, and each ``KEY=VALUE`` merged over it.
+    """The workload of the options: the file's mapping, with each ``KEY=VALUE`` merged over it.
 
     Raises:
         UsageError: an option is invalid.
@@ -82,7 +82,7 @@ def labels_of(pairs: Iterable[str], option: str = "--label") -> dict[str, str]:
 
 
 def json_or_text(text: str) -> Any:
-    """The value of JSON; anything else, also ``NaN`` and ``1e999``, is text.
+    """The value of JSON; anything else, including ``NaN`` and ``1e999``, is text.
 
     Raises:
         UsageError: it is nested too deeply.
@@ -98,12 +98,12 @@ def json_or_text(text: str) -> Any:
 
 
 def warn_of_digits(data: bytes, named: str) -> bool:
-    """Says on stderr which numbers of JSON text lose digits, if any."""
+    """Prints on stderr which numbers of JSON text lose digits, if any."""
     return _warn(digits_lost(data), named)
 
 
 def priority_option(default: str) -> Callable[[Command], Command]:
-    """``--priority``; ``default`` says which one it is without the option."""
+    """``--priority``; ``default`` describes the priority without the option."""
     given = click.IntRange(LOWEST_PRIORITY, HIGHEST_PRIORITY)
     about = f"What waits in a pool comes from the highest priority. Default: {default}."
     return click.option("--priority", type=given, help=about)
@@ -129,7 +129,7 @@ def _read(file: Path, named: str) -> dict[str, Any]:
 
 
 def _reader() -> YAML:
-    """Reads YAML, and marks the numbers that are no doubles."""
+    """A reader of YAML that marks numbers beyond the precision of a double."""
     from ruamel.yaml import YAML
     from ruamel.yaml.constructor import SafeConstructor
 
@@ -181,7 +181,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         rows: JSONL, a workload each; ``-`` is stdin.
-        id: Of a batch that is to go on; ``None`` for a new one.
+        id: The id of a batch to continue; ``None`` for a new one.
         results: Gets the results; ``None`` is stdout.
     """
 

@@ -46,11 +46,11 @@ from noetl_stream.ports.operations.playbooks import CheckedDocument, PlaybookDoc
 from noetl_stream.ports.stores.catalog import Address, read_address
 from noetl_stream.protocol.subjects import command_subject
 
-if TYPE_CHECKING:  # what is shown is there already
+if TYPE_CHECKING:  # shown documents are loaded already
     from noetl_stream.ports.operations.playbooks import PlaybookStatisticsDocument
 
 CALLERS: Final = ("/workflow", "/workbook")
-"""Where a playbook calls another one."""
+"""The place of a call of another playbook."""
 
 Sources = Sequence[tuple[Path, bytes]]
 
@@ -118,7 +118,7 @@ def register_files(sources: Sources, output: str, target: Target) -> None:
 
 
 def _check_here(sources: Sources) -> bool:
-    """Exits if a document has errors, before anything starts; returns whether servers must know of one."""
+    """Exits if a document has errors, before anything starts; returns whether servers must know one of them."""
     from noetl_stream.operations.playbooks import entry_of
 
     kinds = set()
@@ -132,10 +132,10 @@ def _check_here(sources: Sources) -> bool:
 
 
 def _warn_of_calls(sources: Sources, checked: Sequence[tuple[Path, CheckedDocument]]) -> None:
-    """Warns of playbooks that are called and neither registered nor among these. Without the playbook of a schedule or
-    trigger its registration is an error.
+    """Warns of called playbooks that are neither registered nor among these. A missing playbook of a schedule or
+    trigger makes its registration an error.
     """
-    from noetl_stream.playbook.check.calls import paths_missing  # which reads playbooks
+    from noetl_stream.playbook.check.calls import paths_missing  # it reads playbooks
 
     known = {found.path for _, found in checked}
     for (file, found), (_, source) in zip(checked, sources, strict=True):
@@ -145,7 +145,7 @@ def _warn_of_calls(sources: Sources, checked: Sequence[tuple[Path, CheckedDocume
 
 
 async def register_each(session: Session, sources: Sources) -> AsyncIterator[RegisteredDocument]:
-    """Registers these texts, once all of them are checked, and exits if one has errors."""
+    """Registers these texts once all of them are checked; exits if one has errors."""
     playbooks = session.operations.playbooks
     checked = [(file, await playbooks.check(source, str(file))) for file, source in sources]
     for file, found in checked:

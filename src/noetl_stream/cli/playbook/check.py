@@ -1,4 +1,4 @@
-"""``noetl-stream playbook check|schema``: what needs neither running playbooks nor the catalog."""
+"""``noetl-stream playbook check|schema``: checks that need neither running playbooks nor the catalog."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, 
 
 
 def _of_packages(file: Path, text: bytes) -> list[Diagnostic]:
-    """What the packages of the project around a file, which a gateway does not have, say of its functions."""
+    """The diagnostics of a playbook's functions by the packages of its project, which a gateway does not have."""
     folders = package_folders(file)
     if not folders:
         return []
@@ -154,7 +154,7 @@ def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[st
 
 
 def _with_converter(file: Path, found: Sequence[Diagnostic], kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:
-    """The diagnostics of a file, the first of those that the converter mends with its command."""
+    """The diagnostics of a file; the first one that the converter mends names its command."""
     if not any(one.code in OLDER_FORMS for one in found):
         return found
     from noetl_stream.playbook.upgrade.upgrade import with_converter  # only for older forms

@@ -1,7 +1,7 @@
 """Playbooks that `run` has checked before, in ``checked.json`` of the home.
 
-A server checks every playbook again. So this saves only the check before anything starts, and only for texts without
-diagnostics, which are shown each time.
+A server checks every playbook again. The cache therefore only saves the check before anything starts, and only for
+texts without diagnostics, which are shown each time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from noetl_stream.operations.executions.prepare import CheckedText
 from noetl_stream.settings.sources.environment import Settings, kinds_off, limit_settings
 
 KEPT: Final = 64
-"""How many of the last texts are remembered."""
+"""The number of last texts that are remembered."""
 
 MOST_BYTES: Final = 16 * 1024
 """A text with larger defaults of its workload is not remembered."""
 
 CHECKING: Final = ("playbook", "template", "tools")
-"""The packages that decide what a check says."""
+"""The packages that decide the result of a check."""
 
 
 class TextCheck(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ def check_text(name: str, source: str, settings: Settings) -> TextCheck:
 
 
 def _nothing() -> None:
-    """There is nothing to remember."""
+    """Returns no remembered texts."""
 
 
 def _remember(home: Home, key: str, checked: CheckedText) -> None:
@@ -71,13 +71,13 @@ def _read(home: Home) -> dict[str, CheckedText]:
 
 
 def _key(source: str) -> str:
-    """Changes with the text, the settings, and whatever is installed or edited."""
+    """The key of a text, which changes with the text, the settings, and the installed or edited modules."""
     made_from = (sorted(kinds_off()), sorted(limit_settings().items()), _program())
     return sha256(repr(made_from).encode() + source.encode()).hexdigest()
 
 
 def _program() -> list[int]:
-    """When the folders that packages are installed in, and the modules that check, were changed last."""
+    """The last changes of the folders of installed packages, and of the modules that check."""
     package = Path(__file__).parents[2]
     modules = [one for name in CHECKING for one in (package / name).rglob("*.py")]
     installed = [Path(folder) for folder in sys.path if folder.endswith("-packages")]

@@ -20,7 +20,7 @@ from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.ports.stores.catalog import ADDRESS_FORM, Address, read_address
 from noetl_stream.settings.sources.environment import kinds_off, limit_settings
 
-if TYPE_CHECKING:  # what is in the catalog is read without the compiler
+if TYPE_CHECKING:  # the catalog is read without the compiler
     from noetl_stream.model.limits import Limits
     from noetl_stream.playbook.compile.compiler import CatalogDocument, CheckResult
     from noetl_stream.playbook.kinds.spec import Kinds
@@ -43,7 +43,7 @@ class PlaybookText(msgspec.Struct, frozen=True, gc=False):
 
 
 def file_or_address(argument: str) -> Path | Address:
-    """What FILE or PATH[@VERSION] refers to: an existing file, else an address if it can be one."""
+    """The meaning of FILE or PATH[@VERSION]: an existing file, else an address if it can be one."""
     file = Path(argument)
     if os.access(file, os.F_OK) and not file.is_dir():
         return file
@@ -71,7 +71,7 @@ def read_text(file: Path) -> PlaybookText:
     """The text of a file, unchecked.
 
     Raises:
-        UsageError: it cannot be read, or is not text; what is not there could also be meant as an address.
+        UsageError: it cannot be read, or is not text; a missing file could also be meant as an address.
     """
     try:
         data = read_playbook(file)
@@ -82,7 +82,7 @@ def read_text(file: Path) -> PlaybookText:
 
 
 def not_there(argument: str, error: NotFound) -> UsageError:
-    """The error for what is neither a file nor registered."""
+    """The error for an argument that is neither a file nor registered."""
     return UsageError(f"{argument}: no such file, and {error.message}", hint=error.hint)
 
 
@@ -90,7 +90,7 @@ def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
     """Prints diagnostics to stderr.
 
     Args:
-        name: Replaces the file that the diagnostics name, unless empty.
+        name: Replaces the file named in the diagnostics, unless empty.
     """
     for diagnostic in found:
         say((replace(diagnostic, file=name) if name else diagnostic).render(), err=True)

@@ -16,12 +16,12 @@ from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option, pr
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook
 
-if TYPE_CHECKING:  # ruamel's round trip is for this command alone
+if TYPE_CHECKING:  # only this command needs ruamel's round trip
     from noetl_stream.playbook.upgrade.upgrade import Upgraded
 
 
 class _Outcome(NamedTuple):
-    """What became of a file: the upgraded playbook, or why there is none."""
+    """The outcome for a file: the upgraded playbook, or the reason why there is none."""
 
     file: Path
     upgraded: Upgraded | None
@@ -88,7 +88,7 @@ def _upgraded(file: Path, extra: str) -> _Outcome:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Writes a file as a whole or not at all, with the rights that it has."""
+    """Writes a file as a whole or not at all, with its present permissions."""
     target = file.resolve()
     try:
         with tempfile.NamedTemporaryFile("wb", dir=target.parent, prefix=f".{target.name}.", delete=False) as new:
@@ -100,7 +100,7 @@ def _replace(file: Path, text: str) -> None:
 
 
 def _report(outcome: _Outcome) -> None:
-    """Says what was done, on stderr."""
+    """Reports the changes on stderr."""
     name, upgraded = str(outcome.file), outcome.upgraded
     if outcome.unreadable:
         say(outcome.unreadable, err=True)

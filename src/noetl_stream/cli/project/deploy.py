@@ -1,4 +1,4 @@
-"""``noetl-stream deploy``: the documents of a project, registered."""
+"""``noetl-stream deploy``: registration of a project's documents."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a deployment changes in the catalog, and its record there: what the project has registered, so that
-``--prune`` removes nothing else.
+"""The changes of a deployment in the catalog, and its record there: the documents that the project has registered, so
+that ``--prune`` removes nothing else.
 
 The record is a schema at ``NAME/project`` that only its own list matches, so that every server keeps it, each version
-is a deployment, and tokens see it where they see the project. It is written before anything else: a deployment that
-breaks off has registered nothing that the record lacks. Its version is the number of its revision, and the catalog
-takes a version once: of two deployments at the same time one is refused.
+is a deployment, and tokens see it where they see the project. It is written before anything else: an interrupted
+deployment has registered nothing that the record lacks. Its version is the number of its revision, and the catalog
+accepts a version once: of two concurrent deployments one is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SHOWN_DIGEST: Final = 12
 LABELS: Final = {"deployed-by": "noetl-stream"}
 
 Change = Literal["added", "changed", "unchanged", "adopted", "pruned", "left"]
-"""``adopted``: the text is registered already, by somebody else; ``left``: registered earlier, and not pruned."""
+"""The kinds of changes. ``adopted``: already registered by somebody else; ``left``: registered, and not pruned."""
 
 NO_CHANGE: Final = ("unchanged", "left")
 
@@ -43,8 +43,8 @@ class DeployedItem(msgspec.Struct, frozen=True):
     """A document of a deployment.
 
     Attributes:
-        registered: The version, or revision, that was the latest before; ``None``: there was none.
-        version: The one that is registered, or will be; ``None``: the next revision.
+        registered: The version, or revision, that was the latest before; ``None`` if there was none.
+        version: The version that is or will be registered; ``None`` for the next revision.
         done: Whether the change is made.
     """
 
@@ -66,7 +66,7 @@ class RecordedDocument(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """What a project has registered, by path, and the bundle of its packages."""
+    """The documents that a project has registered, by path, and the bundle of its packages."""
 
     project: str
     registered: dict[str, RecordedDocument]
@@ -94,7 +94,7 @@ class _RecordDocument(msgspec.Struct):
 
 
 def record_path(name: str) -> str:
-    """Where the record of a project is."""
+    """The path of a project's record."""
     return f"{name}/project"
 
 
@@ -111,7 +111,7 @@ async def record_at(session: Session, path: str) -> tuple[Record | None, int]:
 
 
 class Deployment:
-    """What deploying a project changes. ``items`` say how far it is."""
+    """The changes of deploying a project, with their progress in ``items``."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Deployment:
         return any(item.change not in NO_CHANGE for item in self.items)
 
     async def compare(self, caller: CallerRights, *, prune: bool) -> None:
-        """Fills ``items`` from what is registered. Ends the command if a document cannot be registered."""
+        """Fills ``items`` by comparison with the catalog. Ends the command if a document cannot be registered."""
         known = self._record.registered
         self._latest = latest = await _latest(self._session, {*self._documents, *known})
         begun = await _begun(self._session, latest.values())
@@ -153,7 +153,7 @@ class Deployment:
         await self._compare_bundle()
         others = await self._others(prune=prune)
         self.items = [replace(item, note=item.note or _of_other(others.get(item.path))) for item in self.items]
-        kinds = list(KINDS.values())[::-1]  # a schedule goes before the playbook that it starts
+        kinds = list(KINDS.values())[::-1]  # a schedule precedes the playbook that it starts
         for path in sorted(known.keys() - self._documents.keys(), key=lambda one: (kinds.index(known[one].kind), one)):
             self._leave(path, latest.get(path), caller, others, prune=prune)
         refusals += self._callers_of({item.path for item in self.items if item.change == "pruned"})
@@ -176,7 +176,7 @@ class Deployment:
             )
 
     async def _refused(self, document: ProjectDocument, entry: PlaybookDocument) -> list[FileRefusal]:
-        """Why a document cannot become the latest at its path."""
+        """The reason why a document cannot become the latest at its path."""
         name, path, version = document.name, document.path, document.version
         if entry.kind != document.kind:
             hint = "choose another path, or delete what is there first"
@@ -212,7 +212,7 @@ class Deployment:
         *,
         prune: bool,
     ) -> None:
-        """Adds the item of a document that the project has no longer."""
+        """Adds the item of a document that is no longer in the project."""
         recorded = self._record.registered[path]
         if not covers(caller.paths, path):
             note = "this token does not cover it"
@@ -237,7 +237,7 @@ class Deployment:
         ]
 
     async def carry_out(self, *, prune: bool) -> None:
-        """Registers what differs, and removes what is to be pruned.
+        """Registers the differences, and removes documents to be pruned.
 
         Raises:
             UsageError: something was refused; ``items`` say what was done.
@@ -327,7 +327,7 @@ def require_author(caller: CallerRights) -> None:
 
 
 async def _latest(session: Session, paths: Collection[str]) -> dict[str, PlaybookDocument]:
-    """What is registered at these paths."""
+    """The registered documents at these paths."""
     prefix, playbooks = posixpath.commonpath(sorted(paths)), session.operations.playbooks
     found = await collect(lambda size, cursor: playbooks.page(prefix, {}, size, cursor))
     return {one.path: one for one in found if one.path in paths}

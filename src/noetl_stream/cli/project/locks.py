@@ -1,7 +1,7 @@
-"""Locks of what tasks require: the versions and hashes of all packages of an environment, found by uv.
+"""Lock files of tasks' requirements: the versions and hashes of all packages of an environment, found by uv.
 
-A project keeps them in its folder ``locks``, so that each deployment has the same; who deletes one gets the newest
-versions with the next. The bundle has those that its playbooks name.
+A project keeps them in its folder ``locks``, so that each deployment uses the same; after one is deleted, the next
+deployment uses the newest versions. The bundle contains those that its playbooks name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from noetl_stream.tools.python.environments.interpreters import uv_program
 from noetl_stream.tools.python.environments.requirements import Requirements
 
 LOCK_S: Final = 600
-"""How long uv may look for versions, in seconds."""
+"""The time in which uv must find versions, in seconds."""
 
 _OPTIONS: Final = (
     *("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--no-python-downloads", "--quiet"),
@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class RequiringTask(NamedTuple):
-    """A task in a line of a file, which requires something."""
+    """A task with requirements, and its line in a file."""
 
     name: str
     source: str
@@ -50,8 +50,8 @@ def locks_of(required: Mapping[Requirements, RequiringTask], folder: Path | None
     """The locks of requirements, by their names in a bundle.
 
     Args:
-        required: What is required, and where.
-        folder: Where locks are kept; ``None``: nowhere.
+        required: The requirements, with their places.
+        folder: The folder in which locks are kept; ``None`` for none.
         keep: Whether new ones are kept there.
 
     Raises:

@@ -1,7 +1,7 @@
 """The Python packages of a project, as the bundle that its playbooks with functions name.
 
-The name is the last line of the text that is registered. So the digest of the text stands for text and code together:
-what knows one version of a playbook, its executions, reruns and callers, knows its packages.
+The name is the last line of the registered text. The digest of the text therefore stands for text and code together:
+everything that refers to one version of a playbook, its executions, reruns and callers, refers to its packages.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Bundle(NamedTuple):
 
 
 def bundle_of(project: ProjectFile, locks: Mapping[str, bytes] = {}) -> Bundle | None:
-    """The bundle of a project with packages or locks: the same for the same files, wherever it is made.
+    """The bundle of a project with packages or locks: the same for the same files on each machine.
 
     Raises:
-        UsageError: a folder or a file is not there or not readable, is a link, or too large, or is there twice.
+        UsageError: a folder or a file is missing or unreadable, is a link, too large, or occurs twice.
     """
     if not project.packages and not locks:
         return None
@@ -88,7 +88,7 @@ def _bundle(name: str, files: Mapping[str, bytes]) -> Bundle:
 
 
 def project_locks(project: ProjectFile, texts: Sequence[ProjectText], *, keep: bool) -> dict[str, bytes]:
-    """The locks of what the tasks of a project require. ``keep`` has new ones written into its folder.
+    """The lock files for the requirements of a project's tasks. ``keep`` writes new ones into its folder.
 
     Raises:
         UsageError: something cannot be locked.
@@ -117,7 +117,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 async def store_bundle(session: Session, bundle: Bundle) -> None:
-    """Stores a bundle, unless it is there."""
+    """Stores a bundle, unless it is already stored."""
     await session.operations.playbooks.put_bundle(bundle.name.project, bundle.data, session.by)
 
 
@@ -164,8 +164,8 @@ def with_bundle(texts: Sequence[ProjectText], bundle: Bundle | None) -> list[Pro
 
 
 def packed(file: Path, source: str) -> tuple[str, Bundle | None]:
-    """The text of a file and the bundle of the project around it, which the text then names, if it calls a function
-    of its packages; else the text as it is.
+    """The text of a file and the bundle of its project, which the text then names, if it calls a function of its
+    packages; else the text unchanged.
 
     Raises:
         UsageError: the project or its packages are invalid, or the text cannot name them.
@@ -190,7 +190,7 @@ def packed(file: Path, source: str) -> tuple[str, Bundle | None]:
 
 
 def _required(text: ProjectText) -> dict[Requirements, RequiringTask]:
-    """What the tasks of a playbook require, and where."""
+    """The requirements of a playbook's tasks, with their places."""
     if text.kind != PLAYBOOK or not _MAY_REQUIRE.search(text.source):
         return {}
     draft = _draft(text.source, *accepted())
@@ -235,7 +235,7 @@ def _named(text: ProjectText, name: BundleName) -> ProjectText:
 
 
 def without_bundle(source: str) -> str:
-    """A text as it was before :func:`with_bundle`."""
+    """A text before :func:`with_bundle`."""
     found = _LAST_LINE.search(source)
     return source if found is None else source[: found.start()] + found[2]
 

@@ -39,7 +39,7 @@ class ProjectDocument(NamedTuple):
 
 
 class FileRefusal(msgspec.Struct, frozen=True):
-    """What is wrong with a file, which no place in it shows."""
+    """An error of a file that has no place in it."""
 
     name: str
     message: str
@@ -97,7 +97,7 @@ async def check_project(
 
 
 def refuse(refusals: Iterable[FileRefusal], *, is_wrong: bool = False) -> None:
-    """Prints what is wrong, and ends the command if there is anything, or ``is_wrong``."""
+    """Prints errors, and ends the command if there are any, or ``is_wrong``."""
     for one in refusals:
         say(f"{one.name}: error: {one.message}\n  hint: {one.hint}", err=True)
         is_wrong = True
@@ -107,7 +107,7 @@ def refuse(refusals: Iterable[FileRefusal], *, is_wrong: bool = False) -> None:
 
 
 def _doubles(documents: Iterable[ProjectDocument]) -> Iterator[FileRefusal]:
-    """The files with a path that another has."""
+    """The files whose path another file has too."""
     first: dict[str, str] = {}
     for one in documents:
         other = first.setdefault(one.path, one.name)

@@ -36,11 +36,11 @@ KINDS: Final[Mapping[str, CatalogKind]] = {
     "schedules": "Schedule",
     "triggers": "Trigger",
 }
-"""The kind of the documents of each key, in the order in which they are registered: each may need those before it."""
+"""The kind of the documents of each key, in the order of registration: each may need earlier ones."""
 
 TESTS: Final = "tests"
 DEFAULTS: Final = {**{key: (f"{key}/**/*.yaml",) for key in KINDS}, TESTS: ("**/*.test.yaml",)}
-"""The patterns of the keys that a project does not give."""
+"""The patterns of the keys that a project does not set."""
 
 PACKAGES: Final = "packages"
 KEYS: Final = ("name", *KINDS, TESTS, PACKAGES, "context")
@@ -48,12 +48,12 @@ MOST_DOCUMENTS: Final = 1000
 
 
 class ProjectFile(msgspec.Struct, frozen=True):
-    """What a project says of itself.
+    """The settings of a project.
 
     Attributes:
-        folder: Where its patterns begin.
+        folder: The base folder of its patterns.
         context: The gateway to use unless a command or the environment names another.
-        patterns: By key. What matches ``tests`` is no document of the catalog.
+        patterns: The patterns by key. Files that match ``tests`` are not documents of the catalog.
         given: The keys that the file has.
         packages: Folders below its own whose Python packages are deployed.
     """
@@ -68,7 +68,7 @@ class ProjectFile(msgspec.Struct, frozen=True):
 
 
 class ProjectText(msgspec.Struct, frozen=True):
-    """A file of a project with a document of ``kind``. ``name`` is that for messages."""
+    """A file of a project with a document of ``kind``. ``name`` is its name in messages."""
 
     name: str
     source: bytes
@@ -120,7 +120,7 @@ def package_folders(file: Path) -> list[str]:
 
 
 class _Reader:
-    """Reads the file of a project. ``table`` is its table there; ``None``: there is none."""
+    """A reader of a project's file. ``table`` is its table there; ``None`` if there is none."""
 
     def __init__(self, file: Path, table: str) -> None:
         self._file, self._name = file, table

@@ -1,4 +1,4 @@
-"""``noetl-stream pull``: what is registered, as the files of a project."""
+"""``noetl-stream pull``: registered documents as the files of a project."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from noetl_stream.ports.operations.playbooks import PlaybookWithSourceDocument
 from noetl_stream.ports.stores.catalog import is_path
 
 SOURCES: Final = "src"
-"""The folder of the Python packages of a project that names none."""
+"""The default folder of a project's Python packages."""
 
 FOLDERS: Final[Mapping[str, str]] = {kind: key for key, kind in KINDS.items()}
 
 
 class PulledItem(msgspec.Struct, frozen=True):
-    """A document that is registered, and its file."""
+    """A registered document, and its file."""
 
     change: Literal["added", "changed", "unchanged"]
     kind: str
@@ -124,11 +124,9 @@ async def _registered(session: Session, base: str) -> list[PlaybookWithSourceDoc
 
 
 async def _modules(session: Session, base: str, folder: Path, packages: Sequence[str]) -> dict[Path, bytes]:
-    """The locks of the project of this name, and the files of its packages: where one of its folders has them, else in
-    the first.
-    """
+    """The locks of the project of this name, and the files of its packages, in the project's folders for them."""
     record = None
-    with suppress(UsageError):  # what is there is no record
+    with suppress(UsageError):  # the text there is not a record
         record, _ = await record_at(session, record_path(base))
     found = await stored_files(session, record.bundle if record is not None else "")
     files: dict[Path, bytes] = {}

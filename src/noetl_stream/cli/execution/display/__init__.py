@@ -1,1 +1,1 @@
-"""What commands show of executions, on a terminal or elsewhere."""
+"""The display of executions, on a terminal or elsewhere."""

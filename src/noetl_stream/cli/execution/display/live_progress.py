@@ -23,15 +23,15 @@ from noetl_stream.ports.operations.reading.logs import LogLineDocument
 from noetl_stream.telemetry.terminal import shown
 
 _PRINTED: Final = ("output", "printed", "token")
-"""Kinds of lines that are printed above the picture, which has the others in its own way."""
+"""Kinds of lines that are printed above the picture, which shows the others in its own way."""
 
 _NOTES: Final = 3
 _LINES_BESIDE: Final = 12
-"""Lines of the terminal that are left to what is printed above the steps, and below."""
+"""Lines of the terminal that are reserved for output above the steps, and below."""
 
 
 class LiveProgress(ProgressView):
-    """A picture of the steps, redrawn in place several times a second, so that times count. It stays at the end."""
+    """A picture of the steps, redrawn in place several times a second, so that times advance. It stays at the end."""
 
     shows_output = True
 
@@ -109,7 +109,7 @@ class LiveProgress(ProgressView):
         return not is_told and (step.open > 0 or step.state == "failed")
 
     def _below(self, has_steps: bool) -> Sequence[Text]:
-        """Why nothing moves."""
+        """The reasons why nothing moves."""
         if self._why_no_news:
             return [Text(shown(f"  {self._why_no_news}"), style="yellow")]
         if self._waits:
@@ -126,7 +126,7 @@ class LiveProgress(ProgressView):
 
 
 def _note(name: str, error: ErrorInfo) -> Text:
-    """In one line, of whatever width."""
+    """A note in one line of any width."""
     text = " ".join(f"   {name}: {error.kind}: {error.message}".splitlines())
     return Text(shown(text), style="dim", no_wrap=True, overflow="ellipsis")
 

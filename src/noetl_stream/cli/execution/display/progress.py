@@ -21,7 +21,7 @@ from noetl_stream.ports.operations.reading.feed import FeedEvent
 from noetl_stream.ports.operations.reading.logs import LogLineDocument
 
 NOBODY: Final = frozenset({"no_worker", "no_server", "server_cannot_store", "queue_unreadable", "unreported"})
-"""Kinds of reasons to wait that last until somebody acts."""
+"""Kinds of waits that last until somebody acts."""
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class StepProgress:
     retries: int = 0
     state: str = "running"
     error: ErrorInfo | None = None
-    """Of the last failure or retry."""
+    """The error of the last failure or retry."""
 
     def parts(self) -> str:
-        """What a loop, or a step with retries, has had: ``, 200 iterations, 4 failed, 9 retries``; empty for others."""
+        """The counts of a loop or of retries: ``, 200 iterations, 4 failed, 9 retries``; empty for others."""
         found = [counted(self.ended, "iteration")] if self.count else []
         found += [f"{self.failed:,} failed"] if self.failed else []
         found += [f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}"] if self.retries else []
@@ -47,11 +47,11 @@ class StepProgress:
 
 
 Kind = Literal["started", "loop", "count", "printed", "output", "retry", "wait", "failed", "ended", "failing", "token"]
-"""What a line is about."""
+"""The subject of a line."""
 
 
 class ProgressLine(NamedTuple):
-    """A line of the log of an execution. ``error`` is why something failed; ``text`` does not have its message."""
+    """A line of the log of an execution. ``error`` is the error of a failure; ``text`` does not contain its message."""
 
     kind: Kind
     step: str
@@ -64,7 +64,7 @@ _Attempt = tuple[str, events.Path, str, int]
 
 
 _REMEMBERED: Final = 1000
-"""Attempts that have ended, of which no line is shown that comes later."""
+"""The number of ended attempts whose late lines are not shown."""
 
 
 class ProgressUpdate(NamedTuple):
@@ -75,7 +75,7 @@ class ProgressUpdate(NamedTuple):
 
 
 class ProgressFold(JournalReader[str]):
-    """Folds events, in the order of the journal, into what is shown. A step run is known by the name of its step."""
+    """Folds events, in the order of the journal, into progress. A step run is identified by the name of its step."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -97,7 +97,7 @@ class ProgressFold(JournalReader[str]):
         return self._lines
 
     def written(self, line: LogLineDocument) -> list[ProgressLine]:
-        """The log line of what a task has written, unless the end of its attempt has told it."""
+        """The log line of a task's output, unless the end of its attempt has already shown it."""
         attempt = (line.step_run_id, tuple(line.iteration), line.task, line.attempt)
         if attempt in self._told:
             return []
@@ -105,7 +105,7 @@ class ProgressFold(JournalReader[str]):
         return [_output_line(line.step, attempt[1], line.task, line.text)]
 
     def _unwritten(self, attempt: _Attempt, output: str) -> str:
-        """What is left to show of the output of an attempt that has ended."""
+        """The part of the output of an ended attempt that is still to be shown."""
         if not output:
             return ""
         self._told[attempt] = None
@@ -122,7 +122,7 @@ class ProgressFold(JournalReader[str]):
         self._lines.append(ProgressLine(kind, step, text, error))
 
     def execution_reused(self, at: Recorded, fact: events.ExecutionReused) -> None:
-        """Counts what was done before, and shows nothing of it."""
+        """Counts reused steps, and shows none of them."""
         tokens = [entry.token for entry in fact.entries if isinstance(entry, events.TokenEnqueued)]
         self.tokens |= {token.token_id: token.step for token in tokens}
         reused = sum(isinstance(entry, events.StepReused) for entry in fact.entries)
@@ -189,7 +189,7 @@ class ProgressFold(JournalReader[str]):
             self._say("loop", step, f"{step}: loop of {fact.count:,}")
 
     def iteration_ended(self, at: Recorded, step: str, fact: IterationEnd) -> None:
-        """Counts the outermost level only: the number of iterations of inner loops is not known in advance."""
+        """Counts only the outermost level: the number of iterations of inner loops is not known in advance."""
         shown, outermost = self.steps[step], len(fact.path) == 1
         shown.ended += outermost
         if fact.error is not None:
@@ -209,10 +209,10 @@ def _output_line(step: str, path: events.Path, task: str, text: str) -> Progress
 
 
 class Summary:
-    """Chooses the lines of an execution that are printed: for each step how it ended, and a bounded number of others.
+    """Chooses the printed lines of an execution: the end of each step, and a bounded number of others.
 
-    Of what a step repeats, the first lines are printed, and after them counts: 10, 20, 50, 100, 200 and so on. So a
-    loop over a hundred thousand items takes about as many lines as one over a hundred.
+    Of repeated lines, the first ones are printed, and after them counts: 10, 20, 50, 100, 200 and so on. A loop over a
+    hundred thousand items therefore takes about as many lines as one over a hundred.
 
     Args:
         verbose: Chooses all.
@@ -233,7 +233,7 @@ class Summary:
         self._counts: Counter[tuple[str, Kind]] = Counter()
 
     def chosen(self, lines: Iterable[ProgressLine]) -> Iterator[ProgressLine]:
-        """Those to print, of lines in their order."""
+        """The lines to print, in order."""
         for line in lines:
             if self._verbose or line.kind in ("loop", "count", "failing", "printed"):
                 yield line
@@ -279,16 +279,16 @@ def update_of(event: EventDocument) -> ProgressUpdate | None:
 
 
 class ProgressView:
-    """Shows an execution as it goes. This one shows nothing.
+    """A view of a running execution. This one shows nothing.
 
     Attributes:
-        shows_output: Whether it shows what tasks write.
+        shows_output: Whether it shows the output of tasks.
     """
 
     shows_output = False
 
     def doing(self, text: str) -> None:
-        """Shows what is done before the execution starts."""
+        """Shows the activity before the execution starts."""
         activity.show(text)
 
     def start(self, execution_id: str) -> None:
@@ -298,13 +298,13 @@ class ProgressView:
         """Shows an event."""
 
     def written(self, lines: Iterable[LogLineDocument]) -> None:
-        """Shows what tasks have written so far."""
+        """Shows output of tasks."""
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
-        """Shows why nothing moves (:meth:`~noetl_stream.ports.operations.executions.Executions.why`)."""
+        """Shows the reasons why nothing moves (:meth:`~noetl_stream.ports.operations.executions.Executions.why`)."""
 
     def unreachable(self, what: str) -> None:
-        """Shows that there is no news, and why."""
+        """Shows that there is no news, with the reason."""
 
     def has_said(self, error: ErrorInfo | None) -> bool:
         """Whether people have read the message of this error."""
@@ -315,7 +315,7 @@ class ProgressView:
 
 
 class Stalls(ProgressView):
-    """One line on stderr when nobody takes the work or its result; nothing else, since stdout is for a program."""
+    """A line on stderr when nobody takes the work or its result; nothing else, since stdout is for a program."""
 
     def __init__(self) -> None:
         self._shown: set[str] = set()
@@ -338,14 +338,14 @@ _COUNT: Final = re.compile(r"(?<!error )\b[0-9][0-9T.,:+-]*")
 
 
 def _about(reason: ReasonDocument) -> str:
-    """Returns what a reason is about: the same as its times and counts go on. Codes of errors stay."""
+    """Returns the subject of a reason, the same while its times and counts change. Codes of errors stay."""
     return f"{reason.kind} {reason.step} {_COUNT.sub('', reason.sentence)}"
 
 
 class PlainProgress(ProgressView):
-    """Lines of what changes: a summary, or with ``verbose`` each change. The message of an error is printed once.
+    """Lines about changes: a summary, or with ``verbose`` each change. The message of an error is printed once.
 
-    On a terminal that a person uses meanwhile (``shared``), of waits only those are said that last until somebody acts.
+    On a terminal that a person uses meanwhile (``shared``), only waits that last until somebody acts are shown.
     """
 
     shows_output = True

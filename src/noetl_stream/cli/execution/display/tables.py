@@ -1,4 +1,4 @@
-"""Executions for people: in a table, in full, and why they wait."""
+"""Executions for people: in a table, in full, and with the reasons for their waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noetl_stream.durations import duration_text
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
 
-if TYPE_CHECKING:  # what is shown is there already
+if TYPE_CHECKING:  # shown documents are loaded already
     from noetl_stream.ports.operations.executions import (
         ExecutionDocument,
         FailureDocument,
@@ -45,7 +45,7 @@ COLUMNS: Final[Columns] = {
 LISTED: Final = ("execution_id", "status", "path", "version", "started", "duration_s")
 WAITS_SHOWN: Final = 20
 WITH_STATUS: Final = frozenset({"tolerated"})
-"""Kinds of warnings that are part of how an execution ended."""
+"""Kinds of warnings that are part of an execution's end."""
 
 
 def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> None:
@@ -115,7 +115,7 @@ def _print_inputs(execution_id: str, workload: dict[str, Any]) -> None:
 
 
 def print_state(found: ExecutionStateDocument) -> None:
-    """Prints a state: its tokens by step and place, then what templates read."""
+    """Prints a state: its tokens by step and place, then the values that templates read."""
     say(f"status: {found.status}, after event {found.position} of {found.last}, {found.at}")
     if found.error is not None:
         say(f"error: {_words(found.error)}")
@@ -134,9 +134,7 @@ def print_state(found: ExecutionStateDocument) -> None:
 
 
 def print_begun(found: ExecutionDocument) -> None:
-    """Prints the warnings of an execution that has begun to stderr. Those of its tasks are printed at its end: it may
-    have got there already.
-    """
+    """Prints the warnings of a started execution to stderr. Those of its tasks are printed at its end."""
     if found.already:
         say(f"execution {found.execution_id} has the key {found.key} already: nothing was started", err=True)
     _print_warnings([one for one in found.warnings or () if not one.step and one.kind not in WITH_STATUS], err=True)
@@ -148,10 +146,10 @@ def _print_warnings(warnings: Iterable[WarningDocument], *, err: bool) -> None:
 
 
 def print_ended(found: ExecutionDocument, *, has_said_error: bool = False) -> None:
-    """Prints the result of an ended execution to stdout, and how it ended to stderr.
+    """Prints the result of an ended execution to stdout, and its end to stderr.
 
-    Its warnings are those that were printed when it started (:func:`print_begun`), those of its tasks, and those
-    with its status.
+    The warnings that were printed at its start (:func:`print_begun`) are not repeated; those of its tasks follow its
+    status.
 
     Args:
         has_said_error: Whether stderr has its error already.

@@ -1,4 +1,4 @@
-"""The span of a command that starts executions: where their trace begins, or how it continues that of the caller."""
+"""The span of a command that starts executions: it begins their trace, or continues that of the caller."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _checked_traceparent(_ctx: click.Context, _parameter: click.Parameter, given
 
 
 def traceparent_option(command: Command) -> Command:
-    """Adds ``--traceparent``, and records the command as a span: what it starts is within that."""
+    """Adds ``--traceparent``, and records the command as a span around its executions."""
 
     @wraps(command)
     def within_span(*args: Any, traceparent: str, **given: Any) -> Any:
@@ -61,10 +61,10 @@ def traced(command: str, given: str, settings: TraceSettings | None) -> Iterator
     Args:
         command: The words of the command.
         given: The ``traceparent`` of the caller; empty for none.
-        settings: Where spans go; ``None`` for nowhere.
+        settings: The destination of spans; ``None`` for none.
 
     Yields:
-        The ``traceparent`` for what the command starts.
+        The ``traceparent`` for the executions of the command.
     """
     if settings is None:
         yield given
@@ -96,7 +96,7 @@ def traced(command: str, given: str, settings: TraceSettings | None) -> Iterator
 
 
 def _close(tracing: Tracing) -> None:
-    """Exports the span, within a few seconds, and says so if that fails."""
+    """Exports the span, within a few seconds, and reports a failure."""
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would write a line for each try
     asyncio.run(tracing.close())
     if any(reading.values.get(("refused",)) for reading in tracing.readings()):
