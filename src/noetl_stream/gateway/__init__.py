@@ -1,1 +1,1 @@
-"""The HTTP API: one file a resource, problems in one place. Public address space: ``/api/v1``."""
+"""The HTTP API: one file for each resource, problems in one place. Public address space: ``/api/v1``."""

@@ -1,4 +1,4 @@
-"""The gateway role: its route table; it listens, serves, polls how far behind the servers are, and stops in order."""
+"""The gateway role: its route table; it listens, serves, polls the backlog of the servers, and stops in order."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BACKLOG: Final = 128
 """Connections that the system holds until they are accepted."""
 
 BY_ADDRESS: Final = Network()
-"""Called by IP addresses and ``localhost`` alone, behind no proxy."""
+"""The network of a gateway that is called by IP addresses and ``localhost`` only, without a proxy."""
 
 
 class GatewayPorts(NamedTuple):
@@ -78,7 +78,7 @@ class GatewayPorts(NamedTuple):
 class Gateway:
     """
     Args:
-        agents: What agents may do at ``/mcp``.
+        agents: The settings of tools for agents at ``/mcp``.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Gateway:
 
     def drain(self) -> None:
         """Lets callers go elsewhere, then stops: the gateway is not ready, and each answer closes its connection, while
-        new ones are accepted for ``stop_delay_s``. Called again, it stops at once.
+        new ones are accepted for ``stop_delay_s``. A second call stops at once.
         """
         if self._stopping is not None or not self._stop_delay_s:
             self.stop()
@@ -154,12 +154,12 @@ class Gateway:
     async def run(
         self, host: str, port: int, listening: asyncio.Future[str] | None = None, accepting: socket.socket | None = None
     ) -> None:
-        """Serves until :meth:`stop`, then until what is under way has been answered.
+        """Serves until :meth:`stop`, then until all requests under way are answered.
 
         Args:
             port: 0 for any free port.
             listening: Receives the address once requests are accepted.
-            accepting: A socket that listens already, instead of one for ``host`` and ``port``.
+            accepting: A listening socket to use instead of ``host`` and ``port``.
 
         Raises:
             UsageError: it cannot listen there.
@@ -190,7 +190,7 @@ class Gateway:
 async def _listening(
     make_connection: Callable[[], HttpConnection], host: str, port: int, accepting: socket.socket | None
 ) -> AsyncIterator[str]:
-    """Accepts connections; the value is the address."""
+    """Accepts connections; yields the address."""
     loop = asyncio.get_running_loop()
     try:
         if accepting is None:
@@ -224,11 +224,11 @@ RESOURCES: Final[tuple[AnyRoute, ...]] = (
     *session.routes,
     *agents.routes,
 )
-"""What is served under ``/api``, and ``/mcp``."""
+"""The routes under ``/api``, and ``/mcp``."""
 
 
 def make_application(serving: Serving, status: GatewayStatus) -> web.Application:
-    @cache  # made when it is first asked for: it takes longer than all else here
+    @cache  # made on first use: it takes longer than everything else here
     def document() -> dict[str, Any]:
         return openapi_of(table, __version__)
 
@@ -244,7 +244,7 @@ def make_application(serving: Serving, status: GatewayStatus) -> web.Application
 
 
 def _for_browsers(missing: Handler) -> Middleware:
-    """Lets ``missing`` answer people who opened an address that nothing has; programs are answered with a problem."""
+    """Lets ``missing`` answer people at an unknown address; programs are answered with a problem."""
 
     @web.middleware
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -259,9 +259,9 @@ def _for_browsers(missing: Handler) -> Middleware:
 
 
 async def _keep_to_caller(request: web.Request, response: web.StreamResponse) -> None:
-    """Keeps an answer out of caches, unless it says otherwise, and from being taken for a script or a page."""
+    """Keeps an answer out of caches, unless it says otherwise, and from being interpreted as a script or a page."""
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
     if connection_of(request).closes:
-        response.headers["Connection"] = "close"  # aiohttp has decided before
+        response.headers["Connection"] = "close"  # aiohttp has already decided
         response.force_close()

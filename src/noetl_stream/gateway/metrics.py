@@ -1,4 +1,4 @@
-"""What a gateway counts of itself."""
+"""Counters of a gateway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from noetl_stream.telemetry.measures import Durations, Metric, Reading
 
 UNKNOWN_ROUTE: Final = "none"
-"""Unknown addresses are counted as one: anybody can invent them."""
+"""The name under which unknown addresses are counted together, since anybody can invent them."""
 
 REQUESTS: Final = Metric(
     "counter", "noetl_gateway_requests", "Requests answered, by route and status.", ("route", "status")
@@ -41,7 +41,7 @@ BEHIND: Final = Metric("gauge", "noetl_gateway_events_behind", "Messages of EVEN
 
 
 class Metrics:
-    """Counts, and reads what others count."""
+    """Counters, and readings of other parts."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, ...]] = Counter()
@@ -51,7 +51,7 @@ class Metrics:
         self._watched: list[tuple[Metric, Callable[[], float]]] = []
 
     def watch(self, metric: Metric, read: Callable[[], float]) -> None:
-        """Shows a number that is read whenever somebody asks."""
+        """Shows a number that is read on each scrape."""
         self._watched.append((metric, read))
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
@@ -60,11 +60,10 @@ class Metrics:
         self._durations[operation].add(seconds)
 
     def closed(self, reason: str) -> None:
-        """Counts a connection that the gateway closed or refused."""
         self._closed[reason] += 1
 
     def left_out(self) -> None:
-        """Counts a refusal that gets no entry of its own in the audit."""
+        """Counts a refusal without an entry of its own in the audit."""
         self._left_out += 1
 
     def readings(self) -> Sequence[Reading]:

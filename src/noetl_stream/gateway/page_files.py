@@ -1,6 +1,6 @@
-"""The page for people: files that are built from ``web/`` into ``page/`` and served from memory, to anybody.
+"""The page for people: files built from ``web/`` into ``page/``, served from memory to anybody.
 
-They hold no data: what the page shows it asks of the API, with the rights of whoever has signed in.
+They contain no data: the page reads it from the API, with the rights of the signed-in user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from noetl_stream.gateway.http.serving import VARIES, takes_gzip
 
 INDEX: Final = "index.html"
 VIEWS: Final = "/{view:(?:(?:executions|playbooks|schedules|triggers|system)(?:/.*)?)?}"
-"""The addresses of the page. It finds out by itself what to show there."""
+"""The addresses of the page, which itself finds out what to show there."""
 
 ASSET: Final = "/assets/{name}"
 MEDIA: Final = {
@@ -48,12 +48,12 @@ HEADERS: Final = {
     **VARIES,
 }
 FOREVER: Final = "public, max-age=31536000, immutable"
-"""For assets: their names change with what is in them."""
+"""The caching of assets: their names change with their contents."""
 
 
 @dataclass(frozen=True)
 class PageFile:
-    """A file as it is answered: whole, and compressed."""
+    """A file as served: plain, and compressed."""
 
     media: str
     body: bytes
@@ -75,7 +75,7 @@ class PageFiles:
         return _answer(self._files[INDEX], request, "no-cache")
 
     async def missing(self, request: web.Request) -> web.StreamResponse:
-        """The answer to a browser at an address that nothing has: the page says so, and has a way back."""
+        """The answer to a browser at an unknown address: the page explains it and has a way back."""
         answer = _answer(self._files[INDEX], request, "no-cache")
         if answer.status != HTTPStatus.NOT_MODIFIED:
             answer.set_status(HTTPStatus.NOT_FOUND)
@@ -85,7 +85,7 @@ class PageFiles:
         """The answer at :data:`ASSET`.
 
         Raises:
-            HttpProblem: there is no such file.
+            HttpProblem: the file does not exist.
         """
         found = self._files.get(request.match_info["name"])
         if found is None:
@@ -94,7 +94,6 @@ class PageFiles:
 
 
 def read_page() -> PageFiles:
-    """The page of this package."""
     folder = files("noetl_stream.gateway") / "page"
     found = [*folder.iterdir(), *(folder / "assets").iterdir()]
     return PageFiles((one.name, one.read_bytes()) for one in found if one.is_file())

@@ -1,4 +1,4 @@
-"""What a gateway tells probes and Prometheus: of itself, and of the whole system, as NATS and Postgres have it."""
+"""The status of a gateway for probes and Prometheus: its own, and that of the system as seen in NATS and Postgres."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 SOURCES: Final = get_args(LetterSource)
 
 POOLS_S: Final = 2.0
-"""How long NATS may take to say what waits in the pools; what it does not say is left out."""
+"""The time in which NATS must report what waits in the pools; the rest is omitted."""
 
 LAG: Final = Metric(
     "gauge",
@@ -86,7 +86,7 @@ class GatewayStatus:
     stores: StoreUses | None = None
 
     def reasons_to_replace(self) -> Sequence[str]:
-        return ()  # it ends when one of its tasks does
+        return ()  # the gateway ends when one of its tasks does
 
     async def reasons_not_ready(self) -> Sequence[str]:
         return ("it is stopping",) if self.is_ending() else await self.readiness.missing()
@@ -95,8 +95,8 @@ class GatewayStatus:
         return [*self._own(()), *await self._system()]
 
     async def shown_to(self, caller: Caller) -> Sequence[Reading]:
-        """What a caller sees, with what other processes hold: it need not reach their status addresses. Readings of the
-        whole system are for one who sees all of it.
+        """The readings for a caller, including those of other processes, whose status addresses it need not reach.
+        Readings of the whole system are for callers that may see all of it.
         """
         if caller.paths:
             return self._own(await self.memory.uses())
@@ -115,7 +115,7 @@ class GatewayStatus:
         return [*self.metrics.readings(), *memory_readings([use, *others]), *traced]
 
     async def _system(self) -> Sequence[Reading]:
-        """What every gateway finds out alike, and what is known of it now. Does not raise."""
+        """The readings that are the same at every gateway, as far as they are known now. Does not raise."""
         pools, living = await asyncio.gather(self._pools(), self.living.count())
         partitions = self.pressure.partitions
         found = [LAG.read_each({str(one.partition): one.behind for one in partitions})]
@@ -144,7 +144,7 @@ class GatewayStatus:
         ]
 
     def _ages_s(self, pools: Sequence[PoolDocument]) -> Iterator[tuple[str, float]]:
-        """Yields how long the oldest command of each pool waits; nothing of a pool whose commands no server sees."""
+        """Yields the age of the oldest command of each pool; nothing for a pool whose commands no server sees."""
         for pool in pools:
             if pool.oldest is not None:
                 since_s = datetime.fromisoformat(pool.oldest).timestamp()

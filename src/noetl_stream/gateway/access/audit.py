@@ -1,4 +1,4 @@
-"""The audit: a call is written before it is performed, its answer afterwards; of refusals a sample is written."""
+"""The audit: a call is recorded before it is performed, its answer afterwards; refusals are sampled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noetl_stream.storage.refusal_audit import Refusal, RefusalAudit
 log = logging.getLogger(__name__)
 
 REFUSED: Final = frozenset({400, 401, 403, 413, 415, 429})
-"""The answers that count as refusals. Not found, and unavailable, do not."""
+"""The answers that count as refusals. Not found and unavailable do not."""
 
 DAY_MS: Final = 24 * 3600 * 1000
 TRIM_EVERY_S: Final = 6 * 3600.0
@@ -33,11 +33,11 @@ Done = TypeVar("Done")
 class Auditor:
     """Writes :class:`~noetl_stream.ports.stores.identities.Audit`.
 
-    A change whose attempt cannot be written is not made: the error goes to the caller. One whose answer cannot be
-    written was made, and its entry stays without an answer.
+    A change that cannot be recorded beforehand is not made: the error goes to the caller. If only its answer cannot be
+    recorded, the change was made, and its entry stays without an answer.
 
     Args:
-        keep_days: How long entries are kept at least.
+        keep_days: The least number of days for which entries are kept.
         count_left_out: Called for each refusal that gets no entry of its own.
 
     Attributes:
@@ -55,7 +55,7 @@ class Auditor:
     async def recorded(
         self, request: web.Request, operation: str, caller: Caller, handler: Handler
     ) -> web.StreamResponse:
-        """Performs a call that changes something, with an entry in the audit."""
+        """Performs a change, with an entry in the audit."""
 
         async def perform() -> tuple[web.StreamResponse, AuditedAnswer]:
             response = await handler(request)
@@ -68,7 +68,7 @@ class Auditor:
     async def performed(
         self, attempt: AuditedCall, perform: Callable[[], Awaitable[tuple[Done, AuditedAnswer]]]
     ) -> Done:
-        """What ``perform`` returns with the answer that is recorded."""
+        """Returns the result of ``perform`` and records its answer."""
         number = await self._audit.begin(attempt)
         try:
             done, answer = await perform()
@@ -79,7 +79,7 @@ class Auditor:
         return done
 
     async def refused(self, request: web.Request, operation: str, caller: Caller | None, error: NoetlError) -> None:
-        """Records a call that was not performed, and why, or counts it; other errors than refusals are not recorded."""
+        """Records a refused call with the reason, or counts it; errors that are not refusals are not recorded."""
         await self.refused_attempt(self.attempt(request, operation, caller), error)
 
     async def refused_attempt(self, attempt: AuditedCall, error: NoetlError) -> None:
@@ -98,7 +98,7 @@ class Auditor:
             await self._clock.sleep(TRIM_EVERY_S)
 
     def attempt(self, request: web.Request, operation: str, caller: Caller | None) -> AuditedCall:
-        """A call as it was received."""
+        """A call as received."""
         return AuditedCall(
             at_ms=self._clock.now_ms(),
             principal=caller.principal if caller else "",
@@ -119,7 +119,7 @@ class Auditor:
 
 
 def _answer_of(error: Exception) -> AuditedAnswer:
-    """Only refusals keep their message: that of other errors may repeat what the caller sent."""
+    """The answer to record. Only refusals keep their message: that of other errors may repeat what the caller sent."""
     kind = kind_of(error)
     words = str(error) if isinstance(error, Unauthenticated | Forbidden) else kind.name
     return AuditedAnswer(kind.status, audit_text(words))

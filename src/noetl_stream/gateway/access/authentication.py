@@ -27,7 +27,7 @@ from noetl_stream.ports.stores.identities import (
 log = logging.getLogger(__name__)
 
 CACHED_S: Final = 2.0
-"""How long a token is cached, and so how long a revoked one may still be valid."""
+"""The time for which a token is cached, and for which a revoked one may therefore still be valid."""
 
 CACHED_TOKENS: Final = 10_000
 USE_NOTED_EVERY_MS: Final = 60_000
@@ -45,7 +45,7 @@ class Authentication:
     """An :class:`~noetl_stream.ports.stores.identities.Authenticator`.
 
     Args:
-        provider: The issuer of tokens that are not ours; ``None`` if there is none.
+        provider: The identity provider; ``None`` if there is none.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Authentication:
         return Caller(f"token:{token.name}", token.role, token.paths, f"token:{token.id}", expires_ms=token.expires_ms)
 
     async def _lookup(self, token_id: str) -> StoredToken | None:
-        """The token, cached briefly; so is its absence: nobody knows an id before it is created."""
+        """The token, or its absence, cached briefly: nobody knows an id before it is created."""
         now_s = self._clock.monotonic_s()
         known = self._cached.get(token_id)
         if known is not None and now_s < known.until_s:

@@ -26,7 +26,7 @@ FORGOTTEN_PER_S: Final = 0.5
 
 
 class CredentialAttempts:
-    """The credentials shown at each address. Each new one counts until it turns out to be right."""
+    """The failed credentials of each address. Each new credential counts until it proves valid."""
 
     def __init__(self, clock: Clock) -> None:
         self._wrong = LeakyBuckets(clock, MOST_AT_ONCE, FORGOTTEN_PER_S)
@@ -34,10 +34,10 @@ class CredentialAttempts:
         self._counted: LruCache[tuple[str, bytes], bool] = LruCache(REMEMBERED)
 
     def begin(self, address: str, authorization: str | None) -> None:
-        """Call this before looking at a credential.
+        """Must be called before a credential is checked.
 
         Raises:
-            TooBusy: too many at this address were wrong.
+            TooBusy: too many credentials at this address were wrong.
         """
         if authorization is None:
             return
@@ -55,7 +55,7 @@ class CredentialAttempts:
             raise TooBusy("too many wrong credentials were sent from this address", wait_s, hint="check the token")
 
     def guessed(self, address: str) -> None:
-        """A credential that cannot be right later was wrong."""
+        """Counts a credential that can never be valid."""
         self._wrong.add(address)
 
     def right(self, address: str, authorization: str | None) -> None:
@@ -82,14 +82,14 @@ CALLER: Final = web.RequestKey("caller", Caller)
 """The caller: handlers read ``request[CALLER].principal`` for ``by``."""
 
 WAY_IN_AGAIN_S: Final = 1.0
-"""How often a gateway that waits for the first token looks for it."""
+"""The interval at which a gateway without any token looks for the first one."""
 
 LOOKED_AT_EVERY_S: Final = 5.0
-"""How often at most the token of a stream is checked again."""
+"""The shortest interval between checks of the token of a stream."""
 
 
 class Admission:
-    """The credentials of a call, which a long stream checks again and again."""
+    """The credentials of a call, which a long stream checks repeatedly."""
 
     def __init__(self, authenticator: Authenticator, credentials: CallCredentials, clock: Clock) -> None:
         self._authenticator = authenticator
@@ -98,7 +98,7 @@ class Admission:
         self._looked_s = clock.monotonic_s()
 
     async def look_again(self) -> None:
-        """Call this before each part of a stream.
+        """Must be called before each part of a stream.
 
         Raises:
             Unauthenticated, Forbidden: the token is no longer valid.
@@ -106,7 +106,7 @@ class Admission:
         now_s = self._clock.monotonic_s()
         if now_s - self._looked_s >= LOOKED_AT_EVERY_S:
             self._looked_s = now_s
-            with suppress(Unreachable):  # it was valid, and nothing says otherwise
+            with suppress(Unreachable):  # it was valid, and nothing contradicts that
                 await self._authenticator.caller(self._credentials)
 
 
@@ -117,7 +117,7 @@ ADMISSION: Final = web.RequestKey("admission", Admission)
 
 
 class AccessGuard:
-    """Admits calls or rejects them, and keeps the audit. The handler of each route calls it, inside the middleware that
+    """Admits or rejects calls, and keeps the audit. The handler of each route calls it, inside the middleware that
     turns errors into problems.
     """
 
@@ -138,22 +138,22 @@ class AccessGuard:
         changes: bool,
         admitted: Admitted,
     ) -> web.StreamResponse:
-        """The answer of the handler that ``prepare`` returns, with :data:`CALLER` and :data:`ADMISSION` set. Public
-        routes do not come here.
+        """Performs a call with :data:`CALLER` and :data:`ADMISSION` set; returns its answer. Public routes do not come
+        here.
 
         Args:
-            prepare: Reads the request, and returns what performs it.
-            least: The lowest role that may call it.
+            prepare: Reads the request, and returns the handler that performs it.
+            least: The lowest role that may make the call.
             operation: The route's operation id.
-            changes: Whether the call changes something: it is recorded before it is done, and rejected if it
-                cannot be. Refusals are recorded too, except those that come after that record.
-            admitted: Entered for a known caller: bounds what it has under way.
+            changes: Whether the call changes anything: it is then recorded before it is performed, and rejected if it
+                cannot be recorded. Refusals are recorded too, except those after that record.
+            admitted: Entered for a known caller; bounds its calls under way.
 
         Raises:
             Unauthenticated: answer 401, with ``WWW-Authenticate: Bearer``.
             Forbidden: the role is too low, or the call comes from another origin.
             Unreachable: the database or the identity provider is away.
-            TooBusy: as of ``admitted``, or too many credentials from this address were wrong.
+            TooBusy: as for ``admitted``, or too many credentials from this address were wrong.
         """
         caller: Caller | None = None
         with ExitStack() as under_way:
@@ -179,8 +179,8 @@ class AccessGuard:
     async def handle_public(
         self, request: web.Request, handler: Handler, *, operation: str, changes: bool
     ) -> web.StreamResponse:
-        """The answer of a route that needs no token. A credential in its body counts as any other; errors and their
-        record too are as of :meth:`handle`.
+        """Performs a call that needs no token. A credential in its body counts like any other; errors and their record
+        are those of :meth:`handle`.
         """
         try:
             self.network.admit(request)
@@ -211,7 +211,7 @@ class AccessGuard:
 async def until_way_in(
     host: str, tokens: Tokens, clock: Clock, *, provider: bool, waits: Callable[[str], object]
 ) -> None:
-    """Waits until somebody can use a gateway. ``waits`` is told what for, if it has to wait."""
+    """Waits until somebody can use a gateway. ``waits`` is told what is missing, if it has to wait."""
     is_told = False
     while True:
         try:
@@ -227,7 +227,7 @@ async def require_way_in(host: str, tokens: Tokens, now_ms: int, *, provider: bo
     """Checks, before a gateway starts, that somebody can use it.
 
     Args:
-        host: What it is to listen on.
+        host: The host that it will listen on.
         provider: Whether an identity provider is configured.
 
     Raises:

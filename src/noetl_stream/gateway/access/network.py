@@ -1,9 +1,9 @@
-"""Whom a request addresses, and which address it comes from.
+"""The host that a request addresses, and the address it comes from.
 
-A name can be made to lead to any address (DNS rebinding), an IP address cannot. So a request counts only if its
-``Host`` is ``localhost``, an IP address that it can have been sent to, or a configured name. Headers in which proxies
-report the client can be sent by anybody, so they count only from a configured proxy; from any other sender they mean
-that an unknown proxy is in front.
+A name can be made to resolve to any address (DNS rebinding), an IP address cannot. A request is therefore admitted only
+if its ``Host`` is ``localhost``, an IP address to which it can have been sent, or a configured name. Anybody can send
+the headers in which proxies report the client, so they count only from a configured proxy; from any other sender they
+show that an unknown proxy is in front.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _CLIENT: Final = web.RequestKey("client", str)
 class Network:
     """
     Attributes:
-        hosts: Names that lead here, in lower case.
-        proxies: Whose forwarded headers count.
+        hosts: Names that resolve to this gateway, in lower case.
+        proxies: The proxies whose forwarded headers count.
     """
 
     hosts: frozenset[str] = frozenset()
     proxies: tuple[IpNetwork, ...] = ()
 
     def admit(self, request: web.Request) -> None:
-        """Checks whom the request addresses and where it comes from; :func:`client_of` then knows the client.
+        """Checks the host and the sender of a request; :func:`client_of` then knows the client.
 
         Raises:
             Forbidden: it addresses another host, or was forwarded by an unknown proxy.
@@ -49,12 +49,11 @@ class Network:
         self._require_host(request)
 
     def trusts(self, address: str) -> bool:
-        """Whether this is the address of a trusted proxy."""
         found = _ip(address)
         return found is not None and any(found in network for network in self.proxies)
 
     def _client(self, forwarded_for: str, peer: str) -> str:
-        """Each proxy appends the address it got the request from; anything left of that may be forged."""
+        """The client by ``X-Forwarded-For``. Each proxy appends its sender; anything left of that may be forged."""
         client = peer
         for part in reversed(forwarded_for.split(",")):
             found = _ip(part.strip())
@@ -76,7 +75,7 @@ class Network:
 
 
 def client_of(request: web.Request) -> str:
-    """The IP address of the client: that of the connection, or what a trusted proxy says; "" if unknown."""
+    """The IP address of the client: the sender's, or the one reported by a trusted proxy; "" if unknown."""
     client: str = request.get(_CLIENT, request.remote or "")
     return client
 
@@ -87,7 +86,7 @@ def host_of(request: web.Request) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this host, perhaps with a port, is this machine to whoever uses it."""
+    """Whether this host, perhaps with a port, is always the user's own machine."""
     name = _host_name(host)
     found = _ip(name)
     return name == "localhost" or (found is not None and found.is_loopback)
@@ -103,7 +102,7 @@ def _refuse_forwarded(request: web.Request) -> None:
 def _can_be_sent_to(name: str, request: web.Request) -> bool:
     """Whether this is an IP address that can lead to the connection of the request.
 
-    On loopback, only loopback addresses can; elsewhere any can: it may be translated on the way.
+    On loopback, only loopback addresses can; elsewhere any can, since addresses may be translated on the way.
     """
     asked, own = _ip(name), _ip(_own_address(request))
     if asked is None or own is None:

@@ -1,7 +1,7 @@
-"""The operations for a token with paths: everything outside them does not exist, or is forbidden.
+"""The operations for a token with paths: everything outside its paths does not exist or is forbidden.
 
-A playbook's path outside the token's is Forbidden, whether it exists or not. An execution outside is NotFound, as
-if it did not exist. Lists leave both out.
+A playbook's path outside the token's paths is Forbidden, whether it exists or not. An execution outside is NotFound, as
+if it did not exist. Lists omit both.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ REMEMBERED_PATHS: Final = 20_000
 
 
 class Scopes:
-    """Narrows operations to paths, a ``Scope``. One for a gateway: it remembers the paths of executions, which never
-    change.
+    """Narrows operations to paths, a ``Scope``. There is one for each gateway: it remembers the paths of executions,
+    which never change.
 
     Args:
-        grants: What playbooks may use; ``None``: everything.
+        grants: The grants of playbooks; ``None``: they may use everything.
     """
 
     def __init__(self, grants: GrantsSource | None = None) -> None:
@@ -64,7 +64,7 @@ class Scopes:
         self._paths: LruCache[str, str] = LruCache(REMEMBERED_PATHS)
 
     def __call__(self, operations: Operations, paths: tuple[str, ...]) -> Operations:
-        """What a caller with these paths may use. Admins have no paths, so what only they may use is not narrowed."""
+        """The operations for a caller with these paths. Admins have no paths, so their operations are not narrowed."""
         if not paths:
             return operations
 
@@ -99,12 +99,12 @@ class _Scope(NamedTuple):
 
     @property
     def outermost(self) -> tuple[str, ...]:
-        """Its paths without those below another."""
+        """Its paths without those below another one."""
         every = sorted({path.strip("/") for path in self.paths})
         return tuple(path for path in every if not any(covers((other,), path) for other in every if other != path))
 
     def narrowed(self, chosen: ExecutionFilter) -> ExecutionFilter:
-        """The filter for executions below the paths: what it does not cover is not looked at.
+        """The filter for executions below the paths; paths that it does not cover are not searched.
 
         Raises:
             Forbidden: its path is not covered.
@@ -121,7 +121,7 @@ class _Scope(NamedTuple):
             raise NotFound(f"execution {execution_id} not found")
 
     async def unhinted(self, reading: Awaitable[Read]) -> Read:
-        """What ``reading`` returns. Of its error, a playbook that is similar and elsewhere is left out."""
+        """Returns the result of ``reading``. In its error, a similar playbook outside the paths is not named."""
         try:
             return await reading
         except NotRegistered as error:
@@ -131,7 +131,7 @@ class _Scope(NamedTuple):
 
 
 class Scoped(Verbs):
-    """A port for a token with paths. A subclass has the verbs whose scope is special."""
+    """A port for a token with paths. A subclass has the verbs with a special scope."""
 
     def __init__(self, port: type, verbs: Any, scope: _Scope) -> None:
         super().__init__(port)
@@ -157,7 +157,7 @@ class ScopedPlaybooks(Scoped):
     async def check(
         self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
     ) -> CheckedDocument:
-        """Says nothing of called playbooks outside: whether they are registered is not for everyone to know. Schemas
+        """Reports nothing about called playbooks outside the paths: whether they are registered is not public. Schemas
         outside are not looked up.
         """
         checked: CheckedDocument = await self._verbs.check(source, name, self._scope.paths, graph=graph)
@@ -165,8 +165,8 @@ class ScopedPlaybooks(Scoped):
         return replace(checked, diagnostics=[one for one in checked.diagnostics if one not in hidden])
 
     async def require_text(self, source: bytes, name: str) -> None:
-        """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside, also of the project whose packages it
-        names; a text with errors is refused later.
+        """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside the scope, also that of the project whose
+        packages the text names; a text with errors is refused later.
         """
         self._scope.require((await self._verbs.check(source, name)).path)
         if bundle := bundle_name(constant_at(source, "/bundle") or ""):
@@ -196,7 +196,7 @@ class ScopedExecutions(Scoped):
         return started
 
     async def why(self, execution_id: str) -> WhyDocument:
-        """Names only executions at the paths, beside those that it called."""
+        """Names only executions at the paths and those that the execution called."""
         await self._scope.require_execution(execution_id)
         explained: WhyDocument = await self._verbs.why(execution_id, self._scope.paths)
         return explained
@@ -210,7 +210,7 @@ class ScopedCredentials(Scoped):
     """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`, where each method is described.
 
     Args:
-        grants: What playbooks may use; ``None``: everything.
+        grants: The grants of playbooks; ``None``: they may use everything.
     """
 
     def __init__(self, credentials: CredentialStore, scope: _Scope, grants: GrantsSource | None) -> None:
@@ -218,11 +218,11 @@ class ScopedCredentials(Scoped):
         self._grants = grants
 
     async def list_all(self) -> list[CredentialDocument]:
-        """Has only those that a playbook of these paths may use."""
+        """Lists only those that a playbook of these paths may use."""
         return [one for one in await self._verbs.list_all() if self._may_use(one.name)]
 
     async def get(self, name: str) -> CredentialDocument:
-        """Another credential does not exist, and none is suggested."""
+        """Treats any other credential as missing, and suggests none."""
         if self._may_use(name):
             with suppress(NotFound):
                 found: CredentialDocument = await self._verbs.get(name)
@@ -238,11 +238,11 @@ class ScopedCluster(Scoped):
     """:class:`~noetl_stream.ports.operations.cluster.Cluster`, where each method is described."""
 
     async def workers(self) -> list[WorkerDocument]:
-        """Says nothing of what they run."""
+        """Omits the commands that workers run."""
         return [replace(worker, running=[]) for worker in await self._verbs.workers()]
 
     async def limits(self, limit: int, cursor: str | None) -> LimitPage:
-        """Leaves out limits of other namespaces, unless a playbook at the paths shares them."""
+        """Omits limits of other namespaces, unless a playbook at the paths shares them."""
         page: LimitPage = await self._verbs.limits(limit, cursor, self._scope.paths)
         return page
 
@@ -256,7 +256,7 @@ class ScopedSelections(Scoped):
     """:class:`~noetl_stream.ports.operations.selections.Selections`, where each method is described.
 
     Args:
-        executions: Those that are covered.
+        executions: The executions in the scope.
     """
 
     def __init__(self, selections: Selections, executions: Executions, scope: _Scope) -> None:

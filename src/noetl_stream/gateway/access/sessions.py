@@ -1,7 +1,7 @@
-"""Browser sessions: a token makes a code, a browser exchanges the code for a session with the rights of the token.
+"""Browser sessions: a token creates a code, which a browser exchanges for a session with the rights of the token.
 
-A browser adds the session's cookie to whatever any page sends here. So the cookie counts only in requests of pages of
-this very origin, and for changes only together with a text that such a page alone knows.
+A browser adds the session's cookie to the requests of any page. The cookie therefore counts only in requests of pages
+of this very origin, and for changes only with a text that only such a page knows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from noetl_stream.ports.stores.identities import (
 )
 
 CODE_MS: Final = 10 * 60 * 1000
-"""How long a code may be exchanged. It goes through a terminal, and perhaps a history of addresses."""
+"""The time in which a code may be exchanged. It passes through a terminal, and perhaps a history of addresses."""
 
 SESSION_MS: Final = 12 * 3600 * 1000
 
@@ -39,8 +39,8 @@ class NewCode(NamedTuple):
 class NewSession(NamedTuple):
     """Attributes:
     cookie: The text of the cookie.
-    csrf_token: What changes need beside the cookie. Browsers share cookies among all ports of a host, and so with
-        programs of other users of the machine; this is known to pages of the origin alone.
+    csrf_token: The token that changes need in addition to the cookie. Browsers share cookies among all ports of a host,
+        and so with programs of other users of the machine; the token is known only to pages of the origin.
     """
 
     cookie: str
@@ -107,7 +107,7 @@ def credentials_of(request: web.Request) -> CallCredentials:
 
 
 def require_own_page(request: web.Request) -> None:
-    """Rejects what a browser sends for a page of another origin. A change must say which page it comes from.
+    """Rejects requests that a browser sends for a page of another origin. A change must name its page.
 
     Raises:
         Forbidden: it comes from another origin, or does not say from which.
@@ -122,10 +122,10 @@ def require_own_page(request: web.Request) -> None:
 
 
 def session_cookie(host: str, session: str, lifetime_s: int) -> str:
-    """``Set-Cookie`` for a session. With 0 s it removes the cookie.
+    """``Set-Cookie`` for a session; with 0 s it removes the cookie.
 
-    Browsers send a cookie to every port of a host, so its name has the port: gateways of one machine do not replace
-    each other's. Without TLS it is accepted for loopback addresses alone.
+    Browsers send a cookie to every port of a host, so its name contains the port: gateways of one machine do not
+    replace each other's. Without TLS it is accepted for loopback addresses only.
     """
     secure = "" if is_loopback(host) else "; Secure"
     attributes = f"Path={COOKIE_PATH}; Max-Age={lifetime_s}; HttpOnly; SameSite=Strict{secure}"

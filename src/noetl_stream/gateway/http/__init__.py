@@ -1,1 +1,1 @@
-"""How a request becomes an answer."""
+"""HTTP requests and their answers."""

@@ -40,7 +40,7 @@ class RequestModel(BaseModel):
 
 
 Keys = Annotated[dict[str, Any], Field(default_factory=dict)]
-"""An object of a JSON body, empty if it is not given."""
+"""An object in a JSON body, empty by default."""
 
 
 LabelsGiven = Annotated[
@@ -59,8 +59,8 @@ PriorityKept = Annotated[_Priority | None, Field(description="Default: that of t
 
 @dataclass(frozen=True, slots=True)
 class Body(Generic[Sent]):
-    """What a route accepts. ``size`` names the limit; ``media`` is empty for a route without a body; ``synonyms`` are
-    accepted too, and not in the OpenAPI document.
+    """The body that a route accepts. ``size`` names its limit; ``media`` is empty for a route without a body;
+    ``synonyms`` are also accepted, but not in the OpenAPI document.
     """
 
     media: Mapping[str, type[BaseModel] | Mapping[str, Any]]
@@ -86,7 +86,7 @@ def json_body(model: type[Model], *, required: bool = True) -> Body[Model]:
 
 
 class Numbered(NamedTuple, Generic[Model]):
-    """A request, and the JSON pointers of its numbers that are no doubles."""
+    """A request, and the JSON pointers of its numbers that no double can represent."""
 
     request: Model
     digits_lost: list[str]
@@ -99,7 +99,7 @@ def numbered_body(model: type[Model], *, required: bool = True) -> Body[Numbered
 
 
 def yaml_body() -> Body[bytes]:
-    """The text of a playbook, or of what else is written in YAML, as bytes."""
+    """The text of a playbook or another YAML document, as bytes."""
     schema = {"type": "string", "minLength": 1, "description": "A document in YAML."}
     return Body({YAML: schema}, lambda data, media: data, "playbook", YAML_MEDIA)
 
@@ -110,23 +110,23 @@ def zip_body() -> Body[bytes]:
 
 
 def raw_body() -> Body[bytes]:
-    """What the sender of an event sends, as bytes of any type, or nothing."""
+    """The body of an event as sent, of any type or empty."""
     schema = {"type": "string", "format": "binary", "description": "Whatever the sender sends."}
     return Body({ANY_MEDIA: schema}, lambda data, media: data, "webhook", required=False)
 
 
 INLINE_BYTES: Final = 16 * 1024
-"""Larger bodies are read in a thread of their own: reading one of these takes the loop less than 5 ms."""
+"""The size above which bodies are read in a thread of their own: smaller ones take the loop less than 5 ms."""
 
 LARGE_BYTES: Final = 64 * 1024
-"""Few of the larger ones are held at the same time."""
+"""The most larger bodies held at the same time."""
 
 MAX_BODY_PARTS: Final = 100_000
-"""Texts, keys, lists and objects in a JSON body."""
+"""The most texts, keys, lists and objects in a JSON body."""
 
 MAX_BODY_VALUES: Final = 400_000
-"""Values in a JSON body, which may then be numbers. Decoding is one call that holds the interpreter, whichever thread
-it is in: these two bound how long.
+"""The most values in a JSON body, all of which may be numbers. Decoding is one call that holds the interpreter in any
+thread: these two bound its duration.
 """
 
 
@@ -137,7 +137,7 @@ class BodyReader:
         self._thread = ThreadPoolExecutor(1, "noetl-body")
 
     async def read(self, body: Body[Sent], data: bytes, media: str) -> Sent:
-        """What ``body.read`` returns. Errors are its own."""
+        """Returns the result of ``body.read``, and raises its errors."""
         if len(data) <= INLINE_BYTES:
             return body.read(data, media)
         return await asyncio.get_running_loop().run_in_executor(self._thread, body.read, data, media)
@@ -150,7 +150,7 @@ def json_in(data: bytes) -> Any:
     """Plain JSON values.
 
     Raises:
-        HttpProblem: the bytes are not JSON, or too much of it.
+        HttpProblem: the bytes are not JSON, or contain too many values.
         TooDeep: they nest too deeply.
     """
     if len(data) > INLINE_BYTES:
@@ -179,7 +179,7 @@ def object_in(data: bytes) -> dict[str, Any]:
 
 
 def pointer_to(keys: tuple[int | str, ...]) -> str:
-    """RFC 6901."""
+    """The JSON pointer (RFC 6901) of a value."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
@@ -187,11 +187,11 @@ def validated(model: type[Model], data: bytes) -> Model:
     """The model of this JSON.
 
     Raises:
-        HttpProblem: with each place that does not match.
+        HttpProblem: it lists each place that does not match.
     """
     found = json_in(data)  # the codec is stricter than Pydantic: no NaN
     if isinstance(found, dict) and len(found) > len(model.model_fields) + MAX_FAULTS:
-        # Pydantic would report each key, in one go that nothing interrupts.
+        # Pydantic would report each key, in one uninterruptible call.
         unknown = found.keys() - model.model_fields
         faults = [FaultDocument(UNKNOWN_KEY, pointer=pointer_to((key,))) for key in islice(unknown, MAX_FAULTS)]
         raise HttpProblem("invalid-request", MISMATCH, faults, left_out=len(unknown) - MAX_FAULTS)
@@ -206,7 +206,7 @@ def validated(model: type[Model], data: bytes) -> Model:
 
 
 def _check_parts(data: bytes) -> None:
-    """Only counts bytes, those in texts too: quotes that are not escaped, opening brackets, commas."""
+    """Checks the number of parts by counting bytes, even in texts: unescaped quotes, opening brackets, commas."""
     quotes = data.count(b'"') - data.count(b'\\"')
     if data.count(b"[") + data.count(b"{") + quotes // 2 > MAX_BODY_PARTS:
         raise HttpProblem(
@@ -217,17 +217,17 @@ def _check_parts(data: bytes) -> None:
 
 
 BODY_S: Final = 60.0
-"""How long a body may take to arrive: its request counts as under way."""
+"""The time in which a body must arrive: meanwhile its request counts as under way."""
 
 
 def is_large(request: web.Request) -> bool:
-    """Whether its body is over :data:`LARGE_BYTES`, or may be: nothing says how long it is."""
+    """Whether its body is over :data:`LARGE_BYTES`, or of unknown length."""
     length = request.content_length
     return request.can_read_body and (length is None or length > LARGE_BYTES)
 
 
 def most_bytes(body: Body[Any], request: web.Request, limits: GatewayLimits) -> int:
-    """How many bytes of it the request may hold in memory."""
+    """The most bytes of the request that may be held in memory."""
     if not body.media or not request.can_read_body:
         return 0
     _, limit = limits.body(body.size)
@@ -235,10 +235,10 @@ def most_bytes(body: Body[Any], request: web.Request, limits: GatewayLimits) -> 
 
 
 async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits) -> tuple[bytes, str]:
-    """The bytes, and the media type they have; nothing is read for a route that takes none.
+    """The bytes of the body and their media type; nothing is read for a route without a body.
 
     Raises:
-        HttpProblem: it is too large, too slow, broken, or of a type that is not accepted.
+        HttpProblem: the body is too large, too slow, broken, or of a type that is not accepted.
     """
     if not body.media:
         return b"", ""
@@ -254,7 +254,7 @@ async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits
 
 
 def _media(body: Body[Any], request: web.Request) -> str:
-    """The type that the body says it has. Nothing is guessed: a page of another origin can send text without a type."""
+    """The declared media type. Nothing is guessed: a page of another origin can send text without a type."""
     given = request.headers.getall("Content-Type", [])
     if ANY_MEDIA in body.media:
         return ", ".join(given)

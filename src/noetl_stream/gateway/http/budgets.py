@@ -1,6 +1,6 @@
-"""What answers cost, charged to the caller who asked: time of the processor and of Postgres, turns at what takes long.
+"""Costs of answers, charged to their callers: time of the processor and of Postgres, turns at long answers.
 
-Law: a caller that asks for more than its part waits for itself or is refused, and nobody else waits for it.
+Law: a caller that exceeds its part waits or is refused, and nobody else waits for it.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ Result = TypeVar("Result")
 Given = ParamSpec("Given")
 
 HEAVY_S: Final = 0.05
-"""An answer that takes the processor for less is charged to nobody: quick calls are bounded by their number."""
+"""The processor time below which an answer is not charged: quick calls are bounded by their number."""
 
 AT_ONCE_S: Final = 10.0
-"""How much of the processor a caller may use in a row, before its part of each second bounds it."""
+"""The processor time that a caller may use in a row, before its part of each second bounds it."""
 
 HEAVY_AT_ONCE: Final = 2
-"""How many answers that may be long are made for one caller at a time."""
+"""The number of possibly long answers made for one caller at a time."""
 
 QUERIES_AT_ONCE: Final = 2
-"""How many connections to Postgres the reads of one caller hold, and how many its changes: these wait for no read."""
+"""The connections to Postgres for the reads of one caller, and for its changes, which wait for no read."""
 
 QUERY_TIME_AT_ONCE_S: Final = 30.0
-"""How much time of Postgres a caller may use in a row; after that, the time of one connection."""
+"""The Postgres time that a caller may use in a row; after that, it has the time of one connection."""
 
 LEAST_PERCENT: Final = 1
 
 SWITCH_S: Final = 0.001
-"""How long a busy thread keeps the loop waiting, at each of the many steps of an answer; Python's default is 5 ms."""
+"""The time for which a busy thread may hold the interpreter at each step of an answer; Python's default is 5 ms."""
 
 
 @dataclass(slots=True)
 class _SpentTime:
-    """The time of the processor that one request took, on the loop and in threads, s."""
+    """The processor time of one request, on the loop and in threads, in seconds."""
 
     loop_s: float = 0.0
     threads_s: list[float] = field(default_factory=list)
@@ -63,10 +63,10 @@ _METER: ContextVar[_SpentTime | None] = ContextVar("meter", default=None)
 
 
 class MeteredThreads(ThreadPoolExecutor):
-    """Threads for work beside the loop. What a request does in them is metered.
+    """Threads for work beside the loop, metered by request.
 
     Args:
-        processor_s: The time of the processor that the calling thread has used.
+        processor_s: The processor time used by the calling thread.
     """
 
     def __init__(self, processor_s: Callable[[], float] = time.thread_time) -> None:
@@ -74,7 +74,7 @@ class MeteredThreads(ThreadPoolExecutor):
         self._processor_s = processor_s
 
     def submit(self, fn: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Future[Result]:
-        """Runs ``fn`` in a thread, for the request that this is called in."""
+        """Runs ``fn`` in a thread, charged to the current request."""
         meter, processor_s = _METER.get(), self._processor_s
         if meter is None:
             return super().submit(fn, *args, **kwargs)
@@ -94,7 +94,7 @@ class ProcessorBudgets:
 
     Args:
         percent: Of one processor.
-        processor_s: The time of the processor that the calling thread has used.
+        processor_s: The processor time used by the calling thread.
     """
 
     def __init__(self, clock: Clock, percent: int, processor_s: Callable[[], float] = time.thread_time) -> None:
@@ -114,7 +114,7 @@ class ProcessorBudgets:
             )
 
     async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result]) -> Result:
-        """The result of ``work``, whose time of the processor is charged to the caller. Raises what it raises."""
+        """Awaits ``work`` and charges its processor time to the caller. Raises its errors."""
         meter = _SpentTime()
         token = _METER.set(meter)
         try:
@@ -129,7 +129,7 @@ class ProcessorBudgets:
 def _metered(
     work: Coroutine[Any, Any, Result], meter: _SpentTime, processor_s: Callable[[], float]
 ) -> Generator[Any, Any, Result]:
-    """Awaits ``work``, and adds up how long each of its steps takes the loop."""
+    """Awaits ``work``, and adds up the times of its steps on the loop."""
     sent, error = None, None
     while True:
         began_s = processor_s()
@@ -157,10 +157,10 @@ class _Turns:
 
 
 class CallerTurns:
-    """Lets a caller have a few answers made at a time that may be long. Its others wait in a queue of its own.
+    """Makes a few possibly long answers for a caller at a time. Its others wait in a queue of their own.
 
     Args:
-        at_once: How many.
+        at_once: Their number.
     """
 
     def __init__(self, at_once: int = HEAVY_AT_ONCE) -> None:
@@ -170,13 +170,13 @@ class CallerTurns:
 
     @asynccontextmanager
     async def taken(self, principal: str, leaving: asyncio.Event) -> AsyncIterator[None]:
-        """Waits for a turn, and has it until the end of the block.
+        """Waits for a turn, which lasts until the end of the block.
 
         Args:
-            leaving: Set when the caller has gone.
+            leaving: Set when the caller has disconnected.
 
         Raises:
-            TooBusy: it has gone before its turn.
+            TooBusy: the caller has disconnected before its turn.
         """
         with self.of(principal) as free:
             if not await result_until(free.acquire(), leaving.wait()):
@@ -205,7 +205,7 @@ class QueryBudgets:
     """A part of Postgres for each caller: queries a few at a time, each bounded, and their time.
 
     Args:
-        longest_s: How long a query that only reads may take, s.
+        longest_s: The longest time of a read-only query, in seconds.
     """
 
     def __init__(self, clock: Clock, longest_s: float) -> None:
@@ -221,10 +221,10 @@ class QueryBudgets:
             raise TooBusy(f"queries for {caller.principal} took Postgres too much time", wait_s, hint=hint)
 
     async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result], *, changes: bool = False) -> Result:
-        """The result of ``work``, whose queries are charged to the caller. Raises what it raises.
+        """Awaits ``work`` and charges its queries to the caller. Raises its errors.
 
         Args:
-            changes: Whether it may change something.
+            changes: Whether it may change anything.
         """
         with (self._changing if changes else self._reading).of(caller.principal) as turn:
             queries = ChargedQueries(turn, self._longest_s)

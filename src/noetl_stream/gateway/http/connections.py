@@ -1,4 +1,4 @@
-"""The connections of a gateway: how many there are, how long each may keep it waiting, and what is not a request.
+"""The connections of a gateway: their number, the bounds on their waits, and malformed requests.
 
 Law: a connection without a request under way may be closed at any time, the one that has waited longest first; a
 connection whose caller does not send a whole head, or does not read its answer, is closed after a bound.
@@ -27,19 +27,20 @@ from noetl_stream.model.json import codec
 from noetl_stream.settings.gateway_settings import GatewayLimits
 
 HEAD_S: Final = 10.0
-"""How long the head of a request may take, from its first byte, or from the connection for the first one."""
+"""The time in which the head of a request must arrive, from its first byte; for the first request, from the connection.
+"""
 
 IDLE_S: Final = 75.0
-"""How long a connection may be idle between two requests: longer than proxies keep theirs."""
+"""The time for which a connection may be idle between two requests: longer than proxies keep theirs."""
 
 SLOW_READER_S: Final = 30.0
 LEAST_READ_BYTES: Final = 64 * 1024
-"""A reader that takes less than this in :data:`SLOW_READER_S`, while more is waiting, is disconnected."""
+"""The least bytes that a reader must take in :data:`SLOW_READER_S`, while more are waiting, to stay connected."""
 
 MAX_LINE_BYTES: Final = 8190
 MAX_HEADERS: Final = 128
 OTHER_FILES: Final = 128
-"""Files that a gateway has open beside its connections."""
+"""The files that a gateway has open in addition to its connections."""
 
 REFUSED_RETRY_S: Final = 5.0
 IPV6_HOST_BITS: Final = 64
@@ -47,7 +48,7 @@ IPV6_HOST_BITS: Final = 64
 
 @lru_cache(maxsize=4096)
 def address_group(remote: str | None) -> str:
-    """Whom quotas by address count as one: an IPv4 address, or the network of an IPv6 address."""
+    """The unit of quotas by address: an IPv4 address, or the network of an IPv6 address."""
     try:
         address = ipaddress.ip_address((remote or "").partition("%")[0])
     except ValueError:
@@ -62,14 +63,14 @@ def address_group(remote: str | None) -> str:
 class HttpConnections:
     """The open connections, bounded in all and for each address.
 
-    When there is no room for another, the one without a request for longest gives way: nobody can keep others out by
-    connecting and staying silent.
+    When all are in use, the connection that has had no request for the longest time is closed: nobody can keep others
+    out by connecting and staying silent.
 
     Args:
-        is_proxy: Whether an address is that of a trusted proxy, whose connections are of many clients.
+        is_proxy: Returns whether an address is that of a trusted proxy, whose connections carry many clients.
 
     Attributes:
-        closed: How many were closed or refused.
+        closed: The number of connections closed or refused.
         closing: Whether each answer closes its connection, since the gateway is about to stop.
     """
 
@@ -92,7 +93,7 @@ class HttpConnections:
         return HttpConnection(self, server)
 
     def end(self) -> None:
-        """Ends what callers wait for, here and in what comes: the gateway stops."""
+        """Ends all present and future waits of callers: the gateway stops."""
         self._ended = self.closing = True
         for connection in self._open:
             connection.ending.set()
@@ -115,7 +116,7 @@ class HttpConnections:
             connection.ending.set()
 
     def begun(self, connection: HttpConnection) -> None:
-        """A request is under way on this connection, until :meth:`answered`."""
+        """Notes that a request is under way on this connection, until :meth:`answered`."""
         self._idle.pop(connection, None)
 
     def answered(self, connection: HttpConnection) -> None:
@@ -132,12 +133,12 @@ class HttpConnections:
                 del self._of_address[connection.address]
 
     def count_closed(self, why: str) -> None:
-        """Counts a connection that is closed or refused here, and not by its other end."""
+        """Counts a connection closed or refused here, not by its other end."""
         self.closed += 1
         self._metrics.closed(why)
 
     def count_malformed(self, status: int) -> None:
-        """Counts an answer to what is not a request."""
+        """Counts an answer to a malformed request."""
         self._metrics.answered(UNKNOWN_ROUTE, status, 0.0)
 
     def _make_room(self, address: str | None, variable: str) -> None:
@@ -152,9 +153,9 @@ class HttpConnection(web.RequestHandler):
     """A connection, from its first byte to its last.
 
     Attributes:
-        address: The other end, as :func:`address_group` counts it.
+        address: The other end, grouped by :func:`address_group`.
         is_proxy: Whether the other end is a trusted proxy.
-        ending: Set when the caller has gone or the gateway stops: waits end early.
+        ending: Set when the caller has disconnected or the gateway stops: waits end early.
     """
 
     __slots__ = (
@@ -174,7 +175,7 @@ class HttpConnection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             keepalive_timeout=IDLE_S,
             logger=connections.log,
-            access_log=cast(Logger, None),  # aiohttp takes it for "none", and its annotation does not
+            access_log=cast(Logger, None),  # aiohttp takes it for "none", despite its annotation
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_LINE_BYTES,
             max_headers=MAX_HEADERS,
@@ -191,12 +192,11 @@ class HttpConnection(web.RequestHandler):
 
     @property
     def closes(self) -> bool:
-        """Whether the next answer closes it."""
         return self._connections.closing
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """For as long as a request is under way."""
+        """Marks a request as under way until the end of the block."""
         self._stop_head_clock()
         self._is_busy = True
         self._connections.begun(self)
@@ -253,7 +253,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers what is not a request with a problem. Nothing of it is logged: it may hold a token."""
+        """Answers a malformed request with a problem. Nothing of it is logged: it may contain a token."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun already")
         problem = problem_of(_malformed(exc) if status == 400 else exc or NoetlError("no answer"), "")
@@ -297,7 +297,7 @@ def _malformed(error: BaseException | None) -> HttpProblem:
 
 
 def _raw_answer(error: TooBusy) -> bytes:
-    """An answer for a connection that gets no parser."""
+    """An answer for a connection without a parser."""
     problem = problem_of(error, "")
     body = codec.encode(problem.document)
     fields = {**problem.headers, "Content-Type": problems.MEDIA, "Content-Length": len(body), "Connection": "close"}
@@ -307,7 +307,7 @@ def _raw_answer(error: TooBusy) -> bytes:
 
 
 def _file_limit(wanted: int) -> int:
-    """How many files this process may open; the soft limit is raised for it, as far as the hard one allows."""
+    """The number of files that this process may open; raises the soft limit for it, as far as the hard one allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted

@@ -1,7 +1,7 @@
-"""Calls repeated under one Idempotency-Key are done once: the second gets the answer of the first.
+"""Idempotency keys: a call repeated under its key is performed once, and answered with the first answer.
 
-A call that died between claim and answer is done again under the same ids, which the fold knows (PROTOCOL §1 *Request
-rows*): so that doubles nothing either.
+A call that died between claim and answer is performed again under the same ids, which the fold recognizes (PROTOCOL §1
+*Request rows*), so that this duplicates nothing either.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
-"""Marks an answer that was given before."""
+"""The header of an answer that was given before."""
 
 KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
 SEED_BYTES: Final = 32
@@ -42,7 +42,7 @@ Perform = Callable[[RequestIds], Awaitable[KeptAnswer]]
 
 
 class IdempotentCalls:
-    """Performs a call under a key, unless it was performed before."""
+    """Performs each call once under its key."""
 
     def __init__(self, idempotency: Idempotency, clock: Clock) -> None:
         self._idempotency = idempotency
@@ -56,14 +56,14 @@ class IdempotentCalls:
     async def perform(
         self, key: str, caller: str, content: tuple[bytes, ...], perform: Perform, keep: Callable[[bytes], bytes]
     ) -> KeptAnswer:
-        """The answer of ``perform``, or the one that was given under ``key`` before.
+        """Returns the answer of ``perform``, or the answer given under ``key`` before.
 
         If ``perform`` raises, the call may be made again, under the same ids. While one call is under way here, others
-        under its key wait for its answer; those at another gateway are done as if this one had died.
+        under its key wait for its answer; calls at another gateway are performed as if this one had died.
 
         Args:
-            content: Everything that the call consists of.
-            keep: Makes of an answer's body what may be kept of it.
+            content: The identity of the call: everything it consists of.
+            keep: Makes the storable form of an answer's body.
 
         Raises:
             HttpProblem: the key was used for another call, or is malformed.
@@ -89,7 +89,7 @@ class IdempotentCalls:
         try:
             first = await self._idempotency.finish(key, caller, kept)
         except NoetlError:
-            return answer  # it is done; a repeated call is answered by the fold
+            return answer  # it is performed; the fold answers repetitions
         return answer if first == kept else _replayed(first)
 
     async def forget_old(self) -> None:

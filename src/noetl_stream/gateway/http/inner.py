@@ -1,4 +1,4 @@
-"""Calls of tools within a request: each is admitted, recorded and done once, like a request of its own."""
+"""Tool calls within a request: each is admitted, recorded and performed once, like a request of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from noetl_stream.ports.stores.idempotency import KeptAnswer
 from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, Caller, audit_text
 
 CHECKS: Final = frozenset({"checkPlaybook"})
-"""Operations that take the processor for long."""
+"""Operations that take much processor time."""
 
 HEAVY: Final = frozenset(
     {
@@ -44,7 +44,7 @@ HEAVY: Final = frozenset(
         ),
     }
 )
-"""Operations whose answers may be long, or take the processor for long."""
+"""Operations with possibly long answers, or that take much processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ class GatewayDoor:
     """A :class:`~noetl_stream.mcp.tools.Door` for one request.
 
     Args:
-        operations: As far as the caller may use them.
-        ending: Set when the caller has gone or the gateway stops.
+        operations: The operations that the caller may use.
+        ending: Set when the caller has disconnected or the gateway stops.
     """
 
     operations: Operations
@@ -113,7 +113,7 @@ class GatewayDoor:
 
 
 async def waited(executions: Executions, ending: asyncio.Event, execution_id: str, wait_s: float) -> ExecutionDocument:
-    """The execution when it has ended, the time is over, or ``ending`` is set."""
+    """The execution, once it has ended, the time is over, or ``ending`` is set."""
     found = await result_until(executions.wait(execution_id, wait_s), ending.wait())
     return found if found is not None else await executions.get(execution_id)
 
@@ -121,7 +121,7 @@ async def waited(executions: Executions, ending: asyncio.Event, execution_id: st
 async def kept_tool_answer(
     once: IdempotentCalls, caller: str, inner: InnerCall, work: Callable[[RequestIds], Awaitable[ToolAnswer]]
 ) -> KeptAnswer:
-    """The answer of ``work``, or the one that was given for the call's request id before; errors too.
+    """Returns the answer of ``work``, or the answer or error given for the call's request id before.
 
     Raises:
         UsageError: another call used the request id.

@@ -1,4 +1,4 @@
-"""Leaky buckets: how much a key may use in a row, and how much a second after that."""
+"""Leaky buckets: the use of a key in a row, and per second after that."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class _Level(NamedTuple):
 
 
 class LeakyBuckets:
-    """A leaky bucket for each key; of very many keys, those are forgotten that were used least recently.
+    """A leaky bucket for each key; of very many keys, the least recently used are forgotten.
 
     Args:
-        most: What a bucket holds.
-        leaks_per_s: What it loses each second.
+        most: The capacity of a bucket.
+        leaks_per_s: The loss of a bucket each second.
     """
 
     def __init__(self, clock: Clock, most: float, leaks_per_s: float) -> None:
@@ -30,11 +30,11 @@ class LeakyBuckets:
         self._levels: LruCache[str, _Level] = LruCache(REMEMBERED)
 
     def full_for_s(self, key: str) -> float:
-        """How many seconds until there is room for one; 0 if there is."""
+        """The seconds until there is room for one unit; 0 if there is."""
         return max(0.0, (self._amount(key) - self._most + 1) / self._leaks_per_s)
 
     def add(self, key: str, amount: float = 1.0) -> None:
-        """Adds to the bucket, or takes out of it."""
+        """Adds to the bucket, or takes out of it if negative."""
         self._levels.put(key, _Level(max(0.0, self._amount(key) + amount), self._clock.monotonic_s()))
 
     def _amount(self, key: str) -> float:

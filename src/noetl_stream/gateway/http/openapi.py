@@ -36,7 +36,7 @@ OF_BODIES: Final = ("too-large", "unsupported-media-type")
 
 
 def openapi_of(routes: Sequence[AnyRoute], version: str) -> dict[str, Any]:
-    """The document. Every route is in it, so every address the gateway answers at."""
+    """The document. It has every route, and so every address of the gateway."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -106,7 +106,7 @@ def _operation(route: AnyRoute) -> dict[str, Any]:
     if route.description:
         operation["description"] = route.description
     if route.reads:
-        operation["x-reads"] = True  # it may be repeated, as a GET may
+        operation["x-reads"] = True  # may be repeated like a GET
     if route.role is not None:
         operation["security"] = [{"bearer": []}, {"session": []}]
         operation["x-role"] = route.role
@@ -179,7 +179,7 @@ def _parameters(route: AnyRoute) -> Iterator[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that may be left out cannot be null."""
+    """A parameter that may be omitted cannot be null."""
     kinds = [kind for kind in schema.get("anyOf", ()) if kind.get("type") != "null"]
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default") or not kinds}
     return kinds[0] | rest if len(kinds) == 1 else rest
@@ -187,13 +187,13 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 REF: Final = "#/components/schemas/{model}"
 SUFFIX: Final = "Document"
-"""The suffix of answers' names here, so that they differ from what they describe."""
+"""The suffix of the names of answers, which distinguishes them from their contents."""
 
 _ROLE: Final = re.compile(r":[a-z]+:`~?(?:[\w.]+\.)?(\w+)`")
 
 
 def component_schemas(kinds: Iterable[type]) -> dict[str, Any]:
-    """The components of all these structs and models, and of those that they are made of."""
+    """The components of all these structs and models, and of their parts."""
     models = [kind for kind in kinds if issubclass(kind, BaseModel)]
     structs = [kind for kind in kinds if not issubclass(kind, BaseModel)]
     _, bodies = models_json_schema([(model, "validation") for model in models], ref_template=REF)

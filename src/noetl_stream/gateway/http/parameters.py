@@ -28,11 +28,11 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0
 
 
 class InPath:
-    """Marks a field that is in the path."""
+    """Marks a field as part of the path."""
 
 
 class InHeader(NamedTuple):
-    """Marks a field that is a header of this name."""
+    """Marks a field as a header of this name."""
 
     name: str
 
@@ -43,10 +43,10 @@ class Parameters(BaseModel):
     model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
     takes_more: ClassVar[bool] = False
-    """Whether the query may have others, which the route reads itself."""
+    """Whether the query may have other parameters, which the route reads itself."""
 
     places: ClassVar[Mapping[str, tuple[Place, str]]]
-    """By field: its place, and its name there."""
+    """The place of each field, and its name there."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -63,7 +63,7 @@ def read_parameters(
     """The parameters of a request.
 
     Raises:
-        HttpProblem: with each that is wrong, missing, repeated or unknown.
+        HttpProblem: it lists each wrong, missing, repeated or unknown parameter.
     """
     faults: list[FaultDocument] = []
     values: dict[str, Any] = {}
@@ -160,7 +160,7 @@ Iteration = Annotated[
 ]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 HeaderText = Annotated[str, BeforeValidator(_unquoted), Field(max_length=1024)]
-"""Free text in a header: percent-encoded where it is not plain ASCII."""
+"""Free text in a header: percent-encoded unless it is plain ASCII."""
 ExecutionId = Annotated[str, InPath(), Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="An execution's id.")]
 
 
@@ -169,7 +169,7 @@ class ExecutionAt(Parameters):
 
 
 class Explained(Parameters):
-    """Why a change is made; who makes it is known from the token."""
+    """The reason for a change; its author is known from the token."""
 
     reason: Annotated[
         HeaderText, InHeader("X-Reason"), Field(description="Why, for the history. Percent-encoded where not ASCII.")

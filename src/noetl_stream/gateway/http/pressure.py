@@ -1,7 +1,7 @@
-"""How much the gateway admits: of each caller and in all, and new work while the servers are far behind.
+"""Admission by load: of each caller and in total, and of new work while the servers are far behind.
 
-Law: no caller holds what others need. A principal can hold a part of any limit and an address half of it; the last of
-it is kept for higher roles.
+Law: no caller holds what others need. A principal can hold a part of any limit and an address half of it; the rest is
+reserved for higher roles.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Result = TypeVar("Result")
 
 POLL_S: Final = 1.0
 REST: Final = 20.0
-"""How many times as long as a poll takes, the next one waits."""
+"""The wait for the next poll, in durations of the last one."""
 RETRY_AFTER_S: Final = 1.0
 BEHIND_RETRY_AFTER_S: Final = 5.0
 
 ROOM: Final[Mapping[Role, float]] = {"viewer": 0.8, "operator": 0.9, "author": 0.9, "admin": 1.0}
-"""The part of a limit that callers of a role can fill. The rest is kept for the roles above."""
+"""The part of a limit that callers of a role can fill. The rest is reserved for higher roles."""
 
 SHARE: Final[Mapping[Role, float]] = {"viewer": 0.1, "operator": 0.25, "author": 0.25, "admin": 0.25}
 """The part of a limit that one principal can hold."""
@@ -43,31 +43,31 @@ ADDRESS_SHARE: Final = 0.5
 
 VIEWER_CHANGES_AT_ONCE: Final = 30
 VIEWER_CHANGES_PER_S: Final = 0.5
-"""How often a viewer may change something: each leaves an entry in the audit."""
+"""The rate at which a viewer may change anything: each change leaves an entry in the audit."""
 
 LIGHT_AT_ONCE: Final = 10
 LIGHT_PER_S: Final = 1.0
-"""How much new work a caller may ask for, and have it accepted while servers are too far behind for that of others."""
+"""The new work that a caller may request even while servers are too far behind for that of others."""
 
 LIGHT_BEHIND: Final = 2
-"""How many times as far servers may be behind for it."""
+"""The factor by which servers may be further behind for it."""
 
 EVENTS_AT_ONCE: Final = 1000
 EVENTS_PER_S: Final = 100.0
-"""How often an address may send events to webhooks, whether they are believed or not."""
+"""The rate at which an address may send events to webhooks, whether they are accepted or not."""
 
 
 class Gate:
-    """Counts what is under way of one kind, and refuses what exceeds a limit or a caller's share of it.
+    """Counts concurrent calls of one kind, and refuses what exceeds a limit or a caller's share of it.
 
     Args:
-        limit: How much may be under way.
-        setting: The field of :class:`GatewayLimits` it comes from.
-        noun: What is counted, in the plural.
-        retry_after_s: When a refused caller should try again.
+        limit: The most concurrent calls.
+        setting: The field of :class:`GatewayLimits` that sets it.
+        noun: The name of the counted things, in the plural.
+        retry_after_s: The seconds after which a refused caller should try again.
 
     Attributes:
-        under_way: How much is.
+        under_way: The number of concurrent calls.
     """
 
     def __init__(self, limit: int, setting: str, noun: str, retry_after_s: float) -> None:
@@ -81,10 +81,10 @@ class Gate:
 
     @contextmanager
     def entered(self, caller: Caller, address: str) -> Iterator[None]:
-        """Counts one for as long as it takes.
+        """Counts one call until the end of the block.
 
         Args:
-            address: Of the caller, as :func:`~noetl_stream.gateway.http.connections.address_group` has it.
+            address: The caller's, as grouped by :func:`~noetl_stream.gateway.http.connections.address_group`.
 
         Raises:
             TooBusy: there is no room for this caller.
@@ -117,11 +117,11 @@ class Gate:
 
 
 class HeldBytes:
-    """The memory that requests hold together: their bodies until they are answered, and answers while they are written.
+    """The memory that all requests hold: their bodies until they are answered, and answers while they are written.
 
     Attributes:
-        limit: How many bytes they may.
-        now: How many they do.
+        limit: The most bytes.
+        now: The bytes held at present.
     """
 
     def __init__(self, limit: int) -> None:
@@ -131,7 +131,7 @@ class HeldBytes:
 
     @contextmanager
     def reserved(self, size: int, who: Caller) -> Iterator[None]:
-        """Counts a request that may hold ``size`` bytes. One alone is admitted, whatever its size.
+        """Counts a request that may hold ``size`` bytes. A single request is admitted, whatever its size.
 
         Raises:
             TooBusy: it would be more than this caller's share.
@@ -152,7 +152,7 @@ class HeldBytes:
 
     @contextmanager
     def counted(self, size: int, principal: str) -> Iterator[None]:
-        """Counts what is held already, for a caller."""
+        """Counts bytes that a caller already holds."""
         self.now += size
         self._of_principal[principal] += size
         try:
@@ -163,19 +163,19 @@ class HeldBytes:
 
 
 class Pressure:
-    """The gates of a gateway, and how far behind the servers are, polled once a second.
+    """The gates of a gateway, and the backlog of the servers, polled once a second.
 
     Attributes:
-        requests: Requests under way that are answered as soon as they can be.
+        requests: Requests under way without a wait.
         waits: Requests with ``?wait=``.
         streams: Event streams.
         large_bodies: Requests with a large body, which is in memory until they are answered.
-        checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
-        held: What all of them hold in memory.
-        turns: At answers that may be long, for each caller.
-        processor: The part of the processor that each caller may take.
+        checks: Playbooks being checked or registered, each of which may take seconds of processor time.
+        held: The memory that all requests hold.
+        turns: The turns of each caller at possibly long answers.
+        processor: The part of the processor that each caller may use.
         queries: The part of Postgres, likewise.
-        behind: Messages of EVENTS that are not folded yet, as of the last poll.
+        behind: The unfolded messages of EVENTS at the last poll.
         partitions: The same by partition; empty before the first poll.
     """
 
@@ -205,7 +205,7 @@ class Pressure:
         metrics.watch(BEHIND, lambda: self.behind)
 
     def admit_change(self, caller: Caller) -> None:
-        """Raises :class:`~noetl_stream.errors.TooBusy` if a viewer changes too much, which can only be its sessions."""
+        """Raises :class:`~noetl_stream.errors.TooBusy` if a viewer changes too much: only sessions."""
         if caller.role == "viewer" and caller.principal:
             wait_s = self._viewer_changes.full_for_s(caller.principal)
             if wait_s:
@@ -218,10 +218,10 @@ class Pressure:
         self.queries.admit(caller)
 
     async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result], *, changes: bool) -> Result:
-        """The result of ``work``, whose cost is charged to the caller. Raises what it raises.
+        """Awaits ``work`` and charges its cost to the caller. Raises its errors.
 
         Args:
-            changes: Whether it may change something.
+            changes: Whether it may change anything.
         """
         return await self.processor.charged(caller, self.queries.charged(caller, work, changes=changes))
 
@@ -229,7 +229,7 @@ class Pressure:
         """Counts new work for its asker.
 
         Raises:
-            TooBusy: the servers are too far behind for it; those who asked for much lately are refused first.
+            TooBusy: the servers are too far behind; callers with much recent work are refused first.
         """
         is_light = not self._work.full_for_s(asker)
         if self.behind > self._limits.max_behind * (LIGHT_BEHIND if is_light else 1):
@@ -249,9 +249,9 @@ class Pressure:
         self._events.add(address)
 
     async def watch(self) -> None:
-        """Polls how far behind the servers are; never returns. While that is unknown, the last value counts.
+        """Polls the backlog of the servers; never returns. While it is unknown, the last value counts.
 
-        Where no server says it, the stream is read for it: for a small part of the time.
+        If no server reports it, it is read from the stream, for a small part of the time.
         """
         while True:
             began_s = self._clock.monotonic_s()

@@ -1,6 +1,6 @@
 """Errors as answers (RFC 9457), in one place: every refusal of the gateway is made here.
 
-The kinds are in :mod:`noetl_stream.ports.operations.problems`, which the command line reads the other way round.
+The kinds are in :mod:`noetl_stream.ports.operations.problems`, with which the command line converts problems to errors.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 
 MEDIA: Final = "application/problem+json"
 RETRY_S: Final = 1
-"""When to retry after a 503: stores that were down are mostly back at once."""
+"""The seconds after which to retry a 503: stores are mostly back at once."""
 
 MAX_FAULTS: Final = 100
-"""Faults of a request that one answer lists; it says how many more there are."""
+"""The most faults of a request that one answer lists; it states the number of further ones."""
 
 KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
@@ -41,9 +41,9 @@ class HttpProblem(NoetlError):
 
     Args:
         kind: The name of the problem.
-        faults: What is wrong with it; the answer lists the first :data:`MAX_FAULTS`.
-        left_out: How many more there are.
-        allow: The methods that the address has.
+        faults: The faults of the request; the answer lists the first :data:`MAX_FAULTS`.
+        left_out: The number of further faults.
+        allow: The methods of the address.
     """
 
     def __init__(
@@ -64,20 +64,18 @@ class HttpProblem(NoetlError):
 
 
 class ProblemAnswer(NamedTuple):
-    """An error answer."""
-
     status: int
     document: ProblemDocument
     headers: dict[str, str]
 
 
 def kind_of(error: BaseException) -> ProblemKind:
-    """The kind of an error, of those too that only a gateway has."""
+    """The kind of an error, including errors that only a gateway has."""
     return error.kind if isinstance(error, HttpProblem) else problem_kind(error)
 
 
 def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
-    """The answer for ``error``. An internal one reveals nothing: the log has the details.
+    """The answer for ``error``. An internal error reveals nothing: the details are in the log.
 
     Args:
         instance: The path of the request.
@@ -117,7 +115,7 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
 
 
 def page_of(kind: ProblemKind) -> str:
-    """What ``/problems/<name>`` shows to a person."""
+    """The text of ``/problems/<name>`` for people."""
     title, words = escape(kind.meaning), escape(kind.words)
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'

@@ -13,7 +13,7 @@ from noetl_stream.ports.traces import OwnSpan, Span, Tracing, span_within
 from noetl_stream.telemetry.structured_logs import TRACE_ID
 
 TRACEPARENT: Final = web.RequestKey("traceparent", str)
-"""What an execution that a request starts has as its caller's ``traceparent``; not set: that of the request."""
+"""The caller's ``traceparent`` for executions that a request starts; if unset, the request's own."""
 
 _READS: Final = frozenset({"GET", "HEAD"})
 
@@ -27,7 +27,7 @@ class RequestTraces:
     """Records the spans of requests.
 
     Args:
-        tracing: The exporter of spans; ``None``: executions belong to the span of the caller, as it names it.
+        tracing: The exporter of spans; ``None``: executions belong to the caller's own span.
     """
 
     def __init__(self, tracing: Tracing | None, clock: Clock) -> None:

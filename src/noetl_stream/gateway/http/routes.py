@@ -35,13 +35,13 @@ class Call(Generic[Given, Sent]):
     """A request, read and validated.
 
     Attributes:
-        operations: As far as the caller may use them.
-        ids: For what the call makes: the same ones each time it is made with one Idempotency-Key.
+        operations: The operations that the caller may use.
+        ids: The ids for what the call creates, the same for each repetition with one Idempotency-Key.
         address: Of the request, relative.
-        host: What the request calls this gateway, with the port.
-        ending: Set when the caller has gone or the gateway stops: waits end early.
-        door: What calls of tools within this one pass.
-        agents: What tools may do here.
+        host: The host and port by which the request addresses this gateway.
+        ending: Set when the caller has disconnected or the gateway stops: waits end early.
+        door: The admission of tool calls within this call.
+        agents: The settings of tools.
         traceparent: The gateway's own span, as W3C Trace Context; empty if it records none.
         headers: Of the request; names are lower-case, and of a repeated one the last counts.
     """
@@ -69,7 +69,7 @@ class Call(Generic[Given, Sent]):
             )
 
     def link_to(self, **parameter: str | int | None) -> dict[str, str]:
-        """The header that leads to the same address with another parameter; none for ``None``."""
+        """The header that links to the same address with another parameter; none for ``None``."""
         changed = {name: value for name, value in parameter.items() if value is not None}
         return {"Link": f'<{self.address.update_query(changed)}>; rel="next"'} if changed else {}
 
@@ -95,9 +95,9 @@ class Answer(NamedTuple):
     """A success as the OpenAPI document shows it.
 
     Attributes:
-        document: That of a JSON body; ``None`` for none, or with another ``media`` text.
-        headers: Names of headers it carries (:data:`noetl_stream.gateway.http.openapi.HEADERS`).
-        also: Other media that a caller may ask for, as text.
+        document: The document in a JSON body; ``None`` for none, or with another ``media`` type.
+        headers: The names of its headers (:data:`noetl_stream.gateway.http.openapi.HEADERS`).
+        also: Other media types that a caller may ask for, as text.
     """
 
     meaning: str
@@ -112,16 +112,16 @@ class Route(Generic[Given, Sent]):
     """Attributes:
     path: With its parameters in braces; a slash within one is written ``%2F``.
     operation: The ``operationId``.
-    role: The lowest that may call it; ``None``: anybody, without a token.
-    refuses: Problems beside those that any route may have, by name.
-    adds_work: Whether it makes more for servers to fold: little of each caller while they are far behind.
-    reads: It changes nothing, though it is not a GET.
-    heavy: Its answer may be long, or take the processor for long: a caller gets few of them at a time.
-    streams: Its answer has no end: counted as a stream, not as a request under way.
-    unkept: Keys of the answer that are not kept for its Idempotency-Key, since they are secret.
-    anywhere: It answers whatever name it is called by, and behind any proxy: for probes.
-    uncounted: It answers, too, when there are too many requests: for monitoring.
-    by_programs: Other systems call it, which have neither a token nor a page; the rest of the address is its last
+    role: The lowest role that may call it; ``None``: anybody, without a token.
+    refuses: Its problems in addition to those of every route, by name.
+    adds_work: Whether it makes more for servers to fold: each caller gets little of it while they are far behind.
+    reads: Whether it changes nothing although it is not a GET.
+    heavy: Whether its answer may be long or take much processor time: a caller gets few at a time.
+    streams: Whether its answer has no end: it is counted as a stream, not as a request under way.
+    unkept: Keys of the answer that are not stored for its Idempotency-Key, since they are secret.
+    anywhere: Whether it answers under any host name and behind any proxy, for probes.
+    uncounted: Whether it answers even when there are too many requests, for monitoring.
+    by_programs: Whether other systems call it, without a token or page; the rest of the address is then its last
         parameter, slashes included.
     """
 
@@ -147,33 +147,31 @@ class Route(Generic[Given, Sent]):
 
     @property
     def pattern(self) -> str:
-        """The path as the router takes it."""
+        """The path in the syntax of the router."""
         return f"{self.path[:-1]}:.+}}" if self.by_programs else self.path
 
     @property
     def checks(self) -> bool:
-        """Whether it checks a playbook, which takes the processor for long."""
+        """Whether it checks a playbook, which takes much processor time."""
         return self.body.size == "playbook"
 
     @property
     def tag(self) -> str:
-        """The noun it belongs to."""
         return self.path.removeprefix(API).removeprefix("/api").split("/")[1].removesuffix(".json")
 
     @property
     def changes(self) -> bool:
-        """Whether it may change something."""
         return self.method != "GET" and not self.reads
 
     @property
     def takes_key(self) -> bool:
-        """Whether an Idempotency-Key makes it safe to repeat. Keys belong to callers, so a public route takes none, and
-        what they keep grows with what is changed alone.
+        """Whether an Idempotency-Key makes it safe to repeat. Keys belong to callers, so a public route takes none;
+        what they store grows with changes only.
         """
         return self.method in ("POST", "PATCH") and self.role is not None and not self.reads
 
     async def reply(self, call: Call[Given, Sent]) -> Reply:
-        """What the handler answers with: a page has a link to the next one, ``None`` is 204."""
+        """Converts the handler's answer: a page has a link to the next one, ``None`` is 204."""
         returned = await self.handler(call)
         if isinstance(returned, Reply):
             return returned
@@ -188,8 +186,8 @@ AnyRoute: TypeAlias = Route[Any, Any]
 class Routes(list[AnyRoute]):
     """The routes of a module, in the order of their handlers.
 
-    A handler is the source of its route: the annotation of ``call`` has the types of parameters and body, the
-    docstring is summary and description, a document it returns is the answer.
+    A handler is the source of its route: the annotation of ``call`` has the types of parameters and body, the docstring
+    is summary and description, the returned document is the answer.
     """
 
     def __call__(
@@ -205,8 +203,8 @@ class Routes(list[AnyRoute]):
         """Serves a handler.
 
         Args:
-            answers: Needed of a handler that returns a :class:`Reply`.
-            body: Other than a JSON object of the model that the call is annotated with.
+            answers: Required for a handler that returns a :class:`Reply`.
+            body: The body, if it is not a JSON object of the model in the annotation of the call.
             more: Other fields of :class:`Route`.
         """
 

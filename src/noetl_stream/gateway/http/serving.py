@@ -1,4 +1,4 @@
-"""How a request becomes an answer: admitted, authenticated, read, performed once, written. Every route passes here."""
+"""The path of every request: admitted, authenticated, read, performed once, answered."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ OPERATION: Final = web.RequestKey("operation", str)
 CONTENT_TYPE: Final = "Content-Type"
 CONTENT_LENGTH: Final = "Content-Length"
 PAGE: Final = "page"
-"""What metrics and the audit call a file of the page, which is not an operation of the API."""
+"""The operation of a file of the page in metrics and the audit, since it is none of the API."""
 
 NOBODY: Final = Caller("", "viewer")
 """The caller of a public route."""
 
 
 class _Read(NamedTuple):
-    """A request, validated. ``data`` is its body as it was sent."""
+    """A validated request. ``data`` is its body as sent."""
 
     parameters: Parameters
     data: bytes
@@ -64,7 +64,7 @@ class _Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What all routes share."""
+    """The state shared by all routes."""
 
     operations: Operations
     sign_ins: SignIns
@@ -81,8 +81,6 @@ class Serving:
     traces: RequestTraces
 
     def handler(self, route: AnyRoute) -> Handler:
-        """The aiohttp handler of a route."""
-
         async def prepare(request: web.Request) -> Handler:
             return partial(self._answer, route, await self._read(route, request))
 
@@ -102,7 +100,7 @@ class Serving:
         return handle
 
     def page_handler(self, answer: Handler) -> Handler:
-        """The aiohttp handler of a file of the page: for anybody, counted as a request of the address."""
+        """The aiohttp handler of a file of the page: open to anybody, counted as a request of the address."""
 
         async def admitted(request: web.Request) -> web.StreamResponse:
             address = address_group(client_of(request))
@@ -148,7 +146,7 @@ class Serving:
             yield
             return
         address = address_group(client_of(request))
-        who = caller if caller.principal else replace(caller, principal=address)  # nobody in particular, but from there
+        who = caller if caller.principal else replace(caller, principal=address)  # unknown, but with an address
         if route.by_programs:
             self.pressure.admit_event(address)
         if route.adds_work:
@@ -176,7 +174,7 @@ class Serving:
         return _Read(parameters, data, media, await self.bodies.read(route.body, data, media))
 
     async def _answer(self, route: AnyRoute, read: _Read, request: web.Request) -> web.StreamResponse:
-        """Performs a request, and writes its answer, at the cost of the caller. Streams are bounded by their number."""
+        """Performs a request and writes its answer, at the cost of the caller. Streams are bounded by their number."""
         caller = request.get(CALLER, NOBODY)
         perform = partial(self._performed, route, read, request, caller)
         if route.streams or not caller.principal:
@@ -258,7 +256,7 @@ class Serving:
                 await response.write_eof()
             except NoetlError as error:
                 log.warning("a stream of %s ended: %s", request.path, error)
-                # No reader may take a part for the whole.
+                # No reader may take a part for the whole answer.
                 if reply.media == JSON or CONTENT_LENGTH in reply.headers:
                     connection_of(request).end("broken-off")
             except ConnectionError:
@@ -266,7 +264,7 @@ class Serving:
         return response
 
     async def _written_in_pieces(self, request: web.Request, answer: KeptAnswer) -> web.StreamResponse:
-        """Writes a long answer as fast as it is read: it counts as held, and its request as under way, until then."""
+        """Writes a long answer as fast as it is read. Until then it counts as held, and its request as under way."""
         written = web.StreamResponse(status=answer.status, headers=answer.headers)
         compress(written, len(answer.body), request)
         if not written.compression:
@@ -289,16 +287,13 @@ def connection_of(request: web.Request) -> HttpConnection:
 
 
 def _asker(route: AnyRoute, request: web.Request, who: Caller) -> str:
-    """Returns whose new work a request is: its caller's; of an event also the namespace's, since many send from one
-    address.
-    """
+    """Returns the quota key for new work: the caller, for an event with its namespace, since many share an address."""
     if not route.by_programs:
         return who.principal
     return f"{who.principal} {namespace_of(request.match_info['path'])[:ASKER_CHARACTERS]}"
 
 
 def _refused_by_router(error: Exception, path: str) -> Exception:
-    """An error of the router as one of ours."""
     if isinstance(error, web.HTTPNotFound):
         return HttpProblem("not-found", f"{path} is no address of a gateway", hint="/openapi.json lists all addresses")
     if isinstance(error, web.HTTPMethodNotAllowed):
@@ -312,7 +307,7 @@ def _refused_by_router(error: Exception, path: str) -> Exception:
 
 
 async def kept_answer(reply: Reply) -> KeptAnswer:
-    """An answer as bytes, which can be sent, and given again to a call with the same key."""
+    """An answer as bytes, which can be sent, and sent again for a call with the same key."""
     headers = dict(reply.headers)
     if reply.body is None:
         return KeptAnswer(reply.status, headers, b"")
@@ -322,7 +317,7 @@ async def kept_answer(reply: Reply) -> KeptAnswer:
 
 
 async def _whole_if_short(pieces: AsyncIterator[bytes]) -> bytes | AsyncIterator[bytes]:
-    """A document in one piece as bytes, a longer one as it was. What fails until then is answered with a problem."""
+    """A document in one piece as bytes, a longer one unchanged. Failures up to there are answered with a problem."""
     first, second = await anext(pieces), await anext(pieces, None)
     if second is None:
         return first
@@ -345,10 +340,11 @@ def _without(body: bytes, route: AnyRoute) -> bytes:
 
 
 ASKER_CHARACTERS: Final = 100
-"""How much of a namespace tells askers apart: anybody may name one, and what is remembered of each is bounded."""
+"""The part of a namespace's name that distinguishes quotas: anybody may name one, and the memory for each is bounded.
+"""
 
 PIECE_BYTES: Final = 256 * 1024
-"""A longer answer is written in pieces of so many bytes."""
+"""The size of the pieces in which longer answers are written."""
 
 VARIES: Final = {"Vary": "Accept-Encoding"}
 COMPRESSED_BYTES: Final = 4 * 1024
@@ -360,8 +356,8 @@ def takes_gzip(request: web.Request) -> bool:
 
 
 def compress(response: web.StreamResponse, size: int, request: web.Request) -> None:
-    """Has the answer to a GET compressed by another thread. Answers to changes stay as they are: some hold secrets
-    beside what the caller sent, and their compressed lengths would tell about them.
+    """Compresses the answer to a GET in another thread. Answers to changes stay uncompressed: some hold secrets beside
+    what the caller sent, and their compressed lengths would reveal them.
 
     Args:
         size: Of the body, bytes.

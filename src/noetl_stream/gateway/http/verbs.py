@@ -1,4 +1,4 @@
-"""Routes of verbs, made from their records: a handler that would only pass a call through need not be written."""
+"""Routes of verbs, made from their records, so that no handler need be written that only passes a call through."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def routes_of(noun: str, but: Iterable[AnyRoute] = ()) -> list[AnyRoute]:
     """The routes of all verbs of a noun whose records have an operation, in order.
 
     Args:
-        but: Those that are there already.
+        but: The routes that exist already.
     """
     there = {"", *(route.operation for route in but)}
     return [
@@ -57,7 +57,6 @@ def routes_of(noun: str, but: Iterable[AnyRoute] = ()) -> list[AnyRoute]:
 
 
 def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
-    """The route of a verb."""
     verb, returned = verb_of(asked), get_type_hints(asked)["return"]
     return Route(
         method=verb.method,
@@ -105,7 +104,7 @@ def _body(verb: Verb, parameters: Sequence[VerbParameter]) -> Body[Any]:
 
 
 def field_of(parameter: VerbParameter) -> tuple[Any, Any]:
-    """The type and the default of the field of a model that has a parameter."""
+    """The type and the default of the field for a parameter in a model."""
     hint, default, marks = parameter.hint, parameter.default, marks_of(parameter.hint)
     if parameter.kind == "moment":
         hint = _annotated(Moment | None if default is None else Moment, marks)
@@ -124,7 +123,7 @@ def field_of(parameter: VerbParameter) -> tuple[Any, Any]:
 
 
 def _as_pydantic(hint: Any) -> Any:
-    """A type of a verb's parameter as Pydantic reads it from a request."""
+    """The type of a verb's parameter as Pydantic reads it from a request."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _annotated(_as_pydantic(args[0]), args[1:])
@@ -172,7 +171,7 @@ def _arguments(call: Call[Any, Any], verb: Verb, parameters: Sequence[VerbParame
 
 
 def value_of(parameter: VerbParameter, given: Any) -> Any:
-    """What the field of a model says, as the verb takes it."""
+    """The value of a model's field as the verb takes it."""
     if parameter.kind == "moment":
         return ms_of(given)
     if parameter.kind == "labels":

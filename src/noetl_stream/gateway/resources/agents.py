@@ -57,7 +57,7 @@ class OfProtocol(Parameters):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those that the transport reads."""
+        """The headers that the transport reads."""
         given = {
             "accept": self.accept,
             "mcp-protocol-version": self.version,

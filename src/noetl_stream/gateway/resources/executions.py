@@ -1,5 +1,5 @@
-"""``/api/v1/executions``: start, list, look; ``/api/v1/triggers`` and ``/api/v1/hooks``: what starts them on events. A
-path's slashes are written ``%2F``, but behind ``/hooks/``, where senders write them as they are.
+"""``/api/v1/executions``: start, list, look; ``/api/v1/triggers`` and ``/api/v1/hooks``: events that start them.
+Slashes of a path are written ``%2F``, except after ``/hooks/``, where senders write them plainly.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def location(execution_id: str) -> dict[str, str]:
 
 
 async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> ExecutionDocument:
-    """The execution when it has ended, the time is over, or the gateway ends."""
+    """The execution, once it has ended, the time is over, or the gateway ends."""
     executions = call.operations.executions
     if not wait_s:
         return await executions.get(execution_id)
@@ -99,7 +99,7 @@ async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> Exec
 
 
 async def begun(call: Call[Any, Any], execution: ExecutionDocument, wait_s: float) -> Reply:
-    """A new execution: 200 if it has ended within the wait that was asked for, else 202."""
+    """A new execution: 200 if it has ended within the requested wait, else 202."""
     if wait_s:
         execution = await waited(call, execution.execution_id, wait_s)
     status = 200 if wait_s and execution.status in ENDED else 202

@@ -1,5 +1,5 @@
-"""Interventions in an execution: tokens, signals, cancel, pause, resume; rerun and retry. And ``/api/v1/bulk``: verbs
-for many executions in one call, each with an outcome of its own.
+"""Interventions in an execution: tokens, signals, cancel, pause, resume, rerun and retry; and ``/api/v1/bulk``: verbs
+for many executions in one call, each with its own outcome.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RunningAgain(Intervention):
 
 
 def who_and_why(call: Call[Any, Any]) -> dict[str, Any]:
-    """The fields that every requested fact has."""
+    """The fields of every requested fact."""
     return {
         "request_id": call.ids.request_id,
         "principal": call.caller.principal,
@@ -183,7 +183,7 @@ async def compensate(call: Call[RunningAgain, None]) -> Reply:
 
 
 FILTER: Final = [one for one in parameters_of(Executions.page) if one.argument == "chosen"]
-"""What executions are found by: the parameters of a list."""
+"""The fields by which executions are found: the parameters of a list."""
 
 _FIELDS: Final[dict[str, Any]] = {one.name: field_of(one) for one in FILTER}
 Filtered: Any = create_model("Filtered", __base__=RequestModel, **_FIELDS)

@@ -1,5 +1,5 @@
-"""``/api/v1/session`` and ``/api/v1/me``: signing a browser in and out, and what a caller may do; ``/api/v1/tokens``
-and ``/api/v1/audit``: who has access, and who used it.
+"""``/api/v1/session`` and ``/api/v1/me``: browser sessions and the rights of a caller; ``/api/v1/tokens`` and
+``/api/v1/audit``: access and its use.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ async def sign_out(call: Call[Nothing, None]) -> Reply:
 
 
 def caller_document(caller: Caller, description: dict[str, Any]) -> CallerDocument:
-    """Who a caller is, and what it may do.
+    """The identity and rights of a caller.
 
     Args:
-        description: The OpenAPI document, which has the least role of each operation.
+        description: The OpenAPI document, which has the lowest role of each operation.
     """
     operations = (operation for methods in description["paths"].values() for operation in methods.values())
     allowed = [one["operationId"] for one in operations if includes_role(caller.role, one.get("x-role", "viewer"))]

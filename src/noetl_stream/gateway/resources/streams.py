@@ -1,5 +1,5 @@
-"""Server-Sent Events: one execution's, or everybody's, from any event on (PROTOCOL §4); and what its tasks have
-written, as pages, lines, text, or as it comes.
+"""Server-Sent Events of one execution or of all, from any event on (PROTOCOL §4); and the output of tasks, as pages,
+lines, text, or a stream.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ async def feed_stream(call: Call[FeedStream, None]) -> Reply:
 
 
 async def kept_alive(frames: AsyncIterator[bytes], ending: asyncio.Event) -> AsyncIterator[bytes]:
-    """The bytes of a stream, until it or the gateway ends; a comment when there is nothing for a while."""
+    """The bytes of a stream, until it or the gateway ends; a comment after a while without a frame."""
     ended = asyncio.ensure_future(ending.wait())
     coming: asyncio.Future[bytes] | None = None
     try:
@@ -215,7 +215,7 @@ async def _line_frames(pages: AsyncIterator[LogPage], after: str) -> AsyncIterat
     async for page in pages:
         frames = [b"id: %b\nevent: line\ndata: %b\n\n" % (one.id.encode(), codec.encode(one)) for one in page.items]
         if page.next != (page.items[-1].id if page.items else after):
-            frames.append(b"id: %b\n\n" % page.next.encode())  # where to resume, though nothing there was chosen
+            frames.append(b"id: %b\n\n" % page.next.encode())  # where to resume, though no line there was chosen
         after = page.next
         if frames:
             yield b"".join(frames)

@@ -50,7 +50,8 @@ READY: Final = {200: Answer("Ready", ReadinessReport), 503: Answer("Something is
 def system_routes(status: GatewayStatus, document: Callable[[], dict[str, Any]]) -> Routes:
     """
     Args:
-        document: The OpenAPI document. It is asked for once the whole table is known: it describes itself too.
+        document: Returns the OpenAPI document; called once the whole table is known, since the document describes
+            itself too.
     """
     routes = Routes()
 
@@ -68,7 +69,7 @@ def system_routes(status: GatewayStatus, document: Callable[[], dict[str, Any]])
     @routes("GET", "/metrics", "metrics", "viewer", MEASURED, uncounted=True)
     async def measured(call: Call[Nothing, None]) -> Reply:
         """Metrics for Prometheus."""
-        from noetl_stream.telemetry.status_server import exposition  # loaded where somebody scrapes
+        from noetl_stream.telemetry.status_server import exposition  # loaded on the first scrape
 
         text, media = exposition(await status.shown_to(call.caller), "")
         return Reply(text, media=media)
