@@ -3,8 +3,8 @@
 ``executions/<month>/<name>.parquet`` has a row for each execution, ``events/<month>/<name>.parquet`` one for each of
 their events, both by the month they started in. A name begins with the first and the last id in the file, so that other
 files need not be opened. The documents are JSON, as commands and gateways show them. An execution is archived once it
-is in a file of ``executions``, which is written last. How files are signed and encrypted says
-:mod:`noetl_stream.adapters.archive_files`.
+is in a file of ``executions``, which is written last. :mod:`noetl_stream.adapters.archive_files` describes how files
+are signed and encrypted.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ParquetArchive:
     """:class:`~noetl_stream.ports.stores.retention.ArchiveFiles` in Parquet, and the reads of commands.
 
     Args:
-        origin: Who writes it, and from what.
+        origin: The writer and its source.
     """
 
     def __init__(self, files: FolderFiles | ObjectFiles, keys: FileKeys, origin: str = "") -> None:
@@ -102,7 +102,7 @@ class ParquetArchive:
         return found
 
     def get(self, execution_id: str) -> ExecutionDocument:
-        """Returns an archived execution; raises :class:`~noetl_stream.errors.NotFound`, as :meth:`result` does."""
+        """Returns an archived execution; raises :class:`~noetl_stream.errors.NotFound`, like :meth:`result`."""
         return _decode_document(self._newest(execution_id, "document"), ExecutionDocument)
 
     def result(self, execution_id: str) -> ResultDocument:
@@ -123,7 +123,7 @@ class ParquetArchive:
         """Returns the archived executions that match, newest first.
 
         Raises:
-            NotFound: there is no archive at this place.
+            NotFound: the place has no archive.
         """
         searched = (chosen.failed_step, chosen.worker, chosen.longer_than_s, chosen.due)
         if chosen.searches_values or searched != (None, None, None, None):
@@ -163,7 +163,7 @@ class ParquetArchive:
         return {name: stored for name, stored in files.items() if _may_hold(name, wanted)}
 
     def _rows(self, stored: Mapping[str, StoredFile], query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Returns the rows of a query on archive files, which it names ``given``."""
+        """Returns the rows of a query on archive files, in which the query names them ``given``."""
         if not stored:
             return []
         files = self._files.for_duckdb(stored)
@@ -273,7 +273,7 @@ def _may_hold(name: str, wanted: Collection[str]) -> bool:
 
 
 def month_of(execution_id: str) -> str:
-    """Returns the month of an execution's start by its id, as ``2026_11``; :data:`OTHER_MONTH` if it has no time."""
+    """Returns the month of an execution's start by its id, as ``2026_11``; :data:`OTHER_MONTH` without a time in it."""
     try:
         ms = int(execution_id[:13].replace("-", ""), 16)
         return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y_%m}"
@@ -286,7 +286,7 @@ def archive_errors(place: Path | str, failures: Sequence[NoetlError] = ()) -> It
     """Turns errors of the system and of DuckDB into :class:`~noetl_stream.errors.UsageError`.
 
     Args:
-        failures: Errors of files that DuckDB was reading, which are raised in place of its own.
+        failures: Errors of files that DuckDB was reading, which are raised instead of its own.
     """
     try:
         yield

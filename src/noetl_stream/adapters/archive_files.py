@@ -1,8 +1,9 @@
-"""The files of an archive as they are stored: signed, and encrypted if there are recipients.
+"""The stored files of an archive: signed, and encrypted if there are recipients.
 
-Beside a file there are ``<file>.sums``, the SHA-256 of each 64 KiB of it, so that a part can be checked that is read by
-itself, and ``<file>.sums.sig``, the signature of that (:mod:`noetl_stream.sealing.file_keys`). Both are written before
-the file. An encrypted file is one of age, and has ``.age`` behind its name; what is signed is as it is stored.
+Beside a file there are ``<file>.sums``, the SHA-256 of each of its chunks of 64 KiB, so that a part that is read alone
+can be verified, and ``<file>.sums.sig``, the signature of ``<file>.sums`` (:mod:`noetl_stream.sealing.file_keys`). Both
+are written before the file. An encrypted file is in the format of age, with ``.age`` after its name; the encrypted form
+is signed.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ MAX_HEAD_BYTES: Final = 2_048
 
 
 class StoredFile(NamedTuple):
-    """A file as it is stored: its size, and the ends of the names of what is beside it."""
+    """A stored file: its size, and the suffixes of the files beside it."""
 
     size: int
     beside: tuple[str, ...]
 
 
 class ArchiveFolder:
-    """The files of an archive, by the names that they are stored by.
+    """The files of an archive, by their stored names.
 
     Args:
-        origin: Who writes it, and from what: signed with each file.
+        origin: The writer and its source, signed with each file.
 
     Raises:
         UsageError: a file cannot be read, or no trusted key has signed it; of any method.
@@ -69,7 +70,7 @@ class ArchiveFolder:
         self._files.put(made, name)
 
     def files(self, under: str, suffix: str) -> dict[str, StoredFile]:
-        """Returns the files in a folder that end like this, or did before they were encrypted, by name."""
+        """Returns the files in a folder with this suffix (before encryption), by name."""
         found = self._files.sizes(under)
         return {
             name: StoredFile(size, tuple(end for end in (SUMS, SIGNATURE) if name + end in found))
@@ -78,7 +79,7 @@ class ArchiveFolder:
         }
 
     def is_usable(self, name: str, stored: StoredFile) -> bool:
-        """Returns whether a file can be decrypted, and is what a trusted key has signed."""
+        """Returns whether a file can be decrypted and was signed by a trusted key."""
         if name.endswith(ENCRYPTED) and not self._keys.identities:
             return False
         return self._is_believed(self._keys.check(KIND, self._signed_sums(name, stored)))
@@ -101,7 +102,7 @@ class ArchiveFolder:
         return buffered(AgeReader(file, size, self._keys.identities, where)) if name.endswith(ENCRYPTED) else file
 
     def _checked_sums(self, name: str, stored: StoredFile) -> list[str]:
-        """Returns the checksums of a file's chunks; none if it may be anybody's."""
+        """Returns the checksums of a file's chunks; none if they are not trusted."""
         signed = self._signed_sums(name, stored)
         signature = self._keys.check(KIND, signed)
         if not self._is_believed(signature):
@@ -131,7 +132,7 @@ class ArchiveFolder:
         return SignedText(*(self._read(name + end, most) if end in stored.beside else b"" for end in (SUMS, SIGNATURE)))
 
     def _read(self, name: str, most: int) -> bytes:
-        """Reads a file up to a length that it has if it is what it should be."""
+        """Reads a file, up to the length it must have."""
         with self._files.open(name) as file:
             return file.read(most)
 

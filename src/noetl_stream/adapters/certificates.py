@@ -7,7 +7,7 @@ from asyncio import BaseTransport
 
 
 def certificate_ends_ms(transport: BaseTransport | None) -> int | None:
-    """Returns when the peer's certificate ends, ms since the epoch; ``None`` for a connection without TLS."""
+    """Returns the time at which the peer's certificate ends, in ms since the epoch; ``None`` without TLS."""
     wrapped: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport is not None else None
     shown = wrapped.getpeercert(binary_form=True) if wrapped is not None else None
     if shown is None:

@@ -14,7 +14,7 @@ START_MS = 1_750_000_000_000
 
 
 class ManualClock:
-    """:class:`~noetl_stream.ports.clock.Clock` that only :meth:`advance` moves; random bytes are drawn by ``seed``."""
+    """:class:`~noetl_stream.ports.clock.Clock` that only :meth:`advance` moves; random bytes derive from ``seed``."""
 
     def __init__(self, now_ms: int = START_MS, seed: int = 0) -> None:
         self._start_ms = now_ms
@@ -47,12 +47,12 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many tasks sleep on this clock."""
+        """The number of tasks that sleep on this clock."""
         return sum(not woken.done() for _, _, woken in self._sleepers)
 
     @property
     def next_waking_s(self) -> float | None:
-        """Returns when the next sleep ends, by :meth:`monotonic_s`; ``None`` if no task sleeps."""
+        """Returns the time at which the next sleep ends, by :meth:`monotonic_s`; ``None`` if no task sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] if self._sleepers else None

@@ -1,4 +1,4 @@
-"""A key of a Kubernetes Secret, read and written by the pod that keeps a text there."""
+"""A key of a Kubernetes Secret, in which the pod keeps a text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 TIMEOUT_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 2 << 20
-"""More than a Secret can have."""
+"""A size that no Secret can exceed."""
 
 REFUSED: Final = (401, 403)
 NOT_FOUND: Final = 404
@@ -28,11 +28,11 @@ APPLY: Final = {"Content-Type": "application/apply-patch+yaml"}
 class SecretKey:
     """A text in a Secret of the pod's namespace.
 
-    It is written by server-side apply: unlike a create, Kubernetes can allow that for one name. The account needs
-    ``get``, ``create`` and ``patch`` of this Secret, and no other right.
+    It is written by server-side apply: unlike a create, Kubernetes can permit that for one name. The account needs
+    ``get``, ``create`` and ``patch`` of this Secret, and no other permission.
 
     Args:
-        account: A folder as :data:`ACCOUNT`.
+        account: The folder of the service account, by default :data:`ACCOUNT`.
     """
 
     def __init__(self, secret: str, key: str, *, api: str = API, account: Path = ACCOUNT) -> None:
@@ -49,7 +49,7 @@ class SecretKey:
         return (self._account / name).read_text().strip()
 
     async def read(self) -> str | None:
-        """The text; ``None``: there is no such Secret, or it has no such key.
+        """The text; ``None`` if the Secret or the key does not exist.
 
         Raises:
             Unreachable: the API does not answer.

@@ -51,13 +51,13 @@ FRESH_S: Final = 600.0
 """The age from which cached keys are fetched again."""
 
 KEPT_S: Final = 3600.0
-"""How long cached keys are used while the provider does not answer."""
+"""The time for which cached keys are used while the provider does not answer."""
 
 REFETCH_AFTER_S: Final = 30.0
-"""How soon keys are fetched again to find an unknown one."""
+"""The shortest interval between fetches for an unknown key."""
 
 RETRY_AFTER_S: Final = 5.0
-"""How soon keys are fetched again after a failure."""
+"""The delay of a fetch after a failure."""
 
 ALGORITHMS: Final = {
     ("RSA", None): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -70,9 +70,7 @@ ALGORITHMS: Final = {
 
 
 class OidcProvider:
-    """An :class:`~noetl_stream.ports.stores.identities.IdentityProvider` of bearer tokens. It does not close
-    ``keys``.
-    """
+    """An :class:`~noetl_stream.ports.stores.identities.IdentityProvider` of bearer tokens. Leaves ``keys`` open."""
 
     def __init__(self, settings: OidcSettings, keys: ProviderKeys) -> None:
         self._settings = settings
@@ -115,7 +113,6 @@ class OidcProvider:
             raise Unauthenticated(f"the identity provider's token {reason}") from None
 
     def _role(self, claims: Mapping[str, Any]) -> Role | None:
-        """Returns the highest role in the claims."""
         claim = _claim(claims, self._settings.role_claim)
         values = claim if isinstance(claim, list) else [claim]
         roles = self._settings.roles
@@ -123,7 +120,7 @@ class OidcProvider:
         return max(found, key=ROLES.index, default=self._settings.default_role)
 
     def _paths(self, claims: Mapping[str, Any], principal: str) -> tuple[str, ...]:
-        """Returns the paths that the caller is limited to; empty if callers are not limited.
+        """Returns the paths that the caller is restricted to; empty if callers are unrestricted.
 
         Raises:
             Forbidden: the claim names none.
@@ -144,7 +141,7 @@ class OidcProvider:
 
 
 def _check_access_token(header: Mapping[str, Any], claims: Mapping[str, Any], settings: OidcSettings) -> None:
-    """Refuses ID tokens, which tell a client who has logged in and permit no calls.
+    """Refuses ID tokens, which tell a client who has logged in, and authorize no calls.
 
     An access token is marked by the type ``at+jwt`` (RFC 9068) or, by some providers, the claim ``typ``. Without a
     mark, an ID token is recognized by its claims, or by an audience that is its client.
@@ -191,7 +188,7 @@ class ProviderKeys:
     """Caches the provider's keys by id.
 
     Args:
-        jwks_url: Where the keys are published. Default: as the issuer's discovery document says.
+        jwks_url: The URL of the keys. Default: from the issuer's discovery document.
         egress: The rules for hosts in addition to those of ``issuer`` and ``jwks_url``, which the operator chose: a
             discovery document must not point a gateway at internal hosts.
     """
@@ -235,7 +232,6 @@ class ProviderKeys:
             await self._sessions.popitem()[1].close()
 
     def _should_fetch(self, kid: str | None) -> bool:
-        """Returns whether to fetch keys now."""
         if (self._fetching is not None and not self._fetching.done()) or (
             kid in self._keys and self._age_s() <= FRESH_S
         ):
@@ -263,7 +259,7 @@ class ProviderKeys:
         if document.get("issuer") != self._issuer:
             raise ValueError(f"its discovery document names the issuer {document.get('issuer')!r}")
         url = document.get("jwks_uri")
-        # A provider reached over https must not send us to an address without it.
+        # A provider reached over https must not redirect to an address without it.
         if not isinstance(url, str) or urlsplit(url).scheme not in ("https", urlsplit(self._issuer).scheme):
             raise ValueError("its discovery document has no safe jwks_uri")
         return url

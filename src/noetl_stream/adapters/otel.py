@@ -1,4 +1,4 @@
-"""Exports spans to a collector by OTLP over HTTP, in batches, with OpenTelemetry's SDK and from a thread of its own."""
+"""The export of spans to a collector by OTLP over HTTP, in batches, with OpenTelemetry's SDK in a thread of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from noetl_stream.settings.monitoring import TraceSettings
 from noetl_stream.telemetry.measures import Reading
 
 CLOSE_S: Final = 2.0
-"""How long waiting spans may take at the end; a running export may take longer."""
+"""The time that waiting spans may take at the end; a running export may take longer."""
 
 SAMPLES_KEPT: Final = 10_000
 SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
@@ -122,7 +122,7 @@ class _Counted(SpanExporter):
 
     @property
     def finished_count(self) -> int:
-        """How many spans were exported or refused."""
+        """The number of spans that were exported or refused."""
         return self.exported + self.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -141,7 +141,7 @@ class _Counted(SpanExporter):
 
 
 def _resource(role: str, process: str) -> Resource:
-    """Returns the resource of spans: as the environment says, with a service name if it gives none."""
+    """Returns the resource of spans from the environment, with a service name if that has none."""
     attributes: dict[str, Any] = {"service.version": __version__, "service.instance.id": process}
     if str(Resource.create().attributes[SERVICE_NAME]).startswith("unknown_service"):
         attributes[SERVICE_NAME] = f"noetl-{role}"

@@ -1,7 +1,7 @@
 """An event loop on simulated time, which advances only when the loop is idle: hours of a run take milliseconds, and a
 seed always yields the same run.
 
-``asyncio.sleep``, ``asyncio.timeout`` and ``loop.call_later`` use that time too. There are no threads: work for one
+``asyncio.sleep``, ``asyncio.timeout`` and ``loop.call_later`` use that time too. There are no threads: their work
 (``asyncio.to_thread``) runs at once.
 """
 
@@ -33,7 +33,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     """An event loop on simulated time; pass :attr:`clock` to everything that runs in it.
 
     Args:
-        real_work_s: How long, by a real clock, :meth:`real_work` may be silent.
+        real_work_s: The time, by a real clock, for which :meth:`real_work` may be silent.
     """
 
     def __init__(self, seed: int = 0, now_ms: int = START_MS, real_work_s: float = REAL_WORK_S) -> None:
@@ -46,7 +46,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return self.clock.monotonic_s()
 
     async def until_idle(self) -> None:
-        """Waits until no task can go on without simulated time passing."""
+        """Waits until no task can proceed without an advance of simulated time."""
         self._idling.idle = self.create_future()
         await self._idling.idle
 
@@ -58,7 +58,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
     @contextmanager
     def real_work(self) -> Iterator[None]:
-        """Stops simulated time during the block, for work of threads and processes, which know none."""
+        """Stops simulated time during the block, for work of threads and processes, which have none."""
         self._idling.real_works += 1
         try:
             yield
@@ -95,7 +95,7 @@ class _Idling(selectors.DefaultSelector):
     Attributes:
         idle: Resolved, once, instead of moving the clock.
         passed: Resolved, once, when the clock has moved; to ``until_s`` at most.
-        real_works: How many blocks of :meth:`SimulatedLoop.real_work` run.
+        real_works: The number of running blocks of :meth:`SimulatedLoop.real_work`.
     """
 
     def __init__(self, clock: ManualClock, real_work_s: float) -> None:

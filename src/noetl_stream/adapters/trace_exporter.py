@@ -11,7 +11,8 @@ log = logging.getLogger(__name__)
 
 
 def open_tracing(settings: TraceSettings | None, role: str, process: str) -> Tracing | None:
-    """Opens the exporter of spans; ``None`` without settings, or without the SDK: its variables may be for others.
+    """Opens the exporter of spans; ``None`` without settings or without the SDK: its variables may be for other
+    programs.
 
     Raises:
         UsageError: a variable that the SDK reads is invalid.

@@ -1,4 +1,4 @@
-"""What is done about the error codes of the stores. Both tables of them are in docs/reference/store-errors.md."""
+"""The treatment of error codes of the stores; both tables are in docs/reference/store-errors.md."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import NamedTuple
 
 
 class Treatment(StrEnum):
-    """What a process does when a store answers with a code."""
+    """The reaction of a process to an error code of a store."""
 
     HANDLED = "handled"
-    """The caller expects it, and reaches its end in another way."""
+    """The caller expects it, and has another way to its goal."""
     AGAIN = "tried again"
-    """The call is repeated with pauses, as long as it may take; then it is waited for."""
+    """The call is repeated with pauses for as long as it may take; then the store is waited for."""
     WAITED = "waited for"
-    """The process says what it waits for, and does its work once the store takes it."""
+    """The process reports what it waits for, and works once the store accepts it."""
     STOPS = "stops"
-    """The process or command ends and says what to do."""
+    """The process or command ends with advice."""
 
 
 class CodeRule(NamedTuple):
-    """What a code means, and what is done about it. ``hint`` says what a person can do."""
+    """The meaning of a code, and its treatment. ``hint`` tells a person what to do."""
 
     treatment: Treatment
     meaning: str

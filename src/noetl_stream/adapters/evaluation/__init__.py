@@ -1,1 +1,1 @@
-"""Evaluates templates in separate processes."""
+"""The evaluation of templates in separate processes."""

@@ -1,7 +1,7 @@
 """The process that evaluates templates: reads questions from its input and writes answers to its output.
 
-It has no environment and no open files but these two. Its memory, time and files are limited, and it writes no file. It
-ends with its parent, which closes its input.
+It has no environment and no other open files. Its memory, time and files are limited, and it writes no file. It ends
+with its parent, which closes its input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEADER_BYTES: Final = 8
 MAX_MEMORY_BYTES: Final = 1024 * 1024 * 1024
 MAX_CPU_S: Final = 120
 MAX_FILES: Final = 16
-"""How many files the process may open: enough to import a module of Python late."""
+"""The most files that the process may open: enough to import a module of Python late."""
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def _write(answers: BinaryIO, answer: bytes) -> None:
 
 
 def _limit(kind: int, most: int) -> None:
-    """Lowers a resource limit for good, where the system has it."""
+    """Lowers a resource limit for good, if the system has it."""
     _, hard = resource.getrlimit(kind)
     lowered = most if hard == resource.RLIM_INFINITY else min(most, hard)
     try:

@@ -16,7 +16,7 @@ from noetl_stream.errors import EvaluationEnded, Unreachable
 
 MAX_PROCESSES: Final = 2
 MAX_S: Final = 60.0
-"""How long one set of questions may take before its process is killed."""
+"""The time that one set of questions may take before its process is killed."""
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
@@ -34,7 +34,6 @@ class EvaluationPool:
         self._working: Final[set[asyncio.Task[bytes]]] = set()
 
     async def evaluate(self, questions: bytes) -> bytes:
-        """Evaluates templates. See :meth:`~noetl_stream.ports.evaluator.Evaluator.evaluate`."""
         task = asyncio.create_task(self._evaluate(questions))
         self._working.add(task)
         try:
@@ -43,7 +42,6 @@ class EvaluationPool:
             self._working.discard(task)
 
     async def close(self) -> None:
-        """Kills every process and waits for them to end."""
         await end_tasks(self._working)
         while self._idle:
             await _kill(self._idle.pop())
@@ -81,13 +79,12 @@ class MemoryEvaluator:
         self.answered = 0
 
     async def evaluate(self, questions: bytes) -> bytes:
-        """Evaluates templates. See :meth:`~noetl_stream.ports.evaluator.Evaluator.evaluate`."""
         await asyncio.sleep(0)
         self.answered += 1
         return answer_json(questions)
 
     async def close(self) -> None:
-        """Closes the evaluator, which holds nothing."""
+        """Does nothing: the evaluator holds nothing."""
 
 
 async def _exchange(process: Process, questions: bytes) -> bytes:
@@ -100,7 +97,7 @@ async def _exchange(process: Process, questions: bytes) -> bytes:
 
 
 async def _start() -> Process:
-    # The import path of this process, without the current folder; -I ignores everything else that could add to it.
+    # The import path of this process, without the current folder; -I ignores every other source of paths.
     path = json.dumps([entry for entry in sys.path if entry])
     try:
         return await asyncio.create_subprocess_exec(

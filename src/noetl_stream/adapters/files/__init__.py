@@ -1,1 +1,1 @@
-"""Stores files in a folder, or in object storage, which needs ``obstore``."""
+"""Files in a folder, or in object storage, which needs ``obstore``."""

@@ -1,4 +1,4 @@
-"""Files as DuckDB reads them: only the ranges that a query needs."""
+"""Files for DuckDB, of which it reads only the ranges that a query needs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ PROTOCOL: Final = "noetl"
 
 
 class DuckdbFiles(AbstractFileSystem):  # type: ignore[misc]
-    """A file system through which DuckDB reads what it cannot read itself. A file never changes.
+    """A file system for files that DuckDB cannot read itself. A file never changes.
 
     Args:
         open_file: Opens a file by its name.
 
     Attributes:
-        failures: The errors of files, of which DuckDB hands on a text only.
+        failures: The errors of files, of which DuckDB passes on only a text.
     """
 
     protocol = PROTOCOL
@@ -53,7 +53,7 @@ class DuckdbFiles(AbstractFileSystem):  # type: ignore[misc]
 
 
 class _WatchedFile(RawIOBase):
-    """A file whose errors are kept."""
+    """A file whose errors are recorded."""
 
     def __init__(self, file: BinaryIO, failures: list[NoetlError]) -> None:
         self._file = cast(BufferedReader, file)

@@ -15,7 +15,7 @@ PARTIAL: Final = ".partial"
 
 
 class FolderFiles:
-    """:class:`~noetl_stream.ports.files.Files` that their owner alone can read; the port documents the methods."""
+    """:class:`~noetl_stream.ports.files.Files` that only their owner can read; the port documents the methods."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -62,7 +62,7 @@ class FolderFiles:
         )
 
     def open_parts(self, name: str, _size: int) -> BinaryIO:
-        """Opens a file for reads here and there."""
+        """Opens a file for random reads."""
         return self.open(name)
 
     def _path_with_folder(self, name: str) -> Path:

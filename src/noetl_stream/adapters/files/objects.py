@@ -112,7 +112,7 @@ class ObjectFiles:
         return TemporaryDirectory(prefix="noetl-files-", ignore_cleanup_errors=True)
 
     def open_parts(self, name: str, size: int) -> BinaryIO:
-        """Opens an object for reads here and there, given its size."""
+        """Opens an object of this size for random reads."""
         return self._reader(name, size, PART_READ_BYTES)
 
     def read(self, name: str, start: int, end: int) -> memoryview:

@@ -1,1 +1,1 @@
-"""The verbs of people over HTTP: what ``ports.operations`` promises, asked of a gateway."""
+"""The operations over HTTP: the verbs of ``ports.operations``, requested from a gateway."""

@@ -1,4 +1,4 @@
-"""HTTP to one gateway: requests that are safe to repeat are repeated, problems become errors."""
+"""HTTP to one gateway: safe requests are repeated, problems become errors."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ PROBLEM: Final = "application/problem+json"
 
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 60.0
-"""How long an answer may take beyond the request's own ``wait_s``: a gateway is patient for half of it."""
+"""The time that an answer may take beyond the request's own ``wait_s``: a gateway waits for half of it."""
 
 FIRST_PAUSE_S: Final = 0.2
 REPETITIONS: Final = 3
 
 REPEATED_WITHIN_S: Final = 10.0
-"""How long to repeat a request that one of the gateway's stores did not answer."""
+"""The time for which to repeat a request that one of the gateway's stores did not answer."""
 
 AWAY: Final = frozenset({502, 503, 504})
-"""What proxies answer for a gateway that is down."""
+"""The answers of proxies for a gateway that is down."""
 
 _KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
@@ -53,7 +53,7 @@ Answer = TypeVar("Answer")
 
 
 class _Broken(Exception):
-    """No answer came. ``sent``: the gateway may have got the request, and done it."""
+    """No answer came. ``sent``: the gateway may have received and performed the request."""
 
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(why)
@@ -65,10 +65,10 @@ class GatewayRequest(NamedTuple):
     """A request.
 
     Attributes:
-        parts: Of the address below ``/api/v1``, unquoted: they are quoted as needed.
-        body: An object, sent as JSON, or bytes of another ``media``; ``None`` for none.
+        parts: The parts of the address below ``/api/v1``, unquoted: they are quoted as needed.
+        body: An object, sent as JSON, or bytes of another ``media`` type; ``None`` for none.
         key: The Idempotency-Key, which makes a POST or PATCH safe to repeat.
-        wait_s: How long it asks the gateway to wait.
+        wait_s: The time for which it asks the gateway to wait.
     """
 
     method: str
@@ -103,7 +103,7 @@ class GatewayConnection:
             await self._session.close()
 
     def new_key(self) -> str:
-        """An Idempotency-Key for something that is to be done once."""
+        """A new Idempotency-Key."""
         return uuid7(self.clock.now_ms(), self.clock.random_bytes(10))
 
     async def get(self, kind: type[Answer], *parts: str, query: Query = (), wait_s: float = 0.0) -> Answer:
@@ -121,12 +121,12 @@ class GatewayConnection:
         return await self.ask(GatewayRequest("POST", parts, body=body, key=key, headers=headers), kind)
 
     async def ask(self, asked: GatewayRequest, kind: type[Answer]) -> Answer:
-        """The document of this kind that answers; ``type(None)`` for an answer without one.
+        """The answer as a document of this kind; ``type(None)`` for an answer without one.
 
         Raises:
             NoetlError: the error behind the gateway's problem.
             Unreachable: no gateway answers there.
-            OutcomeUnknown: it may have been done: the connection broke, and a retry could do it twice.
+            OutcomeUnknown: it may have been performed: the connection broke, and a retry could repeat it.
             UsageError: what answers there is not a gateway.
         """
         waits, until_s = islice(pauses(FIRST_PAUSE_S), REPETITIONS), self.clock.monotonic_s() + REPEATED_WITHIN_S
@@ -134,7 +134,7 @@ class GatewayConnection:
             try:
                 async with self._answer(asked, ANSWER_S + asked.wait_s) as response:
                     return await _document(response, kind)
-            except Unreachable:  # a store of the gateway: it fails over, maybe
+            except Unreachable:  # a store of the gateway may be failing over
                 pause_s = next(waits, None) if self.clock.monotonic_s() < until_s else None
                 if pause_s is None or not asked.is_repeatable:
                     raise
@@ -147,10 +147,10 @@ class GatewayConnection:
 
     @asynccontextmanager
     async def stream(self, asked: GatewayRequest, silence_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The bytes of an answer as they come. Opening it is not repeated.
+        """The bytes of an answer as they arrive. Its opening is not repeated.
 
         Args:
-            silence_s: After this long without a byte the connection counts as broken.
+            silence_s: The time without a byte after which the connection counts as broken.
 
         Raises:
             Unreachable: while it is opened or read: the connection is broken.
@@ -185,7 +185,7 @@ class GatewayConnection:
                 data=body,
                 headers=headers,
                 timeout=timeout,
-                allow_redirects=False,  # the token is for this address alone
+                allow_redirects=False,  # the token is for this address only
             ) as response:
                 yield response
         except aiohttp.InvalidURL:

@@ -1,4 +1,4 @@
-"""Executions, asked of a gateway."""
+"""Executions on a gateway."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from noetl_stream.sealing.data_references import DataReference
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 _GIVEN: Final = ("path", "version", "digest", "playbook", "priority")
-"""Sent with a start only if given: a gateway of version 0.3 does not know priorities, labels and keys."""
+"""Fields that a start has only if they are set: a gateway of version 0.3 does not know priorities, labels and keys."""
 
 MAX_WAIT_S: Final = 300.0
-"""The longest that a gateway waits for one request."""
+"""The longest time that a gateway waits for one request."""
 
 
 class GatewayExecutions(GatewayVerbs):
@@ -43,7 +43,7 @@ class GatewayExecutions(GatewayVerbs):
         return await self._connection.post(ExecutionDocument, "executions", body=body, key=key, headers=headers)
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
-        """At most :data:`MAX_WAIT_S`."""
+        """Waits for at most :data:`MAX_WAIT_S`."""
         wait_s = min(timeout_s, MAX_WAIT_S)
         query = [("wait", f"{max(1, round(wait_s * 1000))}ms")]
         return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)

@@ -1,4 +1,4 @@
-"""Events as they happen, over Server-Sent Events that are opened again wherever they break (PROTOCOL §4)."""
+"""Live events over Server-Sent Events; a broken stream is reopened (PROTOCOL §4)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent
 from noetl_stream.retries import pauses
 
 SILENCE_S: Final = 45.0
-"""A gateway sends something three times as often."""
+"""The longest silence of a gateway, which sends at least three times in it."""
 
 PATIENCE_S: Final = 60.0
-"""How long a broken connection is retried."""
+"""The time for which a broken connection is retried."""
 
 RETRY_S: Final = 2.0
 LONGEST_RETRY_S: Final = 15.0
@@ -35,8 +35,8 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Parses bytes into frames as they come (HTML Living Standard §9.2.6). ``last_id`` is that of the last complete
-    frame, with data or without; ``retry_s`` is how long to wait before reopening a broken stream.
+    """Parses bytes into frames as they arrive (HTML Living Standard §9.2.6). ``last_id`` is that of the last complete
+    frame, with data or without; ``retry_s`` is the wait before reopening a broken stream.
     """
 
     def __init__(self) -> None:
@@ -83,14 +83,14 @@ class GatewayFeed(GatewayVerbs):
         return _to_the_end(await _Stream(self._connection, at, str(after), has_more).open())
 
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
-        """Raises, while it is read: Unreachable: the connection cannot be opened again, or broke before the gateway
-        had said where the feed begins.
+        """Raises, while it is read: Unreachable: the connection cannot be reopened, or broke before the gateway had
+        sent the beginning of the feed.
         """
         return await _Stream(self._connection, ("events", "stream"), after, _always).open()
 
 
 class _Stream:
-    """One stream over as many connections as it takes."""
+    """One stream over as many connections as needed."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _Stream:
             await self._open.aclose()
 
     async def _read(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
-        """Until the connection ends, for any reason."""
+        """Reads until the connection ends, for any reason."""
         frames = Frames()
         try:
             async for chunk in chunks:

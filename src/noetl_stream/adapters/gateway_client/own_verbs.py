@@ -1,4 +1,4 @@
-"""Verbs asked of a gateway that are not one request to the address in their record; those of executions are apart."""
+"""Verbs on a gateway that are not one request to the address in their record; :mod:`.executions` has its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class GatewayAccess(GatewayVerbs):
     """:class:`~noetl_stream.ports.operations.access.Access`."""
 
     async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
-        """Raises, beside the port's: OutcomeUnknown: it was created, and its secret was lost with the connection."""
+        """Also raises OutcomeUnknown: it was created, but its secret was lost with the connection."""
         expires = iso(new.expires_ms) if isinstance(new.expires_ms, int) else new.expires_ms
         body = {"name": new.name, "role": new.role, "paths": list(new.paths), "expires": expires}
         made = await self._connection.post(NewApiTokenDocument, "tokens", body=body)
@@ -58,7 +58,7 @@ class GatewayTriggers(GatewayVerbs):
     """:class:`~noetl_stream.ports.operations.starters.triggers.Triggers`."""
 
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
-        """Not repeated: only its sender knows whether it may be."""
+        """Is not repeated: only the sender knows whether the delivery may be repeated."""
         media = delivery.headers.get("content-type", "application/octet-stream")
         headers = {name: text for name, text in delivery.headers.items() if name != "content-type"}
         asked = GatewayRequest(
@@ -70,10 +70,10 @@ class GatewayTriggers(GatewayVerbs):
 async def sign_in_link(url: str, token: str | None, clock: Clock) -> str:
     """A link to the gateway at ``url`` that signs one browser in with the rights of the token, once.
 
-    Its code is in the fragment, which browsers keep to themselves.
+    Its code is in the fragment, which browsers do not send.
 
     Raises:
-        NoetlError: as of :meth:`~noetl_stream.adapters.gateway_client.connection.GatewayConnection.ask`.
+        NoetlError: as for :meth:`~noetl_stream.adapters.gateway_client.connection.GatewayConnection.ask`.
     """
     connection = GatewayConnection(url, token, clock)
     try:

@@ -1,4 +1,4 @@
-"""Verbs asked of a gateway at the address in their record (:mod:`noetl_stream.ports.operations.verbs`)."""
+"""Verbs on a gateway, by the address in their record (:mod:`noetl_stream.ports.operations.verbs`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWN: Final[Mapping[str, str]] = {
     "selections": "own_verbs:GatewaySelections",
     "triggers": "own_verbs:GatewayTriggers",
 }
-"""The ports that have verbs of their own, by noun: a module of this package, and its class."""
+"""The ports with hand-written verbs, by noun: a module of this package, and its class."""
 
 
 class _Items(Document, Generic[Item], frozen=True):
@@ -30,9 +30,9 @@ class _Items(Document, Generic[Item], frozen=True):
 
 
 class GatewayVerbs(Verbs):
-    """A port whose verbs are asked of a gateway. A subclass has those that are not one request to one address.
+    """A port whose verbs are requests to a gateway. Subclasses have the verbs that are not one request to one address.
 
-    The token names who acts: ``by`` is not sent. The gateway draws ids of its own for ``ids``, the same ones each time.
+    The token names the actor: ``by`` is not sent. The gateway generates ids of its own for ``ids``, the same each time.
     """
 
     def __init__(self, port: type, connection: GatewayConnection) -> None:
@@ -62,7 +62,7 @@ class GatewayVerbs(Verbs):
 
 
 def values_of(asked: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[VerbParameter, Any]]:
-    """The parameters that ``given`` arguments have, without those that are as if not given."""
+    """The parameters in the ``given`` arguments, without those at their defaults."""
     for one in parameters_of(asked):
         value = given.get(one.argument)
         if one.struct is not None and value is not None:
@@ -72,7 +72,7 @@ def values_of(asked: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[t
 
 
 def texts_of(parameter: VerbParameter, value: Any) -> list[str]:
-    """What a query has for a value, for each repetition."""
+    """The texts of a value in a query, one for each repetition."""
     if parameter.kind == "moment":
         return [iso(value)]
     if parameter.kind == "duration":
@@ -87,7 +87,7 @@ def texts_of(parameter: VerbParameter, value: Any) -> list[str]:
 
 
 class GatewayOperations:
-    """The operations, asked of a gateway. A part is imported when it is first used."""
+    """The operations on a gateway. A part is imported on first use."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection

@@ -73,9 +73,7 @@ class MemoryBlobs:
 
 
 class MemoryTaskLogs:
-    """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs` in memory. Lines published to a stopped broker are
-    lost.
-    """
+    """:class:`~noetl_stream.ports.streams.task_logs.TaskLogs` in memory. A stopped broker loses published lines."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

@@ -43,7 +43,7 @@ class Line:
             raise Unreachable("the message broker in memory was stopped", hint="start it again")
 
     def hold(self, action: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Runs ``action`` when the connection is up; the future ends with its result."""
+        """Runs ``action`` once the connection is up; the future resolves to its result."""
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def act() -> None:
@@ -132,9 +132,7 @@ class MemorySubscription:
 
 
 class MemoryBus:
-    """:class:`~noetl_stream.ports.streams.bus.Bus` in memory. Subjects have ``*`` for one token and ``>`` for the
-    rest.
-    """
+    """:class:`~noetl_stream.ports.streams.bus.Bus` in memory. Subjects have ``*`` for one token and ``>`` the rest."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

@@ -238,7 +238,7 @@ class MemoryCommandQueue:
                     del waiting[priority]
                 stored.num_delivered += 1
                 stored.free_at_s = now_s + self._ack_wait_s
-                # Round robin: a source that was served goes behind the others of its pool.
+                # Round robin: a served source goes behind the others of its pool.
                 self._sources.remove(source)
                 self._sources.append(source)
                 source.put(MemoryDelivery(self, stored))

@@ -38,7 +38,7 @@ class MemoryEventReader:
 
     @property
     def held_bytes(self) -> int:
-        return 0  # what was not returned is still in the log
+        return 0  # unreturned messages are still in the log
 
     @property
     def received(self) -> int:

@@ -1,7 +1,7 @@
 """NATS: connections, JetStream, and the adapters of ports on it.
 
-Loads the client library without unused parts: aiohttp, which it imports for WebSocket (a fifth of a command's imports),
-and its own JetStream (an eighth of ``run``'s), which loads once more than its header names is used.
+Loads the client library without its unused parts: aiohttp, which it imports for WebSocket (a fifth of a command's
+imports), and its own JetStream (an eighth of ``run``'s), which loads once more than its header names is used.
 """
 
 import sys
@@ -36,6 +36,6 @@ if "nats" not in sys.modules:
     sys.modules.update(unused)
     import nats
 
-    nats.js = placeholder  # until an import of it, or of its parts, which must not find it among the modules
+    nats.js = placeholder  # until it or its parts are imported, which must not find it among the modules
     for name in unused:
         del sys.modules[name]

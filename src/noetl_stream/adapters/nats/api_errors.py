@@ -1,4 +1,4 @@
-"""The errors of JetStream that the requests and publishes of this project can meet, and what is done about each."""
+"""The errors of JetStream that requests and publishes can meet, and their treatment."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ RULES: Final[Mapping[int, CodeRule]] = {
     10195: CodeRule(_WAITED, "NATS cannot read the consumer", "`noetl-stream doctor` names it, and what to do"),
     10226: CodeRule(_STOPS, "the stream is being changed", _LATER),
 }
-"""By ``err_code``, or by ``code`` for refusals that do not come from JetStream."""
+"""The rules by ``err_code``, or by ``code`` for refusals that do not come from JetStream."""
 
 _UNKNOWN: Final = CodeRule(_WAITED, "")
 
 
 def rule_of(error: ApiError) -> CodeRule:
-    """Returns what is done about an error; one that is not in the table is waited for."""
+    """Returns the treatment of an error; for one that is not in the table, to wait."""
     return RULES.get(error.err_code or error.code, _UNKNOWN)

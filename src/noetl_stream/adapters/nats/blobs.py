@@ -1,7 +1,7 @@
 """Large values in a JetStream object store, in the standard format (chunks, then a meta message).
 
-nats-py's object store is not used, whose ``get`` can wait for ever and whose ``put`` replaces: here every step is a
-request with a time-out, and a key is written once.
+nats-py's object store is not used, since its ``get`` can wait for ever and its ``put`` replaces: here every step is a
+request with a timeout, and a key is written once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNKS_AT_ONCE = 16
 TIMEOUT_S = 30.0
 
 MAX_REFUSED_BYTES = 64 * 1024 * 1024
-"""The bytes of objects that were refused and are kept, since a part of them is stored."""
+"""The bytes of refused objects that are kept, since a part of them is stored."""
 
 _DIGEST = "SHA-256="
 _FIRST_ON_ITS_SUBJECT = {"Nats-Expected-Last-Subject-Sequence": "0"}
@@ -59,9 +59,9 @@ class _Attempt:
     """A put of an object.
 
     Attributes:
-        name: That of its chunks.
-        stored: How many of them are stored.
-        at_once: How many are sent at a time.
+        name: The name of its chunks.
+        stored: The number of stored chunks.
+        at_once: The number of chunks sent at a time.
     """
 
     __slots__ = ("at_once", "data", "name", "stored")
@@ -100,8 +100,8 @@ class NatsBlobs(OutboxPort):
         """Opens the object store.
 
         Args:
-            timeout_s: How long a whole ``put`` or ``get`` may take.
-            acknowledge_within_s: How long one chunk may wait for its acknowledgement.
+            timeout_s: The time that a whole ``put`` or ``get`` may take.
+            acknowledge_within_s: The time that one chunk may wait for its acknowledgement.
         """
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
         return cls(connection, clock, outbox, timeout_s)
@@ -120,7 +120,7 @@ class NatsBlobs(OutboxPort):
                         self.written_bytes += len(data)
                         return
         except ApiRefused as refused:
-            raise refused.of("an object") from None  # each attempt has other subjects, which tell nobody anything
+            raise refused.of("an object") from None  # subjects differ at each attempt and tell nobody anything
         except TimeoutError:
             raise self._connection.unreachable(f"storing {key} took longer than {self._timeout_s:g} s") from None
 
@@ -136,7 +136,7 @@ class NatsBlobs(OutboxPort):
     async def delete(self, key: str) -> bool:
         """Deletes an object, its meta message first, so that no damaged object is visible."""
         subjects = [_meta_subject(key)]
-        with contextlib.suppress(BlobMissing):  # a meta message that cannot be read names no chunks
+        with contextlib.suppress(BlobMissing):  # an unreadable meta message names no chunks
             meta = await self._find(key)
             if meta is None:
                 return False
@@ -200,24 +200,24 @@ class NatsBlobs(OutboxPort):
                 await self._leave_at(key, attempt, answers[failed:])
 
     async def _leave_at(self, key: str, attempt: _Attempt, answers: Sequence[PublishAck | BaseException]) -> NoReturn:
-        """Raises the first of the answers from the chunk on that was not stored."""
+        """Raises the first failure among the answers from the first missing chunk on."""
         assert isinstance(answers[0], BaseException)
         if isinstance(answers[0], OutcomeUnknown | ApiRefused):
-            # A later one may be stored all the same: the last is smaller, and fits where one before it does not.
+            # A later chunk may be stored all the same: the last is smaller, and fits where an earlier one does not.
             is_in_order = all(isinstance(one, ApiRefused) for one in answers)
             await self._leave(key, attempt, is_in_order=is_in_order)
         raise answers[0]
 
     async def _leave(self, key: str, attempt: _Attempt, *, is_in_order: bool = True) -> None:
-        """Removes the chunks of an attempt that was refused. Whoever may not remove them goes on with them the next
-        time: else each attempt would leave its own, and take the room that others make.
+        """Removes the chunks of a refused attempt. A user that may not remove them continues with them the next time:
+        otherwise each attempt would leave chunks and take the room that others make.
         """
         if self._connection.may_purge:
             await self._purge(_chunk_subject(attempt.name))
             return
         if not is_in_order:
             attempt = self._new_attempt(attempt.data)
-        attempt.at_once = 1  # so that no chunk is stored after one that is refused
+        attempt.at_once = 1  # so that no chunk is stored after a refused one
         self._refused.put(key, attempt)
 
     async def _get(self, key: str) -> bytes:

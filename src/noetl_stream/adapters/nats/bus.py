@@ -55,7 +55,7 @@ class NatsBus:
                 asked_s = clock()
                 await self.flush()
                 round_trip_s = clock() - asked_s
-                # An answer comes from as far behind the server as this client may be.
+                # An answer may be as old as this client's backlog.
                 await asyncio.wait_for(no_responders.wait(), wait_s + 2 * round_trip_s)
             except TimeoutError:
                 return answers

@@ -39,11 +39,11 @@ from noetl_stream.protocol import subjects
 from noetl_stream.protocol.subjects import EVENTS
 
 WINDOW = 2048
-"""How many messages are requested ahead of the fold."""
+"""The messages that are requested ahead of the fold."""
 
 MAX_READ_AHEAD_BYTES = 16 * 1024 * 1024
-"""How many bytes are requested ahead of the fold, at least the two largest messages. NATS holds as much for a client
-that does not read in time, and cuts it off above ``max_pending``, by default 64 MiB.
+"""The bytes that are requested ahead of the fold, at least the two largest messages. NATS holds as much for a client
+that does not read in time, and disconnects it above ``max_pending``, by default 64 MiB.
 """
 
 BATCH_BYTES = 2 * 1024 * 1024
@@ -57,7 +57,7 @@ PROBE_HEARTBEAT_S = 0.02
 INACTIVE_S = 30.0
 
 FILTERS_LIMIT = 4
-"""Up to how many partitions the server filters; above, it sends all and the reader drops the rest.
+"""The most partitions that the server filters; above, it sends all and the reader drops the rest.
 
 On a tail both cost the same. On a backlog a consumer with several filters delivers some 7,000 messages a second, one
 with a single filter 50,000 (nats-server 2.15, see ``benchmarks/adapter_nats.py``).
@@ -70,8 +70,8 @@ class NatsEventReader:
 
     Stream sequences have holes (other partitions, journal records), the consumer's own sequence has none: a hole in it
     is a gap. Heartbeats move ``high_water`` too: ``Nats-Last-Stream`` is how far the consumer has read the stream, and
-    ``Nats-Last-Consumer`` proves that everything it found has arrived. A count of pending messages would not do: the
-    server updates it shortly after the message is stored.
+    ``Nats-Last-Consumer`` proves that everything it found has arrived. A count of pending messages would not suffice:
+    the server updates it shortly after the message is stored.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class NatsEventReader:
 
     @property
     def contact_s(self) -> float:
-        """When NATS was last heard. A reader that holds enough messages requests none, and so hears nothing."""
+        """The time at which NATS was last heard. A reader that holds enough messages requests and hears nothing."""
         return max(self._heard_s, self._asked_s) if self._pull.credit else self._clock.monotonic_s()
 
     @property
@@ -250,7 +250,7 @@ class NatsEventReader:
         self._wake()
 
     def _pass_over(self, sequence: int) -> None:
-        """Notes that everything up to ``sequence`` has arrived."""
+        """Notes that all messages up to ``sequence`` have arrived."""
         if not self._ready:
             self.high_water = max(self.high_water, sequence)
         elif isinstance(self._ready[-1], int):
@@ -294,9 +294,7 @@ class NatsEventReader:
 
 
 class NatsEventLog(OutboxPort):
-    """:class:`~noetl_stream.ports.streams.event_log.EventLog` over the stream EVENTS; the port documents each
-    method.
-    """
+    """:class:`~noetl_stream.ports.streams.event_log.EventLog` over EVENTS; the port documents each method."""
 
     def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, heartbeat_s: float) -> None:
         super().__init__(connection, outbox)
@@ -317,10 +315,10 @@ class NatsEventLog(OutboxPort):
         """Opens the event log.
 
         Args:
-            acknowledge_within_s: After this long without an answer a report's outcome is unknown, and a journal record
-                is sent again.
-            leader_wait_s: How long a request or report is sent again while no stream takes it.
-            heartbeat_s: How often the server sends a heartbeat to an idle reader.
+            acknowledge_within_s: The time without an answer after which a report's outcome is unknown, and a journal
+                record is sent again.
+            leader_wait_s: The time for which a request or report is repeated while no stream takes it.
+            heartbeat_s: The interval at which the server sends a heartbeat to an idle reader.
         """
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s, leader_wait_s=leader_wait_s)
         return cls(connection, clock, outbox, heartbeat_s)
@@ -329,7 +327,7 @@ class NatsEventLog(OutboxPort):
         """Publishes a request. Also raises Unreachable if the stream is full or missing, with that reason."""
         subject = subjects.requested(execution_id)
         stored = await self._publish(subject, message_id, body)
-        # NATS knows an id for two minutes, also of a message that it has lost.
+        # NATS remembers an id for two minutes, even that of a message it has lost.
         if stored.duplicate and await self._connection.direct_get(EVENTS, {"seq": stored.seq}) is None:
             stored = await self._publish(subject, f"{message_id}.{stored.seq}", body)
         return stored.seq
@@ -403,8 +401,8 @@ class NatsEventLog(OutboxPort):
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
         """Counts the messages beyond cursors, with three short requests per partition that is not at the stream's end:
-        the first message beyond the cursor comes with the number that follow. NATS counts by its subject index, without
-        reading messages.
+        the first message beyond the cursor comes with the number of messages that follow. NATS counts by its subject
+        index, without reading messages.
         """
         last = (await stream_info(self._connection, EVENTS)).state.last_seq
         waiting = [partition for partition, cursor in cursors.items() if cursor < last]

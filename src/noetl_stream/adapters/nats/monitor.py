@@ -1,4 +1,4 @@
-"""What the monitoring addresses of nats-servers tell of their disks.
+"""The disks of nats-servers, by their monitoring addresses.
 
 https://docs.nats.io/running-a-nats-service/nats_admin/monitoring
 """
@@ -21,13 +21,14 @@ NANOSECONDS: Final = 1e9
 
 
 class NatsDisks(msgspec.Struct, frozen=True):
-    """How nats-servers write to their disks.
+    """The disk settings and use of nats-servers.
 
     Attributes:
         sync_s: The longest ``sync_interval`` of them, in seconds; 0 if all sync every message.
         keeps_copies_apart: Whether all place copies of a stream on servers with different tags.
-        stores: What each stores, and may store (``max_file_store``).
-        failures: Why one is not healthy, such as a stream that cannot be written, each with the server's address.
+        stores: The bytes that each stores, and may store (``max_file_store``).
+        failures: The reasons why servers are unhealthy, such as a stream that cannot be written, each with the server's
+            address.
     """
 
     sync_s: float
@@ -61,10 +62,10 @@ class _Varz(msgspec.Struct):
 
 
 async def read_disks(monitors: Sequence[str]) -> NatsDisks:
-    """Asks every monitoring address.
+    """Reads all monitoring addresses.
 
     Raises:
-        Unreachable: one does not answer in time, or tells nothing of JetStream.
+        Unreachable: one does not answer in time, or reports nothing of JetStream.
     """
     timeout = aiohttp.ClientTimeout(ANSWER_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:

@@ -2,11 +2,11 @@
 
 Every publish requests its answer at ``<inbox>.<n>``, and a dict maps ``n`` to the message: no message needs a task or
 waits for another. Messages are published once, with an answer in time or an unknown outcome; or in batches that are
-resent until each is acknowledged.
+resent until each message is acknowledged.
 
-A JetStream that is slow or away must not be given more than it can take: of the messages of batches only so many are on
-their way at a time, an acknowledgement that does not come is waited for twice as long each time, retries have a budget,
-and a message that is still held is not sent as another one again.
+A JetStream that is slow or away must not be given more than it can take: only a bounded part of the batches is on its
+way at a time, the wait for an acknowledgement doubles each time, retries have a budget, and a message that is still
+held is not sent again as another one.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 RESEND_AFTER_S = 2.0
-"""How long an acknowledgement may take before the message's owner decides whether to send it again."""
+"""The time in which an acknowledgement must arrive before the message's owner decides whether to send it again."""
 
 RETRY_AFTER_S = 0.5
-"""How soon a rejected message is first retried: the stream is full, or has no leader."""
+"""The first delay of a retry after a rejection: the stream is full, or has no leader."""
 
 MAX_RETRY_S: Final = 4.0
-"""How late a rejected message is retried at most, so that a new leader or room is soon made use of."""
+"""The longest delay of a retry, so that a new leader or new room is soon used."""
 
 MAX_UNDER_WAY: Final = 2048
 MAX_UNDER_WAY_BYTES: Final = 8 * 1024 * 1024
-"""How much of the messages of batches is on its way at a time: JetStream drops what exceeds its own queue of 10,000,
-and heartbeats and pulls of this connection wait behind it.
+"""The messages of batches that are on their way at a time, and their bytes: JetStream drops what exceeds its own queue
+of 10,000, and heartbeats and pulls of this connection wait behind them.
 """
 
 LOOK_EVERY_S = 0.25
 
 REFUSED_S: Final = 10.0
-"""How long a message is refused before its process is not ready: an election ends sooner."""
+"""The time for which a message is refused before its process is not ready: an election ends sooner."""
 
 LEADER_WAIT_S = 15.0
-"""How long a single message is sent again that no stream takes: a cluster elects a leader in up to 9 s."""
+"""The time for which a single message is repeated that no stream takes: a cluster elects a leader in up to 9 s."""
 
 MESSAGE_ID = "Nats-Msg-Id"
 
@@ -66,10 +66,10 @@ class PendingPublish:
     """A message awaiting its acknowledgement.
 
     Attributes:
-        owners: Who is told; more than one if it was published again while it was held.
-        is_under_way: Whether it was sent, and its acknowledgement may still come in time.
-        due_s: When it was under way for too long, or may be sent again (loop time).
-        tries: How often it was sent.
+        owners: The owners to notify; several if it was published again while it was held.
+        is_under_way: Whether it was sent, and its acknowledgement may still arrive in time.
+        due_s: The loop time at which it is overdue, or may be sent again.
+        tries: The number of times it was sent.
     """
 
     __slots__ = ("body", "due_s", "headers", "is_under_way", "owners", "subject", "tries")
@@ -85,7 +85,7 @@ class PendingPublish:
 
 
 class _Refused(NamedTuple):
-    """A message that JetStream refused, at first ``since_s`` (loop time), and why it did the last time."""
+    """A message that JetStream refused, first at ``since_s`` (loop time), with the last reason."""
 
     since_s: float
     error: ApiRefused
@@ -100,7 +100,7 @@ class PublishOwner(Protocol):
         ...
 
     def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
-        """Called when the message is stored, or was before (``ack.duplicate``)."""
+        """Called when the message is stored, now or before (``ack.duplicate``)."""
         ...
 
     def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
@@ -120,8 +120,8 @@ class Outbox:
     """The messages of one connection that await acknowledgement, in the order of sending.
 
     Attributes:
-        retries: How many messages were sent again.
-        refusals: How many messages JetStream has refused, by its code; without refusals that callers expect.
+        retries: The number of repeated sends.
+        refusals: The number of refusals by JetStream, by code, without those that callers expect.
     """
 
     def __init__(self, connection: NatsConnection, resend_after_s: float, leader_wait_s: float) -> None:
@@ -164,10 +164,10 @@ class Outbox:
     def put(
         self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner, *, joins: bool = False
     ) -> None:
-        """Sends a message in this turn of the loop, once the connection is restored, or when it is its turn.
+        """Sends a message in this turn of the loop, or once the connection is restored or its turn has come.
 
         Args:
-            joins: Whether a message that is held under the same id stands for it, which then gets the new body.
+            joins: Whether a held message with the same id replaces this one, and gets the new body.
 
         Raises:
             PayloadRefused: the message is larger than the server accepts.
@@ -201,7 +201,7 @@ class Outbox:
         if held is None:
             return False
         held.owners.append(owner)
-        if not held.is_under_way:  # else what is counted as under way would not be what is taken off again
+        if not held.is_under_way:  # the count of messages under way must match later subtractions
             held.body = body
         return True
 
@@ -241,7 +241,7 @@ class Outbox:
         self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
 
     def _rest(self, sent: PendingPublish, again_s: float) -> None:
-        """Takes a message off its way, until it may be sent again."""
+        """Takes a message off its way until it may be sent again."""
         if sent.is_under_way and sent.owners[0].waits_its_turn:
             self._under_way -= 1
             self._under_way_bytes -= len(sent.body)
@@ -298,11 +298,11 @@ class Outbox:
 
     @property
     def refused(self) -> int:
-        """How many messages JetStream has refused that are held, and sent again until it takes them."""
+        """The number of held messages that JetStream has refused, and that are repeated until it takes them."""
         return len(self._refused)
 
     def refusal(self) -> str:
-        """Returns why a message has been refused for :data:`REFUSED_S`; empty if none has."""
+        """Returns the reason for which a message has been refused for :data:`REFUSED_S`; else empty."""
         oldest = next(iter(self._refused.values()), None)
         if oldest is None or self.loop.time() - oldest.since_s < REFUSED_S:
             return ""
@@ -352,7 +352,7 @@ class OutboxPort:
 
     @property
     def outbox(self) -> Outbox:
-        """The messages on their way, and what became of them."""
+        """The messages on their way, and their fates."""
         return self._outbox
 
     async def close(self) -> None:
@@ -361,7 +361,7 @@ class OutboxPort:
 
 
 class SinglePublish:
-    """A message published once. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
+    """A message published once. ``answer`` is the acknowledgement, or fails with OutcomeUnknown or ApiRefused."""
 
     __slots__ = ("_loop", "_until_s", "answer")
 
@@ -400,9 +400,9 @@ def _unknown(sent: PendingPublish, reason: str) -> OutcomeUnknown:
 
 
 def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Future[PublishAck]:
-    """Publishes one message. The future ends with its acknowledgement, or raises:
+    """Publishes one message. The future resolves to its acknowledgement, or raises:
 
-        ApiRefused: the stream rejected it, or for too long there was none; the error says why.
+        ApiRefused: the stream rejected it, or there was no stream for too long; the error contains the reason.
         OutcomeUnknown: no answer in time, or the connection was lost meanwhile.
 
     Raises:

@@ -14,7 +14,7 @@ CONFLICT = 409
 NO_RESPONDERS = 503
 
 USED_UP = frozenset({"Batch Completed", "Message Size Exceeds MaxBytes"})
-"""The texts of a status that only ends a request: all its messages, or all that fit its bytes, were delivered."""
+"""The texts of a status that only ends a request: all its messages, or as many as fit its bytes, were delivered."""
 
 NANOSECONDS = 1_000_000_000
 
@@ -42,7 +42,6 @@ def parse_status(headers: bytes) -> Status | None:
 
 
 def parse_fields(headers: bytes) -> dict[str, str]:
-    """Parses the fields of a header block."""
     fields = {}
     for line in headers.decode("utf-8", "replace").split("\r\n")[1:]:
         name, found, value = line.partition(":")
@@ -72,7 +71,7 @@ def parse_metadata(reply: bytes) -> MessageMetadata:
 
 
 def parse_pending(reply: bytes) -> tuple[str, int]:
-    """Parses the reply subject of a message: its consumer, and how many messages that had left to deliver."""
+    """Parses the reply subject of a message: its consumer, and the number of messages left to deliver."""
     tokens = reply.split(b".")
     return (tokens[3].decode(), int(tokens[8])) if len(tokens) == 9 else (tokens[5].decode(), int(tokens[10]))
 

@@ -20,23 +20,23 @@ from noetl_stream.adapters.nats.protocol import (
 
 EXPIRES_S = 30.0
 SHORT_EXPIRES_S = 10.0
-"""How long a request lives whose end may have to be awaited."""
+"""The lifetime of a request whose end may have to be awaited."""
 
 ENVELOPE_BYTES = 64 * 1024
-"""The bytes that NATS may count of a message in addition to ``max_payload``: its subject and reply subject."""
+"""The bytes that NATS may count for a message in addition to ``max_payload``: its subject and reply subject."""
 
 
 class Pull:
-    """Credit with one consumer: messages that it may still send. Answers arrive at ``<inbox>.<word>``.
+    """Credit with one consumer: the messages that it may still send. Answers arrive at ``<inbox>.<word>``.
 
     Args:
         heartbeat_s: 0 for none, as short requests need none.
-        api: The prefix of requests to JetStream; by default that for the engine's streams.
+        api: The prefix of requests to JetStream, by default that of the engine's streams.
 
     Attributes:
         credit: The messages still to come.
-        credit_bytes: The most bytes that these may have.
-        expires_s: How long a request lives.
+        credit_bytes: The most bytes of these messages.
+        expires_s: The lifetime of a request.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Pull:
 
     @property
     def largest_bytes(self) -> int:
-        """The most bytes that one message may count. A request for fewer could wait for ever."""
+        """The most bytes that one message may count. A request for less could wait for ever."""
         return self._connection.max_payload + ENVELOPE_BYTES
 
     def room(self, limit: int, held: int) -> int:
-        """Returns how many of ``limit`` bytes are free, without the ``held`` ones and those still to come; at least
+        """Returns how many of ``limit`` bytes are free, without the ``held`` ones and those still to arrive; at least
         :attr:`largest_bytes` if there are none of either.
         """
         limit = max(limit, self.largest_bytes)
@@ -81,7 +81,7 @@ class Pull:
         self._ask(count, self.largest_bytes, 0.0, 0.0)
 
     def probe(self, heartbeat_s: float) -> None:
-        """Requests one message briefly: the consumer checks at once, and its heartbeat says how far it has read."""
+        """Requests one message briefly: the consumer checks at once, and its heartbeat has its position."""
         self._ask(1, self.largest_bytes, heartbeat_s * 3, heartbeat_s)
 
     def count_message(self, size: int) -> None:
@@ -89,7 +89,7 @@ class Pull:
         self._spend(1, size)
 
     def ends_request(self, status: Status) -> bool:
-        """Returns whether this status only ends a request, whose rest no longer counts: it expired, or is used up.
+        """Returns whether this status only ends a request: it expired or is used up, and its rest no longer counts.
 
         Without the number of messages that were not delivered, all credit is void.
         """
@@ -121,5 +121,5 @@ class Pull:
 
 
 def counted_bytes(subject: bytes, reply: bytes, headers: bytes, body: bytes) -> int:
-    """Returns the size of a message, as NATS counts it against a request."""
+    """Returns the size of a message as NATS counts it against a request."""
     return len(subject) + len(reply) + len(headers) + len(body)

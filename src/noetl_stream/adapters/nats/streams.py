@@ -1,6 +1,6 @@
 """The JetStream streams of this project: their settings, creating and checking them (DESIGN §1, PROTOCOL §1).
 
-``ensure_streams`` is an explicit deployment step; roles only verify. Nothing here ever deletes a stream.
+``ensure_streams`` is an explicit deployment step; roles only verify. Nothing here deletes a stream unasked.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ MIN_PAYLOAD = 4 * 1024 * 1024
 """The largest message NATS must accept, in bytes: commands and reports hold up to a few ``limits.*``."""
 
 FAR_BEHIND: Final = 1_000
-"""How many of the leader's last writes a copy may lack before it counts as behind."""
+"""The number of the leader's last writes that a copy may lack before it counts as behind."""
 
 DELETION_S: Final = 120.0
-"""How long NATS may take to delete a stream: without its leader, the others have to notice first."""
+"""The time in which NATS must delete a stream: without its leader, the others have to notice first."""
 
 SILENT_S: Final = 5.0
-"""How long a copy may be silent to its leader before it counts as away. It reports each second; NATS waits longer.
+"""The silence towards its leader after which a copy counts as away. It reports each second; NATS waits longer.
 
-A new leader that has not heard from a copy yet says 0, for ever if the copy died as the leader.
+A new leader that has not heard from a copy yet reports 0, for ever if the copy died as the leader.
 """
 
 
@@ -97,10 +97,10 @@ class StreamDocument(msgspec.Struct, frozen=True):
     """A stream, and the nats-servers that have its copies.
 
     Attributes:
-        replicas: How many copies it should have.
-        leader: The nats-server whose copy is written first; empty if there is none at the moment.
-        current: The others whose copies have everything.
-        behind: The others whose copies do not, or that are offline.
+        replicas: The number of copies it should have.
+        leader: The nats-server whose copy is written first; empty if there is none at present.
+        current: The other servers with complete copies.
+        behind: The other servers, with incomplete copies or offline.
         tags: The tags that the servers must have in their ``server_tags``.
     """
 
@@ -156,7 +156,7 @@ class ConsumerPage(msgspec.Struct):
     total: int = 0
     consumers: list[ConsumerInfo] | None = None
     offline: Mapping[str, str] | None = None
-    """Why NATS cannot read a consumer, by its name."""
+    """The reason why NATS cannot read a consumer, by its name."""
 
 
 class _MessageAnswer(msgspec.Struct):
@@ -208,7 +208,7 @@ BOUNDS: Final[Mapping[str, Mapping[str, int]]] = {
 
 
 class LogsBounds(msgspec.Struct, frozen=True, gc=False):
-    """The bounds of the stream LOGS; ``None``: as it is, or :data:`BOUNDS` for a new one."""
+    """The bounds of the stream LOGS; ``None``: unchanged, or :data:`BOUNDS` for a new one."""
 
     max_bytes: int | None = None
     max_age_s: float | None = None
@@ -238,12 +238,13 @@ async def ensure_streams(
     Args:
         partitions: P, by default as in this process. Streams with another P are rejected, not changed.
         replicas: Copies in a cluster. Raised if lower, never lowered.
-        tags: Tags that each nats-server with a copy has in its ``server_tags``. None: streams stay where they are.
+        tags: Tags that each nats-server with a copy must have in its ``server_tags``. None: streams stay where they
+            are.
         storage: ``file`` or ``memory``, for new streams.
-        logs: How much LOGS keeps.
+        logs: The bounds of LOGS.
 
     Returns:
-        What was created or changed, one line each.
+        The changes made, one line each.
 
     Raises:
         NotReady: an existing stream cannot be changed as required, or the cluster is too small.
@@ -333,7 +334,7 @@ def require_payload(connection: NatsConnection) -> None:
 
 
 async def verify_empty(connection: NatsConnection, names: Iterable[str]) -> None:
-    """Checks that these streams were just made.
+    """Checks that these streams are empty and new.
 
     Raises:
         Conflict: a stream holds messages, or has held some.
@@ -357,15 +358,15 @@ async def partitions_of(connection: NatsConnection) -> int | None:
 
 
 async def delete_stream(connection: NatsConnection, name: str) -> None:
-    """Deletes a stream with all it holds; one that does not exist counts as deleted.
+    """Deletes a stream with all its messages; a missing one counts as deleted.
 
     Raises:
-        Unreachable: NATS refuses, or does not answer within :data:`DELETION_S`; then it may still do it.
+        Unreachable: NATS refuses, or does not answer within :data:`DELETION_S`; it may still do it then.
     """
     try:
         await stream_api(connection, name, f"STREAM.DELETE.{name}", timeout_s=DELETION_S)
     except StoreMissing:
-        return  # deleted by this request when it was sent before, whose answer came too late
+        return  # deleted by an earlier sending of this request, whose answer came too late
     except (ApiRefused, NotPermitted):
         raise
     except Unreachable as error:
@@ -376,7 +377,7 @@ async def delete_stream(connection: NatsConnection, name: str) -> None:
 async def set_partitions(connection: NatsConnection, count: int) -> None:
     """Stores a new P with EVENTS, for :mod:`noetl_stream.hosting.maintenance` alone.
 
-    Errors: as of :func:`ensure_streams`.
+    Errors: as for :func:`ensure_streams`.
     """
     present = await _config(connection, EVENTS)
     if present is None:
@@ -415,14 +416,14 @@ async def stream_api(
 
 
 async def stream_info(connection: NatsConnection, stream: str, request: Mapping[str, Any] | None = None) -> StreamInfo:
-    """Returns settings and state of a stream. Errors: as of :func:`stream_api`."""
+    """Returns settings and state of a stream. Errors: as for :func:`stream_api`."""
     return msgspec.json.decode(await stream_api(connection, stream, f"STREAM.INFO.{stream}", request), type=StreamInfo)
 
 
 async def stored_message(
     connection: NatsConnection, stream: str, wanted: Mapping[str, Any], *, timeout_s: float = API_TIMEOUT_S
 ) -> StreamMessage | None:
-    """Returns a message from the stream's leader, which has the latest writes. Errors: as of :func:`stream_api`."""
+    """Returns a message from the stream's leader, which has the latest writes. Errors: as for :func:`stream_api`."""
     try:
         answer = await stream_api(connection, stream, f"STREAM.MSG.GET.{stream}", wanted, timeout_s=timeout_s)
     except ApiRefused as error:

@@ -35,10 +35,10 @@ READ_BYTES: Final = 1024 * 1024
 """The bytes that one read of logs requests."""
 
 SIZED_BATCHES: Final = 1_000
-"""How many sizes one request asks for."""
+"""The number of sizes that one request asks for."""
 
 RECORD_BYTES: Final = 34
-"""What NATS writes with a message in addition to its subject, headers and body."""
+"""The bytes that NATS writes with a message in addition to its subject, headers and body."""
 
 Found = TypeVar("Found")
 
@@ -77,7 +77,7 @@ class NatsTaskLogs(OutboxPort):
         return LogsExtent(state.first_seq, state.last_seq, state.bytes, most if most > 0 else None)
 
     async def sizes(self, first: int) -> list[BatchSize]:
-        """Reads the headers alone, through a consumer of its own."""
+        """Reads only the headers, through a consumer of its own."""
         connection = self._connection
         consumer = connection.client.new_inbox().rpartition(".")[2]
         config = {
@@ -127,7 +127,7 @@ class NatsTaskLogs(OutboxPort):
 
 
 class _Answer(Generic[Found]):
-    """An answer of many messages: ends with a status, or the last message that was requested."""
+    """An answer of many messages; it ends with a status or the last requested message."""
 
     def __init__(self, read: Callable[[bytes, bytes, bytes, bytes], Found], requested: int) -> None:
         self.found: list[Found] = []
@@ -156,7 +156,7 @@ def _size(subject: bytes, reply: bytes, headers: bytes, body: bytes) -> BatchSiz
 
 
 class _Publish:
-    """A batch of log lines, sent again under the same id until it is stored, refused, or given up."""
+    """A batch of log lines, repeated under the same id until it is stored, refused or given up."""
 
     __slots__ = ("_done", "_loop", "_until_s")
 

@@ -32,14 +32,14 @@ from noetl_stream.protocol.subjects import EVENTS
 from noetl_stream.trigger.stream_messages import CONSUMER_PREFIX, MAX_MESSAGE_BYTES, TriggerMessage
 
 ACK_WAIT_S: Final = 5.0
-"""How long until a message that was read and not acknowledged is delivered again."""
+"""The time after which an unacknowledged message is delivered again."""
 
 EXPIRES_S: Final = 15.0
 HEARTBEAT_S: Final = 5.0
 MAX_HELD_BYTES: Final = 2 * 1024 * 1024
 _TRIGGER: Final = "noetl_trigger"
 _EVENTS: Final = "noetl_events"
-"""The keys, in the metadata of a consumer, of its trigger's path and of when the EVENTS of its servers was made, since
+"""The keys, in the metadata of a consumer, of its trigger's path and of the creation time of its servers' EVENTS, since
 other servers may read the same stream.
 """
 
@@ -163,7 +163,7 @@ def _settings(name: str) -> dict[str, Any]:
 
 
 def _starts(wanted: StreamWanted, folded: int, retention: str) -> dict[str, Any]:
-    """Returns where a new consumer begins. One on a work queue must take all messages."""
+    """Returns the start of a new consumer. One on a work queue must take all messages."""
     if retention == "workqueue" or not (folded or wanted.from_ms):
         return {"deliver_policy": "all"}
     if folded:
@@ -175,7 +175,7 @@ class NatsStreamConsumer:
     """:class:`~noetl_stream.ports.streams.trigger_streams.StreamConsumer` on NATS.
 
     The consumer numbers its deliveries without gaps: a gap means that another reader got some. Unacknowledged messages
-    come again after :data:`ACK_WAIT_S`, among new ones, which are held back until all have come.
+    are redelivered after :data:`ACK_WAIT_S`, among new ones, which are held back until all have arrived.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class NatsStreamConsumer:
         self._receipts.clear()
 
     async def _settle(self, wait_s: float) -> None:
-        """Takes messages delivered before and not acknowledged, one by one, until all have come."""
+        """Takes unacknowledged messages of earlier deliveries, one by one, until all have arrived."""
         now_s = self._clock.monotonic_s()
         if self._holds_new and now_s < self._quiet_until_s:
             await self._clock.sleep(min(wait_s, self._quiet_until_s - now_s))
@@ -276,7 +276,7 @@ class NatsStreamConsumer:
                 self._outstanding -= is_repeated
                 self._holds_new |= not is_repeated
             self._held[message.message.sequence] = message
-        if not found_any or self._holds_new:  # messages deleted from the stream do not come
+        if not found_any or self._holds_new:  # messages deleted from the stream do not arrive
             found = await self._streams.info(self._stream, self._name)
             self._outstanding = found.num_ack_pending - len(self._held)
         self._outstanding = max(0, self._outstanding)
@@ -302,7 +302,7 @@ class NatsStreamConsumer:
                 self._receive_status(status)
             return
         if not reply.startswith(b"$JS.ACK.") or self._named not in reply:
-            return  # its acknowledgement would go wherever its sender likes
+            return  # its acknowledgement would go to a subject of its sender's choice
         metadata = parse_metadata(reply)
         if metadata.consumer_sequence != self._last + 1:
             self._break(f"another has read from it: delivery {metadata.consumer_sequence} came after {self._last}")

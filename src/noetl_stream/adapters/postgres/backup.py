@@ -1,7 +1,7 @@
 """The schema ``noetl`` as a whole, for backups: copied in one snapshot, loaded in one transaction.
 
-Tables travel in Postgres's text format, which does not depend on its version. Rows of ``migration`` come from the
-migrations themselves, those of ``server`` describe running servers.
+Tables are copied in Postgres's text format, which does not depend on its version. Rows of ``migration`` come from the
+migrations themselves; those of ``server`` describe running servers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PostgresBackup:
             require_schema(applied, self._address)
             require_texts(applied, self._address)
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                # Before the snapshot, which the first query takes: no month of the journal is dropped from now on.
+                # Before the snapshot, which the first query takes: from now on no month of the journal is dropped.
                 await connection.execute("lock table noetl.event in access share mode")
                 yield _Snapshot(connection, await _shape(connection))
 
@@ -148,7 +148,7 @@ async def _sequence_names(connection: Connection) -> list[str]:
 
 
 def _known_migrations(migrations: Sequence[tuple[str, str]]) -> int:
-    """Returns how many migrations the backup has; raises NotReady unless they are the first of this version's."""
+    """Returns the number of migrations in the backup; raises NotReady unless they are this version's first ones."""
     known = known_migrations()
     for place, (name, checksum) in enumerate(migrations):
         if place >= len(known) or (known[place].name, known[place].checksum) != (name, checksum):
@@ -160,7 +160,7 @@ def _known_migrations(migrations: Sequence[tuple[str, str]]) -> int:
 
 
 async def _replace_months(connection: Connection, months: Sequence[Month]) -> None:
-    """Cuts the empty journal into the partitions that the backup has: the months of this year, and of past ones."""
+    """Splits the empty journal into the partitions of the backup: the months of this year, and of past ones."""
     for row in await connection.fetch(statement("months").text):
         await connection.execute(f"drop table {_SCHEMA}.{row[0]}")
     for month in months:

@@ -1,10 +1,10 @@
 """Lists of executions, newest first. Each condition has an index in that order, so only the listed rows are read.
 
-With several conditions the rarest is looked up, and its rows are checked against the others. The planner is not left to
-guess: it may be wrong about what is rare. ``benchmarks/listing.py`` measures the lists on a million rows.
+With several conditions the rarest is looked up, and its rows are checked against the others. That choice is not left to
+the planner, which may be wrong about what is rare. ``benchmarks/listing.py`` measures the lists on a million rows.
 
-Within a scope rows are looked up by its paths and checked against the rest, whatever is rare: neither what a list shows
-nor how long it takes depends on executions that its reader may not see.
+Within a scope rows are looked up by its paths and checked against the rest, whatever is rare: neither the content of a
+list nor its duration depends on executions that its reader may not see.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from noetl_stream.ports.stores.store import ListedExecution, ListingFilter
 from noetl_stream.ports.stores.tallies import ExecutionTally, RecentExecution, TallyKey
 
 SKEW_MS: Final = 10 * 60 * 1000
-"""How far the time in an id may be from the execution's start: clients draw ids by their own clocks."""
+"""The largest difference between the time in an id and the execution's start: clients make ids by their own clocks."""
 
 COUNTED: Final = 5_000
-"""How many rows of each condition are counted to find the rarest; any commoner one finds rows soon."""
+"""The number of rows of each condition that are counted to find the rarest; any more common one finds rows soon."""
 
 _ABOVE_ALL: Final = "~"
 """A text that sorts after every id."""

@@ -1,7 +1,7 @@
-"""The SQL files of ``queries/``. They name parameters as psql does; these are numbered here for Postgres.
+"""The SQL files of ``queries/``. They name parameters as psql does; here these are numbered for Postgres.
 
-``:owner`` is one value. A dotted name stands for columns of a row type, which :data:`SINGLE_ROWS` or :func:`sequences`
-has, so that a column is named only there:
+``:owner`` is one value. A dotted name stands for columns of a row type in :data:`SINGLE_ROWS` or :func:`sequences`, so
+that a column is named only there:
 
 =======================  ===============================================================================
 ``:entries.columns``     ``execution_id, position, …``
@@ -57,7 +57,7 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
 NO_VALUES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 MAX_COMPILED: Final = 512
-"""How many compiled statements are cached; those of execution lists are built from conditions."""
+"""The most compiled statements that are cached; those of execution lists are built from conditions."""
 
 _PART: Final = re.compile(r"^-- part (\w+)(?:: (one|several))?\n", re.MULTILINE)
 _SIZES: Final = {None: None, "one": 1, "several": 2}
@@ -78,7 +78,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def only_reads(self) -> bool:
-        """Whether the statement surely changes no data, so that it can be sent again."""
+        """Whether the statement certainly changes no data, so that it can be repeated."""
         return _CHANGES.search(self.text) is None
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
@@ -127,7 +127,7 @@ def query_text(name: str) -> str:
 
 
 def read_queries() -> None:
-    """Reads all queries, for a process that lasts: later it may have no descriptor left to read one with."""
+    """Reads all queries, for a long-lived process, which may later have no descriptor left for reading one."""
     for file in _QUERIES.glob("*.sql"):
         query_text(file.stem)
 

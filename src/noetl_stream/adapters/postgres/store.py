@@ -65,10 +65,10 @@ if TYPE_CHECKING:  # commands that read start faster without them
     from noetl_stream.adapters.postgres.upkeep import PostgresDiagnosis, PostgresRetention
 
 ENTRIES_AT_ONCE: Final = 500
-"""How many entries of a journal are searched at once for events of certain names."""
+"""The number of journal entries that are searched at once for events of certain names."""
 
 EVENTS_AT_ONCE: Final = 5_000
-"""How many journal entries one transaction deletes, to keep it short."""
+"""The most journal entries that one transaction deletes, to keep it short."""
 
 
 class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnections):
@@ -110,7 +110,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
     ) -> PostgresStore:
         """Connects to ``dsn``, a ``postgresql://`` URL. The schema is not checked: call :meth:`verify`.
 
-        ``name`` and ``patience_s`` as of :meth:`~noetl_stream.adapters.postgres.connections.database.Database.open`.
+        ``name`` and ``patience_s``: as for :meth:`~noetl_stream.adapters.postgres.connections.database.Database.open`.
 
         Raises:
             Unreachable: no answer within ten seconds, or refused: wrong password, unknown database.
@@ -124,7 +124,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
         require_texts(await self.verify_version(), self._database.address)
 
     async def verify_version(self) -> Sequence[AppliedMigration]:
-        """Verifies the schema like :meth:`verify`, but reads no file, and so does not check whether one was changed.
+        """Verifies the schema like :meth:`verify`, but reads no file, and so does not detect a changed one.
 
         Returns:
             The applied migrations.
@@ -180,7 +180,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
-        rows_limit = None if limit is None else limit + 1  # the first row may hold none of the events
+        rows_limit = None if limit is None else limit + 1  # the first row may contain none of the events
         rows = await self._database.fetch("journal", execution_id=execution_id, after=after, limit=rows_limit)
         return page_of(execution_id, starmap(StoredEntry, rows), after, limit)
 

@@ -1,4 +1,4 @@
-"""Diagnosis of Postgres, and how long it keeps executions."""
+"""Diagnosis of Postgres, and its retention of executions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What Postgres stores, in memory."""
+"""The tables of Postgres, in memory."""

@@ -56,9 +56,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class MemoryStore(MemoryAggregates, MemoryLimits):
-    """A :class:`~noetl_stream.ports.stores.store.Store`, which documents each method. Leases run by
-    ``clock.monotonic_s``.
-    """
+    """:class:`~noetl_stream.ports.stores.store.Store` in memory. Leases run by ``clock.monotonic_s``."""
 
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
         self._clock = clock
@@ -69,7 +67,7 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         self.dead_letters = MemoryDeadLetters(self._send)
 
     async def verify(self) -> None:
-        """Checks nothing: a store in memory is always ready."""
+        """Does nothing: a store in memory is always ready."""
 
     async def durability_warnings(self) -> list[str]:
         return self.tables.warnings
@@ -188,7 +186,6 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
-        """Takes over free partitions, sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.take_over`."""
         now_s = self._clock.monotonic_s()
         free = [
             row
@@ -237,7 +234,6 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
                 row.published_tick = max(row.published_tick, published_tick)
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
-        """Returns partitions sorted by id. See :meth:`noetl_stream.ports.stores.store.Store.read_partitions`."""
         now_s = self._clock.monotonic_s()
         return [
             columns_of(PartitionView, row, live=row.is_live(now_s))

@@ -1,4 +1,4 @@
-"""The tables of the fold's store in memory, and what reads and writes some of them alone."""
+"""The tables of the fold's store in memory, and the ports that use only some of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ class AggregateTables:
     histories: dict[str, dict[int, HistoryRow]] = field(default_factory=dict)
 
     def write(self, tick: Tick) -> None:
-        """Writes the aggregates of a tick."""
         for row in tick.aggregates:
             before = self.rows.get(row.id)
             self.rows[row.id] = row if before is None else row.over(before)
@@ -92,7 +91,6 @@ class LimitTables:
     rows: dict[tuple[str, str], LimitSlotRow] = field(default_factory=dict)
 
     def write(self, tick: Tick) -> None:
-        """Writes the slots of a tick."""
         for row in tick.limit_slots:
             key = (row.limit_id, row.holder)
             before = self.rows.get(key)

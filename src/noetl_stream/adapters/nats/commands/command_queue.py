@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 PURGES_AT_ONCE = 64
 PASSED_OVER_AT_ONCE = 1_000
-"""How many commands that consumers have passed over are issued again at once."""
+"""The number of commands passed over by consumers that are issued again at once."""
 LOOKUP_AGAIN_AFTER_S = 0.5
 
 _ALREADY_THERE = "maximum messages per subject exceeded"
@@ -80,7 +80,7 @@ class NatsCommandQueue(OutboxPort):
         """Opens the command queue.
 
         Args:
-            acknowledge_within_s: A command without an answer for this long is sent again.
+            acknowledge_within_s: The time without an answer after which a command is sent again.
             ack_wait_s: The lease of a delivery.
             look_again_s: See :data:`~noetl_stream.adapters.nats.commands.priority_requests.LOOK_AGAIN_S`.
         """
@@ -161,7 +161,7 @@ class NatsCommandQueue(OutboxPort):
 
     async def present(self, *, mends: bool = False) -> dict[str, str]:
         """Lists the commands in the queue. Above 100,000 NATS answers in pages, between which the queue may change. A
-        command missed that way is reissued, and its claim drops it.
+        command missed that way is reissued, and its claim removes it.
         """
         if mends:
             consumers = [one async for *_, one in self._consumers()]
@@ -184,7 +184,7 @@ class NatsCommandQueue(OutboxPort):
 
     async def _purge_to_consumers(self, consumers: Iterable[ConsumerInfo]) -> None:
         """Purges the stream up to what a consumer has delivered, if that is beyond its end: NATS has lost that end, and
-        gives its sequences again, which the consumer would pass over.
+        assigns its sequences again, which the consumer would pass over.
         """
         delivered = max((one.delivered.stream_seq for one in consumers), default=0)
         if delivered <= await self._last_sequence():
@@ -204,13 +204,13 @@ class NatsCommandQueue(OutboxPort):
         passed = await self._passed_over(consumers)
         if not passed:
             return
-        await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)  # one that was just acknowledged is still there for a moment
+        await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)  # a command that was just acknowledged stays for a moment
         for subject in passed & await self._passed_over([one async for *_, one in self._consumers()]):
             log.error("%s was passed over by its consumer: NATS had lost its place. It is issued again", subject)
             await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"filter": subject})
 
     async def _passed_over(self, consumers: Iterable[ConsumerInfo]) -> set[str]:
-        """Returns commands, by subject, that are stored before the end of what their consumer has done with."""
+        """Returns the commands, by subject, that are stored before the position up to which their consumer is done."""
         found: set[str] = set()
         for one in consumers:
             done = one.ack_floor.stream_seq if one.num_ack_pending else one.delivered.stream_seq
@@ -244,7 +244,7 @@ class NatsCommandQueue(OutboxPort):
                 before.again + one.num_redelivered,
             )
             waiting[pool][priority] += one.num_pending
-        if offline:  # of such a stream NATS says nothing else
+        if offline:  # NATS reports nothing else of such a stream
             found |= {pool: QueuedPool(pool, 0, 0, 0, unreadable=why) for pool, why in offline.items()}
             return [found[pool] for pool in sorted(found)]
         state = (await stream_info(self._connection, COMMANDS, {"subjects_filter": FENCES})).state
@@ -264,7 +264,7 @@ class NatsCommandQueue(OutboxPort):
         return [replace(found[pool], by_priority=highest_first[pool]) for pool in sorted(found)]
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
-        """Returns when the oldest undelivered command of each pool was queued, by consumer."""
+        """Returns the time at which the oldest undelivered command of each pool was queued, by consumer."""
         delivered: dict[str, dict[int, int]] = {pool: {DEFAULT_PRIORITY: 0} for pool in pools if consumer_of(pool)}
         async for pool, priority, one in self._consumers():
             if pool in delivered:
@@ -337,8 +337,8 @@ class NatsCommandQueue(OutboxPort):
 class _Issue(HeldBatch[set[int]]):
     """Commands being published. The result is the partitions whose fence has changed.
 
-    If JetStream calls a later issue a duplicate, the queue is checked: its dedupe remembers ids of messages that are
-    gone (PROTOCOL §2). If the command is gone, it is stored again under another Msg-Id; that duplicates no work,
+    If JetStream calls a later issue a duplicate, the queue is checked: its deduplication remembers ids of messages that
+    are gone (PROTOCOL §2). If the command is gone, it is stored again under another Msg-Id; that duplicates no work,
     because a copy of a later issue must be claimed before it runs. A first issue is left to reconcile, because its copy
     would run without a claim.
     """

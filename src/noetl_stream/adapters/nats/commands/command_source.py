@@ -36,15 +36,15 @@ ACK_WAIT_S = 30.0
 HEARTBEAT_S = 5.0
 RESTART_WAIT_S = 0.5
 LONGEST_RESTART_WAIT_S = 4.0
-"""How long a source, or the connection of its leases, waits at most until it is opened again: a lease is short."""
+"""The longest wait before a source, or the connection of its leases, is reopened: a lease is short."""
 
 OPEN_AGAIN_AFTER_S = 1.0
 
 LAST_ANSWER_S = 1.0
-"""How long the answer to an ended request may still take."""
+"""The time in which the answer to an ended request may still arrive."""
 
 FIND_PRIORITIES_S = 30.0
-"""How often a worker looks for priorities that were not announced."""
+"""The interval at which a worker looks for unannounced priorities."""
 
 WAITING_LIMIT = 10_000
 
@@ -85,7 +85,7 @@ class NatsDelivery:
         self._answer(f"-NAK{delay}".encode())
 
     def in_progress(self) -> None:
-        if not self._is_answered:  # else NATS would put its next delivery off, or bring it forward
+        if not self._is_answered:  # otherwise NATS would postpone its next delivery, or bring it forward
             self._source.renew(self._reply)
 
     def _answer(self, word: bytes) -> None:
@@ -173,7 +173,7 @@ class NatsCommandSource:
     async def pause(self) -> None:
         self._owed = 0
         await self._requests_end()
-        if self._pull is not None:  # else it restarts, and requests nothing
+        if self._pull is not None:  # otherwise it restarts, and requests nothing
             self._pull = self._requests = None
             await self._unsubscribe()
 
@@ -185,7 +185,7 @@ class NatsCommandSource:
     async def _requests_end(self) -> None:
         pull = self._pull
         if pull is not None and self._connection.may_miss_its_end:
-            # JetStream cannot be told that a request ends, and would lose what it sends to a closed inbox.
+            # JetStream cannot be told that a request ends, and would lose messages to a closed inbox.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pull.expires_s + LAST_ANSWER_S):
                     while self._pull is not None and self._credit > 0:
@@ -265,7 +265,7 @@ class NatsCommandSource:
             self._finding = self._loop.create_task(self._find())
 
     async def _find(self) -> None:
-        """Finds consumers made since the last notice; a restart begins again."""
+        """Finds consumers made since the last notice; a restart begins it again."""
         self._found_s = self._loop.time()
         while self._is_to_find and self._pull is not None:
             self._is_to_find, inbox = False, self._inbox
@@ -287,7 +287,7 @@ class NatsCommandSource:
             self._requests.add(found.consumers)
         else:
             return
-        # What another worker had before is claimed (PROTOCOL §3 *Claim*).
+        # Commands that another worker had before are claimed (PROTOCOL §3 *Claim*).
         self.connected_ms = max(self.connected_ms, found.server_ms + 1)
         self._ask()
 

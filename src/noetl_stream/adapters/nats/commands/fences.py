@@ -30,7 +30,7 @@ _ROLL_UP: Final = {"Nats-Rollup": "sub"}
 
 ASK_AGAIN_AFTER_S: Final = 0.005
 MAX_ASK_AGAIN_AFTER_S: Final = 0.2
-"""How soon a command that JetStream could not check is sent again."""
+"""The delay before a command that JetStream could not check is sent again."""
 
 _NO_FENCE: Final = QueueFence(0, "")
 
@@ -137,9 +137,7 @@ class Turns:
 
 
 class _Line:
-    """The waiting commands of one partition. ``first`` is the subject of the one whose turn it is, ``tries`` how often
-    that was refused before the last time.
-    """
+    """The waiting commands of one partition. ``first`` is the subject of the next, ``tries`` counts its refusals."""
 
     def __init__(self) -> None:
         self.first = ""

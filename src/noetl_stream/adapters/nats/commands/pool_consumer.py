@@ -39,8 +39,8 @@ MAX_ACK_PENDING: Final = 1_000_000
 MAX_WAITING: Final = 8192
 
 _READS_PRIORITIES: Final = "noetl_priorities"
-"""The key, in the metadata of a pool's consumer, which says that workers take from all its priorities. Workers of
-version 0.3 take from the consumer of the pool alone.
+"""The key in the metadata of a pool's consumer which records that workers take from all its priorities. Workers of
+version 0.3 take from the consumer of the pool only.
 """
 
 _ALL: Final = "all"
@@ -75,8 +75,7 @@ def pool_in(consumer: str) -> tuple[str, int] | None:
 
 
 async def make_consumer(connection: NatsConnection, pool: str, ack_wait_s: float) -> None:
-    """Makes the consumer of a pool, if missing, for workers that take from all priorities, with this lease of a
-    delivery.
+    """Makes the consumer of a pool, if missing, for workers that take from all priorities, with this delivery lease.
 
     Raises:
         StoreMissing: the stream does not exist.
@@ -121,7 +120,7 @@ def _all_commands(pool: str) -> str:
 
 
 async def _without_others(connection: NatsConnection, pool: str) -> Sequence[str]:
-    """Returns the pool's subjects, with version 0.2's only if it has commands: a second costs a tenth a command."""
+    """Returns the pool's subjects, with version 0.2's only if it has commands: a second costs a tenth per command."""
     older = commands_without_priority(pool)
     found = await stream_info(connection, COMMANDS, {"subjects_filter": older})
     return (commands_of(pool, DEFAULT_PRIORITY), *([older] if found.state.subjects else []))
@@ -163,7 +162,7 @@ async def _make(connection: NatsConnection, name: str, subjects: Sequence[str], 
     except ApiRefused as error:
         if error.err_code not in CONSUMER_UNSTORED:
             raise
-        # What it held is known elsewhere: acknowledged commands are gone from the stream, others are asked for again.
+        # Deliveries of the former one are known elsewhere: acknowledged commands are gone, others are asked for again.
         await make(mem_storage=True)
         log.error(
             "NATS cannot read its files of the consumer %s of COMMANDS: it is made again, and kept in memory. "
@@ -173,7 +172,7 @@ async def _make(connection: NatsConnection, name: str, subjects: Sequence[str], 
 
 
 async def find_consumer(connection: NatsConnection, pool: str) -> int | None:
-    """Returns the server's time in milliseconds, as the pool's consumer tells it; ``None`` without such a consumer.
+    """Returns the server's time in milliseconds, from the pool's consumer; ``None`` without such a consumer.
 
     Raises:
         StoreMissing: the stream does not exist.

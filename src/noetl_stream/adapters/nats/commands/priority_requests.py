@@ -1,9 +1,9 @@
-"""Requests to the consumers of a pool that has several priorities, so that its commands come by their turns.
+"""Requests to the consumers of a pool with several priorities, so that its commands come in turn.
 
-JetStream delivers by consumer, and a request cannot be taken back. So a worker requests from a priority only as many as
-it knows are waiting: each delivery says how many are left. If none were, it looks again after a while and takes the
-commands that are there. Only while none waits anywhere does it leave requests with all priorities. Together these never
-exceed the worker's free slots.
+JetStream delivers by consumer, and a request cannot be withdrawn. A worker therefore requests from a priority only as
+many commands as it knows are waiting: each delivery says how many are left. If none were, it looks again after a while
+and takes the commands that are there. Only while none waits anywhere does it leave requests with all priorities.
+Together these never exceed the worker's free slots.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from noetl_stream.model.priorities import PriorityTurns
 from noetl_stream.protocol.subjects import COMMANDS
 
 LOOK_AGAIN_S: Final = 0.1
-"""How long until a priority without waiting commands is looked at again, before a lower one is taken."""
+"""The time after which a priority without waiting commands is checked again, before a lower one is taken."""
 
 LEFT_S: Final = 0.5
-"""How long a request is left with a priority without waiting commands. It keeps slots from the others."""
+"""The time for which a request is left with a priority without waiting commands. It keeps slots from the others."""
 
 LEFT_SHORT_S: Final = 0.1
-"""How long a request is left by a worker with fewer free slots than priorities, which looks at them in turn."""
+"""The same for a worker with fewer free slots than priorities, which checks them in turn."""
 
 LOST_S: Final = 5.0
-"""How long a request may be silent before it counts as lost: a deleted consumer drops unread requests."""
+"""The silence after which a request counts as lost: a deleted consumer drops unread requests."""
 
 
 class _Line:
@@ -36,9 +36,9 @@ class _Line:
 
     Attributes:
         pull: The request.
-        is_left: Whether the request was left there, though no command waited.
-        waiting: The commands there in addition to the requested ones; ``None`` if that is not known.
-        heard_s: When the request was sent, or the priority was last heard of.
+        is_left: Whether the request was left there although no command waited.
+        waiting: The commands there in addition to the requested ones; ``None`` if unknown.
+        heard_s: The time at which the request was sent, or the priority was last heard of.
     """
 
     __slots__ = ("heard_s", "is_left", "pull", "waiting")
@@ -65,7 +65,7 @@ class _Line:
         self.pull.take(count)
 
     def leave(self, count: int, expires_s: float, now_s: float) -> None:
-        """Leaves a request for commands that may come."""
+        """Leaves a request for commands that may arrive."""
         self.is_left, self.heard_s = True, now_s
         self.pull.expires_s = expires_s
         self.pull.request(count, self.pull.largest_bytes)
@@ -123,7 +123,7 @@ class PriorityRequests:
         return sum(line.credit for line in self._lines.values())
 
     def look_again(self) -> None:
-        """Makes the next requests look at priorities where no command waited a while ago, or a request was lost."""
+        """Makes the next requests check priorities where no command waited a while ago, or a request was lost."""
         now_s = self._now_s()
         for line in self._lines.values():
             if line.credit and line.heard_s <= now_s - LOST_S:
@@ -145,7 +145,7 @@ class PriorityRequests:
             line = self._lines[priority]
             free -= wanted
             if line.credit:
-                continue  # the slots are kept until what was left there is used
+                continue  # the slots are kept until the request left there is used
             if not next(room):
                 return False
             line.take(wanted, now_s)
@@ -162,7 +162,6 @@ class PriorityRequests:
         return True
 
     def count_delivery(self, reply: bytes, size: int) -> None:
-        """Counts a delivery of ``size`` bytes."""
         consumer, pending = parse_pending(reply)
         priority = self._by_consumer.get(consumer)
         if priority is None:
@@ -176,7 +175,7 @@ class PriorityRequests:
         """Returns whether this status only ends a request: it expired, or no message was left."""
         priority = subject.rpartition(b".")[2].decode()
         line = self._lines.get(int(priority)) if priority.isdecimal() else None
-        if line is None:  # of the one that was left before the pool had several priorities
+        if line is None:  # from a request left before the pool had several priorities
             return True
         if not line.pull.ends_request(status):
             return False

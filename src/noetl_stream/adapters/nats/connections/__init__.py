@@ -1,1 +1,1 @@
-"""One connection to NATS, and what is read from it and written to it."""
+"""Connections to NATS, with their reads and writes."""

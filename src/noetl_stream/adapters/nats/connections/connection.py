@@ -44,7 +44,7 @@ ASK_AGAIN_S = 1.0
 LEADER_POLL_S = 0.25
 MAX_AGAIN = 100
 MAX_AGAIN_BYTES = 1 << 20
-"""How many requests may be sent again at once after a time without any, and how many bytes they may have."""
+"""The requests that may be repeated at once after a time without any, and their bytes."""
 PENDING_BYTES = 64 << 20
 PLAIN_INBOXES = "_INBOX"
 
@@ -52,7 +52,7 @@ Hook = Callable[[], None]
 
 
 class ApiRefused(Unreachable):
-    """JetStream answered a request with an error. ``err_code`` is JetStream's stable number, ``rule`` what is done."""
+    """JetStream answered a request with an error. ``err_code`` is JetStream's stable number, ``rule`` the treatment."""
 
     def __init__(self, subject: str, error: ApiError) -> None:
         self.rule = rule_of(error)
@@ -62,7 +62,7 @@ class ApiRefused(Unreachable):
         self._error = error
 
     def of(self, what: str) -> ApiRefused:
-        """Returns this refusal as one of ``what``, in words instead of a subject."""
+        """Returns this refusal with a name instead of a subject."""
         return ApiRefused(what, self._error)
 
 
@@ -124,7 +124,7 @@ class NatsConnection:
         Args:
             url: ``nats://[user:password@]host:port``, or several with commas between.
             name: Shown by the server's monitoring.
-            nkey: The seed of a NATS user (``SU…``); without it the url has the user.
+            nkey: The seed of a NATS user (``SU…``); without it the URL contains the user.
             identity: The identity whose rights that user has (:mod:`noetl_stream.protocol.nats_permissions`), which
                 decides on the inboxes and the names of JetStream's requests. Of no effect without ``nkey``.
             certificate: A folder with ``tls.crt`` and ``tls.key``, for servers that verify their clients.
@@ -164,7 +164,7 @@ class NatsConnection:
 
     @property
     def streams(self) -> str:
-        """The prefix of requests to JetStream about streams that triggers read: they are in another account."""
+        """The prefix of requests to JetStream about streams that triggers read, which are in another account."""
         return IMPORTED_STREAMS if self.identity else JETSTREAM
 
     @property
@@ -175,15 +175,15 @@ class NatsConnection:
     @property
     def may_miss_its_end(self) -> bool:
         """Whether JetStream may be on another NATS server, which keeps sending to an inbox that was closed here, since
-        only its answering for the account is seen.
+        it sees only the answers of the account.
         """
         found = self.client._server_info  # noqa: SLF001
         return self.jetstream != JETSTREAM and ("cluster" in found or not found.get("jetstream"))
 
     @property
     def _may_have_jetstream(self) -> bool:
-        """Whether JetStream may be on its way: it has answered before, the server's greeting says that it has it, or
-        another server may, as in a cluster, or behind a leaf node, which has users with identities.
+        """Whether JetStream may become available: it has answered before, the server's greeting announces it, or
+        another server may have it, as in a cluster, or behind a leaf node, which has users with identities.
         """
         found = self.client._server_info  # noqa: SLF001
         return self._has_answered or bool(self.identity or found.get("jetstream")) or "cluster" in found
@@ -199,7 +199,7 @@ class NatsConnection:
         return self.client.max_payload
 
     def on_lost(self, hook: Hook) -> None:
-        """Calls ``hook`` whenever the connection is lost; the last messages sent may or may not have arrived."""
+        """Calls ``hook`` whenever the connection is lost; the last sent messages may or may not have arrived."""
         self._lost.append(hook)
 
     def on_restored(self, hook: Hook) -> None:
@@ -211,7 +211,6 @@ class NatsConnection:
         self._ended.append(hook)
 
     def forget(self, *hooks: Hook) -> None:
-        """Removes these hooks of the connection."""
         for registered in (self._lost, self._restored, self._ended):
             registered[:] = [hook for hook in registered if hook not in hooks]
 
@@ -260,12 +259,12 @@ class NatsConnection:
         timeout_s: float = API_TIMEOUT_S,
         prefix: str = "",
     ) -> bytes:
-        """Returns JetStream's JSON answer to a request like ``STREAM.INFO.EVENTS``; waits for a lost connection to come
-        back. ``prefix`` is :attr:`streams` for one about a stream that triggers read.
+        """Returns JetStream's JSON answer to a request like ``STREAM.INFO.EVENTS``; waits while the connection is lost.
+        ``prefix`` is :attr:`streams` for a stream that triggers read.
 
         Raises:
             ApiRefused: JetStream answered with an error.
-            NotReady: the server has no JetStream, as its greeting says, and no other can have it.
+            NotReady: the server has no JetStream, by its greeting, and no other can have it.
             Unreachable: no answer in time; or JetStream does not answer yet, or no longer.
         """
         body = msgspec.json.encode(request) if request else b""
@@ -328,7 +327,7 @@ class NatsConnection:
             log.debug("closing an already closed socket: %s", error)
         reconnecting = self.client._reconnection_task  # noqa: SLF001
         if reconnecting is not None and reconnecting is not asyncio.current_task():
-            # The library cancels it once, which it may swallow (see end_tasks), and then it tries for ever.
+            # The library cancels it once, which it may swallow (see end_tasks) and then try for ever.
             await end_tasks([reconnecting])
 
     async def request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
@@ -417,8 +416,9 @@ class NatsConnection:
         self._connected.set()
 
     async def _require_own_inboxes(self) -> None:
-        """Raises :class:`~noetl_stream.errors.LoginRefused` if the seed is another identity's: each has inboxes of its
-        own, and would wait for answers in vain."""
+        """Raises :class:`~noetl_stream.errors.LoginRefused` if the seed is another identity's: each identity has its
+        own inboxes, and no answers would arrive.
+        """
         inbox = f"{inbox_prefix(self.identity)}.own"
         try:
             with self.refusals.until_refused("subscribe", inbox, quiet=True) as refused:

@@ -1,4 +1,5 @@
-"""The fast path: our own parser for our subscriptions, one write per loop turn; alone in using nats-py's internals.
+"""The fast path: a parser for the program's own subscriptions, one write per loop turn; alone in using nats-py's
+internals.
 
 nats-py runs several regular expressions, awaits and a queue hop per message; this calls a plain function. Everything
 else (other subscriptions, PING, INFO, errors) goes to nats-py's own parser unchanged. HOT_PATH §5 *Own parser*.
@@ -173,6 +174,6 @@ class FrameParser:
                         reply = words[3] if len(words) == 6 else b""
                         handler(words[1], reply, data[body_at:headers_end], data[headers_end:end])
                 except Exception:
-                    # If raised further, it would silently end nats-py's read loop.
+                    # Raised further, it would silently end nats-py's read loop.
                     log.exception("receiving a message on %s failed", words[1])
             at = end + 2

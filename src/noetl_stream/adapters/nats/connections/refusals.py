@@ -1,6 +1,6 @@
-"""Subjects that NATS does not let a user publish or subscribe.
+"""Subjects that NATS does not permit a user to publish or subscribe.
 
-NATS reports a refusal in a message that nats-py hands to a callback only, so that a call about that subject would wait
+NATS reports a refusal in a message that nats-py passes to a callback only, so that a call about that subject would wait
 in vain. Here it waits for the refusal too.
 """
 
@@ -25,7 +25,7 @@ _VERBS = {"publish": "publish", "subscription": "subscribe"}
 
 
 class NotPermitted(Unreachable):
-    """NATS does not let this user publish or subscribe a subject."""
+    """NATS does not permit this user to publish or subscribe a subject."""
 
 
 class Refusals:
@@ -44,7 +44,7 @@ class Refusals:
 
     @contextmanager
     def until_refused(self, verb: str, subject: str, *, quiet: bool = False) -> Iterator[asyncio.Future[None]]:
-        """Yields a future that is done once NATS refuses the subject, of which the log is silent if ``quiet``."""
+        """Yields a future that is done once NATS refuses the subject; ``quiet`` keeps the refusal out of the log."""
         if quiet:
             self._shown.add((verb, subject.lower()))
         refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,7 +58,7 @@ class Refusals:
                 self._waiting.pop((verb, subject.lower()), None)
 
     def take(self, error: Exception) -> bool:
-        """Returns whether ``error`` is a refusal. Each is logged once a connection, and ends the calls about it."""
+        """Returns whether ``error`` is a refusal. Each is logged once per connection, and ends the calls about it."""
         found = _REFUSAL.search(str(error))
         if found is None:
             return False

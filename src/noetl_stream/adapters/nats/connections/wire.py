@@ -67,7 +67,7 @@ class PlainWire:
         """Writes all messages and subscriptions so far to the socket: nats-py's own flush would overtake them."""
         while self._outgoing:  # noqa: ASYNC110  the writer takes them within a turn or two
             await asyncio.sleep(0)
-        # One turn for nats-py's own writer.
+        # One loop turn for nats-py's own writer.
         await asyncio.sleep(0)
 
     async def subscribe(self, subject: str, handler: RawHandler, group: str = "") -> WireSubscription:

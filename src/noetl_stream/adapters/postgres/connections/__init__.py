@@ -1,1 +1,1 @@
-"""Connections to Postgres, each for its purpose."""
+"""Connections to Postgres, by purpose."""

@@ -35,7 +35,7 @@ CLOSE_TIMEOUT_S: Final = 5.0
 CONNECT_AGAIN_S: Final = 0.2
 MAX_CONNECT_AGAIN_S: Final = 2.0
 POOL_CONNECTIONS: Final = 6
-"""The last is kept for what no caller has asked for: whether Postgres answers must not depend on requests."""
+"""The number of connections; the last is for probes: whether Postgres answers must not depend on requests."""
 
 APPLICATION_NAME_BYTES: Final = 63
 """The bytes at which Postgres cuts application names."""
@@ -114,7 +114,7 @@ async def open_connection(dsn: str, application_name: str, settings: dict[str, s
 async def separate_connection(
     dsn: str, application_name: str, settings: dict[str, str] | None = None
 ) -> AsyncIterator[Connection]:
-    """Holds a connection of :func:`open_connection` during the block, whose driver errors it translates."""
+    """Holds a connection of :func:`open_connection` during the block, and translates its driver errors."""
     connection = await open_connection(dsn, application_name, settings)
     try:
         with translating(shown_address(dsn)):
@@ -147,11 +147,12 @@ class Database:
 
     @classmethod
     async def open(cls, dsn: str, name: str, *, patience_s: float = 0.0) -> Database:
-        """Connects to the database. Errors: as of :func:`open_connection`.
+        """Connects to the database. Errors: as for :func:`open_connection`.
 
         Args:
             name: The application's name in ``pg_stat_activity``.
-            patience_s: How long a statement waits for a Postgres that was there before, as while it fails over.
+            patience_s: The time for which a statement waits for a Postgres that was there before, as while it fails
+                over.
         """
         application_name = f"noetl-stream {name}".encode()[:APPLICATION_NAME_BYTES].decode(errors="ignore")
         address = shown_address(dsn)
@@ -177,11 +178,11 @@ class Database:
         return await self.fetch_statement(statement(query), values)
 
     async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
-        """Returns the rows of a statement, in its own transaction. One that writes is sent again only if Postgres says
-        that it was rolled back.
+        """Returns the rows of a statement, in its own transaction. A write is repeated only if Postgres reports that it
+        was rolled back.
 
         Raises:
-            QueryTooLong: it only reads, and took longer than the request that it is for allows.
+            QueryTooLong: it only reads, and took longer than its request allows.
         """
         arguments, loop, charged = wanted.arguments(values), asyncio.get_running_loop(), charged_queries()
         longest_s = charged.longest_s if wanted.only_reads else None
@@ -204,7 +205,7 @@ class Database:
             await asyncio.sleep(next(waits))
 
     async def connect(self, settings: dict[str, str] | None = None) -> Connection:
-        """Opens a connection outside the pool. Errors: as of :func:`open_connection`."""
+        """Opens a connection outside the pool. Errors: as for :func:`open_connection`."""
         return await open_connection(self._dsn, self.application_name, settings)
 
     async def close(self) -> None:
@@ -238,7 +239,7 @@ class DatabasePort:
         return [kind(*row) for row in await self._database.fetch(query, **values)]
 
     async def _rows_by_name(self, kind: type[_Row], query: str, /, **values: Any) -> list[_Row]:
-        """Returns the rows of a named query, which may have other columns, too."""
+        """Returns the rows of a named query, which may have other columns too."""
         return [row_of(kind, row) for row in await self._database.fetch(query, **values)]
 
 

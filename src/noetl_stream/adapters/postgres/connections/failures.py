@@ -76,13 +76,13 @@ RULES: Final[Mapping[str, CodeRule]] = {
     "XX001": CodeRule(_WAITED, "its data are damaged", _DAMAGED),
     "XX002": CodeRule(_WAITED, "an index of it is damaged", "`REINDEX DATABASE` makes its indexes again"),
 }
-"""By SQLSTATE, or by class, the first two characters of one."""
+"""The rules by SQLSTATE, or by class, its first two characters."""
 
 _UNKNOWN: Final = CodeRule(_WAITED, "")
 
 
 def rule_of(state: str) -> CodeRule:
-    """Returns what is done about a SQLSTATE; one that is not in the table is waited for."""
+    """Returns the treatment of a SQLSTATE; for one that is not in the table, to wait."""
     return RULES.get(state) or RULES.get(state[:2], _UNKNOWN)
 
 
@@ -98,7 +98,7 @@ def was_answered(error: BaseException) -> bool:
 
 
 def is_to_repeat(error: BaseException) -> bool:
-    """Returns whether the server has rolled the statement back, and may take it the next time."""
+    """Returns whether the server has rolled the statement back, and may accept it the next time."""
     state = getattr(error, "sqlstate", None) or ""
     return was_answered(error) and rule_of(state).treatment is Treatment.AGAIN
 
@@ -107,7 +107,7 @@ def is_to_repeat(error: BaseException) -> bool:
 def translating(address: str) -> Iterator[None]:
     """Raises the errors of the driver during the block as :func:`translate_error` returns them.
 
-    Whatever waits for the driver does so in such a block: a role ends with a traceback for what nobody translates.
+    Every wait for the driver is in such a block: an untranslated error would end a role with a traceback.
     """
     try:
         yield

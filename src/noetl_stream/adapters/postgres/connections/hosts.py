@@ -1,8 +1,8 @@
-"""Connects to the Postgres host that answers, where an address names several, and ends connections to one gone silent.
+"""Connects to the first Postgres host of several that answers, and ends connections to a host that has gone silent.
 
-asyncpg asks one host after another within one time-out: a silent host, as on a dead machine, would keep it from the
-next. After a fail-over, packets to a host that is dead or cut off get no reply, and TCP would wait for many minutes: so
-another connection asks whether an overdue statement still runs.
+asyncpg tries one host after another within one timeout: a silent host, as on a dead machine, would keep it from the
+next. After a failover, packets to a host that is dead or cut off get no reply, and TCP would wait for many minutes;
+another connection therefore checks whether an overdue statement still runs.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Watched: TypeAlias = "Connection | asyncpg.pool.PoolConnectionProxy[asyncpg.Reco
 log = logging.getLogger(__name__)
 
 NEXT_HOST_AFTER_S: Final = 0.5
-"""How long a host may be silent until the next is asked as well."""
+"""The silence of a host after which the next is tried as well."""
 
 ASK_AGAIN_S: Final = 0.5
-"""How soon a host that has refused is asked again, while another is silent: a standby may be promoted meanwhile."""
+"""The delay before a host that has refused is tried again while another is silent: a standby may be promoted."""
 
 OVERDUE_S: Final = 2.0
-"""How long a statement may run before it is looked for, and again if it still runs."""
+"""The runtime of a statement after which it is looked for, repeatedly while it runs."""
 
 LOOK_AGAIN_S: Final = 0.5
-"""How soon a statement that was not found is looked for again, or one whose look failed."""
+"""The delay before a missing statement, or one whose check failed, is looked for again."""
 
 LOOK_TIMEOUT_S: Final = 5.0
 
@@ -150,7 +150,7 @@ class OverdueStatements:
             asking.terminate()
         working = {row["pid"] for row in rows}
         if own not in working:
-            return  # a pooler is between: its process ids are not Postgres'
+            return  # a pooler is in between: its process ids are not Postgres'
         for connection, was_missing in list(self._overdue.items()):
             if connection.get_server_pid() in working:
                 self._overdue[connection] = False

@@ -1,4 +1,4 @@
-"""The two connections that a server keeps for itself: one commits ticks, the other keeps its leases meanwhile.
+"""The two connections that a server keeps for itself: one commits ticks, the other meanwhile keeps its leases.
 
 PROTOCOL §2 *Lease and fence*, §7 *Renewal apart from work*.
 """
@@ -27,7 +27,7 @@ from noetl_stream.ports.stores.store import LONGEST_LEASE_S, PartitionLease, Tic
 from noetl_stream.protocol.rows import Row, columns
 
 SMALL_TICK_ENTRIES: Final = 64
-"""Up to how many entries one statement commits a tick; above, events are copied (HOT_PATH §5 *Two commit shapes*).
+"""The most entries of a tick that one statement commits; above, events are copied (HOT_PATH §5 *Two commit shapes*).
 
 Ticks with rare rows are committed the second way too, so that ordinary ones do not pay for them.
 """
@@ -36,7 +36,7 @@ COMMIT_TIMEOUT_S: Final = 30.0
 END_BACKEND_TIMEOUT_MS: Final = 5_000
 COMMITTING: Final = {"idle_in_transaction_session_timeout": "5000"}
 RENEWING: Final = {"lock_timeout": "2000"}
-"""How long a renewal waits for a tick of its own server: no longer than until the next renewal is due."""
+"""The time for which a renewal waits for a tick of its own server: no longer than until the next renewal is due."""
 
 _Answer = TypeVar("_Answer")
 
@@ -70,14 +70,14 @@ class OwnConnection:
         """Returns the result of ``work`` on the connection.
 
         Raises:
-            NoetlError: as :func:`~.failures.translate_error` returns the errors of the driver.
+            NoetlError: the driver's errors, translated by :func:`~.failures.translate_error`.
             NotReady: the connection goes through a pooler, such as PgBouncer.
         """
         with translating(self._database.address):
             return await self.use_untranslated(work)
 
     async def use_untranslated(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
-        """Returns the result of ``work`` as :meth:`use` does, but raises the errors of the driver."""
+        """Returns the result of ``work`` like :meth:`use`, but raises the errors of the driver."""
         async with self._alone:
             if self._connection is None or self._connection.is_closed():
                 self._connection = await self._open()
@@ -86,7 +86,7 @@ class OwnConnection:
             try:
                 with self._database.overdue.watching(connection):
                     return await work(connection)
-            except BaseException as error:  # a cancelled call leaves its statement running, too
+            except BaseException as error:  # a cancelled call leaves its statement running too
                 if not was_answered(error):
                     self.discarded.add(backend)
                 connection.terminate()
@@ -122,8 +122,8 @@ async def _backend_of(connection: Connection) -> int:
 class ServerConnections(DatabasePort):
     """The methods of :class:`~noetl_stream.ports.stores.store.Store` that commit ticks and keep leases.
 
-    Ticks, one at a time, and takeovers must not delay renewals, which have a connection apart. Rows name the backend of
-    the first, so that another server can end it. A connection is discarded after a failure, and the next call opens
+    Ticks, one at a time, and takeovers must not delay renewals, which have a separate connection. Rows name the backend
+    of the first, so that another server can end it. A connection is discarded after a failure, and the next call opens
     another.
     """
 

@@ -31,7 +31,7 @@ LAST_STOP: Final = 24
 _DROPS: Final = "_drop_"
 
 MOVED_AT_ONCE: Final = 10_000
-"""How many executions a repartition moves with one statement."""
+"""The number of executions that a repartition moves with one statement."""
 
 
 class Migration(msgspec.Struct, frozen=True, gc=False):
@@ -86,7 +86,7 @@ async def migrate(dsn: str, *, roles: bool = False, through: int | None = None) 
 
     Args:
         roles: Whether to create the roles first.
-        through: The last migration to apply; by default all. With it, no grants are given.
+        through: The last migration to apply, by default all. If given, no grants are made.
 
     Raises:
         Unreachable: no answer, or refused.
@@ -128,7 +128,7 @@ def require_texts(applied: Iterable[AppliedMigration], address: str) -> None:
 
 def require_schema(applied: list[AppliedMigration], address: str) -> None:
     """Raises :class:`~noetl_stream.errors.NotReady` unless this version's migrations were applied. Later ones may have
-    been too, unless they drop something.
+    been applied too, unless they drop something.
     """
     known = known_migrations()[-1].number
     pending = pending_migrations([one for one in applied if one.number <= known or _DROPS in one.name], address)
@@ -153,11 +153,11 @@ async def _migrate(connection: Connection, address: str, roles: bool, through: i
     if rows and not all(migration.expands for migration in pending):
         await _require_no_server(connection, address)
     for migration in pending:
-        # The last one syncs them all to disk.
+        # The last statement syncs them all to disk.
         unsynced = "" if migration is pending[-1] else "set local synchronous_commit = off;\n"
         # Statements that are sent together are one transaction.
         await connection.execute(f"{unsynced}{migration.text};\n{record_migration(migration)}")
-    if through is None:  # they are for all tables of this version
+    if through is None:  # grants are for all tables of this version
         await give_grants(connection)
     return [migration.name for migration in pending]
 
@@ -184,7 +184,7 @@ async def repartition(dsn: str, count: int, last_seq: int) -> int:
         last_seq: The last message of EVENTS. All messages up to it are folded, and will be removed.
 
     Returns:
-        How many executions the database names.
+        The number of executions in the database.
 
     Raises:
         Conflict: a server owns a partition.

@@ -1,8 +1,8 @@
 """The Postgres roles of servers, gateways and readers, and the users that `noetl-stream setup` makes members of them.
 
-Roles have no login; ``grants/<role>.sql`` says what each may do, table by table. They belong to a whole Postgres, and
-grants to one database: ``database migrate --roles`` creates the roles, and every migration gives the grants to those
-that exist. A table of a later migration is open to no role until its grant is written.
+Roles have no login; ``grants/<role>.sql`` lists the permissions of each, table by table. Roles belong to a whole
+Postgres, and grants to one database: ``database migrate --roles`` creates the roles, and every migration gives the
+grants to those that exist. A table of a later migration is open to no role until its grant is written.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def create_roles(connection: Connection) -> list[str]:
     for role in missing:
         try:
             await connection.execute(f"create role {role} nologin")
-        except asyncpg.DuplicateObjectError:  # just now, for another database
+        except asyncpg.DuplicateObjectError:  # created just now, for another database
             continue
         except asyncpg.InsufficientPrivilegeError:
             raise NotReady(
@@ -80,7 +80,7 @@ async def _existing(connection: Connection) -> list[str]:
 
 
 class SetupRights(msgspec.Struct, frozen=True, gc=False):
-    """The rights of an address' user, and which roles and users exist."""
+    """The rights of an address's user, and the existing roles and users."""
 
     name: str
     database: str
@@ -95,7 +95,7 @@ async def setup_rights(dsn: str) -> SetupRights:
 
     Raises:
         Unreachable: no answer, or refused.
-        NotReady: the server is too old or a standby, or this user may not make the schema.
+        NotReady: the server is too old or a standby, or this user may not create the schema.
     """
     address = shown_address(dsn)
     async with separate_connection(dsn, _SETUP) as connection:
@@ -112,7 +112,6 @@ async def setup_rights(dsn: str) -> SetupRights:
 
 
 def dsn_of_user(dsn: str, user: str, password: str) -> str:
-    """Returns the DSN with another user."""
     parts = urlsplit(dsn)
     hosts = parts.netloc.rpartition("@")[2]
     others = [(name, value) for name, value in parse_qsl(parts.query) if name not in ("user", "password", "passfile")]
@@ -129,7 +128,8 @@ async def may_log_in(dsn: str) -> bool:
 
 
 async def make_user(owner_dsn: str, user: str, verifier: str, role: str) -> bool:
-    """Makes a user who is a member of the role, or sets an existing one's password; returns whether that is allowed.
+    """Creates a user who is a member of the role, or sets an existing one's password; returns whether that is
+    permitted.
 
     Args:
         verifier: The password's verifier, as Postgres stores it.
