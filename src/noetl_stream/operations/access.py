@@ -49,17 +49,17 @@ from noetl_stream.ports.stores.identities import (
 TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 SEED_BYTES: Final = 32
 MADE_BY: Final = "noetl-stream"
-"""Who has created a bootstrap token."""
+"""The creator of a bootstrap token."""
 MAX_PATHS: Final = 100
 LATEST_MS: Final = 253_370_764_800_000
 READ_AT_ONCE: Final = 1_000
-"""How many entries of the audit are read at once, where they are searched."""
+"""The entries of the audit that are read at once in a search."""
 
 REFUSED_FROM: Final = 400
-"""Statuses from here on are refusals."""
+"""The lowest status that is a refusal."""
 
 WITHOUT_ANSWER: Final = ("delete", "discard", "revoke")
-"""Prefixes of operations that answer nothing."""
+"""Prefixes of operations without an answer."""
 
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class DirectAccess:
             made = await self._tokens.get(token_id)
             if made is None:
                 raise Conflict(f"token {new.name!r} already exists", hint="revoke it, or choose another name")
-            token = made  # by this call's earlier attempt, or at this moment by another gateway
+            token = made  # made by this call's earlier attempt, or at this moment by another gateway
         if token.role == "admin":
             await _revoke_bootstrap(self._tokens, now_ms, by)
         return document_from(NewApiTokenDocument, _shown(token), secret=token_text(token_id, secret))
@@ -143,9 +143,9 @@ class DirectAccess:
 
 
 async def ensure_bootstrap_token(kept: KeptText, tokens: Tokens, audit: Audit, clock: Clock) -> StoredToken | None:
-    """Registers a bootstrap token, if no token of an admin is valid. Its text is in ``kept``, or is written there.
+    """Registers a bootstrap token, if no token of an admin is valid. Its text is read from ``kept``, or written there.
 
-    A text that is there is taken, unless that token was revoked: an earlier attempt may have ended after writing it.
+    A text that exists is used, unless that token was revoked: an earlier attempt may have ended after writing it.
 
     Returns:
         The token; ``None``: it was registered before, or an admin has a token.
@@ -187,7 +187,7 @@ async def _revoke_bootstrap(tokens: Tokens, now_ms: int, by: str) -> None:
 
 
 def _id_and_secret(seed: bytes) -> tuple[str, str]:
-    """Those of this seed's token. The id is shown, and reveals nothing of the secret."""
+    """The id and the secret of this seed's token. The id is shown, and reveals nothing of the secret."""
     return sha256(b"id" + seed).hexdigest()[:16], sha256(b"secret" + seed).hexdigest()
 
 
@@ -217,7 +217,7 @@ def _entry(entry: AuditEntry) -> AuditEntryDocument:
 
 
 class AuditRecord:
-    """A :class:`OnRecord` that writes an entry before the operation and its outcome afterwards, as a gateway does."""
+    """A :class:`OnRecord` that writes an entry before the operation and its outcome afterwards, like a gateway."""
 
     def __init__(self, audit: Audit, clock: Clock) -> None:
         self._audit = audit

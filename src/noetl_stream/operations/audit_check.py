@@ -1,4 +1,4 @@
-"""Checks the chains of the audit: which entries were changed, removed or inserted."""
+"""The check of the audit's chains for changed, removed or inserted entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READ_AT_ONCE: Final = 1_000
 
 
 async def check_audit(audit: Audit, cursor: str | None) -> AuditCheckDocument:
-    """Checks the audit from where the cursor says, about :data:`MOST_SEARCHED` rows of its chains.
+    """Checks the audit from the cursor on, about :data:`MOST_SEARCHED` rows of its chains.
 
     Raises:
         UsageError: the cursor is not of this list.
@@ -37,7 +37,7 @@ async def check_audit(audit: Audit, cursor: str | None) -> AuditCheckDocument:
 
 
 def _read_cursor(cursor: str | None) -> tuple[int, int]:
-    """The place of a chain in :data:`AUDIT_CHAINS`, and the position in it up to which it is checked."""
+    """The index of a chain in :data:`AUDIT_CHAINS`, and the position up to which it is checked."""
     value = read_cursor(cursor, list)
     match value:
         case None:
@@ -48,14 +48,14 @@ def _read_cursor(cursor: str | None) -> tuple[int, int]:
 
 
 class ChainPart:
-    """Rows of a chain that follow each other, after those that are checked already.
+    """Consecutive rows of a chain, after those that are already checked.
 
-    A row shows by its hash that it was not changed: the row after it, or the end of the chain, has that hash. So the
-    last row that was read is left to the next part, unless the chain ends with it.
+    The hash of a row proves that it was not changed: the next row, or the end of the chain, has that hash. The last row
+    that was read is therefore left to the next part, unless the chain ends with it.
 
     Attributes:
-        ends: Whether the chain has no further rows.
-        checked: How many rows are checked.
+        ends: Whether this is the last part.
+        checked: The number of checked rows.
         checked_through: The position of the last of them.
     """
 
@@ -69,7 +69,7 @@ class ChainPart:
         self.checked_through = self._checked[-1][0].position if self._checked else after
 
     def faults(self) -> Iterator[AuditFaultDocument]:
-        """What is wrong with the rows, in order."""
+        """The faults of the rows, in order."""
         anchor, head = self._chain.anchor, self._chain.head
         expected, last = max(self._after, anchor.position) + 1, 0
         for place, group in enumerate(self._checked):
@@ -85,7 +85,7 @@ class ChainPart:
             yield _fault(self._table, last, "missing", f"{head.position + 1 - expected} after it are gone")
 
     def _of_group(self, group: list[AuditLink], hashes: set[bytes] | None) -> Iterator[AuditFaultDocument]:
-        """What is wrong with the rows at one position, of which one has its place there by right."""
+        """The faults of the rows at one position, of which one belongs there."""
         genuine = next((link for link in group if hashes is None or link.hash in hashes), None)
         first = genuine or group[0]
         anchor = self._chain.anchor
@@ -96,7 +96,7 @@ class ChainPart:
                 yield self._fault(link, "inserted", "another has its place in the chain")
 
     def _hashes_expected(self, place: int) -> set[bytes] | None:
-        """Which hashes the chain has for a row; ``None`` if what follows it is gone."""
+        """The hashes that the chain has for a row; ``None`` if its successor is gone."""
         position = self._checked[place][0].position
         if position == self._chain.head.position:
             return {self._chain.head.hash}

@@ -41,10 +41,10 @@ from noetl_stream.protocol import subjects
 from noetl_stream.storage.used_secrets import UsedSecrets
 
 OLDEST_S: Final = 0.5
-"""How long a server may take to say how long commands have waited."""
+"""The time in which a server must report how long commands have waited."""
 
 PROBE_S: Final = 5.0
-"""How long each part of the stack may take to answer a readiness probe."""
+"""The time in which each part of the stack must answer a readiness probe."""
 
 
 class ClusterPorts(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class DirectCluster:
         async def workers() -> Sequence[WorkerPresence]:
             return await self._workers_of(await self._ports.queue.pools())
 
-        # Both wait for whoever answers within a time, hence at once.
+        # Both wait a fixed time for all answers, hence at once.
         found, labels = await asyncio.gather(workers(), pool_labels(self._ports.bus))
         return [_worker_document(one, labels.get(one.pool, {})) for one in found]
 
@@ -104,7 +104,7 @@ class DirectCluster:
 
     async def partitions(self) -> list[PartitionDocument]:
         views = await self._ports.store.read_partitions()
-        # NATS counts by reading: only what no server counts.
+        # NATS counts by reading: only for what no server counts.
         left = {view.id: view.last_seq for view in views if not view.live}
         counted = await self._ports.log.beyond(left) if left else {}
         return [
@@ -141,8 +141,8 @@ class DirectCluster:
         return await self._secrets.hide(document.execution_id, document)
 
     async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
-        """A message of EVENTS is published before its letter is settled, under an id derived from the letter's: a
-        second attempt, after a crash or by someone else, publishes nothing twice.
+        """Publishes a message of EVENTS before its letter is settled, under an id derived from the letter's: a second
+        attempt, after a crash or by someone else, publishes nothing twice.
         """
         letter = await self._letter(letter_id)
         _check_requeue(letter)
@@ -164,7 +164,7 @@ class DirectCluster:
         return await workers_of(self._ports.bus, [pool.pool for pool in pools])
 
     async def _oldest_ms(self, pools: Collection[QueuedPool]) -> dict[str, int]:
-        """By pool. Of very many pools, those in which most commands wait."""
+        """The oldest command by pool. Of very many pools, only those in which most commands wait."""
         waiting = sorted((pool for pool in pools if pool.queued), key=lambda pool: -pool.queued)
         names = [pool.pool for pool in waiting[: subjects.MOST_POOLS_ASKED]]
         answer = await self._ports.bus.ask(subjects.ASK_OLDEST, codec.encode(names), OLDEST_S) if names else None
@@ -220,7 +220,7 @@ def _letter_document(letter: DeadLetter) -> DeadLetterDocument:
 
 class DirectReadiness:
     """A :class:`~noetl_stream.ports.stores.idempotency.Readiness`. Callers are anonymous: no message contains an
-    address, and however many ask at once, each store is asked once.
+    address, and each store is asked once for all concurrent callers.
     """
 
     def __init__(self, log: EventLog, store: Store, bus: Bus) -> None:
@@ -230,7 +230,6 @@ class DirectReadiness:
         self._probes: SharedLoads[str, list[str]] = SharedLoads()
 
     async def missing(self) -> list[str]:
-        """See :meth:`noetl_stream.ports.stores.idempotency.Readiness.missing`."""
         return await self._probes.get("missing", self._probe)
 
     async def _probe(self) -> list[str]:

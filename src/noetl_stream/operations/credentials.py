@@ -1,6 +1,4 @@
-"""Credentials, directly on Postgres. They are encrypted here, so that no value passes NATS or reaches Postgres in the
-clear.
-"""
+"""Credentials, directly on Postgres. They are encrypted here: no value passes NATS or reaches Postgres unencrypted."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from noetl_stream.sealing.keys import KEY_HINT, CannotDecrypt, KeyRing, SealedEn
 MAX_VALUE_BYTES: Final = 64 * 1024
 FORMER_AT_ONCE: Final = 500
 TRIES: Final = 10
-"""How often a write is tried against others that write the same name."""
+"""The number of attempts to write a name against concurrent writers."""
 
 _NEW: Final = CredentialInfo(
     name="", kind="generic", description="", tags=(), version=0, key_id="", created_ms=0, updated_ms=0
@@ -30,7 +28,7 @@ class DirectCredentials:
     """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`, where each method is described.
 
     Args:
-        keys: Without them nothing can be stored.
+        keys: The keys that encrypt; without them nothing can be stored.
     """
 
     def __init__(self, credentials: Credentials, keys: KeyRing | None) -> None:
@@ -92,7 +90,7 @@ class DirectCredentials:
             except CannotDecrypt as problem:
                 rotated.problems.append(str(problem))
                 continue
-            # A value that was written meanwhile is under the current key already, or is found the next time.
+            # A value written meanwhile is already under the current key, or is found the next time.
             envelope = encrypt(keys, info.name, info.version, plain)
             if await self._credentials.reencrypt(info.name, info.version, *envelope):
                 rotated.rotated.append(info.name)

@@ -20,8 +20,8 @@ from noetl_stream.ports.operations.playbooks import (
 NO_NEWLINE = "\n\\ No newline at end of file\n"
 CONTEXT: Final = 3
 MAX_COMPARED: Final = 4_000_000
-"""Pairs of lines, from the first that differs to the last: comparing takes more than linear time. Above, one part is
-shown as replaced by the other.
+"""The most pairs of lines that are compared, from the first differing line to the last: comparing takes more than
+linear time. Above, one part is shown as replaced by the other.
 """
 
 Steps = dict[str, dict[str, Any]]
@@ -30,7 +30,7 @@ Steps = dict[str, dict[str, Any]]
 def playbook_diff(
     before: PlaybookWithSourceDocument | None, after: PlaybookDocument | None, text: str, name: str = ""
 ) -> PlaybookDiffDocument:
-    """What differs between a version, ``None`` for nothing, and ``text``: that of ``after``, or one called ``name``."""
+    """Differences between a version, ``None`` for nothing, and ``text``: that of ``after``, or one called ``name``."""
     old = before.source if before is not None else ""
     first, second = ("/dev/null" if one is None else f"{one.path}@{one.known_as}" for one in (before, after))
     return PlaybookDiffDocument(
@@ -97,7 +97,7 @@ def changed_arcs(before: str, after: str) -> list[ChangedArcDocument]:
 
 
 def _equal(old: list[str], new: list[str]) -> int:
-    """How many lines are equal from the first on."""
+    """The number of equal lines at the beginning."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((index for index, (one, other) in pairs if one != other), min(len(old), len(new)))
 

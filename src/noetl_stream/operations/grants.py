@@ -1,4 +1,4 @@
-"""The grants that admins register, directly on Postgres."""
+"""Grants registered by admins, directly on Postgres."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NONE: Final = GrantsDocument("none", 0, "")
 
 
 class GrantsPorts(NamedTuple):
-    """``in_force``: what this process has the grants from."""
+    """The ports for grants. ``in_force`` is the source of this process's grants."""
 
     store: GrantsStore
     in_force: GrantsSource
@@ -75,7 +75,7 @@ class DirectGrants:
 
 
 def usable_in(grants: Grants | None, path: str) -> PlaybookGrantsDocument:
-    """Returns what the playbook at a path may use; ``None``: everything.
+    """Returns the grants of the playbook at a path; ``None``: it may use everything.
 
     Raises:
         UsageError: it is not a path.

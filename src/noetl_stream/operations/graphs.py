@@ -1,4 +1,4 @@
-"""The document of a playbook's graph, of the model that drawings are made of."""
+"""The document of a playbook's graph, from the model that drawings are made of."""
 
 from __future__ import annotations
 

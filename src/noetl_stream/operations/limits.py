@@ -1,4 +1,4 @@
-"""Limits by key, as people read them: who holds a key, who waits for it, and at which place."""
+"""Limits by key for people: the holders of a key, its waiters, and their places."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from noetl_stream.ports.stores.aggregates import AggregateRow, LimitSlotRow
 from noetl_stream.ports.stores.store import Store
 
 SLOTS_SHOWN: Final = 100
-"""Of those that hold a key, and of those that wait."""
+"""The most shown holders of a key, and the most shown waiters."""
 
 NAMESPACES_NAMED: Final = 20
-"""Of those that have a key of one name."""
+"""The most limits with a key of one name."""
 
 ROWS_READ: Final = 1_000
-"""To find the namespaces of a key, and at once for a caller who may not see all."""
+"""The rows that are read to find the namespaces of a key, and at once for a restricted caller."""
 
 PAGES_READ: Final = 10
-"""For one page of a caller who may not see all."""
+"""The rows that are read for one page of a restricted caller."""
 
 HOLDERS_NAMED: Final = 10
-"""To who waits for a key."""
+"""The rows that are read up to a waiter."""
 
 SLOTS_EXPLAINED: Final = 50
-"""How many awaited slots of an execution have a known place."""
+"""The most awaited slots of an execution whose place is shown."""
 
 
 async def limit_page(store: Store, limit: int, cursor: str | None, paths: Sequence[str] = ()) -> LimitPage:
@@ -54,7 +54,7 @@ async def limit_page(store: Store, limit: int, cursor: str | None, paths: Sequen
         if len(seen) > size or len(rows) < at_once:
             break
         after = rows[-1].key
-    # The cursor names the last that is shown: another might be of a key that the caller may not see.
+    # The cursor names the last limit that is shown: another one might have a key that the caller may not see.
     shown, following = page_of(seen[: size + 1], size, lambda one: one[0])
     return LimitPage([_document(state, paths) for _, state in shown], following)
 
@@ -62,7 +62,7 @@ async def limit_page(store: Store, limit: int, cursor: str | None, paths: Sequen
 async def limit_with_slots(
     store: Store, key: str, namespace: str | None = None, paths: Sequence[str] = ()
 ) -> LimitWithSlotsDocument:
-    """A key in use, with who holds it and who waits, as far as a caller with these ``paths`` may see it.
+    """A key in use, with its holders and waiters, as far as a caller with these ``paths`` may see it.
 
     Raises:
         NotFound: it is not in use.
@@ -101,7 +101,7 @@ async def _limits_of(store: Store, key: str, namespace: str) -> list[LimitState]
 
 
 async def _limits_named(store: Store, key: str) -> list[LimitState]:
-    """The limits of a key in all namespaces, but that of more than :data:`ROWS_READ` whose keys begin like it."""
+    """The limits of a key in all namespaces, except in case of more than :data:`ROWS_READ` keys with this prefix."""
     shared = await _limits_of(store, key, "")
     rows = await store.list_aggregates(LIMIT, row_key(key), ROWS_READ, None)
     named = (_state(row) for row in rows)
@@ -111,8 +111,8 @@ async def _limits_named(store: Store, key: str) -> list[LimitState]:
 async def awaited_slots(
     store: Store, execution_id: str, paths: Sequence[str] = ()
 ) -> Mapping[str, AwaitedSlotDocument]:
-    """The slots that an execution waits for, by step run, those of tasks by their own ids; ``""`` for that of the
-    whole execution. Of those that hold them, a caller with these ``paths`` sees its own.
+    """The slots that an execution waits for, by step run, those of tasks by their own ids; ``""`` for that of the whole
+    execution. A caller with these ``paths`` sees only its own among their holders.
     """
     placed = [one for one in await store.limit_slots_of(execution_id, SLOTS_EXPLAINED) if one.place]
     ids = {one.row.limit_id for one in placed}
@@ -159,7 +159,7 @@ def _document(state: LimitState, paths: Sequence[str] = ()) -> LimitDocument:
 
 
 def _slots(rows: Sequence[LimitSlotRow], paths: Sequence[str]) -> list[SlotDocument]:
-    """Those of the slots whose executions a caller with these paths may see."""
+    """The slots whose executions a caller with these paths may see."""
     slots = (codec.decode_as(LimitSlot, row.body) for row in rows)
     return [_slot(slot) for slot in slots if covers(paths, slot.path)]
 

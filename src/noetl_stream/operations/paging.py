@@ -16,7 +16,7 @@ MAX_PAGE: Final = 1_000
 
 
 def page_size(limit: int) -> int:
-    """How many items a page has at most."""
+    """The most items of a page."""
     return max(1, min(limit, MAX_PAGE))
 
 
@@ -25,7 +25,7 @@ def page_of(rows: Sequence[Row], size: int, key: Callable[[Row], Any]) -> tuple[
 
     Args:
         rows: One more than ``size`` if another page follows.
-        key: What the next page begins after: any JSON.
+        key: Returns the value after which the next page begins: any JSON.
     """
     return rows[:size], cursor_of(key(rows[size - 1])) if len(rows) > size else None
 

@@ -70,10 +70,10 @@ if TYPE_CHECKING:
 PART_HINT = "up to 256 printable characters except white space and `@`"
 STATISTICS_MS = 7 * 24 * 3_600_000
 MAX_CALLS_LOOKED_UP = 100
-"""Calls of other playbooks that a check looks up in the catalog."""
+"""The most calls of other playbooks that a check looks up in the catalog."""
 
 MAX_TRIGGERS_LOOKED_AT = 1_000
-"""Registered triggers among which a check looks for a circle."""
+"""The registered triggers among which a check looks for a circle."""
 
 
 class PlaybookPorts(NamedTuple):
@@ -88,7 +88,7 @@ class DirectPlaybooks:
     """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described.
 
     Args:
-        begin: Called with what is registered, which may be a schedule or a trigger, and by whom.
+        begin: Called with each registered entry, which may be a schedule or a trigger, and its author.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class DirectPlaybooks:
             await self._require_locks(checked.plan, name)
         text = source.decode()
         now_ms = self._clock.now_ms()
-        wanted = await asyncio.to_thread(  # which reads the text again
+        wanted = await asyncio.to_thread(  # it reads the text again
             entry_of, text, checked.document, registered_ms=now_ms, registered_by=by
         )
         try:
@@ -207,7 +207,7 @@ class DirectPlaybooks:
         return await self._catalog.want_bundle(name, self._clock.now_ms())
 
     async def _stores(self, name: str, source: bytes) -> bool:
-        """Whether a bundle is there once it is stored: what is damaged is never overwritten."""
+        """Stores a bundle. Returns whether it is stored intact: a damaged one is never overwritten."""
         with suppress(BlobMissing):
             await self._blobs.put(bundle_key(name), source)
         return await self._bundle(name) is not None
@@ -326,7 +326,8 @@ class DirectPlaybooks:
         """A warning if the trigger may start itself again, with those that are registered, and does not allow it.
 
         Args:
-            paths: Those that the caller may see, all if empty; ``None``: not known, so other triggers are not named.
+            paths: The paths that the caller may see, empty for all; ``None``: unknown, so that other triggers are not
+                named.
         """
         if trigger is None or trigger.terms.watched is None or trigger.allows_circle:
             return []
@@ -343,7 +344,7 @@ class DirectPlaybooks:
         return [warning_of(circle, trigger.call, file, seen)]
 
     async def _emitted(self, triggers: Mapping[str, TriggerTerms]) -> dict[str, frozenset[str]]:
-        """The names for which some trigger waits of the events that what a trigger starts can emit, by its path."""
+        """The names, by the path of a trigger, of events that its executions can emit and some trigger waits for."""
         names = {terms.event.name for terms in triggers.values() if terms.event is not None}
         known: dict[tuple[str, str | None], frozenset[str]] = {}
         for terms in triggers.values() if names else ():

@@ -1,4 +1,4 @@
-"""Who is there and what they hold: servers and workers as they say, living executions as Postgres has them."""
+"""Presence and memory: servers and workers by their own reports, unfinished executions from Postgres."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from noetl_stream.protocol import subjects
 log = logging.getLogger(__name__)
 
 WAIT_S: Final = 0.3
-"""How long answers are collected."""
+"""The time in which answers are collected."""
 
 _Answer = TypeVar("_Answer")
 
 
 async def server_uses(bus: Bus) -> list[MemoryUse]:
-    """What each server says it holds in memory."""
+    """The memory that each server reports."""
     return await _answers(bus, subjects.ASK_MEMORY, codec.decode_memory_use)
 
 
 async def pool_labels(bus: Bus) -> Mapping[str, Mapping[str, str]]:
-    """The labels of pools as servers have them; where they differ, those of the last by name."""
+    """The labels of pools reported by servers; where they differ, those of the last server by name."""
     said = sorted(await server_uses(bus), key=lambda server: server.process)
     return {pool: labels for server in said for pool, labels in server.pool_labels.items()}
 
 
 async def workers_of(bus: Bus, pools: Collection[str]) -> list[WorkerPresence]:
-    """The workers of these pools, by pool and name. One that names a pool other than the one asked is left out."""
+    """The workers of these pools, by pool and name. One that names another pool than the requested one is omitted."""
     asked = [_answers(bus, f"{subjects.ASK_WORKERS}.{pool}", codec.decode_presence) for pool in pools]
     answered = zip(pools, await asyncio.gather(*asked), strict=True)
     found = [worker for pool, workers in answered for worker in workers if worker.pool == pool]
@@ -58,9 +58,7 @@ async def _answers(bus: Bus, subject: str, decode: Callable[[bytes], _Answer]) -
 
 
 class DirectMemory:
-    """:class:`~noetl_stream.ports.stores.idempotency.Memory`, asked of all processes over NATS; once, however many ask
-    here.
-    """
+    """:class:`~noetl_stream.ports.stores.idempotency.Memory` of all processes, over NATS, shared by callers."""
 
     def __init__(self, queue: CommandQueue, bus: Bus) -> None:
         self._queue = queue
@@ -68,7 +66,6 @@ class DirectMemory:
         self._asked: SharedLoads[str, list[MemoryUse]] = SharedLoads()
 
     async def uses(self) -> list[MemoryUse]:
-        """See :meth:`noetl_stream.ports.stores.idempotency.Memory.uses`."""
         return await self._asked.get("uses", self._ask_all)
 
     async def _ask_all(self) -> list[MemoryUse]:
@@ -82,20 +79,20 @@ class DirectMemory:
 
 
 COUNT_S: Final = 2.0
-"""How long Postgres may take to count."""
+"""The time in which Postgres must count."""
 
 KEPT_S: Final = 5.0
-"""How long a count, which reads each living execution, is not repeated."""
+"""The time for which a count, which reads each unfinished execution, is kept."""
 
 MOST_STUCK: Final = 100
 MOST_LETTERS: Final = 100
 
 
 class DirectLiving:
-    """:class:`~noetl_stream.ports.stores.idempotency.LivingExecutions`, counted once, however many ask here.
+    """:class:`~noetl_stream.ports.stores.idempotency.LivingExecutions`, counted once for all concurrent callers.
 
     Args:
-        kept_s: How long a count is not repeated.
+        kept_s: The time for which a count is kept.
     """
 
     def __init__(self, store: Store, letters: DeadLetters, clock: Clock, kept_s: float = KEPT_S) -> None:
@@ -108,7 +105,6 @@ class DirectLiving:
         self._counted_s = float("-inf")
 
     async def count(self) -> Living | None:
-        """See :meth:`noetl_stream.ports.stores.idempotency.LivingExecutions.count`."""
         if self._clock.monotonic_s() - self._counted_s < self._kept_s:
             return self._last
         return await self._counts.get("", self._count)

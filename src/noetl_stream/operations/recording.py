@@ -1,4 +1,4 @@
-"""Changes that are recorded in the audit where no gateway does so."""
+"""Changes recorded in the audit where there is no gateway to do so."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class OnRecord(Protocol):
     """Records an operation in the audit."""
 
     def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
-        """A context to run an operation in, given its id in the OpenAPI document, its target, who acts and why."""
+        """A context in which to run an operation, given its OpenAPI id, its target, the actor and the reason."""
 
 
 class RecordedOperations:
-    """Operations of which every change that no event tells of is recorded."""
+    """Operations whose changes are recorded unless an event records them."""
 
     def __init__(self, operations: object, record: OnRecord) -> None:
         self._operations = operations
@@ -31,7 +31,7 @@ class RecordedOperations:
 
 
 class RecordedVerbs(Verbs):
-    """A port of which every change that no event tells of is recorded: each verb with an operation of its own."""
+    """A port whose changes are recorded unless an event records them: each verb with an operation of its own."""
 
     def __init__(self, port: type, verbs: object, record: OnRecord) -> None:
         super().__init__(port)

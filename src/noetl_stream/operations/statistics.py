@@ -20,22 +20,22 @@ from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.stores.tallies import RecentExecution
 
 MAX_COUNTED: Final = 10_000
-"""Executions that are counted, the newest ones: a look-up in an index and some milliseconds of sorting."""
+"""The newest executions that are counted: a look-up in an index and some milliseconds of sorting."""
 
 MAX_SAMPLED: Final = 200
-"""Executions whose journals are read."""
+"""The most executions whose journals are read."""
 
 MAX_EVENTS: Final = 20_000
-"""Journals are read until they have this many events in all: a fraction of a second when none is known."""
+"""The total of events at which reading journals ends: a fraction of a second when none is cached."""
 
 KNOWN_RUNS: Final = 50_000
-"""Step runs of executions that have ended, which never change, are kept: what is asked again reads little."""
+"""The kept step runs of ended executions, which never change: a repeated question reads little."""
 
 BUCKETS: Final = 48
 
 
 class PlaybookStatistics:
-    """What the executions of a path come to."""
+    """The statistics of the executions of a path."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class PlaybookStatistics:
 
 
 def _sampled(executions: Iterable[RecentExecution]) -> list[RecentExecution]:
-    """The newest that have ended, at least one: until there are enough of them, or of their events."""
+    """The newest ended executions, at least one, up to the bounds of executions and events."""
     chosen: list[RecentExecution] = []
     events = 0
     for one in executions:
@@ -82,7 +82,7 @@ def _sampled(executions: Iterable[RecentExecution]) -> list[RecentExecution]:
 
 
 def _buckets(executions: Sequence[RecentExecution], since_ms: int, now_ms: int) -> list[StatisticsBucketDocument]:
-    """From the oldest execution on: where nothing has run yet, nothing is drawn."""
+    """The bars from the oldest execution on: nothing is drawn for the time before it."""
     if not executions:
         return []
     first_ms = max(since_ms, min(one.started_ms for one in executions))
@@ -126,7 +126,7 @@ def _steps(runs: Iterable[StepTime]) -> list[StepStatisticsDocument]:
 
 
 def durations(seconds: Iterable[float]) -> DurationsDocument | None:
-    """Their percentiles; ``None`` if there are none."""
+    """The percentiles of these durations; ``None`` without any."""
     ordered = sorted(seconds)
     if not ordered:
         return None

@@ -1,4 +1,4 @@
-"""What an execution waits for, and what would end each wait, as programs get it (LANGUAGE §4, §7, §8)."""
+"""The waits of an execution, and what would end each, as programs get them (LANGUAGE §4, §7, §8)."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from noetl_stream.template import Guard
 
 VALUE_BYTES: Final = 4 * 1024
-"""A guard's value is shown up to this size, as JSON."""
+"""The size up to which a guard's value is shown, as JSON."""
 
 COMMANDS_SHOWN: Final = 50
 
 BYTES_PER_OPERATION: Final = 8
-"""What is shown counts as template work, so that the budget of an answer bounds its size."""
+"""The template work of showing a value, so that the budget of an answer bounds its size."""
 
 
 def on_admission(state: Execution, plan: Plan | None, waiting: WaitingToken) -> WaitingOnDocument:
-    """What a held token waits on; without a plan, its guards as they were when it was held."""
+    """The wait of a held token; without a plan, with its guards as they were when it was held."""
     token = waiting.token
     policy = plan.steps[token.step].admit if plan is not None else None
     timer = state.timers.get(timer_of(token.token_id, "admission"))
@@ -51,7 +51,7 @@ def on_admission(state: Execution, plan: Plan | None, waiting: WaitingToken) -> 
 
 
 def on_next(state: Execution, plan: Plan | None, step_run_id: str) -> WaitingOnDocument:
-    """What a resting branch waits on; without a plan, its guards as they were when it began to rest."""
+    """The wait of a resting branch; without a plan, with its guards as they were when it began to rest."""
     timer = state.timers.get(timer_of(step_run_id, "next"))
     if plan is None:
         return _on_guards(map(_recorded, state.resting[step_run_id].guards), timer, None)
@@ -62,12 +62,12 @@ def on_next(state: Execution, plan: Plan | None, step_run_id: str) -> WaitingOnD
 
 
 def on_timer(state: Execution, timer_id: str) -> WaitingOnDocument:
-    """What something waits on whose guards are not shown."""
+    """A wait without shown guards."""
     return _on_guards((), state.timers.get(timer_id), None)
 
 
 def on_join(state: Execution, plan: Plan | None, step: str) -> WaitingOnDocument:
-    """What the tokens that have arrived at a join wait on."""
+    """The wait of the tokens at a join."""
     tokens = [waiting.token for waiting in state.tokens.values() if waiting.joining and waiting.token.step == step]
     here = [token.from_step or "the start" for token in tokens]
     if plan is None:
@@ -76,10 +76,10 @@ def on_join(state: Execution, plan: Plan | None, step: str) -> WaitingOnDocument
 
 
 def bound_ms(state: Execution, run: StepRun | None, *timers: str, own_ms: int | None = None) -> int | None:
-    """When a timeout ends a wait at the latest: one of these ``timers``, the step's or the execution's.
+    """The latest time at which a timeout ends a wait: one of these ``timers``, the step's or the execution's.
 
     Args:
-        own_ms: When a timeout ends it that has no timer; ``None`` without one.
+        own_ms: The time of a timeout without a timer; ``None`` without one.
     """
     ids = [*timers, timer_of(state.execution_id, "execution")]
     if run is not None:
@@ -95,13 +95,12 @@ def pool_of(state: Execution, plan: Plan | None, step: str) -> str:
 
 
 def on_pool(state: Execution, plan: Plan | None, step: str, command_ids: Sequence[str]) -> WaitingOnDocument:
-    """What the queued commands of a step wait on."""
     pool = None if plan is None else AwaitedPoolDocument(pool_of(state, plan, step))
     return WaitingOnDocument(commands=list(command_ids[:COMMANDS_SHOWN]), pool=pool)
 
 
 def on_wait(state: Execution, command_id: str, wait: Wait, children: Mapping[str, str] = {}) -> WaitingOnDocument:
-    """What a suspended pipeline waits on.
+    """The wait of a suspended pipeline.
 
     Args:
         children: Status of called executions.
@@ -118,10 +117,10 @@ def on_wait(state: Execution, command_id: str, wait: Wait, children: Mapping[str
 
 
 def guard_document(guard: Guard, scope: Scope, *, to: str | None = None) -> GuardDocument:
-    """A guard with its current values; ``holds`` is ``None`` if it cannot be evaluated, or only by loading a result, or
-    at too high a cost.
+    """A guard with its current values; ``holds`` is ``None`` if it needs a result to be loaded, fails, or costs too
+    much.
     """
-    from noetl_stream.template.runtime.evaluation import NoValue, value_at  # needs Jinja, as most answers do not
+    from noetl_stream.template.runtime.evaluation import NoValue, value_at  # needs Jinja, which most answers do not
 
     values: dict[str, Any] = {}
     missing: list[str] = []
@@ -192,14 +191,14 @@ def _coming(state: Execution, plan: Plan, step: str) -> Iterator[str]:
 
 
 GUARD_OPERATIONS: Final = 20_000
-"""What the guards of an answer, or of a side of one, may cost together. Others are shown without values."""
+"""The total cost of the guards of an answer, or of a side of one. Others are shown without values."""
 
 WAITS_EXPLAINED: Final = 50
-"""How many held tokens, and how many resting branches, have their guards shown."""
+"""The most held tokens, and the most resting branches, whose guards are shown."""
 
 
 def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
-    """Everything that an execution waits for (LANGUAGE §4, §7, §8); a command that a worker runs does not count.
+    """All waits of an execution (LANGUAGE §4, §7, §8); a command that a worker runs does not count.
 
     Args:
         plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.

@@ -1,1 +1,1 @@
-"""How two executions differ."""
+"""The comparison of two executions."""

@@ -1,6 +1,6 @@
-"""Two courses side by side: which step runs belong together, which facts differ, and where they part first.
+"""The alignment of two courses: which step runs correspond, which facts differ, and where they diverge first.
 
-Pure. Order is that of the journals, as far as it is the same in both: what led to something comes before it in both.
+Pure. Order is that of the journals, as far as it is the same in both: causes precede their effects in both.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from noetl_stream.operations.diff.course import EXECUTION, KINDS, MASK, Course, 
 from noetl_stream.ports.operations.reading.diffs import RowState
 
 NONE: Final = -1
-"""The number of a run or a fact that is not there."""
+"""The number of a missing run or fact."""
 
 _OF_REUSED: Final = frozenset(KINDS.index(kind) for kind in ("token", "admission", "end", "arc"))
-"""What is recorded of a step run that a rerun has reused."""
+"""Facts recorded for a step run that a rerun has reused."""
 
 _INTERVENTIONS: Final = frozenset(KINDS.index(kind) for kind in ("patch", "signal"))
-"""Done from outside: alone, not a different choice."""
+"""Facts from outside: by themselves, not a different choice."""
 
 
 class Pair(NamedTuple):
-    """Runs of A and B that belong together."""
+    """Corresponding runs of A and B."""
 
     a: int
     b: int
 
 
 class Difference(NamedTuple):
-    """Facts of A and B that differ, or the one that the other execution does not have; and the pair they are of."""
+    """Facts of A and B that differ, or a fact of one alone; and their pair."""
 
     pair: int
     a: int
@@ -38,7 +38,7 @@ class Difference(NamedTuple):
 
 
 class AlignedRow(NamedTuple):
-    """A pair, or one of its iterations that differs. ``a`` and ``b`` are the first facts that differ."""
+    """A pair, or one of its iterations that differs. ``a`` and ``b`` are the first differing facts."""
 
     pair: int
     a: int
@@ -54,10 +54,10 @@ class AlignedRow(NamedTuple):
 class Alignment:
     """
     Attributes:
-        pairs: All runs, in the order of A; those of B alone before what follows them in B. First the executions.
-        first: Where they part first.
-        first_choice: Where they first choose differently.
-        rows: For each pair but the first, and for each iteration that differs.
+        pairs: All runs, in the order of A, the executions first; those of B alone precede what follows them in B.
+        first: The first divergence.
+        first_choice: The first differing choice.
+        rows: One for each pair but the first, and for each iteration that differs.
     """
 
     def __init__(self, a: Course, b: Course) -> None:
@@ -67,7 +67,7 @@ class Alignment:
         self.first_choice: Difference | None = None
         self.rows: list[AlignedRow] = []
         self.different = array("i")
-        """The rows that are not the same, by number."""
+        """The numbers of the rows that differ."""
         self._is_cut = a.is_cut or b.is_cut
         self._compare()
 
@@ -100,7 +100,7 @@ class Alignment:
                 continue
             known = [run for run in self.runs_of(pair) if run is not None]
             if any(run.is_merged for run in known) and not found:
-                continue  # the row of what it was merged into says it all
+                continue  # the row of the token it was merged into covers it
             own = min(found, key=self._place, default=Difference(pair, NONE, NONE))
             inner = sorted((one for one in found if self._is_inner(one)), key=self._place)
             is_alone = NONE in (run_a, run_b)
@@ -158,7 +158,7 @@ class Alignment:
 
 
 class _Earliest:
-    """The earliest of differences: in A, unless one that is in B alone comes before it in B."""
+    """The earliest difference: in A, unless one in B alone precedes it in B."""
 
     def __init__(self, a: Course, b: Course) -> None:
         self._a, self._b = a.position_of, b.position_of
@@ -202,7 +202,7 @@ def _by_run(course: Course) -> _Grouped:
 
 
 def _aligned(a: Course, b: Course) -> list[Pair]:
-    """Those that came about in the same way; the rest by step, the first with the first."""
+    """Pairs the runs with the same origin; the others by step, in order."""
     by_key = {run.key: number for number, run in enumerate(b.runs)}
     pairs = [Pair(number, by_key.pop(run.key, NONE)) for number, run in enumerate(a.runs)]
     left: dict[str, list[int]] = {}

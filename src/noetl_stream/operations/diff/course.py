@@ -1,6 +1,6 @@
-"""What an execution did, in a form that can be compared: a few bytes for each fact that counts.
+"""The course of an execution in a form for comparison: a few bytes for each relevant fact.
 
-A token and the step run that consumes it are one: they are told apart by where the token came from, not by ids.
+A token and the step run that consumes it are one; they are identified by the origin of the token, not by ids.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ KINDS: Final[tuple[DivergenceKind, ...]] = get_args(DivergenceKind)
 MASK: Final = 2**64 - 1
 
 MOST_FACTS: Final = 300_000
-"""How much of one journal is compared, about 12 MB; what comes later is not."""
+"""The part of one journal that is compared, about 12 MB; later entries are not."""
 
 EXECUTION: Final = 0
 """The number of the run that stands for the execution as a whole."""
 
 _LAST: Final = frozenset({"end", "arc"})
-"""A run has one fact of each of these kinds. Others follow each other about the same thing."""
+"""Kinds of which a run has one fact each. Facts of other kinds may repeat."""
 
 _OF_ITERATION: Final[tuple[DivergenceKind, ...]] = ("task", "loop", "loop_end", "iteration")
 
@@ -39,7 +39,7 @@ def lane_of(kind: DivergenceKind, path: events.Path) -> int:
 
 
 class CourseRun(msgspec.Struct):
-    """A token, and the step run that has consumed it. ``key`` is equal for those that came about in the same way.
+    """A token, and the step run that has consumed it. ``key`` is equal for those with the same origin.
 
     ``position`` is that of the token. Times are ms since the epoch, 0 until then. ``is_merged``: a join has taken it.
     """
@@ -65,11 +65,11 @@ class Course(JournalReader[int]):
     """The course of one execution, up to ``position``.
 
     Attributes:
-        lane: What a fact is about within its run: the same numbers for the same iteration and kind.
-        number: How many of the lane came before it.
+        lane: The subject of each fact within its run: the same numbers for the same iteration and kind.
+        number: The number of earlier facts of the lane.
         choice, data: Digests of :class:`~noetl_stream.operations.diff.parts.Parts`.
-        inner: Whether it is of an iteration.
-        is_cut: There was more than is kept.
+        inner: Whether the fact is of an iteration.
+        is_cut: Whether entries beyond the bound were dropped.
     """
 
     def __init__(self, execution_id: str, targets: Targets) -> None:
@@ -87,7 +87,7 @@ class Course(JournalReader[int]):
         self._numbers: dict[tuple[int, int], int] = {}
 
     def take(self, entries: Iterable[StoredEntry]) -> None:
-        """Adds entries, which follow those that it has."""
+        """Adds the next entries."""
         for entry in entries:
             for recorded in facts_of(entry):
                 if self.is_cut:
@@ -98,7 +98,7 @@ class Course(JournalReader[int]):
     # --- what is compared ---------------------------------------------------------------------------------------------
 
     def _note(self, at: Recorded, run: int, path: events.Path = (), parts: Parts | None = None) -> None:
-        """Notes what is compared of a fact, unless it is told otherwise."""
+        """Records the comparable parts of a fact, by default those of :func:`parts_of`."""
         parts = parts or parts_of(at.fact, self.runs[run].step, self.targets)
         if parts is None:
             return

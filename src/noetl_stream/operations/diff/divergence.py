@@ -1,4 +1,4 @@
-"""A divergence in full: the facts on both sides, the values that decided, and where a token waits."""
+"""A divergence in full: the facts on both sides, the deciding values, and where a token waits."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from noetl_stream.template import Budget, Scope
 from noetl_stream.template.runtime.scope import outcome_view
 
 MOST_REPLAYED: Final = 5_000
-"""How many events are replayed for the values of guards."""
+"""The number of events that are replayed for the values of guards."""
 
 ROW_VALUES: Final = 3
-"""How many values are shown of a divergence that is not explained."""
+"""The number of values that are shown of an unexplained divergence."""
 
 NOTHING_DONE: Final = DivergenceSideDocument(
     position=None, at=None, event=None, step_run_id=None, guards=[], place=None, waiting_on=None
@@ -46,7 +46,7 @@ NOTHING_DONE: Final = DivergenceSideDocument(
 
 
 class ComparedSide(msgspec.Struct, frozen=True):
-    """One of the two, with its state as far as it is compared. Its playbook may not compile here: then no ``plan``."""
+    """One of the two executions, with its state as far as compared; ``plan`` only if its playbook compiles here."""
 
     name: str
     row: ExecutionRow
@@ -62,7 +62,7 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def targets_of(plan: Plan | None) -> Targets:
-    """Where the arcs of each step lead to."""
+    """The targets of each step's arcs."""
     return {} if plan is None else {name: [arc.step for arc in step.arcs] for name, step in plan.steps.items()}
 
 
@@ -83,7 +83,7 @@ class Divergences:
     async def document(self, one: Difference, *, explained: bool) -> DivergenceDocument:
         """
         Args:
-            explained: With the values of guards, which have to be replayed, and what is waited for.
+            explained: Whether to include the values of guards, which must be replayed, and the waits.
         """
         (side_a, side_b), (run_a, run_b) = self._sides, self._alignment.pairs[one.pair]
         found_a, found_b = await self._fact(side_a, one.a), await self._fact(side_b, one.b)
@@ -107,7 +107,7 @@ class Divergences:
         )
 
     async def _fact(self, side: ComparedSide, number: int) -> _Found | None:
-        """A fact of a course, read again."""
+        """A fact of a course, read again from the journal."""
         if number == NONE:
             return None
         course, position = side.course, side.course.position_of[number]
@@ -153,7 +153,7 @@ class Divergences:
         )
 
     async def _guards(self, side: ComparedSide, found: _Found, step_run_id: str) -> list[GuardDocument]:
-        """The guards that were evaluated there, with what they read."""
+        """The guards that were evaluated there, with the values they read."""
         fact, plan = found.fact, side.plan
         recorded: list[events.EvaluatedGuard] = getattr(fact, "guards", [])
         if not recorded or plan is None:
@@ -170,7 +170,7 @@ class Divergences:
                 continue
             document = replace(guard_document(guard, scope, to=to), holds=one.value)
             document = await asyncio.to_thread(self._hidden, document)
-            of_task = isinstance(fact, events.TaskProcessed)  # a journal lacks some of what its policy read
+            of_task = isinstance(fact, events.TaskProcessed)  # a journal lacks some of the values that its policy read
             shown.append(replace(document, missing=[]) if of_task else document)
         return shown
 
@@ -196,7 +196,7 @@ def _told(side: ComparedSide, found: _Found | None, document: DivergenceSideDocu
 
 
 def _task(found: Sequence[_Found]) -> str | None:
-    """The task that all of them are about, if any."""
+    """The task of all these facts, if it is the same."""
     tasks = {one.fact.task if isinstance(one.fact, events.TaskProcessed) else None for one in found}
     return tasks.pop() if len(tasks) == 1 else None
 
@@ -211,7 +211,7 @@ def _values(found: _Found | None) -> dict[str, Any]:
 
 
 def _waiting(side: ComparedSide, run: CourseRun) -> PlacedTokenDocument | None:
-    """Where the token of a run, or its step run, is."""
+    """The place of a run's token, or of its step run."""
     if side.row.status in ENDED:
         return None
     tokens = state_document(side.state, side.plan, side.row.position, None).tokens
@@ -222,7 +222,7 @@ def _waiting(side: ComparedSide, run: CourseRun) -> PlacedTokenDocument | None:
 def _guards_at(
     plan: Plan, state: Execution, fact: Fact, step_run_id: str
 ) -> tuple[Mapping[int, tuple[Any, str | None]], Scope | None]:
-    """The guards of a choice by number, each with the step that it leads to; and what they read."""
+    """The guards of a choice by number, each with its target step; and the values they read."""
     run = state.runs.get(step_run_id)
     if isinstance(fact, events.TokenClaimed) and fact.token_id in state.tokens:
         token = state.tokens[fact.token_id].token
@@ -242,7 +242,7 @@ def _guards_at(
 
 
 def _policy_scope(state: Execution, run: StepRun, fact: events.TaskProcessed) -> Scope:
-    """What the policy of a task read, as far as a journal has it."""
+    """The values that the policy of a task read, as far as a journal has them."""
     known = {
         "workload": state.workload,
         "ctx": {**run.ctx, **run.patches},

@@ -1,4 +1,4 @@
-"""Two executions side by side: both journals are read once, and what was found is kept for the next pages."""
+"""The comparison of two executions: both journals are read once, and the result is kept for the next pages."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from noetl_stream.storage.used_secrets import UsedSecrets
 ENTRIES_AT_ONCE: Final = 200
 
 KEPT_BYTES: Final = 32 * 1024 * 1024
-"""About how much memory the comparisons of one process take together in addition to the one being made."""
+"""The approximate memory of the kept comparisons of one process, without the one being made."""
 
 RESULTS_SHOWN: Final = 200
-"""How many values are shown of the results of all steps together."""
+"""The number of values that are shown of the results of all steps together."""
 
 
 class ExecutionDiffs:
@@ -61,7 +61,7 @@ class ExecutionDiffs:
     async def document(
         self, execution_id: str, other: str, rows: RowChoice, limit: int, cursor: str | None
     ) -> ExecutionDiffDocument:
-        """The comparison, with a page of its rows: ``cursor`` also says how far the journals went on the first page."""
+        """The comparison, with a page of its rows: ``cursor`` also has the ends of the journals on the first page."""
         first, through = _read(cursor)
         a, b = [await known_row(self._store, one) for one in (execution_id, other)]
         plans = [await known_plan(self._store, self._checking, row) for row in (a, b)]

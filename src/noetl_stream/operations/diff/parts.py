@@ -1,4 +1,4 @@
-"""What is compared: of a fact what was chosen and the data with it, of values all but times and ids."""
+"""The comparable parts: the choice in a fact and its data, and values without times and ids."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from noetl_stream.ports.operations.reading.diffs import (
 )
 
 Targets = Mapping[str, Sequence[str]]
-"""The steps that the arcs of a step lead to, by its name."""
+"""The targets of each step's arcs, by its name."""
 
 OF_HTTP: Final = {"status", "headers", "data"}
 """The keys of the result of an ``http`` task."""
 
 
 class Parts(NamedTuple):
-    """Of one fact. Where ``choice`` differs, the executions went on differently; ``data`` is what they went on with."""
+    """The parts of one fact: a different ``choice`` leads to another course; ``data`` are the values with it."""
 
     kind: DivergenceKind
     choice: dict[str, Any]
@@ -37,22 +37,22 @@ class Parts(NamedTuple):
 def parts_of(fact: events.Fact, step: str, targets: Targets) -> Parts | None:
     """
     Args:
-        step: What it is about; empty for the execution.
+        step: The step of the fact; empty for the execution.
 
     Returns:
-        ``None`` for a fact that depends on when things happen, or follows from others.
+        ``None`` for a fact that depends on timing, or follows from others.
     """
     rule = _RULES.get(type(fact))
     return None if rule is None else rule(fact, targets.get(step, ()))
 
 
 def result_of(payload: Payload) -> Any:
-    """A result to compare: its digest if it is kept elsewhere."""
+    """A result in comparable form: its digest if it is stored elsewhere."""
     reference = payload.reference
     if reference is None:
         return codec.decode_shown(payload.value)
     if reference.store == "journal":
-        return {"$reference": "the iterations"}  # which are compared themselves
+        return {"$reference": "the iterations"}  # they are compared themselves
     return {"$reference": {"checksum": reference.checksum, "size": reference.size}}
 
 
@@ -72,7 +72,7 @@ def _finished(fact: events.ExecutionFinished, _: Sequence[str]) -> Parts:
 def _enqueued(fact: events.TokenEnqueued, _: Sequence[str]) -> Parts:
     args = fact.token.args
     if fact.joined and isinstance(arrivals := args.get("arrivals"), list):
-        args = {**args, "arrivals": sorted(arrivals, key=codec.encode_sorted)}  # which came first is a matter of time
+        args = {**args, "arrivals": sorted(arrivals, key=codec.encode_sorted)}  # their order is a matter of timing
     return Parts("token", {}, {"args": args})
 
 
@@ -105,7 +105,7 @@ def _processed(fact: events.TaskProcessed, _: Sequence[str]) -> Parts:
 
 
 def end_of(fact: RunEnd, _: Sequence[str] = ()) -> Parts:
-    """What is compared of the end of a step run."""
+    """The comparable parts of the end of a step run."""
     return Parts("end", {"failed": fact.error is not None, "error": _kind_of(fact.error)}, _error(fact.error))
 
 
@@ -150,14 +150,14 @@ _is_volatile: Final = re.compile(rf"{_VOLATILE}\Z").match
 _hide_volatile: Final = re.compile(rf'"{_VOLATILE}"'.encode()).sub
 
 SHORTEST_ID: Final = 16
-"""A shorter id of an execution is not looked for in its values: it may be a word."""
+"""The length below which an execution's id is not looked for in its values: it may be a word."""
 
 HIDDEN: Final = "~"
 _ABSENT: Final = object()
 
 
 class Likeness:
-    """Values of one execution in a form that is equal for values that differ in times and ids alone."""
+    """Values of one execution in a form in which they are equal if only times and ids differ."""
 
     def __init__(self, execution_id: str) -> None:
         self._own = execution_id if len(execution_id) >= SHORTEST_ID else "\0"  # no JSON holds it
@@ -176,7 +176,7 @@ class Likeness:
 def differences(
     a: Any, b: Any, like_a: Likeness, like_b: Likeness, most: int = VALUES_SHOWN
 ) -> ValueDifferencesDocument:
-    """How two JSON values differ, at most ``most`` times in full."""
+    """The differences of two JSON values, at most ``most`` of them in full."""
     found: list[ValueDifferenceDocument] = []
     volatile: list[ValueDifferenceDocument] = []
     count = 0
@@ -201,7 +201,7 @@ def differences(
 
 
 def _differing(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The smallest parts that differ, in order. No recursion: the values may be nested deeply."""
+    """The smallest differing parts, in order. No recursion: the values may be nested deeply."""
     waiting = [("", a, b)]
     while waiting:
         pointer, one, other = waiting.pop()

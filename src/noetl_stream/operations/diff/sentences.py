@@ -17,7 +17,7 @@ NAMES_SHOWN: Final = 5
 
 
 class Subject(NamedTuple):
-    """What a divergence is about."""
+    """The subject of a divergence."""
 
     kind: DivergenceKind
     step: str
@@ -32,7 +32,7 @@ class Subject(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What one execution did; ``parts`` is ``None`` if nothing. ``status``: how it has ended, empty if it has not."""
+    """The act of one execution; ``parts`` is ``None`` without one. ``status`` is its end, empty if it has not ended."""
 
     name: str
     parts: Parts | None
@@ -41,7 +41,7 @@ class Told(NamedTuple):
 
 
 def sentence(subject: Subject, a: Told, b: Told, differences: ValueDifferencesDocument) -> str:
-    """Where two executions part, and what decided in each."""
+    """The sentence on where two executions diverge, and what decided in each."""
     if a.parts is None or b.parts is None:
         there, missing = (a, b) if b.parts is None else (b, a)
         return f"{_done_by(subject, there)} only in {there.name}: {missing.name} {_instead(missing)}"
@@ -169,7 +169,7 @@ def _of_value(differences: ValueDifferencesDocument) -> str:
 
 
 def _decided(a: Sequence[GuardDocument], b: Sequence[GuardDocument]) -> str:
-    """The first guard that held in one alone, with what it read in each."""
+    """The first guard that held in only one, with the values it read in each."""
     in_b = {guard.when: guard for guard in b}
     for guard in a:
         other = in_b.get(guard.when)

@@ -1,1 +1,1 @@
-"""What is wrong with a running system, and what mends it."""
+"""The diagnosis of a running system: faults, and their remedies."""

@@ -1,6 +1,6 @@
-"""Why a store fails: each cause with its words and the command that mends it, in one table.
+"""The causes of store failures: each with its words and the command that mends it, in one table.
 
-The page docs/reference/doctor.md has the same table, and tests make each break.
+The page docs/reference/doctor.md has the same table, and tests provoke each failure.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ class Cause(NamedTuple):
     """A cause of failures.
 
     Attributes:
-        symptom: A regular expression that the messages of its errors match.
-        says: What is wrong, in words.
-        command: What mends it, as it can be typed.
-        before: What a person has to do before, if there is anything.
+        symptom: A regular expression that its error messages match.
+        says: The fault in words.
+        command: The remedy as a command.
+        before: The preceding step for a person, if any.
     """
 
     symptom: str
@@ -30,7 +30,7 @@ class Cause(NamedTuple):
 
     @property
     def mend(self) -> str:
-        """What mends it, in one line."""
+        """The remedy, in one line."""
         return f"{self.before}, then: {self.command}" if self.before else self.command
 
 
@@ -129,11 +129,11 @@ CAUSES: Final = (
     Cause("has a newer schema", "a newer release has changed the schema", "pip install --upgrade noetl-stream"),
     Cause("has no schema yet|has an older schema", "migrations are missing", _MIGRATE),
 )
-"""The first that matches counts."""
+"""The causes in order; the first that matches counts."""
 
 
 def explained(error: NoetlError) -> Finding:
-    """Returns what is wrong with a store that failed, and what mends it."""
+    """Returns the fault of a store that failed, and its remedy."""
     cause = _cause_of(error.message)
     if cause is None:
         return wrong(error.message, error.hint or "")
@@ -141,7 +141,7 @@ def explained(error: NoetlError) -> Finding:
 
 
 def remedy_of(text: str) -> str:
-    """Returns what mends what a process says of a store; empty if its cause is not in the table."""
+    """Returns the remedy for a process's report about a store; empty if its cause is not in the table."""
     cause = _cause_of(text)
     return cause.mend if cause is not None else ""
 

@@ -1,4 +1,4 @@
-"""Checks of a running system: its stores, its servers and workers, and what it works on."""
+"""The checks of a running system: its stores, its processes, and its work. A docstring states what must hold."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from noetl_stream.settings.retention_periods import STORED_VARIABLE
 ENSURE: Final = "noetl-stream stream ensure"
 NEARLY_FULL: Final = 0.8
 FULL: Final = 0.95
-"""Parts of a bound from which room is scarce, and wrong."""
+"""The parts of a bound above which room is scarce, and exhausted."""
 
 SOON_FULL_S: Final = 4 * 3_600.0
-"""What is full within this time, as it grows, leaves little room."""
+"""The time until a growing store is full that counts as little room."""
 
 CLOCK_WARNING_MS: Final = 1_000
 CLOCK_WRONG_MS: Final = 30_000
-"""Clocks that differ by more: timers, which run by Postgres' clock from times that NATS sets, end wrong by as much."""
+"""The largest difference of clocks: timers, which run by Postgres' clock from times that NATS sets, are off by as much.
+"""
 
 DAY_MS: Final = 24 * 3_600_000
 SOON_DAYS: Final = 14
-"""What ends within this many days ends soon."""
+"""The days before its end in which something counts as ending soon."""
 
 
 async def postgres(read: Readings, max_bytes: int | None, watched: Sequence[StoreUse]) -> Finding:
@@ -133,7 +134,7 @@ async def storage(read: Readings, watched: Sequence[StoreUse]) -> Finding:
 
 
 def _scarce(uses: Sequence[StoreUse], watched: Sequence[StoreUse]) -> Finding | None:
-    """Returns what says that one of these stores is nearly full, or soon will be; ``None`` if none is."""
+    """Returns the finding that one of these stores is nearly full, or soon will be; ``None`` if none is."""
     ends_s = {one.name: one.full_in_s for one in watched}
     bounded = [(one.name, one.bytes / one.max_bytes, ends_s.get(one.name)) for one in uses if one.max_bytes]
     scarce = [one for one in bounded if one[1] >= NEARLY_FULL or (one[2] is not None and one[2] < SOON_FULL_S)]
@@ -184,7 +185,7 @@ async def clocks(read: Readings) -> Finding:
 
 
 def _apart_ms(timed: Timed[Any], clock_ms: int) -> int:
-    """How far a clock is from this process's, beyond what the time of asking leaves open."""
+    """The difference between a clock and this process's, beyond the uncertainty from the duration of the request."""
     return min(clock_ms - timed.from_ms, 0) + max(clock_ms - timed.to_ms, 0)
 
 
@@ -201,7 +202,7 @@ async def certificates(read: Readings) -> Finding:
 
 
 MUCH_BEHIND: Final = 10_000
-"""More inputs than this that are not folded yet are a backlog."""
+"""The number of unfolded inputs above which there is a backlog."""
 
 
 async def permissions(read: Readings) -> Finding:

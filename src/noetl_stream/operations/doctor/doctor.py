@@ -1,4 +1,4 @@
-"""All checks of a running system, and what takes room in it."""
+"""The doctor: all checks of a running system, and its use of space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noetl_stream.ports.self_reports import NatsStorage
 from noetl_stream.protocol.subjects import RESULTS
 
 STORES: Final = {"postgres": "Postgres at ", "nats": "NATS at "}
-"""The checks of the stores themselves, and how errors name them: others are skipped for what is wrong there."""
+"""The checks of the stores themselves, with their names in errors: other checks are skipped for a store's fault."""
 
 
 class DirectDiagnosis:
@@ -66,7 +66,7 @@ def _bound_of(account: NatsStorage) -> int | None:
 
 
 def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Finding]]:
-    """By name, in the order in which they are shown: what others need comes first."""
+    """The checks by name, in the order in which they are shown: those that others depend on come first."""
     on_demand = ports.on_demand
     watched = ports.watch.uses() if ports.watch is not None else ()
     return {
@@ -102,7 +102,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
 
 
 async def _unless_on_demand(read: Readings, on_demand: bool, check: Awaitable[Finding]) -> Finding:
-    """What fails without a server is skipped where the next command starts one."""
+    """Skips a check that fails without a server where the next command starts one."""
     found = await check
     if on_demand and found.verdict in ("wrong", "warning") and not (await read.servers).value:
         return Finding("skipped", "no server runs here: the next command that needs one starts it")
@@ -118,15 +118,13 @@ async def _done(name: str, check: Awaitable[Finding]) -> CheckDocument:
 
 
 def roots_said_once(found: list[CheckDocument]) -> list[CheckDocument]:
-    """Says of skipped checks which store they need, instead of what is wrong with it."""
+    """Replaces the fault in skipped checks by the name of the faulty store."""
     roots = [one for one in found if one.check in STORES and one.verdict == "wrong"]
     return [next((_needing(root, one) for root in roots if _needs(root, one)), one) for one in found]
 
 
 def _needs(root: CheckDocument, other: CheckDocument) -> bool:
-    """Whether a check was skipped for what is wrong with a store: its error is the same, or of the same store, or
-    waiting took too long.
-    """
+    """Whether a check was skipped for a store's fault: it has the same error, one of the same store, or a timeout."""
     if other.verdict != "skipped":
         return False
     return root.says.endswith(other.says) or STORES[root.check] in other.says or other.says.endswith(TOO_LONG)

@@ -1,4 +1,4 @@
-"""What a check has found, and its words."""
+"""The findings of checks, and their words."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from noetl_stream.ports.operations.cluster import Verdict
 
 NAMED: Final = 5
-"""How many of several things a sentence names."""
+"""The most things that a sentence lists."""
 
 
 class Finding(NamedTuple):
-    """The fields are those of :class:`~noetl_stream.ports.operations.cluster.CheckDocument`."""
+    """The finding of a check; the fields are those of :class:`~noetl_stream.ports.operations.cluster.CheckDocument`."""
 
     verdict: Verdict
     says: str

@@ -11,7 +11,7 @@ from noetl_stream.settings.servers import POOL_LABELS_VARIABLE
 
 
 async def placement(read: Readings) -> Finding:
-    """All servers have the same labels of pools, so that a step is placed alike whichever starts it."""
+    """All servers have the same labels of pools, so that a step is placed alike by each of them."""
     given = [server.pool_labels for server in (await read.servers).value]
     pools = sorted({pool for labels in given for pool in labels})
     said = {pool: Counter(_shown(labels.get(pool, {})) for labels in given) for pool in pools}

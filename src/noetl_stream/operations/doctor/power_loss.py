@@ -1,4 +1,4 @@
-"""The check of what NATS would lose if the power went now."""
+"""The check of the loss in NATS from a power failure now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONG_SYNC_S: Final = 10.0
 """A longer ``sync_interval`` loses more than it saves: see nats.conf."""
 
 SAFE_PEERS: Final = (2, 12, 3)
-"""From this version on, a peer that is removed from a cluster takes no acknowledged message with it.
+"""The version from which on a peer that is removed from a cluster takes no acknowledged message with it.
 
 https://github.com/nats-io/nats-server/issues/7545
 """
@@ -51,7 +51,7 @@ def _loss(sync_s: float | None, unsynced: int) -> str:
 
 
 def _risks(facts: NatsFacts, copies: int) -> list[tuple[str, str]]:
-    """Returns what makes a loss likelier or larger, each with what mends it."""
+    """Returns the conditions that make a loss more likely or larger, each with its remedy."""
     risks = []
     if facts.sync_s is None:
         risks.append(("its sync_interval is unknown", "set NOETL_NATS_MONITOR, or NOETL_NATS_SYNC_INTERVAL"))

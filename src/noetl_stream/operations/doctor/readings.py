@@ -1,4 +1,4 @@
-"""What the checks look at, read once and all at the same time."""
+"""The readings of all checks, made once and at the same time."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ if TYPE_CHECKING:
 Read = TypeVar("Read")
 
 READ_S: Final = 10.0
-"""How long each reading may take."""
+"""The time that each reading may take."""
 TOO_LONG: Final = f"took longer than {READ_S:g} s"
 
 MOVES_S: Final = 1.0
-"""A server that folds at all folds something of a partition within this time."""
+"""The time in which a server that folds at all folds something of a partition."""
 
 COUNTED: Final = 100
-"""Counts that can be large stop here."""
+"""The bound of counts that may be large."""
 
 MOST_TRIGGERS: Final = 1_000
-"""How many triggers are looked at, by path."""
+"""The number of triggers that are examined, by path."""
 
 
 STREAMS: Final = (EVENTS, COMMANDS, RESULTS, LOGS)
 ROLE: Final = "noetl_gateway"
-"""The Postgres role that whoever asks should be a member of, and no more."""
+"""The Postgres role that the caller should be a member of, and no more."""
 
 
 class DoctorPorts(NamedTuple):
     """
     Attributes:
-        keys: Those that open credentials; ``None`` if this process has none.
+        keys: The keys that open credentials; ``None`` if this process has none.
         on_demand: Whether commands start a server here when they need one.
         postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
         watch: What has seen the stores grow, if anything here has.
@@ -83,7 +83,7 @@ class DoctorPorts(NamedTuple):
 
 
 class Timed(NamedTuple, Generic[Read]):
-    """What was read, and between which times of this process, ms since the epoch."""
+    """A reading with the times of this process before and after it, ms since the epoch."""
 
     value: Read
     from_ms: int
@@ -91,14 +91,14 @@ class Timed(NamedTuple, Generic[Read]):
 
 
 class Folding(NamedTuple):
-    """Inputs that are not folded yet, by partition; of those in ``stands``, none was folded for a while."""
+    """Unfolded inputs by partition; ``stands`` are those of which none was folded for a while."""
 
     behind: Mapping[int, int]
     stands: Sequence[int]
 
 
 class Readings(NamedTuple):
-    """Each is awaited by every check that needs it, and raises what reading it raised."""
+    """The readings, each awaited by every check that needs it, and raising its own error."""
 
     database: asyncio.Future[Timed[DatabaseFacts]]
     nats: asyncio.Future[NatsFacts]
@@ -124,7 +124,7 @@ class Readings(NamedTuple):
     tokens: asyncio.Future[list[StoredToken]]
 
     async def close(self) -> None:
-        """Ends what still goes on, and drops errors that no check has asked for."""
+        """Ends pending readings, and drops errors that no check has asked for."""
         await end_tasks(list(self))
         for one in self:
             if not one.cancelled():
@@ -163,7 +163,7 @@ def begin(ports: DoctorPorts) -> Readings:
 
 
 def reading(what: str, work: Awaitable[Read]) -> asyncio.Future[Read]:
-    """Begins to read; it ends in time, or raises :class:`~noetl_stream.errors.Unreachable`."""
+    """Begins a reading; it ends in time, or raises :class:`~noetl_stream.errors.Unreachable`."""
     return asyncio.ensure_future(_in_time(what, work))
 
 
@@ -203,7 +203,7 @@ async def _triggers(store: Store) -> list[TriggerState]:
 
 
 async def _folding(ports: DoctorPorts) -> Folding:
-    """Looks twice if something is behind, since under load something always is."""
+    """Looks twice if there is a backlog, since under load there always is."""
     before = await _behind(ports)
     if not before:
         return Folding({}, [])
@@ -214,7 +214,7 @@ async def _folding(ports: DoctorPorts) -> Folding:
 
 
 async def _behind(ports: DoctorPorts) -> dict[int, tuple[int, int]]:
-    """Cursor and inputs above it of the partitions that have some."""
+    """Cursor, and inputs above it, of the partitions that have any."""
     cursors = {view.id: view.last_seq for view in await ports.store.read_partitions()}
     behind = await ports.log.beyond(cursors)
     return {id: (cursors[id], count) for id, count in behind.items() if count}

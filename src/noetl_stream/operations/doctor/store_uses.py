@@ -1,4 +1,4 @@
-"""How full the stores are, and when they will be if they grow on."""
+"""The fill levels of the stores, and when they will be full at their present growth."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WINDOW_S: Final = 3_600.0
 """The growth of the last hour counts."""
 
 LEAST_S: Final = 300.0
-"""Growth that was seen for less than this says nothing of the next hours."""
+"""The shortest observation of growth that counts for the next hours."""
 
 
 def nats_uses(streams: Iterable[StreamFacts], storage: NatsStorage) -> list[StoreUse]:
-    """Returns what streams, the account and nats-servers hold, with the bounds that are known."""
+    """Returns the use of streams, the account and nats-servers, with the known bounds."""
     found = [
         # LOGS drops its oldest lines when it is full, as it should.
         StoreUse(
@@ -56,10 +56,10 @@ class _Sample(NamedTuple):
 
 
 class StoreWatch:
-    """Looks at the stores once a minute, for as long as its process runs.
+    """Measures the stores once a minute, for as long as its process runs.
 
     Args:
-        postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
+        postgres_max_bytes: The disk space for the database; ``None`` if it is not configured.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class StoreWatch:
         self._samples: deque[_Sample] = deque()
 
     async def watch(self) -> None:
-        """Looks until cancelled."""
+        """Measures until cancelled."""
         while True:
             await self.look()
             await self._clock.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Looks once. A store that does not answer is left out."""
+        """Measures once. A store that does not answer is left out."""
         nats, postgres = await asyncio.gather(self._look_at_nats(), self._look_at_postgres(), return_exceptions=True)
         found: list[StoreUse] = []
         for part in (nats, postgres):
@@ -96,7 +96,7 @@ class StoreWatch:
             self._samples.popleft()
 
     def uses(self) -> list[StoreUse]:
-        """Returns what was seen last, with the time to full of what grows."""
+        """Returns the last measurements, with the time to full of growing stores."""
         return [replace(one, full_in_s=self._full_in_s(one)) for one in self._last]
 
     async def _look_at_nats(self) -> list[StoreUse]:

@@ -1,4 +1,4 @@
-"""Archives ended executions as operations show them: what was hidden stays hidden."""
+"""The archiving of ended executions in the form that operations show: hidden values stay hidden."""
 
 from __future__ import annotations
 

@@ -103,13 +103,13 @@ if TYPE_CHECKING:
     from noetl_stream.ports.operations.cluster import Cluster
 
 FIRST_EVENTS: Final = 10
-"""A rejected rerun says so within its first events."""
+"""The time in which a rejected rerun is expected to report it."""
 
 DESCRIBED_EVENTS: Final = 2_000
-"""A longer journal is not read as a whole for :meth:`DirectExecutions.get`, which callers poll."""
+"""The length up to which a journal is read as a whole for :meth:`DirectExecutions.get`, which callers poll."""
 
 ORIGINALS_AT_ONCE: Final = 4
-"""How many whole journals are in memory at once to be run again: one command may retry a thousand executions."""
+"""The most whole journals in memory at once for reruns: one command may retry a thousand executions."""
 
 _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "unknown_execution": NotFound,
@@ -126,7 +126,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "older_servers": Conflict,
     "version_mismatch": VersionMismatch,
 }
-"""By :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
+"""Errors by :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
 
 
 class ExecutionPorts(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class DirectExecutions:
     """:class:`~noetl_stream.ports.operations.executions.Executions`, where each method is described.
 
     Args:
-        cluster: Gives what :meth:`why` reads.
+        cluster: Returns the cluster, which :meth:`why` reads.
         unanswered: Called before a start, and whenever no server has answered a request, before it is published again.
             Without it, an unanswered request fails after :data:`PATIENCE_S`; it is stored then, and the next server
             takes it.
@@ -170,7 +170,7 @@ class DirectExecutions:
         self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
-        """A playbook that is known only as checked is not compiled for the answer, which then has no ``waits``."""
+        """Starts an execution. A playbook known only as checked is not compiled, and the answer has no ``waits``."""
         from noetl_stream.model.traces import read_traceparent  # verbs that read start faster without it
 
         found = await find_playbook(wanted, self._store, self._ports.catalog)
@@ -210,8 +210,8 @@ class DirectExecutions:
         return ExecutionPage([listed_document(row) for row in rows], following)
 
     async def get(self, execution_id: str) -> ExecutionDocument:
-        """``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries, and the execution has
-        ended or has more since its last snapshot.
+        """Gets an execution. ``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries, and
+        the execution has ended or has more since its last snapshot.
         """
         return await self._document(execution_id)
 
@@ -224,7 +224,7 @@ class DirectExecutions:
         waits: Sequence[WaitDocument] | None = () if is_short else None
         statuses: Statuses | None = None
         if row.finished_ms is None:
-            # For what has only just started nothing is replayed or compiled.
+            # For an execution that has just started nothing is replayed or compiled.
             state = await self._state(row, journal if is_short else None) if with_waits else None
             statuses = _statuses(row, state)
             waits = await self._waits(row, state) if with_waits else None
@@ -237,12 +237,12 @@ class DirectExecutions:
         return execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
 
     async def _state(self, row: ExecutionRow, journal: Sequence[StoredEvent] | None) -> Execution | None:
-        """The state of an execution that has not ended; ``None`` if too many events would have to be replayed.
+        """The state of an unfinished execution; ``None`` if too many events would have to be replayed.
 
         Args:
-            journal: ``None`` if it is long.
+            journal: ``None`` for a long one.
         """
-        from noetl_stream.engine.replay import replay  # of what has ended nothing is replayed
+        from noetl_stream.engine.replay import replay  # ended executions need no replay
         from noetl_stream.operations.executions.reading.states import state_at
 
         if journal is not None:
@@ -250,14 +250,14 @@ class DirectExecutions:
         return await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
 
     async def _waits(self, row: ExecutionRow, state: Execution | None) -> Sequence[WaitDocument] | None:
-        from noetl_stream.operations.waiting_on import awaited  # what has ended waits for nothing
+        from noetl_stream.operations.waiting_on import awaited  # ended executions wait for nothing
 
         if state is None:
             return None if row.position > DESCRIBED_EVENTS else ()
         return list(awaited(state, await self._plan(row)))
 
     async def _live_statuses(self, row: ExecutionRow) -> Statuses | None:
-        """What the statuses of its step runs follow from; ``None`` if it has ended."""
+        """The statuses of its step runs and steps; ``None`` if it has ended."""
         return None if row.finished_ms is not None else _statuses(row, await self._state(row, None))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
@@ -359,7 +359,7 @@ class DirectExecutions:
         return await self.get(request.execution_id)
 
     async def _ids_of_undoing(self, execution_id: str, ids: RequestIds | None) -> RequestIds:
-        """The ids of the execution that undoes another: there is at most one."""
+        """The ids of the one execution that can undo another."""
         own_id = undoing_of(execution_id)
         request_id = self._new_id() if ids is None else ids.request_id
         row = await self._store.execution(own_id)
@@ -370,16 +370,16 @@ class DirectExecutions:
         return RequestIds(own_id, request_id)
 
     async def _own_labels(self, original: ExecutionRow) -> dict[str, Any]:
-        """The labels that its rerun is given: none if they are those that stand in its playbook."""
+        """The labels for its rerun: none if they are the constant ones of its playbook."""
         labels: dict[str, Any] = codec.decode_json(original.labels)
         plan = await self._plan(original) if labels else None
         return {} if plan is not None and labels == plan.labels else labels
 
     async def _refuse_impossible(self, request: Request, original: ExecutionRow) -> None:
-        """Tries a rerun before it is requested: one that a server refuses has begun, and stays as a failed one.
+        """Tries a rerun before it is requested: one refused by a server would exist as a failed execution.
 
         Raises:
-            NotFound, Conflict, UsageError: as the server would refuse it.
+            NotFound, Conflict, UsageError: as a server would refuse it.
         """
         from noetl_stream.engine.rerun import JournalSummary, reuse  # most verbs start faster without it
 
@@ -412,7 +412,7 @@ class DirectExecutions:
         row = await self._row(execution_id)
         if self._histories is None:
             self._histories = JournalHistories(self._store)
-        # What ended otherwise than by a failure is explained by its journal alone.
+        # An end without a failure is explained by its journal alone.
         plan = None if row.status in ("completed", "cancelled") else await self._plan(row)
         around = Environment(await self._store.now_ms())
         async with self._histories.read(row) as history:
@@ -464,7 +464,7 @@ class DirectExecutions:
 
     async def _submit(self, request: Request, source: str | None) -> str:
         """Publishes a request until it is answered; an answered one is not published again. Returns the id of the
-        execution, which is another one if that holds the unique key.
+        execution, which may be another one that holds the unique key.
         """
         if await self._store.request(request.execution_id, request.request_id) is not None:
             return request.execution_id
@@ -498,7 +498,7 @@ class DirectExecutions:
         return await known_plan(self._store, self._checking, row)
 
     async def _notices(self, row: ExecutionRow, journal: Sequence[StoredEvent], *, is_whole: bool) -> Notices | None:
-        """Its notices; ``None`` for one with a long journal that has not ended, which callers poll."""
+        """Its notices; ``None`` for an unfinished one with a long journal, which callers poll."""
         if is_whole:
             notices = notices_of(journal)
         elif row.finished_ms is not None:
@@ -522,7 +522,7 @@ class DirectExecutions:
 
 
 def _statuses(row: ExecutionRow, state: Execution | None) -> Statuses:
-    from noetl_stream.operations.views.state import statuses_of  # of what has ended nothing is replayed
+    from noetl_stream.operations.views.state import statuses_of  # ended executions need no replay
 
     return Statuses(row.status) if state is None else statuses_of(state)
 

@@ -1,4 +1,4 @@
-"""Following an execution live over core NATS: decided records as they are published.
+"""Live updates of an execution over core NATS: decided records as they are published.
 
 A record may be missed during a reconnect. Postgres is the source of truth.
 """
@@ -20,14 +20,14 @@ from noetl_stream.ports.streams.bus import Bus, Subscription
 from noetl_stream.protocol import subjects
 
 POLL_S: Final = 5.0
-"""How often Postgres is read without a notification, since those of NATS may be lost."""
+"""The interval at which Postgres is read without a notification, since those of NATS may be lost."""
 
 _ENDS: Final = (b'"execution.finished"',)
 _BEGINS: Final = (b'"execution.started"', *_ENDS)
 
 
 class Follower:
-    """Hears what servers decide about an execution from :meth:`open` on.
+    """Receives the decisions of servers about an execution from :meth:`open` on.
 
     Attributes:
         refusal: The message and diagnostics of a rejected request.
@@ -42,7 +42,6 @@ class Follower:
         self.refusal: tuple[str, list[dict[str, Any]]] | None = None
 
     async def open(self) -> Follower:
-        """Subscribes."""
         subject = subjects.decided(partition_of(self._execution_id), self._execution_id)
         self._subscription = await self._bus.listen(subject, self._on_decided)
         return self
@@ -52,7 +51,7 @@ class Follower:
             await self._subscription.close()
 
     async def begun(self, timeout_s: float) -> bool:
-        """Whether a journal record of the execution was received in time: its request is committed, and evaluated."""
+        """Whether a journal record of the execution was received in time: its request is committed and evaluated."""
         return await set_within(self._begun, timeout_s)
 
     async def _on_decided(self, _subject: str, body: bytes, _reply: str) -> None:
@@ -96,7 +95,7 @@ async def _until(
     notifications: Collection[bytes],
     holds: Callable[[ExecutionRow], bool],
 ) -> None:
-    """Waits until ``holds`` does. Postgres is read at first, and after each of the ``notifications``."""
+    """Waits until ``holds`` returns true. Postgres is read at first, and after each of the ``notifications``."""
     notified = asyncio.Event()
 
     async def on_decided(_subject: str, body: bytes, _reply: str) -> None:

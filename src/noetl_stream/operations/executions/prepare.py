@@ -29,7 +29,7 @@ from noetl_stream.ports.operations.playbooks import SchemaKind
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, find_entry, read_address
 from noetl_stream.ports.stores.store import Store
 
-if TYPE_CHECKING:  # who starts what is in the catalog does not wait for the compiler
+if TYPE_CHECKING:  # starting a registered playbook does not wait for the compiler
     from noetl_stream.playbook.compile.compiler import CheckResult, Schemas
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.playbook.plan import Plan
@@ -39,7 +39,7 @@ PLANS_KEPT: Final = 256
 
 
 class SubmittedText(msgspec.Struct, frozen=True, gc=False):
-    """The text of a playbook. ``name`` appears in diagnostics. ``stored``: whether the store has it already."""
+    """The text of a playbook. ``name`` appears in diagnostics. ``stored``: whether it is already in the store."""
 
     name: str
     source: str
@@ -47,7 +47,7 @@ class SubmittedText(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckedText(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a request needs of a playbook that was checked before, as it stands in its plan."""
+    """The part of a checked playbook that a request needs, as in its plan."""
 
     digest: str
     path: str
@@ -64,7 +64,7 @@ class CheckedText(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class PlaybookChecker:
-    """Checks playbooks as a server here would, and caches their plans.
+    """Checks playbooks like a server here, and caches their plans.
 
     Args:
         kinds: Called when the first playbook is checked.
@@ -86,7 +86,7 @@ class PlaybookChecker:
         return await asyncio.to_thread(check, source, self._kinds(), file=name, limits=self._limits)
 
     async def schema(self, kind: SchemaKind) -> dict[str, Any]:
-        """The JSON Schema of the documents of a kind that pass; made once."""
+        """The JSON Schema of valid documents of a kind; made once."""
         from noetl_stream.playbook.schedule.schedule_document import schedule_schema
         from noetl_stream.playbook.schema import playbook_schema
         from noetl_stream.playbook.trigger.trigger_document import trigger_schema
@@ -101,19 +101,17 @@ class PlaybookChecker:
         return self._schemas[kind]
 
     def known(self, digest: str) -> Plan | None:
-        """A plan that was compiled before."""
+        """A cached plan."""
         return self._plans.get(digest)
 
     def checked(self, digest: str) -> Plan | CheckedText | None:
-        """A playbook that was checked before."""
+        """A cached plan or check."""
         return self._plans.get(digest) or self._checked.get(digest)
 
     async def check_document(
         self, source: bytes, name: str, schemas: Schemas | None = None, *, proves: bool = False
     ) -> CheckResult:
-        """:meth:`check` for any document of the catalog; ``schemas`` as for
-        :func:`~noetl_stream.playbook.compile.compiler.check`.
-        """
+        """:meth:`check` for any document of the catalog; see :func:`~noetl_stream.playbook.compile.compiler.check`."""
         from noetl_stream.playbook.compile.compiler import check_document
 
         return await asyncio.to_thread(
@@ -147,13 +145,13 @@ class PlaybookChecker:
 async def refuse_workload(
     playbook: Plan | CheckedText, given: Mapping[str, Any], evaluator: Evaluator | None = None
 ) -> None:
-    """As a server would refuse it.
+    """Refuses a workload like a server.
 
     Args:
-        evaluator: Makes the comparison if that takes long. Without it, this process makes it, whatever it takes.
+        evaluator: Makes long comparisons. Without it, this process makes them at any cost.
 
     Raises:
-        WorkloadRefused: with what is given, the workload does not match the playbook's schema of it.
+        WorkloadRefused: the workload with the given values does not match the playbook's schema.
     """
     schema = playbook.workload_schema
     if schema is None:
@@ -172,7 +170,7 @@ async def refuse_workload(
 async def _refusal_elsewhere(
     schema: WorkloadSchema, workload: dict[str, Any], evaluator: Evaluator
 ) -> WorkloadRefused | None:
-    """Why the workload is refused, if it is; if that cannot be found out here, a server decides."""
+    """The reason for refusing the workload, if any; if it cannot be determined here, a server decides."""
     from noetl_stream.engine import choices  # most workloads are compared here
 
     try:
@@ -183,7 +181,7 @@ async def _refusal_elsewhere(
 
 
 def refusal_of(checked: CheckResult, name: str) -> PlaybookRefused:
-    """Why a text with errors is refused."""
+    """The error for refusing a text with errors."""
     first = next(one for one in checked.diagnostics if one.severity == "error")
     found = [diagnostic.to_json() for diagnostic in checked.diagnostics]
     return PlaybookRefused(f"{name}:{first.line}: {first.message}", found, hint=first.hint)

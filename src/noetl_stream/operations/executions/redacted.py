@@ -1,7 +1,7 @@
-"""What is shown of an execution, without the secrets that it was given (LANGUAGE §11).
+"""The operations on executions without the secrets that these were given (LANGUAGE §11).
 
-Workers redact what they report. A worker that never read a secret cannot, nor can a person who types it; so it is
-hidden once more where it is shown, also when a credential has another value since, or none.
+Workers redact their reports. A worker that never read a secret cannot, nor can a person who types it. Secrets are
+therefore hidden once more where an execution is shown, even after a credential has changed or is gone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ REDACTOR: Final = "redactor"
 """The parameter of verbs that hide secrets themselves."""
 
 LOOKED_AT: Final = 5_000
-"""How many executions are looked at for a page of those that show what was searched for; then the page is short."""
+"""The executions that are examined for a page of search results; a page may therefore be short."""
 
 
 class Redacted(Verbs):
-    """A port whose answers show no secret of the executions that they are about."""
+    """A port whose answers contain no secret of the executions they are about."""
 
     def __init__(self, port: type, verbs: object, secrets: UsedSecrets) -> None:
         super().__init__(port)
@@ -57,20 +57,20 @@ class Redacted(Verbs):
         return answer
 
     async def _hide(self, execution_id: str, answer: Any) -> Any:
-        """``answer`` without the secrets of one execution. A cursor stays as it is."""
+        """``answer`` without the secrets of one execution. A cursor stays unchanged."""
         if isinstance(answer, DocumentPage):
             return replace(answer, items=await self._secrets.hide(execution_id, answer.items))
         return await self._secrets.hide(execution_id, answer)
 
 
 class RedactedExecutions(Redacted):
-    """Executions without their secrets. A list with a filter finds what it shows: no filter tells what is hidden."""
+    """Executions without their secrets. Filters match only what is shown, so that none reveals hidden values."""
 
     def __init__(self, executions: object, secrets: UsedSecrets) -> None:
         super().__init__(Executions, executions, secrets)
 
     async def why(self, execution_id: str, paths: Sequence[str] = ()) -> WhyDocument:
-        """Without the secrets of the executions that it called, too: its error tells theirs."""
+        """Hides the secrets of the called executions too, since its error may contain theirs."""
         answer: WhyDocument = await self._ask(verb_of(Executions.why), execution_id, paths)
         for cause in answer.causes[1:]:
             answer = await self._hide(cause.execution_id, answer)

@@ -1,6 +1,4 @@
-"""Reading executions, and counting them, on a replica of Postgres, which may be behind; everything else is left to the
-primary.
-"""
+"""Reading and counting executions on a replica of Postgres, which may be behind; the primary does the rest."""
 
 from __future__ import annotations
 
@@ -18,25 +16,25 @@ from noetl_stream.ports.operations.verbs import EXECUTIONS, Verb, Verbs
 log = logging.getLogger(__name__)
 
 READ_S: Final = 5.0
-"""How long the replica may take; then the primary is asked too."""
+"""The time in which the replica must answer; then the primary is asked too."""
 
 AWAY_MS: Final = 10_000
-"""How long a replica that did not answer is not asked again."""
+"""The time for which a replica that did not answer is not asked."""
 
 ACTED_ON_MS: Final = 60_000
-"""How long an execution is read from the primary after something was done with it here."""
+"""The time for which an execution is read from the primary after a change here."""
 
 ACTED_ON_KEPT: Final = 10_000
 
 
 class Replicated(Verbs):
-    """A port whose reading verbs a replica answers.
+    """A port whose reading verbs are answered by a replica.
 
-    The primary is asked while the replica does not answer, for executions just started, asked or waited for here, and
-    for what the replica does not know.
+    The primary is asked while the replica does not answer, for executions that were just started, changed or awaited
+    here, and for what the replica does not know.
 
     Args:
-        replica: Gives the verbs over the replica, and connects to it if need be.
+        replica: Returns the verbs over the replica; connects to it on first use.
     """
 
     def __init__(self, port: type, primary: Any, replica: Callable[[], Awaitable[object]], clock: Clock) -> None:
@@ -48,7 +46,7 @@ class Replicated(Verbs):
         self._acted_on: LruCache[str, int] = LruCache(ACTED_ON_KEPT)
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
-        """An execution that has ended has ended for whoever reads it then."""
+        """Waits; an execution that has ended is then read as ended by later calls."""
         found: ExecutionDocument = await self._primary.wait(execution_id, timeout_s)
         self._acted_on.put(execution_id, self._clock.now_ms())
         return found

@@ -1,4 +1,4 @@
-"""Many executions at once: acting on each as if it were alone, and counting them by status."""
+"""Many executions at once: verbs on each of them, and counts by status."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from noetl_stream.ports.stores.store import ListingFilter, Store
 from noetl_stream.ports.stores.tallies import ExecutionTally, TallyKey
 
 BEGUN_WITHIN_S: Final = 15.0
-"""What has not begun by then is left, so that a call is answered in time."""
+"""The time after which no further execution is begun, so that a call is answered in time."""
 
 _FACTS: Final[dict[BulkVerb, type[InterventionFact]]] = {
     "cancel": CancelRequested,
@@ -50,7 +50,7 @@ _FACTS: Final[dict[BulkVerb, type[InterventionFact]]] = {
 
 
 class _Subject(msgspec.Struct, frozen=True, gc=False):
-    """An execution, and what is known of it before; nothing if it is not there, or was named and not looked up."""
+    """An execution with its known row; without one if it does not exist, or was named and not looked up."""
 
     execution_id: str
     path: str | None = None
@@ -64,7 +64,7 @@ class DirectSelections:
     """:class:`~noetl_stream.ports.operations.selections.Selections`, where each method is described.
 
     Args:
-        record: Records who deletes which execution: a call is recorded as a whole.
+        record: Records each deletion of an execution: a call is recorded as a whole.
     """
 
     def __init__(self, executions: Executions, store: Store, clock: Clock, record: OnRecord) -> None:
@@ -152,7 +152,7 @@ class DirectSelections:
 
 
 def _tried(verb: BulkVerb, subject: _Subject) -> BulkItemDocument:
-    """What would become of it, as far as its status says."""
+    """The expected outcome, by its status."""
     status = subject.status
     if status is None:
         why: str | None = f"execution {subject.execution_id} not found"
@@ -168,23 +168,23 @@ def _tried(verb: BulkVerb, subject: _Subject) -> BulkItemDocument:
 
 
 MOST_BY_INDEX: Final = 4_000_000
-"""Executions of a status that are counted from an index alone, as many in each bar."""
+"""The most executions of a status that are counted from an index alone, in all bars together."""
 
 MOST_LOOKED_UP: Final = 20_000
-"""Executions of a status that are counted where each is looked up."""
+"""The most executions of a status that are counted by looking up each."""
 
 MOST_SHOWN: Final = 5_000
-"""Executions that are counted where what each shows is looked at."""
+"""The most executions that are counted by examining what each shows."""
 
 
 class Tallies(Protocol):
-    """What counts executions: a store, or what looks at them one by one."""
+    """A counter of executions: a store, or one that examines each."""
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]: ...
 
 
 class _ShownTallies:
-    """Counts the executions that show what was searched for: a store finds by what is hidden, too."""
+    """Counts the executions that show what was searched for: a store would also find hidden values."""
 
     def __init__(self, executions: Executions, chosen: ExecutionFilter) -> None:
         self._executions = executions
@@ -213,7 +213,7 @@ BAR_S: Final = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600),
     *(7_200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000),
 )
-"""How long bars may be: bars stay where they are while time goes on."""
+"""The lengths of bars: bars keep their places as time passes."""
 
 
 async def histogram_of(tallies: Tallies, chosen: ExecutionFilter, bars: int, now_ms: int) -> ExecutionHistogramDocument:
@@ -253,7 +253,7 @@ async def groups_of(
 ) -> ExecutionGroupsDocument:
     """
     Args:
-        in_all: Whether ``most`` bounds all executions together, and not those of each status.
+        in_all: Whether ``most`` bounds all executions together, instead of those of each status.
     """
     kind, _, label = by.partition(":")
     if by != "path" and (kind != "label" or not label):
@@ -284,7 +284,7 @@ def _tally_key(shown: ListedExecutionDocument, key: TallyKey) -> str | None:
 
 
 def _bar_ms(span_ms: int, bars: int) -> int:
-    """How long each of at most ``bars`` bars is: aligning the first may take one more."""
+    """The length of each of at most ``bars`` bars: aligning the first may take one more."""
     for seconds in BAR_S:
         if seconds * 1000 * max(1, bars - 1) >= span_ms:
             return seconds * 1000

@@ -27,16 +27,16 @@ from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.retries import pauses
 
 ANSWER_WAIT_S: Final = 2.0
-"""How long an answer is awaited, whether it is pushed or requested."""
+"""The wait for an answer, whether it is pushed or requested."""
 
 LONGEST_ANSWER_WAIT_S: Final = 5.0
-"""How long an answer is awaited at most until the request is published again."""
+"""The longest wait for an answer before the request is published again."""
 
 PUSH_WAIT_S: Final = 0.05
-"""How long a pushed answer is awaited before it is looked up the first time, since it may exist already."""
+"""The wait for a pushed answer before it is first looked up, since it may already exist."""
 
 PATIENCE_S: Final = 30.0
-"""How long a request may stay unanswered before it fails."""
+"""The time for which a request may stay unanswered before it fails."""
 
 PLAYBOOKS_KEPT: Final = 10_000
 
@@ -48,9 +48,9 @@ Unanswered = Callable[[], Awaitable[None]]
 
 
 def patience(clock: Clock, check: str) -> Unanswered:
-    """Gives up after :data:`PATIENCE_S`; ``check`` is what the caller is told to look at before asking again.
+    """Gives up after :data:`PATIENCE_S`; ``check`` is the advice to the caller on what to inspect before asking again.
 
-    Raises (what is returned): Unreachable: no server has answered for so long.
+    Raises (the returned function): Unreachable: no server has answered for so long.
     """
     until_s = clock.monotonic_s() + PATIENCE_S
 
@@ -68,7 +68,7 @@ class RequestRefused(NoetlError):
 
     Attributes:
         code: A :data:`~noetl_stream.model.status.RejectionCode`; empty for a playbook with errors.
-        diagnostics: Of that playbook.
+        diagnostics: The diagnostics of the playbook.
     """
 
     def __init__(self, message: str, code: str = "", diagnostics: Sequence[dict[str, Any]] = ()) -> None:
@@ -107,7 +107,7 @@ class Requests:
 
     async def stored(self, request: ClientMessage) -> bool:
         """Publishes it; returns whether that is acknowledged. If not, perhaps because a leader is being elected,
-        publish it again at once, unless the fold turns out to know it. Errors: as of :meth:`publish`.
+        publish it again at once, unless the fold proves to know it. Errors: as for :meth:`publish`.
         """
         try:
             await self.publish(request)
@@ -126,11 +126,11 @@ class Client:
         self._put: LruCache[str, bool] = LruCache(PLAYBOOKS_KEPT)
 
     def follow(self, execution_id: str) -> Follower:
-        """A live view of an execution; open it before submitting to miss nothing."""
+        """A live view of an execution; to be opened before submitting, so as to miss nothing."""
         return Follower(self._bus, execution_id)
 
     async def put(self, source: str) -> str:
-        """Stores a playbook where servers find it, and returns its digest. Call it before the request."""
+        """Stores a playbook where servers find it, and returns its digest. Must be called before the request."""
         digest = digest_of(source)
         if digest not in self._put:
             await self._blobs.put(subjects.playbook_key(digest), source.encode())
@@ -190,7 +190,7 @@ async def ask_aggregate(
     fact: RequestedFact,
     unanswered: Unanswered | None = None,
 ) -> dict[str, Any]:
-    """Publishes a request to an aggregate until it is answered; returns what its kind answers.
+    """Publishes a request to an aggregate until it is answered; returns the answer of its kind.
 
     Raises:
         RequestRefused: the fold rejected it.
@@ -205,7 +205,7 @@ async def ask_aggregate(
 async def _answer_to(
     request: ClientMessage, requests: Requests, bus: Bus, clock: Clock, unanswered: Unanswered | None
 ) -> dict[str, Any]:
-    """The fold's answer, whatever it is."""
+    """The fold's answer of any kind."""
     execution_id, request_id = request.execution_id, request.request_id
     pushed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
@@ -222,7 +222,7 @@ async def _answer_to(
                 if await first_done([pushed], clock.sleep(wait_s)):
                     answer: dict[str, Any] = codec.decode_json(pushed.result())
                     return answer
-                # It was answered before the subscription, or the push was lost.
+                # Answered before the subscription, or the push was lost.
                 known = await _look_up(bus, execution_id, request_id)
                 if known is None:
                     break
@@ -252,20 +252,20 @@ def _require_accepted(answer: dict[str, Any]) -> None:
 
 
 def _code_of(diagnostics: list[dict[str, Any]]) -> str:
-    """Why the engine rejected a request; ``""`` if the diagnostics are those of its playbook."""
+    """The code of the engine's rejection; ``""`` if the diagnostics are those of its playbook."""
     return "" if len(diagnostics) != 1 or "line" in diagnostics[0] else str(diagnostics[0]["code"])
 
 
 KEYS_AT_ONCE: Final = 100
 PURGE_WAIT_S: Final = 30.0
-"""How long a server may take to delete these objects."""
+"""The time in which a server must delete these objects."""
 
 
 async def delete_by_server(bus: Bus, keys: Sequence[str]) -> None:
-    """Has a server delete the objects with these keys: it purges a stream, which nobody else may.
+    """Makes a server delete the objects with these keys: it purges a stream, which nobody else may do.
 
     Raises:
-        Unreachable: no server has done it; objects that were deleted are simply missing the next time.
+        Unreachable: no server has done it; deleted objects are simply missing the next time.
     """
     for at in range(0, len(keys), KEYS_AT_ONCE):
         answer = await bus.ask(subjects.PURGE, codec.encode(keys[at : at + KEYS_AT_ONCE]), PURGE_WAIT_S)

@@ -1,1 +1,1 @@
-"""Events as they happen (PROTOCOL §4)."""
+"""Live events (PROTOCOL §4)."""

@@ -1,7 +1,7 @@
-"""Events as they happen: history first, then live, exactly once for every reader (PROTOCOL §4).
+"""Live events: history first, then live, exactly once for every reader (PROTOCOL §4).
 
 Postgres is the source, and NATS only notifies: a lost notification loses no event. Readers at the end of the same feed
-share its queries and their results. A reader that falls behind reads for itself again, so that the shared buffer stays
+share its queries and their results. A reader that falls behind reads by itself again, so that the shared buffer stays
 bounded.
 """
 
@@ -39,19 +39,19 @@ from noetl_stream.storage.used_secrets import UsedSecrets
 
 MAX_EVENTS: Final = 4_096
 MAX_CHARS: Final = 8 * 1024 * 1024
-"""How much is buffered for readers that lag a little."""
+"""The events that are buffered for readers that lag a little."""
 
 PATIENCE_S: Final = 2.0
-"""How long a lagging reader may hold up the others, in total, before it is overtaken and reads for itself."""
+"""The total time for which a lagging reader may hold up the others before it is overtaken and reads by itself."""
 
 BATCH_EVENTS: Final = 200
-"""How many events a reader gets at once, at most."""
+"""The most events that a reader gets at once."""
 
 BATCH_CHARS: Final = 256 * 1024
-"""How many characters a reader gets at once, at most, unless it is a single event: a stalled reader holds them."""
+"""The most characters that a reader gets at once, except for a single event: a stalled reader holds them."""
 
 POLL_S: Final = 1.0
-"""How often the source is read without a notification, since notifications may be lost."""
+"""The interval at which the source is read without a notification, since notifications may be lost."""
 
 
 Found = tuple[Place, FeedEvent]
@@ -70,7 +70,7 @@ def at_once(found: Iterable[Found]) -> list[Found]:
 
 
 class FeedUpdate:
-    """Says when there may be new events: after a message on ``subject``, or after :data:`POLL_S`."""
+    """Reports when there may be new events: after a message on ``subject``, or after :data:`POLL_S`."""
 
     def __init__(self, bus: Bus, subject: str, clock: Clock) -> None:
         self._bus = bus
@@ -79,7 +79,6 @@ class FeedUpdate:
         self._notified = asyncio.Event()
 
     async def open(self) -> Subscription:
-        """Subscribes."""
         return await self._bus.listen(self._subject, self._notify)
 
     def forget(self) -> None:
@@ -95,7 +94,7 @@ class FeedUpdate:
 
 
 class _Listener(msgspec.Struct, eq=False):
-    """``at``: the number of its next event. ``patience_s``: how long it may still hold up the others."""
+    """A listener. ``at`` is the number of its next event, ``patience_s`` how long it may still hold up the others."""
 
     at: int
     patience_s: float
@@ -105,8 +104,8 @@ class Tail:
     """The shared end of a feed. It exists while it has listeners.
 
     Args:
-        seen: Where it begins.
-        kept_events: How many events are buffered.
+        seen: The places at which it begins.
+        kept_events: The number of buffered events.
         forgotten: Called with this object when the last listener has left.
     """
 
@@ -133,7 +132,7 @@ class Tail:
         return all(base <= seen.get(key, (0, 0)) for key, base in self._base.items())
 
     async def listen(self, seen: Places, *, waited_for: bool) -> AsyncIterator[list[Found]]:
-        """The events after ``seen``, which this covers; ends when the listener was too slow.
+        """The events after ``seen``, which this covers; ends when the listener is too slow.
 
         Args:
             waited_for: Whether the others wait for it when it lags. Once it has reached the end, they always do.
@@ -186,7 +185,7 @@ class Tail:
                         self._add(look)
             finally:
                 await subscription.close()
-        except Exception as error:  # a defect, too: otherwise the listeners would wait forever
+        except Exception as error:  # a defect, too: otherwise the listeners would wait for ever
             self._forgotten(self)
             self._failed = error
             self._wake()
@@ -235,7 +234,7 @@ class LiveFeed:
 
     Args:
         secrets: Hides the credentials that were handed out for an execution in its events.
-        kept_events: How many events are buffered for the readers of one feed that lag a little.
+        kept_events: The events that are buffered for the readers of one feed that lag a little.
     """
 
     def __init__(
@@ -299,7 +298,7 @@ class LiveFeed:
                     seen |= {place[0]: place[1:] for place, _ in fresh}
                     yield [event for _, event in fresh]
                 keeps_up = False
-                continue  # it was overtaken: it reads for itself what it lacks
+                continue  # it was overtaken, and reads missing events by itself
             page = await source.read(seen)
             after = page.seen
             at_end = after == seen
@@ -323,7 +322,7 @@ class LiveFeed:
 
 
 async def _from_place(id: str, feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
-    """``feed`` after its place, so that a reader whose line breaks before the first event can resume."""
+    """``feed`` after its place, so that a reader whose connection breaks before the first event can resume."""
     yield [FeedEvent(id, None, "")]
     async for batch in feed:
         yield batch

@@ -22,7 +22,7 @@ WHOLE_TICK: Final = 2**31
 _NUMBERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 Place: TypeAlias = tuple[int, int, int]
-"""The place of an event: its order (partition), its tick or position, and its number in that."""
+"""The place of an event: its order (partition), its tick or position, and its number there."""
 
 Places: TypeAlias = Mapping[int, tuple[int, int]]
 """The place of the last event seen, in each order."""
@@ -75,8 +75,8 @@ class EverythingSource:
         self._secrets = secrets
 
     async def read(self, seen: Places) -> FeedPage:
-        """See :class:`FeedSource`. A tick is complete with its last event. One seen in part is read again, without what
-        was seen of it.
+        """See :class:`FeedSource`. A tick is complete with its last event. One seen in part is read again, without the
+        seen events.
 
         Raises:
             UsageError: the events after ``seen`` are no longer stored.
@@ -129,8 +129,8 @@ def places_of(ticks: Mapping[int, int]) -> dict[int, tuple[int, int]]:
 
 
 def encode_id(places: Places, generation: int) -> str:
-    """The id of the feed at these places: the generation, and the ticks of partitions 0, 1, …, with the number seen of
-    a partial tick.
+    """The id of the feed at these places: the generation, and the ticks of partitions 0, 1, …, partial ones with a
+    number.
     """
     ticks = "-".join(_place_text(*places[partition]) for partition in sorted(places))
     return f"{_base36(generation)}:{ticks}"

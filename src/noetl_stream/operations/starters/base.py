@@ -1,4 +1,4 @@
-"""Schedules and triggers, directly on NATS and Postgres: what they have in common."""
+"""The common part of schedules and triggers, directly on NATS and Postgres."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from noetl_stream.playbook.compile.compiler import CheckResult
 
 LOOKED_FOR_EVERY_S: Final = 0.005
-"""At first, and half as often each time."""
+"""The first interval of checks; it doubles each time."""
 
 _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "unknown_aggregate": NotFound,
@@ -44,7 +44,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "under_way": Conflict,
     "older_servers": Conflict,
 }
-"""By :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
+"""Errors by :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
 
 State = TypeVar("State")
 Entry = TypeVar("Entry")
@@ -81,20 +81,20 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
 
     @abstractmethod
     async def register(self, entry: CatalogEntry, document: Any, by: str) -> None:
-        """Makes the starter at the path of ``entry`` what its document says.
+        """Makes the starter at the path of ``entry`` follow its document.
 
-        Raises: as of :meth:`RegisteredStarters.begin`.
+        Raises: as :meth:`RegisteredStarters.begin`.
         """
 
     @staticmethod
     @abstractmethod
     def document(row: AggregateRow) -> State:
-        """A starter as people see it."""
+        """A starter for people."""
 
     @staticmethod
     @abstractmethod
     def entry(row: HistoryRow) -> Entry:
-        """An entry of its history as people see it."""
+        """An entry of its history for people."""
 
     async def page(self, prefix: str, limit: int, cursor: str | None, scope: Sequence[str] = ()) -> StatePage:
         size, after = page_size(limit), read_cursor(cursor, str)
@@ -124,7 +124,7 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
         try:
             await self._ask(self.deletes(self._request_id(), path, by, reason))
         except NotFound:
-            # A registration or a deletion that broke off has left the document without a starter.
+            # An interrupted registration or deletion has left the document without a starter.
             entry = await self._catalog.resolve(path, None)
             if entry is None or entry.kind != self.kind:
                 raise
@@ -153,7 +153,7 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
         return found[0]
 
     async def _until_begun(self, execution_id: str, within_s: float) -> None:
-        """Waits until an execution can be looked at, since it begins with the next tick of its partition."""
+        """Waits until an execution can be read, since it begins with the next tick of its partition."""
         until_s, pause_s = self._clock.monotonic_s() + within_s, LOOKED_FOR_EVERY_S
         while await self._store.execution(execution_id) is None and self._clock.monotonic_s() < until_s:
             await self._clock.sleep(pause_s)
@@ -188,7 +188,7 @@ class RegisteredStarters:
         self._triggers = triggers
 
     async def begin(self, entry: CatalogEntry, checked: CheckResult, by: str) -> None:
-        """Has servers start executions by what was registered as ``entry``, if it is a schedule or a trigger.
+        """Makes servers start executions by the registered ``entry``, if it is a schedule or a trigger.
 
         Raises:
             UsageError: its playbook, or that version of it, is not registered.

@@ -43,7 +43,7 @@ from noetl_stream.zones import iso_in, offset_s, zone_named
 MOST_UPCOMING: Final = 1000
 
 BEGUN_S: Final = 5.0
-"""How long an occurrence that is asked for waits for its execution to begin, so that it can be looked at."""
+"""The wait for the execution of a requested occurrence to begin, so that it can be read."""
 
 
 class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, OccurrenceDocument, OccurrencePage]):

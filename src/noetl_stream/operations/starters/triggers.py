@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 VERIFIED_WITHIN_S: Final = 5.0
 
 BEGUN_S: Final = 2.0
-"""How long a delivery waits for its execution to begin: senders of webhooks do not wait long."""
+"""The wait of a delivery for its execution to begin: senders of webhooks do not wait long."""
 
 WEBHOOK: Final = "webhook"
-"""The sender of what a webhook received: only the server knows the real one."""
+"""The sender of a webhook's delivery: only the server knows the real one."""
 
 
 class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEventDocument, TriggerEventPage]):
@@ -141,7 +141,7 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
 
 
 def webhook_address(path: str) -> str:
-    """Where events for a webhook are sent, on a gateway."""
+    """The address on a gateway to which events for a webhook are sent."""
     return f"{API}/hooks/{quote(path)}"
 
 

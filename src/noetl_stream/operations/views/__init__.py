@@ -1,1 +1,1 @@
-"""What an execution looked like: at a position of its journal, and over time."""
+"""Past states of an execution: at a position of its journal, and over time."""

@@ -1,6 +1,6 @@
-"""What an index keeps of a long journal: numbers in arrays, a few bytes for each step run, attempt, wait and iteration.
+"""The arrays of an index of a long journal: a few bytes for each step run, attempt, wait and iteration.
 
-Times are ms since the epoch, 0 for one that is not reached. Statuses are places in :data:`STATUSES`.
+Times are ms since the epoch, 0 if not reached. Statuses are indexes into :data:`STATUSES`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ WAITING, RUNNING, DONE, FAILED, CANCELLED, REUSED, SKIPPED = range(len(STATUSES)
 ERROR_CHARS: Final = 300
 
 RUN_BYTES: Final = 240
-"""About what a step run takes beside its numbers: its id."""
+"""The approximate memory of a step run in addition to its numbers: its id."""
 
 
 class RowKey(NamedTuple):
-    """What the spans of a row show. ``step`` is empty for the execution, ``task`` for a whole step."""
+    """The subject of a row's spans. ``step`` is empty for the execution, ``task`` for a whole step."""
 
     kind: RowKind
     step: str = ""
@@ -51,7 +51,7 @@ class Spans:
     def close(self, place: int, at_ms: int, status: int, begin_ms: int | None = None) -> None:
         """
         Args:
-            begin_ms: It began then, if that is earlier than what was known.
+            begin_ms: Its begin, if that is earlier than known so far.
         """
         self.end[place], self.status[place] = at_ms, status
         if begin_ms is not None and begin_ms < self.begin[place]:
@@ -97,7 +97,7 @@ class LoopLevel:
             self.begin[index], self.status[index] = at_ms, RUNNING
 
     def attempted(self, index: int, begin_ms: int) -> None:
-        """A task attempt in it, which began then by the worker's own measure."""
+        """Adds a task attempt to it, with its begin as measured by the worker."""
         self._reach(index)
         self.attempts[index] += 1
         if begin_ms < self.begin[index]:
@@ -110,7 +110,7 @@ class LoopLevel:
             self.errors[index] = error
 
     def closes(self, at_ms: int) -> None:
-        """The level has ended: what still runs is cancelled, what had not begun is skipped."""
+        """Ends the level: running iterations are cancelled, those that had not begun are skipped."""
         self.ended = True
         place = -1
         while RUNNING in self.status[place + 1 :]:
@@ -154,7 +154,7 @@ class Runs:
         return len(self.ids) - 1
 
     def end_at(self, number: int, position: int) -> int | None:
-        """The status it has ended with after this position; ``None`` if it has not ended there."""
+        """The status with which it has ended after this position; ``None`` if it has not ended there."""
         return self.status[number] if 0 < self.ended[number] <= position else None
 
     @property
@@ -163,7 +163,7 @@ class Runs:
 
 
 class Changes:
-    """The changes of ``ctx`` by position: which key, and by which step run (-1: none)."""
+    """The changes of ``ctx`` by position: the key, and the step run (-1: none)."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -184,7 +184,7 @@ class Changes:
 
 
 class ArcCounts:
-    """How often the arcs of a step fired; ``position`` is that of its last routing, ``run`` what was routed then."""
+    """The counts of a step's fired arcs; ``position`` is that of its last routing, ``run`` the routed run."""
 
     __slots__ = ("fired", "held", "last_fired", "position", "routings", "run")
 
@@ -193,6 +193,6 @@ class ArcCounts:
         self.fired: dict[int, int] = {}
         self.last_fired: list[int] = []
         self.held: dict[int, bool] = {}
-        """What the guards were worth at the last routing, by arc."""
+        """The values of the guards at the last routing, by arc."""
         self.position = 0
         self.run = -1

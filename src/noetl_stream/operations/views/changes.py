@@ -17,17 +17,17 @@ from noetl_stream.ports.operations.reading.views import KeyChangeDocument, KeyCh
 from noetl_stream.ports.stores.store import Store, StoredEvent
 
 MOST_REPLAYED: Final = 5_000
-"""About how many events are replayed for a page after its first change: it may be short, and not the last."""
+"""The approximate number of events replayed after a page's first change; a short page need not be the last."""
 
 PAGE_BYTES: Final = 512 * 1024
-"""A page ends after this many."""
+"""The number of characters after which a page ends."""
 
 
 async def change_page(store: Store, index: ExecutionIndex, key: str | None, limit: int, after: int) -> KeyChangePage:
     """The changes of a key, or of all, by position.
 
     Args:
-        after: A number of :class:`~noetl_stream.operations.views.arrays.Changes`: those from this one on.
+        after: A number of :class:`~noetl_stream.operations.views.arrays.Changes`, the first of the page.
     """
     changes = index.changes
     numbers = range(after, len(changes.position))

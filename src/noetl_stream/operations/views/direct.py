@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 READ_FOR_COUNTS: Final = 2_000
-"""A state counts the step runs of a longer journal only if it was read before."""
+"""The journal length above which a state counts the step runs only if the journal was read before."""
 
 
 class DirectViews:
     """:class:`~noetl_stream.ports.operations.reading.views.Views`, where each method is described.
 
-    What a verb needs is imported when it is first called: lists of events need neither engine nor index.
+    Each verb imports its needs on its first call: lists of events need neither engine nor index.
 
     Args:
-        secrets: Hides the values that an execution was given, before its events are searched and its values cut off.
+        secrets: Hides the values that an execution was given, before its events are searched and its values cut.
     """
 
     def __init__(

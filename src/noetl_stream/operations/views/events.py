@@ -1,4 +1,4 @@
-"""Pages of chosen events, searched as they are shown."""
+"""Pages of chosen events, searched in the form that is shown."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:  # most lists need no index
     from noetl_stream.operations.views.index import ExecutionIndex
 
 SEARCHED: Final = 10_000
-"""How many events are searched for one page. A page may be short, or empty, and not the last."""
+"""The events that are searched for one page. A page may be short, or empty, without being the last."""
 
 PAGE_BYTES: Final = 1024 * 1024
-"""A page ends after this many."""
+"""The number of bytes after which a page ends."""
 
 
 class EventPages:
     """
     Args:
-        secrets: Hides the values that an execution was given: events are searched as they are shown.
+        secrets: Hides the values that an execution was given: events are searched in the form that is shown.
     """
 
     def __init__(self, store: Store, secrets: UsedSecrets) -> None:
@@ -62,7 +62,7 @@ class EventPages:
                 passed += len(stored.data)
                 if passed > MANY_BYTES:
                     passed = 0
-                    await asyncio.sleep(0)  # a turn for others: what is searched or listed is encoded
+                    await asyncio.sleep(0)  # a turn for other tasks: the searched or listed events are encoded
                 if chosen.before is not None and event.position >= chosen.before:
                     return _page(found, backwards, None)
                 searched += 1
@@ -77,7 +77,7 @@ class EventPages:
     async def _pieces(
         self, execution_id: str, chosen: EventFilter, limit: int, backwards: bool
     ) -> AsyncIterator[Sequence[StoredEvent]]:
-        """The events that may be chosen, some at a time; each piece by position."""
+        """The events that may be chosen, in pieces; each piece by position."""
         after, before, most = chosen.after, chosen.before or 0, FIRST_READ
         while backwards and before > 1:
             first = max(0, before - 1 - min(most, limit))

@@ -1,4 +1,4 @@
-"""The graph of an execution: what happened at each step and arc, and the values that decided the last time."""
+"""The graph of an execution: the history of each step and arc, and the values that decided the last time."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from noetl_stream.ports.stores.store import Store
 from noetl_stream.template import Budget
 
 MOST_REPLAYED: Final = 5_000
-"""How many events are replayed for the values of guards. Those that would take more are not shown."""
+"""The most events that are replayed for the values of guards, which are otherwise not shown."""
 
 
 async def execution_graph(store: Store, index: ExecutionIndex, state: Execution, plan: Plan) -> ExecutionGraphDocument:
     """
     Args:
-        state: As it is now.
+        state: The present state.
     """
     guards = await _decided(store, index, plan)
     return ExecutionGraphDocument(
@@ -87,7 +87,7 @@ def _arc(index: ExecutionIndex, step: StepPlan, number: int, guard: GuardDocumen
 
 
 async def _decided(store: Store, index: ExecutionIndex, plan: Plan) -> Mapping[tuple[str, int], GuardDocument]:
-    """What the guards of each step read when its arcs were chosen last, unless that is too far to replay."""
+    """The values read by the guards of each step at its last choice of arcs, unless that is too far to replay."""
     last = {step: counts for step, counts in index.arcs.items() if step in plan.steps and counts.position}
     wanted = sorted((counts.position, step) for step, counts in last.items() if _has_guards(plan.steps[step]))
     found: dict[tuple[str, int], GuardDocument] = {}

@@ -1,6 +1,6 @@
-"""An index of a journal: what graphs, timelines, strips and the history of ``ctx`` are answered from.
+"""An index of a journal, from which graphs, timelines, strips and the history of ``ctx`` are answered.
 
-A process reads each journal once, and from then on only what is added. What is kept is bounded.
+A process reads each journal once, and from then on only new entries. Indexes are bounded.
 """
 
 from __future__ import annotations
@@ -41,27 +41,26 @@ log = logging.getLogger(__name__)
 ENTRIES_AT_ONCE: Final = 200
 FIRST_ENTRIES: Final = 5
 EVENTS_AT_ONCE: Final = 2_000
-"""How many entries of a long journal are read at once, first and later, and about how many events they have: while
-these are taken in, others wait.
+"""The entries of a long journal that are read at once, first and later, and their events: other work waits meanwhile.
 """
 
 MAX_INDEX_BYTES: Final = 128 * 1024 * 1024
-"""About how much memory the indexes of one process take together: above it, those unused for longest go."""
+"""The approximate memory of the indexes of one process, above which those unused for longest are dropped."""
 
 COUNTED_EVERY: Final = 10
-"""While an index is first read, its size is counted again after this many readings."""
+"""The number of readings of a new index after which its size is counted again."""
 
 MOST_SPANS: Final = 1_000_000
-"""Of one journal: later attempts and waits are left out of its timeline."""
+"""The most attempts and waits of one journal; later ones are missing in its timeline."""
 
 MOST_ITERATIONS: Final = 2_000_000
-"""Of one journal: nothing is kept of iterations with a higher index."""
+"""The highest index of iterations that are kept of one journal."""
 
 ERRORS_KEPT: Final = 10_000
-"""How many failed iterations of a journal keep their error."""
+"""The most failed iterations of a journal whose error is kept."""
 
 MOST_LEVELS: Final = 2_000
-"""Of one journal: of levels inside loops that begin later, the iterations are not kept."""
+"""The most levels inside loops of one journal whose iterations are kept."""
 
 
 class ExecutionIndex(JournalReader[int]):
@@ -98,10 +97,10 @@ class ExecutionIndex(JournalReader[int]):
         return self.steps[self.runs.step[run]]
 
     def counts_at(self, position: int, statuses: Statuses) -> dict[str, Counter[RunStatus]]:
-        """How many step runs have which status, by step, after this position.
+        """The number of step runs with each status, by step, after this position.
 
         Args:
-            statuses: Of those that had not ended there.
+            statuses: The statuses of the runs unfinished at that point.
         """
         counted: dict[str, Counter[RunStatus]] = {}
         for number, step_run_id in enumerate(self.runs.ids):
@@ -113,7 +112,7 @@ class ExecutionIndex(JournalReader[int]):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """The approximate size in bytes."""
         spans = sum(spans.size for spans in self.rows.values())
         levels = sum(level.size for by_path in self.levels.values() for level in by_path.values())
         waiting = 400 * (len(self._open) + len(self.tokens))
@@ -129,7 +128,7 @@ class ExecutionIndex(JournalReader[int]):
         )
 
     def take(self, entries: Iterable[StoredEntry]) -> None:
-        """Adds entries, which follow those that it has."""
+        """Adds the next entries."""
         for entry in entries:
             self.at_ms = max(self.at_ms, entry.at_ms)
             self.busy.add(entry.at_ms, entry.at_ms)
@@ -219,7 +218,7 @@ class ExecutionIndex(JournalReader[int]):
         self.busy.starts(run, at.command_id, at.at_ms)
 
     def run_passed(self, at: Recorded, run: int, fact: StepRan) -> None:
-        """A whole step run, without its parts: tasks by the times that the worker measured."""
+        """Adds a whole step run, without its parts: tasks by the times that the worker measured."""
         self.run_started(at, run, fact)
         for one in fact.tasks:
             key = ("task", run)
@@ -231,7 +230,7 @@ class ExecutionIndex(JournalReader[int]):
         self._end_run(at, run, DONE, self.position)
 
     def _began(self, run: int, at: Recorded, duration_s: float) -> int:
-        """When an attempt began, by the duration its worker reports: not before its step run."""
+        """The begin of an attempt, by the duration its worker reports, but not before its step run."""
         found = self._open.get(("run", run))
         claimed_ms = 0 if found is None else found[0].begin[found[1]]
         return max(claimed_ms, at.at_ms - round(duration_s * 1000))
@@ -292,7 +291,7 @@ class ExecutionIndex(JournalReader[int]):
         return level
 
     def _level_of(self, run: int, path: events.Path) -> LoopLevel | None:
-        """The level of an iteration; ``None`` if nothing of this iteration is kept."""
+        """The level of an iteration; ``None`` if the iteration is not kept."""
         level = self._level(run, path[:-1])
         if level is None:
             return None
@@ -372,7 +371,7 @@ class ExecutionIndexes:
 
     @property
     def held_bytes(self) -> int:
-        """What all indexes take, estimated."""
+        """The estimated size of all indexes."""
         return self._kept.size
 
     async def of(self, execution_id: str) -> ExecutionIndex:
@@ -382,7 +381,7 @@ class ExecutionIndexes:
         return index
 
     async def so_far(self, execution_id: str) -> ExecutionIndex:
-        """The index of a journal so far: at least one piece. The rest is read in the background."""
+        """The index of a journal so far, at least one piece. The rest is read in the background."""
         index = self._of(execution_id)
         if index not in self._reading and not await self._read(index, 1) and index not in self._reading:
             self._reading[index] = reading = asyncio.create_task(self._read(index, None))
@@ -397,7 +396,7 @@ class ExecutionIndexes:
         return index
 
     async def _read(self, index: ExecutionIndex, most: int | None) -> bool:
-        """Reads at most ``most`` pieces; returns whether it reached the end. Between two, others may use the index."""
+        """Reads at most ``most`` pieces; returns whether it reached the end. The index is usable between pieces."""
         readings, size = 0, FIRST_ENTRIES
         try:
             while readings != most:

@@ -1,4 +1,4 @@
-"""The files and tables of an execution: which attempt has read and written which."""
+"""The files and tables of an execution, with the attempts that have read and written them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def lineage_page(store: Store, index: ExecutionIndex, limit: int, after: i
     """The attempts that have read or written files and tables, by position.
 
     Args:
-        after: How many of them come before the page.
+        after: The number of attempts before the page.
     """
     first = max(0, after)
     uses = index.data_uses[first : first + limit]

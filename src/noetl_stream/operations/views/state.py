@@ -1,4 +1,4 @@
-"""The document of a state: where each token is, and what templates read."""
+"""The document of a state: the places of tokens, and the values that templates read."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from noetl_stream.ports.operations.waits import WaitingOnDocument
 from noetl_stream.template import Budget
 
 EXPLAINED: Final = 50
-"""How many tokens have their guards shown."""
+"""The most tokens whose guards are shown."""
 
 CTX_BYTES: Final = 256 * 1024
-"""How much of ``ctx``, and of the results, is shown: of the rest only the size."""
+"""The bytes of ``ctx``, and of the results, that are shown: of the rest only the size."""
 
 
 class _Placed(msgspec.Struct):
-    """A token before it is explained. ``count``: of the commands or iterations that are there."""
+    """A token with its place. ``count`` is the number of commands or iterations there."""
 
     place: TokenPlace
     token: Token
@@ -93,7 +93,7 @@ def state_document(
 
 
 def _placed(state: Execution) -> Iterator[_Placed]:
-    """Where each token is; the commands and waits of a step run that are at the same place as one."""
+    """The place of each token; the commands and waits of a step run at the same place are one."""
     for waiting in state.tokens.values():
         held: TokenPlace = "admission" if waiting.keeps_alive else "held"
         place: TokenPlace = held if waiting.held else "join" if waiting.joining else "token"
@@ -129,7 +129,7 @@ def _of_command(state: Execution, assignment: Assignment) -> Iterator[tuple[Toke
 
 
 def statuses_of(state: Execution) -> Statuses:
-    """What the statuses of step runs and steps follow from."""
+    """The basis of the statuses of step runs and steps."""
     places = {} if state.ended else {one.step: one.places for one in _places(_placed(state))}
     status = state.shown_status
     return Statuses(status, state.run_statuses(), places, status == "running" and not state.assignments)
@@ -210,6 +210,6 @@ def _results(state: Execution) -> list[StepResultDocument]:
 
 
 def _within(value: Any, left: int) -> tuple[Any, int]:
-    """The value, or its size if it is large or nothing is left; and what is left then."""
+    """The value, or its size if it is large or nothing is left; and the remaining bytes."""
     size = len(codec.encode(value))
     return (value, left - size) if size <= min(SHOWN_BYTES, left) else ({"$large": {"size": size}}, left)

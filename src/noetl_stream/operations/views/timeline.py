@@ -1,4 +1,4 @@
-"""Timelines and strips from an index. The size of an answer is bounded, whatever the journal's."""
+"""Timelines and strips from an index. The size of an answer is bounded, for journals of any size."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from noetl_stream.ports.operations.reading.timelines import (
 )
 
 SPANS_OF_ROW: Final = 100
-"""A row with more spans in the range is shown as activity."""
+"""The number of spans in the range above which a row is shown as activity."""
 
 SPANS_SHOWN: Final = 1_500
-"""How many spans an answer has; the rows after that are shown as activity."""
+"""The most spans of an answer; further rows are shown as activity."""
 
 COLUMNS_SHOWN: Final = 30_000
 """The most columns of all rows together: with many rows, each gets fewer than asked for."""
@@ -41,7 +41,7 @@ COLUMNS_SHOWN: Final = 30_000
 LEAST_WIDTH: Final = 50
 
 IDLE_SHARE: Final = 0.06
-"""How much of the range an idle time takes at least."""
+"""The part of the range that an idle time takes at least."""
 
 
 _Times = tuple["array[int]", "array[int]", "array[int]"]
@@ -112,18 +112,18 @@ def _keys(index: ExecutionIndex) -> Iterator[RowKey]:
 
 
 def _order(index: ExecutionIndex, key: RowKey) -> tuple[int, int, str]:
-    """By the step's first run; runs, then iterations, then the rest."""
+    """The order of rows: by the step's first run; runs, then iterations, then the rest."""
     kinds = {"step": 0, "iterations": 1}
     return index.step_numbers.get(key.step, -1 if not key.step else len(index.steps)), kinds.get(key.kind, 2), key.task
 
 
 def _is_inside(begin: int, end: int, since_ms: int, until_ms: int) -> bool:
-    """Whether a span from ``begin`` to ``end`` is in the range: 0 is one that has not begun, or not ended."""
+    """Whether a span from ``begin`` to ``end`` is in the range; 0 for one that has not begun, or not ended."""
     return bool(begin) and begin < until_ms and (not end or end >= since_ms)
 
 
 def _parts(index: ExecutionIndex, key: RowKey) -> list[_Times]:
-    """The begins, ends and statuses of what a row shows."""
+    """The begins, ends and statuses of the parts of a row."""
     if key.kind != "iterations":
         return [_times(index.rows[key])]
     levels = [levels[()] for run, levels in index.levels.items() if () in levels and index.step_of(run) == key.step]
@@ -166,7 +166,7 @@ def _span(index: ExecutionIndex, spans: Spans, place: int, range_: _Range) -> Sp
 
 
 def _activity(parts: Iterable[_Times], range_: _Range) -> list[ActivityDocument]:
-    """How many were going on in each column, by status: begins and ends are counted, and added up."""
+    """The number of running parts in each column, by status: begins and ends are counted, and added up."""
     since_ms, until_ms, width = range_
     changes = [[0] * (width + 1) for _ in STATUSES]
     span_ms, last = until_ms - since_ms, width - 1

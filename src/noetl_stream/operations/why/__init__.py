@@ -1,1 +1,1 @@
-"""``why``: what an execution waits for, or why it ended as it did."""
+"""``why``: the waits of an execution, or the reasons for its end."""

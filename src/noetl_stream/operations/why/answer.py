@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 REASONS_SHOWN: Final = 50
 
 ASKED_MOST: Final = 4
-"""How often workers are asked until those that run its commands have answered: a busy one answers late."""
+"""The number of times that workers are asked until those that run its commands have answered: a busy one answers late.
+"""
 
 GUARD_OPERATIONS: Final = 100_000
-"""What the guards of one answer may cost together. Those that cost more are shown without their values."""
+"""The total cost of the guards of one answer. Those beyond it are shown without their values."""
 
 
 def explain(execution_id: str, history: JournalHistory, plan: Plan | None, around: Environment) -> WhyDocument:
@@ -61,7 +62,7 @@ def explain(execution_id: str, history: JournalHistory, plan: Plan | None, aroun
 def _why_not_ended(
     history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
 ) -> Sequence[ReasonDocument]:
-    from noetl_stream.operations.why import waiting  # with templates: what has ended is explained without
+    from noetl_stream.operations.why import waiting  # with templates, which the explanation of an end does not need
 
     if around.missing is not None:
         return [_missing(around.missing)]
@@ -104,9 +105,9 @@ async def observe(
     """The environment of an execution: workers, queues, its partition with its server, and the executions it called.
 
     Args:
-        paths: Those of the playbooks whose executions are named; empty: all.
+        paths: The paths of playbooks whose executions are named; empty for all.
     """
-    from noetl_stream.operations.limits import awaited_slots  # what has ended waits for none
+    from noetl_stream.operations.limits import awaited_slots  # an ended execution waits for none
 
     try:
         workers, pools, partitions, servers, children, awaited = await asyncio.gather(
@@ -133,7 +134,7 @@ async def observe(
 
 
 async def awaited_workers(cluster: Cluster, wanted: Collection[str]) -> Sequence[WorkerDocument]:
-    """The workers that answer; they are asked again while one that is ``wanted`` has not."""
+    """The workers that answer; they are asked again while one of those ``wanted`` has not."""
     found = await cluster.workers()
     for _ in range(ASKED_MOST - 1):
         if {worker.name for worker in found}.issuperset(wanted):

@@ -1,4 +1,4 @@
-"""Where a failure began: the failure of an execution, and those of the executions that it called."""
+"""The origin of a failure: that of an execution, and those of the executions that it called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Plan
 
 MOST_CAUSES: Final = 16
-"""How many executions are named from the one that failed down to the cause."""
+"""The most executions that are named from the failed one down to the cause."""
 
 MAX_TRACEBACK_CHARACTERS: Final = 8_000
 
@@ -31,14 +31,14 @@ async def causes_of(
     plan_of: Callable[[ExecutionRow], Awaitable[Plan | None]],
     paths: Sequence[str] = (),
 ) -> list[FailureDocument]:
-    """The failure of an execution, then that of the execution that it called for it, and so on to where it began.
+    """The failure of an execution, then that of the called execution that caused it, and so on to the origin.
 
-    Of a called execution with a long journal only its error is known, and what it called is left out.
+    Of a called execution with a long journal only its error is known, and its own calls are omitted.
 
     Args:
         history: Of the execution, to its end.
-        plan_of: Gives the plan of a playbook; ``None`` if that does not compile here.
-        paths: Those of the playbooks whose executions may be named; empty: all.
+        plan_of: Returns the plan of a playbook; ``None`` if that does not compile here.
+        paths: The paths of playbooks whose executions may be named; empty for all.
     """
     if history.failing is None and row.status != "failed":
         return []
@@ -55,7 +55,7 @@ async def causes_of(
 
 
 def failure_of(row: ExecutionRow, history: JournalHistory, plan: Plan | None) -> FailureDocument:
-    """Where an execution failed, and by which error. Pure."""
+    """The place and the error of an execution's failure. Pure."""
     failing = history.failing[0] if history.failing is not None else None
     failed = _failed(history)
     fact = failed.fact if failed is not None else None
@@ -81,7 +81,7 @@ def failure_of(row: ExecutionRow, history: JournalHistory, plan: Plan | None) ->
 
 
 def retry_details(history: JournalHistory, plan: Plan | None, run: StepRun, path: Path, task: str) -> dict[str, Any]:
-    """The next ``attempt`` of a task that is tried again, of how many ``attempts``, and the ``error`` of the last."""
+    """The next ``attempt`` of a task that is retried, the number of ``attempts``, and the ``error`` of the last."""
     last = history.retried.get((run.step_run_id, path, task))
     if last is None:
         return {}
@@ -90,7 +90,7 @@ def retry_details(history: JournalHistory, plan: Plan | None, run: StepRun, path
 
 
 def attempts_of(plan: Plan | None, step: str, task: str) -> int | None:
-    """How many attempts the policy of a task allows at most; ``None`` if it does not say."""
+    """The most attempts that the policy of a task allows; ``None`` if it does not say."""
     found = next((one for one in plan.steps[step].tasks if one.name == task), None) if plan is not None else None
     rules = found.policy.rules if found is not None and found.policy is not None else ()
     known = [one.source for rule in rules if (one := rule.attempts) is not None and one.is_constant]

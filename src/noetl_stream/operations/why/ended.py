@@ -1,4 +1,4 @@
-"""Why an execution ended as it did: the task, its error, the policy rule that decided, the arcs that did not fire."""
+"""The reasons for the end of an execution: the task, its error, the deciding rule, the arcs that did not fire."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _rule(rule: int, unmatched: bool, error: ErrorInfo | None, task: TaskPlan | 
 
 
 def _arcs(plan: Plan, state: Execution, routed: Routed, step: str) -> Iterator[ReasonDocument]:
-    """The arcs that did not catch the failure, or fire before the time was over."""
+    """The arcs that did not catch the failure, or did not fire in time."""
     from noetl_stream.engine.scope import arc_scope
     from noetl_stream.operations.waiting_on import guard_document  # what completed is explained without expressions
 

@@ -1,5 +1,5 @@
-"""What an execution that waits expects from outside: values of ``ctx`` that guards compare it with, keys of the payload
-of a signal that templates read (LANGUAGE §4, §7, §8).
+"""The expectations of a waiting execution: values of ``ctx`` that guards compare with, and keys of a signal's payload
+that templates read (LANGUAGE §4, §7, §8).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from noetl_stream.template import Guard, Template
 
 MOST_VALUES: Final = 8
-"""How many values are tried for a wait, and keys of a payload named."""
+"""The most values that are tried for a wait, and keys of a payload that are named."""
 
 LONGEST: Final = 64
-"""A person does not answer with longer texts than this, even if a guard compares with one."""
+"""The longest text that a person is expected to answer with, even if a guard compares with a longer one."""
 
 SCHEMA_BYTES: Final = 16 * 1024
 
 Ends = Callable[[Evaluated], tuple[bool, list[str]]]
 Compared = tuple[tuple[str, ...], str | float]
-"""A path, and what it is compared with."""
+"""A path, and the values it is compared with."""
 
 
 def at_admission(plan: Plan, state: Execution, token: Token) -> list[ExpectedKeyDocument]:
@@ -86,7 +86,7 @@ def _of_ctx(
 
 
 def _is_open(ctx: Mapping[str, Any], path: Sequence[str]) -> bool:
-    """Whether a value can be set there without replacing what is in the way."""
+    """Whether a value can be set there without replacing another one on the way."""
     here: Any = ctx
     for key in path[:-1]:
         here = here.get(key)
@@ -103,8 +103,8 @@ def _nested(path: Sequence[str], value: Any) -> dict[str, Any]:
 
 
 def expected_payload(plan: Plan, step_name: str, task_name: str) -> WaitingOnDocument:
-    """What a task that waits for a signal expects of the payload: ``expects`` has the keys that templates read of its
-    result, each with the values that guards compare it with, ``schema`` that of the playbook itself.
+    """The expectations of a task that waits for a signal: ``expects`` has the keys that templates read of its result,
+    each with the values that guards compare it with, ``schema`` is that of the playbook itself.
     """
     step = plan.steps[step_name]
     task = step.tasks[step.task_index(task_name)]

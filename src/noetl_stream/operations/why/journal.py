@@ -1,4 +1,4 @@
-"""The journal as ``why`` reads it: the folded state, and what it does not keep (since when, where, by whom)."""
+"""The journal for ``why``: the folded state, and facts that it does not keep (since when, where, by whom)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from noetl_stream.storage.journal import pieces
 
 HISTORIES_KEPT: Final = 4
 LONG_EVENTS: Final = 2_000
-"""A journal from this length on is not read from its beginning again and again."""
+"""The length from which a journal is not read repeatedly from its beginning."""
 
 
 class Command(msgspec.Struct):
     """A command. Times are ms since the epoch; ``next_ms`` is that of its next attempt, 0 unless it waits for it.
-    ``returned`` is why its last worker gave it back; empty if that runs it. ``details`` are those of the last
-    heartbeat.
+    ``returned`` is the reason why its last worker gave it back; empty if that runs it. ``details`` are those of the
+    last heartbeat.
     """
 
     scheduled_ms: int
@@ -60,16 +60,16 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class JournalHistory(JournalReader[str]):
-    """The facts that reasons need, by the id of what they are about; of failed iterations the first of each step.
+    """The facts that reasons need, by the id of their subject; of failed iterations the first of each step.
 
     Attributes:
-        quota: The last quota that it exceeded, unless a pause was requested since then.
+        quota: The last exceeded quota, unless a pause was requested since.
         called: The executions that it called.
         calls: The last execution that each task called, by step run, iteration and task.
-        retried: The last attempts of the tasks that are to have another, likewise.
-        repeated: The first key of each arc, by step and index, of which it has sent no token again, and how often it
-            has sent none.
-        lock: Held while it is read on, or answered from.
+        retried: The last attempts of the tasks that are to be retried, by the same key.
+        repeated: The first key of each arc, by step and index, for which it has not sent another token, and the number
+            of tokens not sent.
+        lock: Held while it is read further, or answered from.
     """
 
     def __init__(self, execution_id: str) -> None:
@@ -103,7 +103,7 @@ class JournalHistory(JournalReader[str]):
         return {self.commands[one].worker for one in held if one in self.commands} - {""}
 
     def take(self, journal: Iterable[StoredEvent]) -> None:
-        """Adds events, which follow those that it has."""
+        """Adds the next events."""
         for row in journal:
             fact = codec.decode_fact(row.data)
             by_worker = row.report_id is not None and row.number is not None
@@ -178,7 +178,6 @@ class JournalHistory(JournalReader[str]):
     run_resumed = run_scheduled
 
     def _command(self, at: Recorded) -> Command:
-        """The command of a report."""
         return self.commands.setdefault(at.command_id, Command(at.at_ms))
 
     def run_started(self, at: Recorded, step: str, fact: events.StepStarted | events.LoopIterationStarted) -> None:
@@ -200,7 +199,7 @@ class JournalHistory(JournalReader[str]):
 
     def attempt_reported(self, at: Recorded, step: str, fact: events.TaskHeartbeat) -> None:
         command = self._command(at)
-        if not fact.key:  # else the worker says where it stores a file, beside the details of the last heartbeat
+        if not fact.key:  # with a key, the worker reports a file with the details of the last heartbeat
             command.heartbeat_ms, command.details = at.at_ms, fact.details
 
     def attempt_ended(self, at: Recorded, step: str, fact: events.TaskProcessed) -> None:
@@ -219,8 +218,8 @@ class JournalHistory(JournalReader[str]):
 
 
 class JournalHistories:
-    """The histories of executions. Of long journals the last ones are kept, and read on when they are asked for
-    again: callers poll those that grow.
+    """The histories of executions. Those of the last long journals are kept and read further when they are asked for
+    again: callers poll growing ones.
     """
 
     def __init__(self, store: Store) -> None:

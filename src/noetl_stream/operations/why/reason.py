@@ -1,4 +1,4 @@
-"""Reasons, the words in them, and the environment that they are derived from."""
+"""Reasons, their words, and the environment from which they are derived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 from noetl_stream.sealing.data_references import without_seals
 
-if TYPE_CHECKING:  # what has ended is explained by its journal alone
+if TYPE_CHECKING:  # the end of an execution is explained by its journal alone
     from noetl_stream.ports.operations.cluster import (
         PartitionDocument,
         PoolDocument,
@@ -26,17 +26,17 @@ SHOWN_CHARS: Final = 160
 
 
 class Environment(msgspec.Struct, frozen=True):
-    """What ``why`` reads in addition to the journal.
+    """The sources of ``why`` in addition to the journal.
 
     Attributes:
         now_ms: By the clock of the store.
         workers: The running ones (:meth:`~noetl_stream.ports.operations.cluster.Cluster.workers`).
         pools: By name (``Cluster.pools``).
-        partition: That of the execution (``Cluster.partitions``).
-        children: Status of the executions it waits for, except those that have not begun.
+        partition: The partition of the execution (``Cluster.partitions``).
+        children: The statuses of the executions it waits for, except those that have not begun.
         missing: A stream that does not exist. Workers, pools and partition are unknown then.
-        slots: Those of limits by key that it waits for, by step run; ``""`` for the execution as a whole.
-        unstored: Why the server of its partition cannot store what it decides, a line a store.
+        slots: The slots of limits by key that it waits for, by step run; ``""`` for the execution as a whole.
+        unstored: The reasons why the server of its partition cannot store its decisions, a line for each store.
     """
 
     now_ms: int
@@ -52,7 +52,7 @@ class Environment(msgspec.Struct, frozen=True):
         return [worker for worker in self.workers if worker.pool == pool]
 
     def running(self, name: str, command_id: str) -> RunningCommandDocument | None:
-        """The command as the worker of this name shows it; ``None`` if it does not."""
+        """The command as shown by the worker of this name; ``None`` if it does not have it."""
         held = [running for worker in self.workers if worker.name == name for running in worker.running]
         return next((running for running in held if running.command_id == command_id), None)
 
@@ -70,7 +70,7 @@ def reason(
     details: dict[str, Any] | None = None,
     waiting_on: WaitingOnDocument | None = None,
 ) -> ReasonDocument:
-    """A reason. ``kind`` is stable, ``sentence`` says why, ``moves`` what would move it; ``since_ms``: 0 if unknown."""
+    """A reason: ``kind`` is stable, ``sentence`` explains it, ``moves`` would end it; ``since_ms`` is 0 if unknown."""
     return ReasonDocument(
         kind=kind,
         sentence=sentence,

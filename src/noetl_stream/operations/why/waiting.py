@@ -1,5 +1,5 @@
-"""Why an execution has not ended: reasons of the whole execution, of its tokens and resting branches (LANGUAGE §4, §7),
-and of its commands and suspended pipelines (LANGUAGE §8).
+"""The reasons why an execution has not ended: those of the whole execution, of its tokens and resting branches
+(LANGUAGE §4, §7), and of its commands and suspended pipelines (LANGUAGE §8).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from noetl_stream.ports.operations.cluster import WorkerDocument
 
 DETAILS_CHARS: Final = 200
-"""How much of the details of a heartbeat a sentence shows."""
+"""The most characters of a heartbeat's details in a sentence."""
 _REFUSED: Final = re.compile(r"(NATS refused) \S+(?=: )")
-"""What stands before the reason of a refusal, with the subject of the message."""
+"""The prefix of the reason for a refusal, with the subject of the message."""
 
 MENDED: Final = "a worker passes its self-test, which it repeats; or another worker of the pool starts"
 
@@ -113,7 +113,7 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
 
 
 def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
-    """The slots of limits by key that are waited for."""
+    """The awaited slots of limits by key."""
     if state.ending:
         return
     for holder, slot in state.slots.items():
@@ -158,7 +158,7 @@ def _place(slot: AwaitedSlotDocument | None) -> str:
 
 
 def _part(holder: SlotDocument) -> str:
-    """Which part of its execution holds a slot."""
+    """The part of its execution that holds a slot."""
     if holder.step is None:
         return ""
     return f", step `{holder.step}`" + (f", task `{holder.task}`" if holder.task is not None else "")
@@ -186,7 +186,7 @@ def _server(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
         text = f"The server of its partition ({name}) is {counted(partition.behind, 'message')} behind."
         moves = "the server catches up; start more if it falls behind"
         yield reason("server_behind", text, moves, details=details, waiting_on=waiting_on)
-    for why in around.unstored:  # what is refused may be of another execution, which is not named
+    for why in around.unstored:  # a refused message may be of another execution, which is not named
         said = _REFUSED.sub(r"\1 a message", why)
         text = f"The server of its partition ({name}) cannot store what it decides: {said}."
         moves = "there is room, of which `noetl-stream doctor` says more; the server tries again every few seconds"
@@ -200,7 +200,7 @@ def _on_commands(state: Execution) -> WaitingOnDocument:
 
 
 def _requested(history: JournalHistory, kind: type[ClientRequest]) -> tuple[str, int]:
-    """`` by alice (too slow)`` and since when, in ms; 0 if the calling execution requested it."""
+    """The words `` by alice (too slow)`` and the time in ms; 0 if the calling execution requested it."""
     found = history.requests.get(kind)
     if found is None:
         return " by the execution that called it", 0
@@ -227,7 +227,7 @@ def halted_tokens(history: JournalHistory, state: Execution) -> Iterator[ReasonD
 
 
 def joins(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[ReasonDocument]:
-    """The joins at which tokens wait, and what can still reach them."""
+    """The joins at which tokens wait, and the steps that can still reach them."""
     arrived: dict[str, list[str]] = {}
     for token_id, waiting in state.tokens.items():
         if waiting.joining:
@@ -303,7 +303,7 @@ def _by_patch(state: Execution, waiting_on: WaitingOnDocument) -> str:
 
 
 def _word(value: Any) -> str:
-    """A value as a word of the shell, which the command line reads as JSON if it is some."""
+    """A value as a word of the shell; the command line reads it as JSON if it is valid."""
     text = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
@@ -350,7 +350,7 @@ def commands(
 def suspended(
     history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
 ) -> Iterator[ReasonDocument]:
-    """The pipelines that wait without a worker, and what for."""
+    """The pipelines that wait without a worker, with their waits."""
     expected: dict[tuple[str, str], WaitingOnDocument] = {}
     for command_id, assignment in state.suspensions.items():
         run = state.runs[assignment.step_run_id]
@@ -421,7 +421,7 @@ def _queued(
 
 
 def _unfit(workers: Sequence[WorkerDocument]) -> str:
-    """Says that no worker of the pool can begin tasks; empty if one can, or there is none."""
+    """The words that no worker of the pool can begin tasks; empty if one can, or there is none."""
     if not workers or any(not worker.unfit for worker in workers):
         return ""
     whose = "its worker cannot" if len(workers) == 1 else f"none of its {len(workers)} workers can"
@@ -491,7 +491,7 @@ def _running(
 
 
 def _attempt_ends_ms(plan: Plan | None, step: str, command: Command) -> int | None:
-    """When the timeout of the attempt that runs ends it; ``None`` also if only its worker knows that."""
+    """The time at which the timeout ends the running attempt; ``None`` also if only its worker knows."""
     task = _task_of(plan, step, command)
     total_s = None if task is None or not command.task_ms or _is_rendered(task) else task.timeouts.total
     return None if total_s is None else command.task_ms + round(total_s * 1000)

@@ -1,1 +1,1 @@
-"""What operations show of an execution, from its row and its journal."""
+"""The reading of executions from their rows and journals."""

@@ -39,12 +39,12 @@ from noetl_stream.storage.journal import EVENTS_AT_ONCE
 from noetl_stream.storage.loop_results import gather_iterations
 
 START_EVENTS: Final = 3
-"""Of an execution that is not a rerun: requested, evaluated, started."""
+"""The first events of an execution that is not a rerun: requested, evaluated, started."""
 
 STARTED: Final = ExecutionStarted.event_name()
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
-"""A larger result is shown as its reference, so that many of them do not fill the memory of this process."""
+"""The size above which a result is shown as its reference, so that many results do not fill this process's memory."""
 
 
 def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocument:
@@ -82,8 +82,8 @@ def execution_document(
 
     Args:
         journal: At least its first entries, and the one of its start.
-        waits: What it waits for, as ``waits.awaited`` finds it; ``None`` if that is not known.
-        now_ms: The duration of an execution that has not ended counts up to here.
+        waits: Its waits from ``waits.awaited``; ``None`` if unknown.
+        now_ms: The time up to which the duration of an unfinished execution counts.
         notices: ``None`` if they are not known.
     """
     first = codec.decode_fact(journal[0].data) if journal else None
@@ -145,7 +145,7 @@ async def event_documents(
     """Entries of a journal as envelopes.
 
     Args:
-        workers: Who reported them, by position, where that is known.
+        workers: The reporting workers by position, where known.
     """
 
     def documents() -> list[EventDocument]:
@@ -158,12 +158,12 @@ async def event_documents(
 
 
 def size_of(events: Iterable[StoredEvent]) -> int:
-    """Bytes of these entries."""
+    """The bytes of these entries."""
     return sum(len(event.data) for event in events)
 
 
 def event_document(execution_id: str, trace_id: str, digest: str, row: StoredEvent, worker: str = "") -> EventDocument:
-    """A journal entry as an envelope (LANGUAGE §13); ``worker`` is who reported it, if known."""
+    """A journal entry as an envelope (LANGUAGE §13); ``worker`` reported it, if known."""
     return envelope(
         execution_id=execution_id,
         position=row.position,
@@ -181,7 +181,7 @@ def event_document(execution_id: str, trace_id: str, digest: str, row: StoredEve
 
 
 Hand: TypeAlias = Callable[[Reference, bytes], bytes]
-"""Makes of the JSON that a reference leads to the JSON that is shown."""
+"""Converts the JSON behind a reference to the JSON that is shown."""
 
 
 async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs, keys: DerivedKeys) -> Any:
@@ -198,7 +198,7 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs, keys: Der
 
 
 def handing_to(keys: DerivedKeys, execution_id: str) -> Hand:
-    """Seals the files in the value of a reference for the execution that shows it: another one may have stored it."""
+    """Seals the files in the value of a reference for the showing execution: another one may have stored it."""
     return lambda reference, data: hand_on(data, keys.ring(reference.execution_id), keys.ring(execution_id))
 
 
@@ -223,10 +223,10 @@ async def loaded(payload: Payload, store: Store, blobs: Blobs, hand: Hand, *, of
 
 
 LOOK_AHEAD: Final = 500
-"""How many entries after a page are read for the name of a run that begins in it."""
+"""The entries after a page that are read for the name of a run that begins in it."""
 
 RUNS_KEPT: Final = 10_000
-"""How many runs are cached: the next page mostly has the same ones."""
+"""The number of cached runs: the next page mostly has the same ones."""
 
 _NAMING: Final = frozenset({"step.started", "loop.iteration.started", "task.processed"})
 """Events in which a run names its worker: one of its first is among them."""
@@ -240,8 +240,8 @@ class RunWorkers:
         self._kept: LruCache[str, str] = LruCache(RUNS_KEPT)
 
     async def names(self, execution_id: str, rows: Sequence[StoredEvent]) -> dict[int, str]:
-        """The workers that reported these entries, by position. A run that has not named its worker is missing: it has
-        only claimed its command, or ended before it began.
+        """The workers that reported these entries, by position. Runs that have not named their worker are missing: they
+        have only claimed their command, or ended before they began.
 
         Args:
             rows: Entries of one journal, by position.
@@ -260,7 +260,7 @@ class RunWorkers:
     async def _look_back(
         self, execution_id: str, rows: Sequence[StoredEvent], unknown: set[str], known: dict[str, str]
     ) -> None:
-        """Reads backwards, up to where each of the ``unknown`` runs began."""
+        """Reads backwards to the beginning of each ``unknown`` run."""
         sought = unknown - _beginning(rows)
         end = rows[0].position - 1
         while sought and end > 0:

@@ -1,4 +1,4 @@
-"""Executions that are asked about: the filter of a list, a row, and the plan of its playbook."""
+"""Lookups for verbs about executions: the filter of a list, a row, and the plan of its playbook."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def known_row(store: Store, execution_id: str) -> ExecutionRow:
     """The row of an execution.
 
     Raises:
-        NotFound: there is no such execution.
+        NotFound: the execution does not exist.
     """
     row = await store.execution(execution_id) if is_valid_id(execution_id) else None
     if row is None:
@@ -51,7 +51,7 @@ async def known_plan(store: Store, checking: PlaybookChecker, row: ExecutionRow)
 
 
 def listing_of(chosen: ExecutionFilter) -> ListingFilter:
-    """A filter as the store takes it.
+    """A filter in the form of the store.
 
     Raises:
         UsageError: one of its conditions is impossible.

@@ -1,4 +1,4 @@
-"""What the tasks of an execution have written: read from LOGS, without the secrets that it was given."""
+"""The output of an execution's tasks: read from LOGS, without the secrets that the execution was given."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from noetl_stream.storage.used_secrets import UsedSecrets, hidden
 log = logging.getLogger(__name__)
 
 SCANNED_BYTES: Final = 8 * 1024 * 1024
-"""How much is searched for one page. A page may be short, or empty, and not the last."""
+"""The bytes that are searched for one page. A page may be short, or empty, without being the last."""
 
 SHOWN_CHARACTERS: Final = 1024 * 1024
-"""A page ends after this many."""
+"""The number of lines after which a page ends."""
 
 LINGER_MS: Final = 1_000
-"""How long after an execution ends its lines may still be on their way."""
+"""The time after the end of an execution in which its lines may still arrive."""
 
 
 class LogPlace(msgspec.Struct, frozen=True, gc=False):
-    """After the line ``number`` of the batch ``sequence``; after all of it without a number."""
+    """The place after the line ``number`` of the batch ``sequence``; without a number, after the whole batch."""
 
     sequence: int
     number: int | None
@@ -53,7 +53,7 @@ class ExecutionLogs:
     """Pages of the lines of an execution.
 
     Args:
-        secrets: Hides the values that an execution was given. Lines are searched as they are shown.
+        secrets: Hides the values that an execution was given. Lines are searched in the form that is shown.
     """
 
     def __init__(self, logs: TaskLogs, secrets: UsedSecrets, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class ExecutionLogs:
         self._clock = clock
 
     async def page(self, row: ExecutionRow, chosen: LogFilter, after: str, limit: int) -> LogPage:
-        """At most ``limit`` lines after the id ``after``. Raises as of :meth:`TaskLogs.read`."""
+        """At most ``limit`` lines after the id ``after``. Raises like :meth:`TaskLogs.read`."""
         has_ended = row.finished_ms is not None and row.finished_ms < self._clock.now_ms() - LINGER_MS
         place, scanned, shown = LogPlace.read(after), 0, 0
         redactor = (await self._secrets.redactors((row.execution_id,))).get(row.execution_id)
@@ -88,7 +88,7 @@ class ExecutionLogs:
 
 
 def _lines(stored: StoredBatch, after: LogPlace) -> list[LogLineDocument]:
-    """The lines of a batch after a place; none of one that cannot be read."""
+    """The lines of a batch after a place; none of an unreadable one."""
     try:
         batch = codec.decode_log_batch(stored.body)
     except PayloadRefused as error:

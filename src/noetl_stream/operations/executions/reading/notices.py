@@ -1,4 +1,4 @@
-"""What an execution must not pass over in silence: the tokens it discarded, and its warnings (LANGUAGE §4, §14)."""
+"""The notices of an execution: its discarded tokens and its warnings (LANGUAGE §4, §14)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from noetl_stream.playbook.plan import Plan
 
 NOTICES_SHOWN: Final = 100
-"""How many discarded tokens, and how many warnings, are shown."""
+"""The most discarded tokens, and the most warnings, that are shown."""
 
 SUGGESTIONS: Final = 5
 KEYS_COMPARED: Final = 100
-"""How many undeclared keys get a suggestion, and how many keys are searched for it: a comparison takes up to 0.2 ms."""
+"""The most undeclared keys with a suggestion, and the most keys searched for it: a comparison takes up to 0.2 ms."""
 
 _END: Final = frozenset({"execution.finished", "slot.granted", "execution.quota_exceeded"})
 _READ: Final = _END | {"token.enqueued", "token.discarded", "execution.reused"}
@@ -58,7 +58,7 @@ class Notices(msgspec.Struct):
                 self._take(one)
 
     def warn(self, warnings: Iterable[WarningDocument]) -> None:
-        """Adds warnings, as far as they are shown."""
+        """Adds warnings, up to the bound."""
         self.warnings += islice(warnings, NOTICES_SHOWN - len(self.warnings))
 
     def _take(self, fact: Fact) -> None:
@@ -95,7 +95,7 @@ async def read_notices(store: Store, row: ExecutionRow) -> Notices:
         for event in piece:
             notices.take(event)
         after = piece[-1].position
-        await asyncio.sleep(0)  # a turn for others
+        await asyncio.sleep(0)  # a turn for other tasks
     return notices
 
 
@@ -106,21 +106,21 @@ def _warning_text(found: TaskWarning) -> str:
 
 
 def declared_inputs(playbook: Plan | CheckedText) -> Mapping[str, Any]:
-    """The workload of a playbook, with keys that its schema alone declares."""
+    """The workload of a playbook, with further keys from its schema."""
     schema = playbook.workload_schema
     declared: Mapping[str, Any] = deep_merge({} if schema is None else _keys_of(schema.content), playbook.workload)
     return declared
 
 
 def _keys_of(schema: Any) -> dict[str, Any]:
-    """The keys that a schema declares, with those inside them."""
+    """The keys that a schema declares, nested ones included."""
     properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
     return {key: _keys_of(inner) for key, inner in properties.items()}
 
 
 def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[WarningDocument]:
     """A warning for each key of a request's workload that the playbook's does not have."""
-    from noetl_stream.template.failures import closest, shorten  # most playbooks declare what they are given
+    from noetl_stream.template.failures import closest, shorten  # most playbooks declare all their inputs
 
     for number, (path, known) in enumerate(_undeclared(given, declared, ("workload",))):
         close = closest(path[-1], islice(known, KEYS_COMPARED)) if number < SUGGESTIONS else None
@@ -132,7 +132,7 @@ def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -
 def _undeclared(
     given: Mapping[str, Any], declared: Mapping[str, Any], within: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """The paths given but undeclared, each with the keys declared beside it. An empty mapping takes any key."""
+    """The undeclared paths, each with the keys declared beside it. An empty mapping accepts any key."""
     for key, value in given.items():
         path = (*within, key)
         if key not in declared:

@@ -27,7 +27,7 @@ async def result_pieces(
     """The JSON of the :class:`~noetl_stream.ports.operations.executions.ResultDocument` of an ended execution.
 
     Args:
-        redactor: Of the values that it was given; ``None``: none.
+        redactor: The redactor of the secrets that it was given; ``None`` without any.
 
     Raises:
         NotFound: its result is lost.
@@ -71,8 +71,8 @@ async def _pieces_of(
 
 
 def _shown(redactor: Redactor | None, data: bytes) -> bytes:
-    """The JSON of a value as people see it."""
+    """The JSON of a value in the form that is shown."""
     if redactor is None and not nests_deeper(data, MESSAGE_DEPTH):
-        return bytes(codec.decode_as(msgspec.Raw, data))  # it is one value, which is not taken apart
+        return bytes(codec.decode_as(msgspec.Raw, data))  # one value, which is not divided
     value = codec.decode_shown(data, decode=pieces.decode)
     return pieces.encode(value if redactor is None else redactor.value(value))

@@ -19,10 +19,10 @@ from noetl_stream.storage.journal import EVENTS_AT_ONCE, pieces
 async def state_at(store: Store, execution_id: str, position: int, most: int | None = None) -> Execution | None:
     """The state after the event at ``position``, or after the last one below it; ``None`` before the first.
 
-    It is replayed from the nearest snapshot below that can be used.
+    It is replayed from the nearest usable snapshot below.
 
     Args:
-        most: The answer is also ``None`` if more events would have to be replayed.
+        most: The most events to replay; beyond, the answer is ``None``.
 
     Raises:
         NotReady: a newer version has written the journal.
@@ -50,16 +50,16 @@ async def _nearest_snapshot(store: Store, execution_id: str, position: int) -> E
 
 
 NEAR: Final = 1_000
-"""A state is replayed from the last one, unless that is farther away: snapshots are as far apart."""
+"""The distance up to which a state is replayed from the last one: snapshots are as far apart."""
 
 READ_AHEAD: Final = 100
-"""How many events are read at once: the next position is mostly near."""
+"""The events that are read at once: the next position is mostly near."""
 
 
 class AscendingStates:
     """
     Args:
-        most: How many events are replayed in all, about.
+        most: The approximate number of events to replay in total.
     """
 
     def __init__(self, store: Store, execution_id: str, most: int) -> None:
@@ -88,13 +88,12 @@ class AscendingStates:
         return self.position == position
 
     async def step(self) -> StoredEvent | None:
-        """The next event, which :attr:`state` has then taken; ``None`` at the end."""
+        """The next event, applied to :attr:`state`; ``None`` at the end."""
         events = await self._read(1)
         self.state = replay(self._execution_id, events, self.state)
         return events[0] if events else None
 
     async def _read(self, count: int) -> list[StoredEvent]:
-        """The next events."""
         if len(self._ahead) < count:
             self._ahead = await self._store.journal(self._execution_id, self.position, max(count, READ_AHEAD))
         events, self._ahead = self._ahead[:count], self._ahead[count:]
@@ -102,11 +101,11 @@ class AscendingStates:
 
 
 MAX_CHANGES: Final = 10_000
-"""Older changes are left out: a loop may change ``ctx`` in each iteration."""
+"""The most changes that are kept: a loop may change ``ctx`` in each iteration."""
 
 
 async def ctx_history(store: Store, execution_id: str) -> list[CtxChangeDocument]:
-    """Every change of ``ctx`` by position: who made it, why, and which keys it wrote (LANGUAGE §9).
+    """Every change of ``ctx`` by position: its author, reason and keys (LANGUAGE §9).
 
     ``step``, ``step_run_id`` and ``task`` belong to changes from within, ``principal``, ``reason`` and
     ``correlation_id`` to those from outside.

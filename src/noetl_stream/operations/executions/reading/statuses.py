@@ -1,4 +1,4 @@
-"""The statuses people read of an execution, its step runs and its steps: one rule for all of them (LANGUAGE §9)."""
+"""The statuses of an execution, its step runs and its steps for people: one rule for all of them (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import msgspec
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 
 _ENDS: Final[tuple[RunStatus, ...]] = ("failed", "cancelled", "done", "reused")
-"""What is said of a step by the ends of its runs: the first that one of them has."""
+"""The statuses that the ends of runs give a step: the first that one of them has."""
 
 _GOES_ON: Final = ("token", "claimed", "queued", "running", "routing")
-"""Places of tokens that wait for nothing but the engine or a worker."""
+"""Places of tokens that wait only for the engine or a worker."""
 
 
 class Statuses(msgspec.Struct, frozen=True):
-    """What the statuses of step runs and steps follow from.
+    """The basis of the statuses of step runs and steps.
 
     Attributes:
         execution: The status of the execution.
-        runs: Those of its step runs that have not ended, as the state has them.
-        places: By step, how many of its tokens are where.
-        is_deciding: Whether nothing is in a worker or a queue and nothing waits: the engine is about to decide what
-            becomes of each token.
+        runs: The statuses of its unfinished step runs, from the state.
+        places: The number of its tokens at each place, by step.
+        is_deciding: Whether the engine is about to decide about each token: nothing is in a worker or a queue, and
+            nothing waits.
     """
 
     execution: ExecutionStatus
@@ -33,11 +33,10 @@ class Statuses(msgspec.Struct, frozen=True):
     is_deciding: bool = False
 
     def of_run(self, step_run_id: str) -> RunStatus:
-        """The status of a step run that has not ended."""
         return self.runs.get(step_run_id) or self._going_on
 
     def of_step(self, step: str, runs: Mapping[RunStatus, int]) -> RunStatus | None:
-        """The status of a step, by how many of its runs have which; ``None`` if nothing has happened to it."""
+        """The status of a step, by the number of its runs with each; ``None`` if it never ran."""
         there = self.places.get(step, {})
         if runs.get("running"):
             return "running"

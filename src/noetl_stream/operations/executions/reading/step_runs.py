@@ -1,6 +1,4 @@
-"""The step runs of an execution from its journal (LANGUAGE §13), summaries by step, and the iterations of a loop
-(LANGUAGE §6).
-"""
+"""The step runs of an execution from its journal, summaries by step, and iterations of a loop (LANGUAGE §6, §13)."""
 
 from __future__ import annotations
 
@@ -40,14 +38,14 @@ SHOWN_BYTES: Final = 4 * 1024
 """Lists show only the size of a larger result."""
 
 PAGES_KEPT: Final = 4
-"""How many pages of iterations are kept while a journal is read, which does not have them in order."""
+"""The pages of iterations that are kept while a journal is read, which does not have them in order."""
 
 SUMMARIES_KEPT: Final = 32
-"""How many summaries of long journals are kept: callers poll those that grow."""
+"""The summaries of long journals that are kept: callers poll growing ones."""
 
 
 _ENDED: Final = Statuses("completed")
-"""Of an execution that has ended: so have its step runs."""
+"""The statuses of an ended execution, all of whose step runs have ended."""
 
 
 class _RunHistory(msgspec.Struct):
@@ -76,7 +74,7 @@ class _RunHistory(msgspec.Struct):
         return None if self.finished is None else (self.finished - self.claimed_ms) / 1000
 
     def shown_status(self, statuses: Statuses | None) -> RunStatus:
-        """Its status; ``statuses`` are those of an execution that has not ended."""
+        """Its status; ``statuses`` are those of an unfinished execution."""
         return self.status if statuses is None or self.finished is not None else statuses.of_run(self.step_run_id)
 
     def document(self, trace_id: str, statuses: Statuses | None) -> StepRunDocument:
@@ -102,7 +100,7 @@ class _RunTimes(JournalReader[_RunHistory]):
         self._tokens: dict[str, events.Token] = {}
 
     def take(self, journal: Iterable[StoredEvent]) -> None:
-        """Adds events, which follow those that it has."""
+        """Adds the next events."""
         for event in journal:
             if event.name in self.names:
                 self.read(fact_of(event))
@@ -124,7 +122,7 @@ class _RunTimes(JournalReader[_RunHistory]):
 
 
 class StepRunReader(_RunTimes):
-    """Reads the step runs of a journal with all that lists show of them."""
+    """Reads the step runs of a journal with everything that lists show of them."""
 
     def run_started(self, at: Recorded, run: _RunHistory, fact: events.StepStarted) -> None:
         run.started_ms = run.started_ms if run.started_ms is not None else at.at_ms
@@ -144,7 +142,7 @@ class StepRunReader(_RunTimes):
 
 
 def _loop_counts(fact: events.LoopDone | events.LoopCounts) -> LoopCountsDocument:
-    leaves = fact.failed_leaves or fact.failed  # earlier versions did not record it
+    leaves = fact.failed_leaves or fact.failed  # earlier versions did not record leaves
     return LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped, leaves)
 
 
@@ -154,7 +152,7 @@ async def step_runs(
     """The step runs in the order in which they began.
 
     Args:
-        trace_id: That of the execution.
+        trace_id: The trace of the execution.
         statuses: ``None`` if the execution has ended.
     """
     reading = StepRunReader(execution_id)
@@ -164,7 +162,7 @@ async def step_runs(
 
 
 class StepTime(msgspec.Struct, frozen=True, gc=False):
-    """How long a step run took that ended ``done``, or ``failed``."""
+    """The duration of a step run that ended ``done`` or ``failed``."""
 
     step: str
     is_done: bool
@@ -172,7 +170,7 @@ class StepTime(msgspec.Struct, frozen=True, gc=False):
 
 
 async def step_times(store: Store, execution_id: str) -> list[StepTime]:
-    """The step runs that have ended well or failed here, in the order in which they began."""
+    """The step runs that ended ``done`` or ``failed`` here, in the order in which they began."""
     reading = _RunTimes(execution_id)
     async for piece in pieces(store, execution_id):
         reading.take(piece)
@@ -184,7 +182,7 @@ async def step_times(store: Store, execution_id: str) -> list[StepTime]:
 
 
 class StepSummaries:
-    """The summaries of long journals: each is read once, and from then on only what is added."""
+    """The summaries of long journals: each journal is read once, and from then on only its new entries."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -195,7 +193,6 @@ class StepSummaries:
         return summaries((await self._runs(execution_id)).values(), statuses)
 
     async def page(self, row: ExecutionRow, wanted: StepRunRange, statuses: Statuses | None) -> StepRunsDocument:
-        """Some of the step runs."""
         runs = await self._runs(row.execution_id)
         if wanted.step_run_id is not None:
             chosen = [run for run in (runs.get(wanted.step_run_id),) if run is not None]
@@ -211,7 +208,7 @@ class StepSummaries:
         """The step of a step run, and its last task's result.
 
         Raises:
-            NotFound: there is no such step run.
+            NotFound: the step run does not exist.
             Conflict: it has a loop.
         """
         run = (await self._runs(execution_id)).get(step_run_id)
@@ -242,7 +239,6 @@ class _Growing(msgspec.Struct):
 
 
 def summarize(journal: Iterable[StoredEvent], statuses: Statuses | None = None) -> list[StepSummaryDocument]:
-    """The runs of each step together, from a journal."""
     reading = StepRunReader("")
     reading.take(journal)
     return summaries(reading.by_id.values(), statuses)
@@ -317,7 +313,7 @@ class _Iterations(JournalReader[str]):
         self._ceiling: events.Path | None = None
 
     def take(self, journal: Iterable[StoredEvent]) -> None:
-        """Adds events, which follow those that it has."""
+        """Adds the next events."""
         for event in journal:
             if event.name in self.names:
                 self.read(fact_of(event))
@@ -326,7 +322,7 @@ class _Iterations(JournalReader[str]):
             self.found, self._ceiling = {path: self.found[path] for path in kept}, kept[-1]
 
     def _iteration(self, path: events.Path) -> _Iteration | None:
-        """An iteration, unless it is not of this page."""
+        """An iteration, unless it is not on this page."""
         if not path or path <= self._first or (self._ceiling is not None and path > self._ceiling):
             return None
         return self.found.setdefault(path, _Iteration(path))
@@ -337,7 +333,7 @@ class _Iterations(JournalReader[str]):
             one.worker = fact.worker
 
     def loop_began(self, at: Recorded, run: str, fact: events.LoopStarted) -> None:
-        """The iteration around an inner loop begins with it, unless a worker has begun it."""
+        """Begins the iteration around an inner loop, unless a worker has begun it."""
         one = self._iteration(fact.path)
         if one is not None and one.started_ms is None:
             one.started_ms = at.at_ms
@@ -355,7 +351,7 @@ class _Iterations(JournalReader[str]):
 async def iterations_page(
     store: Store, execution_id: str, step_run_id: str, limit: int, after: list[int] | None
 ) -> IterationPage:
-    """The iterations of a loop whose path is above ``after``, by path. Those that have not begun are missing."""
+    """The iterations of a loop whose path is above ``after``, by path. Iterations that have not begun are missing."""
     reading = _Iterations(execution_id, step_run_id, tuple(after or ()), limit)
     async for piece in pieces(store, execution_id):
         reading.take(piece)
