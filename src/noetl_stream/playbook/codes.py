@@ -101,4 +101,4 @@ Code = Literal[
     "not_granted",
     "no_pool",
 ]
-"""The code of a diagnostic, which stays the same across versions. The page about diagnostics explains each."""
+"""The code of a diagnostic, stable across versions. The page about diagnostics explains each."""

@@ -11,13 +11,13 @@ from msgspec.structs import asdict, replace
 
 from noetl_stream.errors import NoetlError
 
-if TYPE_CHECKING:  # it needs templates, which not all who read diagnostics load
+if TYPE_CHECKING:  # it needs templates, which some readers of diagnostics do not load
     from noetl_stream.playbook.codes import Code
 
 Severity = Literal["error", "warning"]
 
 MAX_DIAGNOSTICS: Final = 100
-"""The most problems listed for one file. If there are more, a last entry says so."""
+"""The most problems listed for one file; a last entry announces more."""
 
 
 OLDER_FORMS: Final = frozenset(
@@ -51,7 +51,7 @@ class BareLocation(msgspec.Struct, frozen=True):
 
 
 _IN_TEMPLATE: Final = re.compile(r"`[^`]*`|(?<![\"'])\{\{[^{}]*\}\}(?!\")")
-"""The parts of a hint that stand in a template: their quotes differ from those of the text around."""
+"""The parts of a hint within a template: their quotes differ from those of the surrounding text."""
 
 
 class Firing(msgspec.Struct, frozen=True):
@@ -100,9 +100,7 @@ class Diagnostic(msgspec.Struct, frozen=True):
         return {name: getattr(self, name) for name in self.__struct_fields__} | {"path": path}
 
     def render(self) -> str:
-        """The diagnostic as text: ``file:line:column: error[code]: message``, then the hint and the path, each on its
-        own line.
-        """
+        """The diagnostic as text: ``file:line:column: error[code]: message``, then lines with the hint and the path."""
         text = f"{self.file}:{self.line}:{self.column}: {self.severity}[{self.code}]: {self.message}"
         hint = f"\n  hint: {self.hint}" if self.hint else ""
         return f"{text}{hint}\n  path: {path_text(self.path)}" if self.path else f"{text}{hint}"
@@ -173,11 +171,10 @@ class Problems:
         self._add("warning", code, message, at, hint, tuple(path))
 
     def has_error_on(self, line: int) -> bool:
-        """Whether an error was reported on a line."""
         return any(one.severity == "error" and one.line == line for one in self._found.values())
 
     def has_error_at(self, pointer: str, code: Code | None = None) -> bool:
-        """Whether an error was reported about the value at a pointer, of this code if one is given."""
+        """Whether an error, of this code if one is given, was reported about the value at a pointer."""
         found = (one for one in self._found.values() if one.severity == "error" and one.pointer == pointer)
         return any(code in (None, one.code) for one in found)
 
@@ -186,7 +183,6 @@ class Problems:
         return any(one.severity == "error" and one.pointer.startswith(f"{pointer}/") for one in self._found.values())
 
     def has_said(self, code: Code, line: int) -> bool:
-        """Whether a problem of this code was reported on a line."""
         return any(one.code == code and one.line == line for one in self._found.values())
 
     def mark_unreadable(self, pointer: str) -> None:
@@ -194,7 +190,7 @@ class Problems:
         self._unreadable.add(pointer)
 
     def retract(self, code: Code, after: Position) -> None:
-        """Drops the problems with ``code`` behind a position: they turned out to be consequences of another error."""
+        """Drops the problems with ``code`` after a position: they proved to be consequences of another error."""
         self._found = {
             key: one for key, one in self._found.items() if one.code != code or Position(one.line, one.column) <= after
         }

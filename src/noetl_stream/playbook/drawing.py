@@ -1,4 +1,4 @@
-"""The graph of a drawing, with what no run reaches, and its texts for other programs to lay out: Mermaid and DOT."""
+"""The graph of a drawing, including unreachable parts, and its texts for layout by other programs: Mermaid and DOT."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Node(msgspec.Struct, frozen=True):
     Attributes:
         kinds: The kinds of its tasks, in order.
         loop: The levels of its loop, outermost first, such as ``city, parallel``.
-        join: How many tokens it waits for, as written; ``None`` without a join.
+        join: The number of tokens it waits for, as written; ``None`` without a join.
         admission: Whether rules admit its tokens.
         waits: The places that may wait for a change from outside: its ``admission``, its ``next``.
-        routing: How its arcs fire.
+        routing: The mode of its arcs.
         is_entry, is_reached: Whether runs begin with it, and whether any run reaches it.
         is_finally: Whether it runs at every end, and nothing leads to it.
         undone_by: The kinds of the tasks that undo it, in order.
@@ -48,7 +48,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> list[str]:
-        """The lines of the step's label: its name, kinds, loop, what undoes it, join and waits."""
+        """The lines of the step's label: its name, kinds, loop, compensation, join and waits."""
         shown = [self.step]
         if self.kinds:
             shown.append(_counted(self.kinds))
@@ -67,7 +67,7 @@ def _counted(kinds: tuple[str, ...]) -> str:
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """An arc and its guard as written; its kind is ``failure`` if it fires only then, ``never`` if in no run."""
+    """An arc and its guard as written; its kind is ``failure`` if it fires only then, ``never`` if it never fires."""
 
     source: str
     target: str
@@ -100,9 +100,7 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 def drawable_part(draft: Plan) -> Plan | None:
-    """The part of a plan with errors that can be drawn: its named steps, and the arcs between them; ``None`` without a
-    step.
-    """
+    """The drawable part of a plan with errors: its named steps, and the arcs between them; ``None`` without a step."""
     names = [name for name in draft.steps if name]
     steps = {
         name: replace(step, arcs=tuple(arc for arc in step.arcs if arc.step in names))

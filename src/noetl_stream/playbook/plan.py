@@ -1,4 +1,4 @@
-"""The compiled plan of a playbook, which engine and worker run: immutable, checked, every template compiled."""
+"""The compiled plan of a playbook for engine and worker: immutable, checked, with every template compiled."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Join = Literal["all", "any"] | int
 OnTimeout = Literal["fail", "discard"]
 Routing = Literal["exclusive", "inclusive"]
 UndoneEnd = Literal["failed", "cancelled", "timeout"]
-"""An end at which what was done may be undone; ``timeout`` is a failure of that kind, and not in ``failed``."""
+"""An end at which compensations may run; ``timeout`` is a failure of that kind, and not part of ``failed``."""
 
 _COMPENSATION: Final = "__compensation"
 
 
 class AdmitRule(msgspec.Struct, frozen=True):
     """A rule of an admission; ``guard`` is ``None`` for ``else``. ``value`` renders to the metadata that it adds to the
-    token, and is ``None`` if it adds none.
+    token; ``None`` without any.
     """
 
     guard: Guard | None
@@ -51,7 +51,9 @@ class AdmitRule(msgspec.Struct, frozen=True):
 
 
 class WaitPlan(msgspec.Struct, frozen=True):
-    """How long a held token or a resting branch keeps the execution alive, and what follows (LANGUAGE §4, §7)."""
+    """The time for which a held token or resting branch keeps the execution alive, and the consequence (LANGUAGE §4,
+    §7).
+    """
 
     timeout_s: float
     on_timeout: OnTimeout = "fail"
@@ -69,9 +71,7 @@ class AdmitPlan(msgspec.Struct, frozen=True):
 
 
 class LimitPlan(msgspec.Struct, frozen=True):
-    """A limit: all with the same ``key`` share its slots, ``concurrency`` of them, granted at this ``rate`` (LANGUAGE
-    §15).
-    """
+    """A limit: a ``key`` has slots, ``concurrency`` of them, granted at this ``rate`` (LANGUAGE §15)."""
 
     key: Template
     concurrency: int | None = None
@@ -87,9 +87,7 @@ class SharedPlan(msgspec.Struct, frozen=True):
 
 
 class RulePlan(msgspec.Struct, frozen=True):
-    """One rule of a task policy; ``guard`` is ``None`` for ``else``. ``attempts`` renders to the number of all runs
-    (LANGUAGE §5).
-    """
+    """One rule of a task policy; ``guard`` is ``None`` for ``else``. ``attempts`` renders to all runs (LANGUAGE §5)."""
 
     guard: Guard | None
     do: Directive
@@ -112,7 +110,7 @@ class PolicyPlan(msgspec.Struct, frozen=True):
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """The timeouts of a task in seconds; ``None`` uses the tool's default. ``total`` bounds one attempt (LANGUAGE §5
+    """The timeouts of a task in seconds; ``None``: the tool's default. ``total`` bounds an attempt (LANGUAGE §5
     *Timeouts*).
     """
 
@@ -183,10 +181,10 @@ class LoopPlan(msgspec.Struct, frozen=True):
 
 
 class ArcSpecPlan(msgspec.Struct, frozen=True):
-    """What an arc does beyond its guard. ``value`` renders to the ``args``, and the keys by their names.
+    """The effects of an arc beyond its guard. ``value`` renders to the ``args``, and the keys by their names.
 
-    Of the tokens with one key ``dedupe`` it sends the first alone. ``priority`` is that of the step run, else the
-    execution's. Of its step runs with one key ``partition`` the next begins when the one before has ended.
+    Of the tokens with one ``dedupe`` key it sends only the first. ``priority`` is that of the step run, by default the
+    execution's. Step runs with one ``partition`` key run one after another.
     """
 
     value: Template
@@ -223,7 +221,7 @@ class ArcPlan(msgspec.Struct, frozen=True):
 
 
 class EmitPlan(msgspec.Struct, frozen=True):
-    """An event that a step emits ``on`` these moments of a run if ``guard`` holds, with ``value`` as its data."""
+    """An event that a step emits ``on`` these boundaries of a run if ``guard`` holds, with ``value`` as its data."""
 
     event: str
     on: frozenset[Boundary]
@@ -243,12 +241,12 @@ class EmitPlan(msgspec.Struct, frozen=True):
 
 
 ReadBy = Literal["", "code", "template"]
-"""What reads a namespace: nothing, Python code that names it, a template, which servers of version 0.3 refuse."""
+"""The reader of a namespace: none, Python code that names it, or a template, which servers of version 0.3 refuse."""
 
 
 class Reads(msgspec.Struct, frozen=True):
     """Top-level keys that a step's templates read on the worker; ``None`` means the whole namespace. ``execution`` is
-    carried as a whole if something reads it.
+    carried as a whole if anything reads it.
     """
 
     workload: frozenset[str] | None = frozenset()
@@ -293,7 +291,7 @@ class StepPlan(msgspec.Struct, frozen=True):
 
     @property
     def admits_at_once(self) -> bool:
-        """Whether the step admits tokens without evaluation, and a worker then runs its tasks, without a loop."""
+        """Whether the step admits tokens without evaluation and its tasks then run on a worker, without a loop."""
         asks = self.admit is not None or self.join is not None or self.deadline_s is not None
         tells = self.emits or self.tracing
         return bool(self.tasks) and self.loop is None and self.limit is None and not (asks or tells)
@@ -304,14 +302,14 @@ class StepPlan(msgspec.Struct, frozen=True):
 
 
 class CompensationPlan(msgspec.Struct, frozen=True):
-    """The ends ``on`` which an execution undoes what it has done, within ``timeout_s`` (LANGUAGE §9 *Undoing*)."""
+    """The ends ``on`` which an execution undoes its work, within ``timeout_s`` (LANGUAGE §9 *Undoing*)."""
 
     on: frozenset[UndoneEnd]
     timeout_s: float
 
 
 class Steps(dict[str, StepPlan]):
-    """The steps of a playbook, by name. A compensation is found by its name, too, but it is neither listed nor ``in``
+    """The steps of a playbook, by name. A compensation can be found by its name too, but is neither listed nor ``in``
     them: no arc leads to it.
     """
 
@@ -332,12 +330,12 @@ def compensation_of(step: str) -> str:
 
 
 def undone_by(step: str) -> str | None:
-    """The name of the step whose runs ``step`` undoes; ``None`` if it is no compensation."""
+    """The name of the step whose runs ``step`` undoes; ``None`` if it is not a compensation."""
     return step.removesuffix(_COMPENSATION) if step.endswith(_COMPENSATION) else None
 
 
 class KeychainPlan(msgspec.Struct, frozen=True):
-    """An entry of the root ``keychain``; ``settings`` are its keys other than ``name`` and ``kind`` (LANGUAGE §11)."""
+    """An entry of the root ``keychain``; ``settings`` are its keys without ``name`` and ``kind`` (LANGUAGE §11)."""
 
     name: str
     kind: str
@@ -348,20 +346,19 @@ class KeychainPlan(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """A playbook, ready to run. ``steps`` are in file order.
 
-    ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
-    some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
+    ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty if no
+    step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
     ``metadata.labels``, scalars by name, as written; ``label_templates`` those that are rendered at a start,
-    ``set_labels`` the names of those that rules set.
-    ``schemas`` are the digests, by address, of the schemas it names in the catalog; empty until an execution is about
-    to start. ``keys`` says whose the keys of its limits are, from then on.
-    ``priority`` is that of its executions, unless they are asked for with another. ``format`` is that in which the
-    execution is written. An execution holds a slot of ``concurrency`` from before its first step to its end.
-    ``undoes`` are the steps whose runs can be undone, by a compensation of their own or else by undoing what they have
-    called, at the ends that ``compensation`` names. ``finally_step`` runs at every end. ``quotas`` bound an
-    execution. ``pools`` are those of steps with a placement; empty until an execution is about to start.
-    ``reads_execution``: what reads ``execution``. ``emits``: whether a step emits events. ``tracing`` are attributes of
-    the spans of executions; ``traces``: whether anything in it names such attributes. ``bundle`` names the packages
-    that its Python tasks can import. ``newer`` says what it has that servers of version 0.3 do not know.
+    ``set_labels`` the names of those that rules set. ``schemas`` are the digests, by address, of the schemas it names
+    in the catalog; empty until an execution is about to start. From then on, ``keys`` names the owner of the keys of
+    its limits. ``priority`` is that of its executions by default. ``format`` is that in which the execution is written.
+    An execution holds a slot of ``concurrency`` from before its first step to its end. ``undoes`` are the steps whose
+    runs can be undone, by a compensation of their own or by undoing the executions they called, at the ends that
+    ``compensation`` names. ``finally_step`` runs at every end. ``quotas`` bound an execution. ``pools`` are those of
+    steps with a placement; empty until an execution is about to start. ``reads_execution`` is the reader of
+    ``execution``. ``emits``: whether a step emits events. ``tracing`` are attributes of the spans of executions;
+    ``traces``: whether anything in it names such attributes. ``bundle`` names the packages that its Python tasks can
+    import. ``newer`` names a feature that servers of version 0.3 do not know.
     """
 
     digest: str
@@ -413,7 +410,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def closes(self) -> bool:
-        """Whether something may have to be done before an execution ends."""
+        """Whether compensations or ``finally`` may have to run before an execution ends."""
         return self.compensation is not None or self.finally_step is not None
 
     @property

@@ -59,7 +59,7 @@ HOLDS_TEMPLATE: Final[Schema] = {
     ],
 }
 MAX_COMBINED_INPUTS: Final = 6
-"""Most inputs for which the schema lists the allowed combinations; their number doubles with each input."""
+"""The most inputs for which the schema lists the allowed combinations; their number doubles with each input."""
 
 _COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 _NUMBER: Final[Schema] = {"type": "number"}
@@ -231,7 +231,7 @@ def _value(model: type[Section], name: str) -> Schema:
 def _rejected_keys(words: Mapping[str, hints.RejectedKey], known: Collection[str] = ()) -> dict[str, Schema]:
     """The schemas of keys of older or misplaced forms, except ``known`` ones.
 
-    Editors that support ``errorMessage`` show what to write instead.
+    Editors that support ``errorMessage`` show the replacement.
     """
     shown = {word: rejected.hint.replace("<follows>", hints.follows(None)) for word, rejected in words.items()}
     return {
@@ -388,9 +388,7 @@ CATALOG_ENTRY: Final[dict[str, Any]] = {
     "fileMatch": ["*.noetl.yaml", "*.noetl.yml"],
     "url": STORE_URL,
 }
-"""The entry of the store's catalog. Its file names are for playbooks alone: folders called ``playbooks`` are Ansible's
-there.
-"""
+"""The entry of the store's catalog. Its file names are for playbooks: folders ``playbooks`` are Ansible's there."""
 
 
 def with_store_address(schema: dict[str, Any]) -> dict[str, Any]:

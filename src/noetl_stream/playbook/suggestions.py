@@ -11,7 +11,7 @@ MAX_COMPARED: Final = 500
 MAX_LISTED: Final = 20
 REMEMBERED: Final = 100
 MISSPELT: Final = 0.8
-"""The likeness of a misspelt key and the known one, from 0 to 1: ``knd`` and ``kind``, not ``args`` and ``arcs``."""
+"""The least likeness, from 0 to 1, of a misspelt key: met by ``knd`` and ``kind``, not by ``args`` and ``arcs``."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
@@ -29,7 +29,7 @@ def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | 
 
 
 def correct_word(word: str, known: Iterable[str]) -> str | None:
-    """The known word that ``word`` misspells, if they are so close that it is read in its place; or ``None``."""
+    """The known word that ``word`` misspells, if they are so close that it is read instead; or ``None``."""
     return nearest(word, known, likeness=MISSPELT)
 
 

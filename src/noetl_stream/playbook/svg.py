@@ -93,7 +93,7 @@ def lay_out(graph: Graph) -> Picture:
 
 
 def _rows(graph: Graph) -> dict[str, int]:
-    """The row of each step: even, and below the steps whose arcs lead to it, except those that lead back."""
+    """The row of each step: even, and below the steps whose arcs lead to it, except backward arcs."""
     steps = [node.step for node in sorted(graph.nodes, key=lambda node: not node.is_entry)]
     after: dict[str, list[str]] = {step: [] for step in steps}
     for edge in graph.edges:
@@ -103,7 +103,7 @@ def _rows(graph: Graph) -> dict[str, int]:
     row_of = dict.fromkeys(after, 0)
     for step in reversed(finished):
         for target in after[step]:
-            # In a depth-first search, only an arc that leads back ends at a step that is finished later.
+            # In a depth-first search, only a backward arc ends at a step that is finished later.
             if place[target] < place[step]:
                 row_of[target] = max(row_of[target], row_of[step] + 2)
     return row_of
@@ -138,7 +138,7 @@ def _sizes(graph: Graph, chains: Sequence[Sequence[Key]]) -> dict[Key, tuple[flo
 def _order_rows(
     graph: Graph, row_of: Mapping[str, int], chains: Sequence[Sequence[Key]], near: Near
 ) -> list[list[Key]]:
-    """Orders each row by the mean place of the elements in the row before that its elements are connected with."""
+    """Orders each row by the mean place of the connected elements in the row before."""
     count = max(
         max(row_of.values()) + 1, *(key[1] + 1 for chain in chains for key in chain if not isinstance(key, str)), 1
     )

@@ -1,10 +1,10 @@
 """``executor.spec.workload``: the JSON Schema of the merged workload (LANGUAGE §9 *Schema of the workload*).
 
-A schema has only keywords with which each part of a value meets one subschema, so how many comparisons a workload takes
-can be counted before the first. A server makes a few where it decides, has another process make many, and refuses a
-workload that takes too many. Nearly every keyword costs less than to read the part; only a ``pattern``, an ``enum`` of
-other values than texts and the bounds of numbers cost many times that, and are counted. A comparison takes at most some
-10 ns; the sizes below were measured (``benchmarks/comparisons.py``).
+A schema has only keywords with which each part of a value meets one subschema, so that the number of comparisons for a
+workload can be counted before the first. A server makes a few of them itself, has another process make many, and
+refuses a workload that takes too many. Nearly every keyword costs less than reading the part; only a ``pattern``, an
+``enum`` with values other than texts and the bounds of numbers cost many times that, and are counted. A comparison
+takes at most some 10 ns; the sizes below were measured (``benchmarks/comparisons.py``).
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from noetl_stream.playbook.results.validator import Mismatch, Validator, pattern
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Sequence, extend_pointer, walk
 
 _TEXT: Final = 1
-"""What it costs to compare a short text, a boolean or null with its like."""
+"""The cost of comparing a short text, a boolean or null with its like."""
 _INTEGER: Final = 6
-"""What it costs to compare an integer of 64 bits with its like."""
+"""The cost of comparing an integer of 64 bits with its like."""
 _PART: Final = 14
-"""What it costs beyond that to count and to compare a part of a list or mapping."""
+"""The additional cost of counting and comparing a part of a list or mapping."""
 _NUMBER: Final = 80
-"""What it costs to compare any other number, which is compared exactly, at least."""
+"""The least cost of comparing any other number, which is compared exactly."""
 _VISIT: Final = 50
-"""What it costs to count a part."""
+"""The cost of counting a part."""
 _INTEGER_BITS: Final = 64
 _ORDINARY: Final = 2.0**60
-"""Numbers below cost little to compare with an integer of 64 bits."""
+"""The bound below which numbers are cheap to compare with an integer of 64 bits."""
 _LONG_TEXT: Final = 100
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
 class _Beyond(Exception):
-    """The bound is passed at the end of ``path``, which begins with the innermost key."""
+    """The bound is exceeded at the end of ``path``, which begins with the innermost key."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,10 +51,10 @@ class _Beyond(Exception):
 
 
 class Counted(NamedTuple):
-    """A subschema with keywords that are counted, in itself or for parts of its values."""
+    """A subschema with counted keywords, in itself or for parts of its values."""
 
     weight: int = 0
-    """Comparisons for a byte of a text."""
+    """The comparisons for a byte of a text."""
     choices: int = 0
     size_of_choices: int = 0
     has_table: bool = False
@@ -65,13 +65,13 @@ class Counted(NamedTuple):
     """Whether the bounds are integers of 64 bits."""
     properties: MappingOf[str, Counted] = {}
     declared: Collection[str] = ()
-    """The keys that ``others`` is not for."""
+    """The keys to which ``others`` does not apply."""
     others: Counted | None = None
     items: Counted | None = None
 
 
 def counted(schema: Any) -> Counted | None:
-    """What is counted of a schema; ``None`` if nothing is."""
+    """The counted part of a schema; ``None`` if nothing is counted."""
     if not isinstance(schema, MappingOf):
         return None
     declared = schema.get("properties", {})
@@ -97,7 +97,7 @@ def counted(schema: Any) -> Counted | None:
 
 
 def comparisons(schema: Counted, value: Any, most: int) -> int | None:
-    """How many comparisons ``value`` takes; ``None`` if they are more than ``most``. Counts no further."""
+    """The number of comparisons for ``value``; ``None`` for more than ``most``. Counts no further."""
     try:
         return most - _left(schema, value, most)
     except _Beyond:
@@ -105,9 +105,7 @@ def comparisons(schema: Counted, value: Any, most: int) -> int | None:
 
 
 def part_beyond(schema: Counted, value: Any, most: int) -> str | None:
-    """The JSON pointer of the part of ``value`` at which it takes more than ``most`` comparisons; ``None`` if it does
-    not. Counts no further.
-    """
+    """The JSON pointer of the part of ``value`` at which it exceeds ``most`` comparisons; ``None`` if it does not."""
     try:
         _left(schema, value, most)
     except _Beyond as beyond:
@@ -119,7 +117,7 @@ def part_beyond(schema: Counted, value: Any, most: int) -> str | None:
 
 
 def _left(schema: Counted, value: Any, left: int) -> int:
-    """How many comparisons are left after those of ``value``."""
+    """The number of comparisons left after those for ``value``."""
     left -= _VISIT
     if schema.choices:
         left -= _choosing(schema, value, left)
@@ -146,7 +144,7 @@ def _left(schema: Counted, value: Any, left: int) -> int:
 
 
 def _choosing(schema: Counted, value: Any, left: int) -> int:
-    """The comparisons of a value with the choices; any number that is more than ``left``."""
+    """The comparisons of a value with the choices; any number above ``left`` if they exceed it."""
     if schema.has_table and isinstance(value, int):
         return _size(value)
     if isinstance(value, list | MappingOf) and (least := _PART * len(value) * schema.choices) > left:
@@ -155,7 +153,7 @@ def _choosing(schema: Counted, value: Any, left: int) -> int:
 
 
 def _cost_of_likes(schema: Counted, values: list[Any]) -> int | None:
-    """The comparisons of a list of texts or of ordinary numbers, in which no part is visited; else ``None``."""
+    """The comparisons for a list of texts or of ordinary numbers, in which no part is visited; else ``None``."""
     kinds = set(map(type, values))
     if schema.choices:
         return None
@@ -167,7 +165,6 @@ def _cost_of_likes(schema: Counted, values: list[Any]) -> int | None:
 
 
 def _parts(schema: Counted, value: Any) -> Iterator[tuple[str | int, Counted, Any]]:
-    """The parts of a value in which something is counted."""
     if isinstance(value, MappingOf):
         fewer, others = (
             (schema.properties, value) if len(schema.properties) < len(value) else (value, schema.properties)
@@ -189,14 +186,14 @@ def _is_short_integer(value: Any) -> bool:
 
 
 def _size(value: Any) -> int:
-    """Comparisons of a value with one that is equal to it."""
+    """The comparisons of a value with an equal one."""
     if isinstance(value, bool):
         return _TEXT
     if isinstance(value, float):
         return _NUMBER + abs(frexp(value)[1]) * 5 // 4
     if isinstance(value, int):
         bits = value.bit_length()
-        # Beyond 64 bits its digits are made and read, which takes a time that grows with their square.
+        # Beyond 64 bits its digits are made and read, which takes quadratic time.
         return _INTEGER if bits < _INTEGER_BITS else _NUMBER + bits // 4 + bits * bits // 2_500
     if isinstance(value, MappingOf):
         return _PART + sum(2 * _PART + _size(key) + _size(member) for key, member in value.items())
@@ -211,15 +208,15 @@ KEYWORDS: Final = frozenset([
     "description",
 ])  # fmt: skip
 MAX_CHOICES: Final = 100
-"""Values of an ``enum``: a value may be compared with each."""
+"""The most values of an ``enum``: a value may be compared with each."""
 MAX_COMPARISONS: Final = 150_000_000
-"""Of a workload with its schema, at most 2 s. One of a megabyte with ordinary patterns takes fewer."""
+"""The most comparisons of a workload with its schema, at most 2 s. A megabyte with ordinary patterns takes fewer."""
 
 COMPARISONS_AT_ONCE: Final = 2_500_000
-"""As many take at most 25 ms, and to count them as long again."""
+"""The comparisons that take at most 25 ms, with as long again for counting them."""
 
 MAX_REASONS_BYTES: Final = 64 * 1024 * 1024
-"""Of what may be said of defaults that do not match: the text of an ``enum`` or a ``pattern`` for each of them."""
+"""The bytes of messages about mismatching defaults: the text of an ``enum`` or a ``pattern`` for each of them."""
 
 _BEYOND: Final = f"up to here it takes more than {MAX_COMPARISONS:,} comparisons (max_workload_comparisons)"
 _SHORTEN: Final = "shorten its texts and lists, or simplify the `pattern` or `enum` they are compared with"
@@ -232,7 +229,7 @@ _DIALECT: Final = Dialect(
 
 
 class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
-    """What the workload of an execution must match: ``content``, a JSON Schema."""
+    """The schema of an execution's workload: ``content``, a JSON Schema."""
 
     content: dict[str, Any]
 
@@ -246,7 +243,7 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Its schemas by key of the workload."""
+        """Its subschemas by key of the workload."""
         found = self.content.get("properties")
         return found if isinstance(found, dict) else {}
 
@@ -256,11 +253,11 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
         return self.content.get("additionalProperties") is False
 
     def comparisons(self, workload: MappingOf[str, Any], most: int = COMPARISONS_AT_ONCE) -> int | None:
-        """How many comparisons the merged workload takes; ``None`` if they are more than ``most``."""
+        """The number of comparisons for the merged workload; ``None`` for more than ``most``."""
         return 0 if self._counted is None else comparisons(self._counted, workload, most)
 
     def refusal(self, workload: MappingOf[str, Any]) -> WorkloadRefused | None:
-        """Why an execution with this merged workload does not start, if it does not. May take seconds."""
+        """The reason why an execution with this merged workload does not start, if any. May take seconds."""
         beyond = self.part_beyond(workload)
         if beyond is not None:
             place = f"`{beyond}`" if beyond else "the top"
@@ -269,7 +266,7 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
         return self.mismatch(workload)
 
     def mismatch(self, workload: MappingOf[str, Any]) -> WorkloadRefused | None:
-        """Where the merged workload does not match, if it does not, whatever that takes."""
+        """The first mismatch of the merged workload, if any, regardless of the cost."""
         found = self._validator.mismatch(workload)
         if found is None:
             return None
@@ -280,12 +277,12 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
         return None if self._counted is None else part_beyond(self._counted, workload, MAX_COMPARISONS)
 
     def mismatches(self, defaults: MappingOf[str, Any]) -> list[Mismatch]:
-        """Everything in defaults that does not match; a start may add the keys that they lack."""
+        """All mismatches of the defaults; a start may add the keys that they lack."""
         return Validator(_without_required(self.content)).mismatches(defaults)
 
 
 def _longest_text(schema: Any) -> int:
-    """The most bytes that an ``enum`` or a ``pattern`` has."""
+    """The length of the longest ``enum`` or ``pattern``, in bytes."""
     if not isinstance(schema, MappingOf):
         return 0
     inner = [*schema.get("properties", {}).values(), schema.get("additionalProperties"), schema.get("items")]
@@ -308,14 +305,14 @@ def read_workload_schema(
     """The value of ``executor.spec.workload``, after reporting its problems; ``None`` without one.
 
     Args:
-        defaults: The playbook's ``workload``, each value of which must match; null stands for one to be given.
+        defaults: The playbook's ``workload``, each value of which must match; null stands for a required one.
         workload: The same as plain values.
     """
     if node is None or is_null(node):
         return None
     content = read_json_schema(node, "`executor.spec.workload`", problems, _DIALECT)
     if content is None or not _is_small(node, problems):
-        # What it declares is bound all the same: other messages would be noise.
+        # Its declarations still count: other messages would be noise.
         return WorkloadSchema(node.plain()) if isinstance(node, Mapping) else None
     schema = WorkloadSchema(content)
     beyond = schema.part_beyond(workload)

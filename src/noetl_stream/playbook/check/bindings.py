@@ -23,13 +23,13 @@ _SERVER: Final = frozenset(["workload", "ctx", "steps", "execution_id", "executi
 INPUTS: Final = _WORKER | {"keychain"}
 POLICY: Final = _WORKER | {"outcome"}
 BOUNDS: Final = _WORKER
-"""What ``attempts`` and timeouts of a task read: as its inputs, without secrets."""
+"""The namespaces of ``attempts`` and timeouts of a task: those of its inputs, without secrets."""
 
 SUGAR: Final = _WORKER - {"_task", "_attempt"}
 ARC: Final = _SERVER | {"event", "vars", "args"}
 ADMISSION: Final = _SERVER | {"args", "token"}
 STARTED: Final = _SERVER - {"steps"} | {"args"}
-"""What the time of a step run reads: nothing that may be kept by reference."""
+"""The namespaces of a step run's timeout: none that may be kept by reference."""
 
 LOOP: Final = _SERVER | {"args"}
 INNER_LOOP: Final = LOOP | {"iter"}
@@ -41,7 +41,7 @@ _ORDER: Final = ("args", "ctx", "iter", "workload", "results", "steps")
 """The order in which namespaces are searched for a bare name (LANGUAGE §2)."""
 
 _WORDS: Final = SHADOWABLE | {"schedule"}
-"""Names that are namespaces unless the playbook declares them: here, or in the workload of a schedule."""
+"""Names that are namespaces unless they are declared, in the playbook or in the workload of a schedule."""
 
 Names = Mapping[str, Path]
 """Bare names of one namespace with their paths, such as ``{"city": ("iter", "parent", "city")}``."""
@@ -88,11 +88,11 @@ class Visible(msgspec.Struct, frozen=True):
         vars: The keys of ``vars``.
         results: The tasks with results.
         step: The name of the step.
-        knows_end: Whether ``execution`` has how it is to end.
+        knows_end: Whether ``execution`` has the coming end.
         keychain: The keychain entries.
-        waits: Whether tokens or branches may wait at this admission or ``next`` for what its guards read.
+        waits: Whether tokens or branches may wait at this admission or ``next`` for values that its guards read.
         token: The keys of ``token`` that rules of the admission set.
-        emitted_on: The moments of a step run at which an event is emitted; empty in all other places.
+        emitted_on: The boundaries of a step run at which an event is emitted; empty in all other places.
     """
 
     namespaces: frozenset[str]
@@ -122,7 +122,7 @@ class Declarations:
         ctx: The keys of ``ctx`` that rules set.
         workload: The declared keys of ``workload``.
         defaults: Their values.
-        is_closed: Whether an execution can have no other key of ``workload``.
+        is_closed: Whether an execution can have no further key of ``workload``.
     """
 
     def __init__(self, document: ParsedPlaybook, steps: list[StepDraft]) -> None:
@@ -187,7 +187,7 @@ class Declarations:
         )
 
     def _keys_of_vars(self, step: StepDraft) -> list[str]:
-        """The keys of ``vars`` that the pipeline sets; of a compensation also those of the run that it undoes."""
+        """The keys of ``vars`` that the pipeline sets; for a compensation also those of the run that it undoes."""
         undone = self.steps.get(step.name, step)
         return [*written_keys(step, "vars"), *(written_keys(undone, "vars") if undone is not step else ())]
 

@@ -47,7 +47,7 @@ def warn_of_files(calls: Iterable[PlaybookCall], problems: Problems) -> None:
 
 
 def calls_of(document: ParsedPlaybook, steps: Iterable[StepDraft]) -> Iterator[PlaybookCall]:
-    """The calls of a playbook in file order, without calls of itself, which is known once it is registered."""
+    """The calls of a playbook in file order, without calls of itself: it exists once it is registered."""
     for task in (task for step in steps for task in step.tasks if task.kind is PLAYBOOK):
         at = task.inputs.get("path")
         path, version = _constant(at), _constant(task.inputs.get("version"))
@@ -66,7 +66,7 @@ def paths_missing(diagnostics: Iterable[Diagnostic], text: bytes) -> dict[Diagno
 
 
 def constant_at(text: bytes, pointer: str) -> str | None:
-    """The path that stands at a place of a text; ``None`` without a constant there."""
+    """The path at a place of a text; ``None`` without a constant there."""
     source = read_source(text, Problems(""))
     return None if source is None else _constant(node_at(source.root, pointer))
 

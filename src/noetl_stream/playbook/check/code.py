@@ -19,7 +19,7 @@ from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.playbook.yaml.nodes import InText, Mapping, Scalar, holds_template, texts_of
 
 MAX_PARSED_CHARS: Final = 65_536
-"""The longest text of code that is parsed, in characters. A longer one is first checked when it runs."""
+"""The longest code that is parsed, in characters. A longer text is first checked when it runs."""
 BINDING: Final = frozenset(["args", "libs"])
 """Inputs whose keys are variables of the code."""
 MAX_PARSED_IN_ALL: Final = 2 * MAX_PARSED_CHARS
@@ -30,11 +30,11 @@ _READ: Final = re.compile(r"\b(?:steps\.)?([A-Za-z_]\w*)\b(?!\s*(?:\.\s*outcome\
 _INPUTS: Final = frozenset(
     ["inputs", "input", "params", "parameters", "kwargs", "data", "payload", "variables", "vars"]
 )
-"""What other tools call the inputs of code."""
+"""Names that other tools have for the inputs of code."""
 
 
 class NamesOfCode:
-    """The names of a playbook as its code can get them, and the results that something reads."""
+    """The names of a playbook as its code can read them, and the results that are read."""
 
     def __init__(self, declared: Declarations, steps: Sequence[StepDraft]) -> None:
         self._declared = declared
@@ -56,7 +56,7 @@ class NamesOfCode:
         return {id(step.tasks[-1]): step.name for step in self._steps if step.tasks and step.name in names}
 
     def hint(self, problem: CodeProblem, bound: Collection[str], task: TaskDraft) -> str | None:
-        """The hint of a problem, with the name that the playbook has for what the code lacks."""
+        """The hint of a problem, with the playbook's name for the missing name in the code."""
         name, hint = problem.name, problem.hint
         if problem.only_if_read and name and f"{self._steps_read[id(task)]}.{name}" in self._texts:
             return f'at the end of the code, write `return {{"{name}": {name}}}`'
@@ -73,7 +73,7 @@ class NamesOfCode:
 
 
 def _swallowed(task: TaskDraft, text: Scalar) -> tuple[str, int] | None:
-    """The key of a task in the text of a block, and its line: it was meant to stand behind it."""
+    """The key of a task in the text of a block, and its line: it was meant to follow the block."""
     inputs = spellings(task.kind.inputs) if task.kind else {}
     for number, line in enumerate(str(text.value).split("\n") if text.style in ("|", ">") else (), 1):
         found = _KEY.match(line)
@@ -110,9 +110,9 @@ def check_code(tasks: Iterable[TaskDraft], source: str, names: NamesOfCode, prob
             if problem.name and not problem.only_if_read and (bound is None or problem.name in bound):
                 continue
             if problem.severity == "warning" and problems.has_said("template_not_rendered", text.mark.line):
-                continue  # it may come of the braces
+                continue  # the braces may be the cause
             if problem.severity == "warning" and problems.has_error_within(text.pointer.rpartition("/")[0]):
-                continue  # it may come of an input that could not be read
+                continue  # an unreadable input may be the cause
             at = InText(source, text, problem.line, problem.column)
             report = problems.error if problem.severity == "error" else problems.warn
             near = did_you_mean(problem.name, bound or ()) if problem.name and not problem.only_if_read else None
@@ -120,7 +120,7 @@ def check_code(tasks: Iterable[TaskDraft], source: str, names: NamesOfCode, prob
 
 
 def _names_bound_in(task: TaskDraft) -> set[str] | None:
-    """The names that the inputs of a task bind in its code; ``None`` if that is known only when they are rendered."""
+    """The names that the inputs of a task bind in its code; ``None`` if they are known only when rendered."""
     given = [node for name, node in task.inputs.values.items() if name in BINDING]
     if not all(isinstance(node, Mapping) for node in given):
         return None
@@ -128,8 +128,8 @@ def _names_bound_in(task: TaskDraft) -> set[str] | None:
 
 
 def check_params(tasks: Iterable[TaskDraft], problems: Problems) -> None:
-    """Reports params that their code does not name, and vice versa, which every run would refuse; and args that do not
-    fit their function, as far as it is found here: workers may have another.
+    """Reports params that their code does not name, and vice versa, since every run would refuse them; and args that do
+    not fit their function, if it is found here: workers may have another.
     """
     for task in tasks:
         kind = task.kind

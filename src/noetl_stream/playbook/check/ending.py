@@ -1,4 +1,4 @@
-"""Checks of what happens before an execution ends: compensations, and the step of ``finally`` (LANGUAGE §9)."""
+"""Checks of the end of an execution: compensations, and the step of ``finally`` (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ KEY_READ_AS: Final[Mapping[str, str]] = {
     "postgres": "noetl.idempotency_key",
     "duckdb": "idempotency_key",
 }
-"""How tasks of these kinds read their idempotency key, which others send by themselves or need not (LANGUAGE §12)."""
+"""The way in which tasks of these kinds read their idempotency key; other kinds send it themselves or need none."""
 
 _MINDS_ABSENCE: Final = re.compile(r"\bdefault\b|\bis (?:not )?(?:defined|none)\b")
 
 
 def check_ending(document: ParsedPlaybook, steps: list[StepDraft], problems: Problems) -> None:
-    """Reports what can have no effect of what is to happen before the end (LANGUAGE §9 *Undoing*)."""
+    """Reports settings of compensations and ``finally`` that have no effect (LANGUAGE §9 *Undoing*)."""
     ending = document.ending
     if ending.compensation is not None and not any(step.compensation or step.calls_playbooks for step in steps):
         message = "`compensation` has no effect: no step has one, or calls a playbook"
@@ -57,7 +57,7 @@ def check_ending(document: ParsedPlaybook, steps: list[StepDraft], problems: Pro
 
 
 def warn_of_compensations(document: ParsedPlaybook, plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
-    """Warns of compensations that read what may not be there, and of those that may have their effect twice."""
+    """Warns of compensations that read possibly missing values, or whose effect may happen twice."""
     entry = document.entry_among([step.name for step in steps])
     for step in steps:
         if step.compensation is None or problems.has_errors or entry is None:
@@ -75,19 +75,19 @@ def warn_of_compensations(document: ParsedPlaybook, plan: Plan, steps: list[Step
 
 
 def minds_absence(text: str) -> bool:
-    """Whether a template says what holds without a value."""
+    """Whether a template handles a missing value."""
     return _MINDS_ABSENCE.search(text) is not None
 
 
 def minds_absence_of(pipeline: StepDraft, other: str) -> bool:
-    """Whether every text that names the other step says what holds without its result."""
+    """Whether every text that names the other step handles its missing result."""
     texts = [text for task in pipeline.tasks for _, text in texts_of(task.inputs) if re.search(rf"\b{other}\b", text)]
     return bool(texts) and all(map(minds_absence, texts))
 
 
 def _warn_of_repetition(task: TaskDraft, problems: Problems) -> None:
-    """Warns of a task that does not read its idempotency key: after a crash it may run again. A function gets it with
-    its context, and is not read here.
+    """Warns of a task that does not read its idempotency key: after a crash it may run again. A function gets the key
+    with its context, and is not read here.
     """
     kind = task.kind.kind if task.kind is not None else ""
     has_function = "function" in {*task.inputs.values, *task.verbatim}

@@ -1,4 +1,4 @@
-"""Warnings of failures that no arc leaves: an arc is taken after one only if its guard asks for that (LANGUAGE §7
+"""Warnings of unhandled failures: arcs are taken after one only if their guards ask for it (LANGUAGE §7
 *Candidates*).
 """
 
@@ -20,8 +20,8 @@ _AFTER: Final = "when: \"{{ event.status == 'error' }}\" takes an arc after a fa
 
 
 def warn_of_failures(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
-    """Warns of arcs that read the error of a failure after which they are not taken, and of steps whose failure only
-    ends their branch, where nothing else goes on.
+    """Warns of arcs that read the error of a failure after which they are not taken, and of steps whose failure ends
+    their branch while nothing else continues.
     """
     if problems.has_errors:
         return
@@ -46,7 +46,7 @@ def _reads_error(arc: ArcDraft) -> bool:
 
 
 def _ends_alone(plan: Plan, step: StepDraft, forks: bool) -> bool:
-    """Whether a failure of the step ends its branch alone, and whoever wrote that may have meant that it goes on."""
+    """Whether a failure of the step ends only its branch, although its author may have meant it to continue."""
     if step.loop is not None or plan.steps[step.name].failure_mode != "best_effort":
         return False
     return not (forks and step.failure.mode is None) and any(_may_fail(task) for task in step.tasks)

@@ -31,7 +31,7 @@ from noetl_stream.template.runtime.attribute_access import kind_of
 from noetl_stream.template.runtime.scope import HELPER_FIELDS
 
 _ENDS: Final = frozenset(["failed", "error", "success", "succeeded", "ok", "state", "outcome"])
-"""Keys by which people ask a result how its step has ended."""
+"""Keys by which people ask a result for the status of its step."""
 _OF_RESULTS: Final = {
     **dict.fromkeys(("body", "json", "text", "content", "response", "payload", "value", "output", "outputs"), "data"),
     **dict.fromkeys(("status_code", "statusCode", "code", "http_status"), "status"),
@@ -40,7 +40,7 @@ _OF_RESULTS: Final = {
     **dict.fromkeys(("exitcode", "exitCode", "returncode", "return_code", "rc"), "exit_code"),
     **dict.fromkeys(("out", "logs", "log"), "stdout"),
 }
-"""Keys of results in other tools, by those that mean the same here."""
+"""Keys of results in other tools, by the keys with the same meaning here."""
 _INDEXED: Final = re.compile(
     r"(?<![\w.\]])([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\[\s*-?\d+\s*\]|\|\s*(?:first|last|length|count|map|selectattr)\b)"
     r"|\bin\s+([A-Za-z_]\w*(?:\.\w+)*)\s*-?%\}"
@@ -86,7 +86,7 @@ class Expressions:
     """Compiles templates and guards, and checks their reads.
 
     Attributes:
-        read_execution: Whether one has read ``execution``.
+        read_execution: Whether any of them has read ``execution``.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Expressions:
 
         Args:
             kind: The kind of the task that the value belongs to.
-            on_server: Whether the server renders it, which allows expressions only (LANGUAGE §2).
+            on_server: Whether the server renders it, which allows only expressions (LANGUAGE §2).
         """
         template = self._templates.template(node, visible, on_server=on_server)
         places = self._templates.places(node)
@@ -137,12 +137,12 @@ class Expressions:
         return guard
 
     def is_refused(self, node: Node) -> bool:
-        """Whether the form of a value was an error, which says all."""
+        """Whether the form of a value was already reported as an error."""
         return self._problems.has_error_at(node.pointer, "wrong_type")
 
     def warn_never_set(self) -> None:
-        """Warns of keys of ``ctx`` that no rule sets or waits for, after all templates: those that the guards of an
-        admission or an arc read, and elsewhere those that are close to a name that exists (LANGUAGE §4).
+        """Warns of keys of ``ctx`` that no rule sets or waits for, after all templates: those in guards of an admission
+        or an arc, and elsewhere those that are close to an existing name (LANGUAGE §4).
         """
         known = sorted({*self._declared.ctx, *self._awaited, *self._templates.unbound})
         for read, decides in self._ctx:
@@ -207,7 +207,7 @@ class Expressions:
             self._warn_of_pair(read, visible)
 
     def _warn_of_pair(self, read: TemplateRead, visible: Visible) -> None:
-        """Warns of a key of an item of a mapping, which is its key and its value."""
+        """Warns of a key of an item when a loop runs over a mapping: its items are pairs of key and value."""
         around = self._declared.steps.get(visible.step)
         match read.path:
             case ("iter", name, key, *_) if around is not None and key not in ("key", "value"):
@@ -239,7 +239,7 @@ class Expressions:
             )
 
     def warn_of_items(self, items: Template, node: Node, workload: Mapping[str, Any], visible: Visible) -> None:
-        """Warns of a loop over what is no list: a key of the workload by its default, or the whole result of a task."""
+        """Warns of a loop over something other than a list: a key of the workload by its default, or a whole result."""
         if items.path:
             path = tuple(str(part) for part in items.path)
             is_bare = len(path) > 1 and path[0] == "steps" and visible.bindings.get(path[1]) == path[:2]
@@ -318,12 +318,12 @@ class Expressions:
         return f"write `{path[2]}`" if is_own else f"write `{step.name}.results.{path[2]}`"
 
     def _is_length_of_list(self, path: Path) -> bool:
-        """Whether a path asks a list of the workload for its length as other languages do."""
+        """Whether a path asks a list of the workload for its length in the syntax of other languages."""
         value = self._declared.defaults.get(path[1]) if path[0] == "workload" and len(path) == 3 else None
         return path[-1] in ("length", "size", "count") and isinstance(value, list)
 
     def _warn_of_truth(self, guard: Guard, places: ReadLocations) -> None:
-        """Warns of a guard that asks whether text of the workload is true which says that it is not."""
+        """Warns of a guard on text of the workload that is true although it says ``false`` or ``no``."""
         for path, literal in guard.tested:
             match path:
                 case ("workload", str() as key) if (
@@ -372,7 +372,7 @@ class Expressions:
     def _warn_of_status(
         self, path: Path, literal: str | float, guard: Guard, places: ReadLocations, visible: Visible
     ) -> None:
-        """Warns of a number that a word is compared with, and of an arc that asks for the status of a failed answer."""
+        """Warns of a number compared with a word, and of an arc that asks for the status of a failed answer."""
         if isinstance(literal, str | bool):
             return
         if path in (("outcome", "status"), ("event", "status"), ("event", "name")):
@@ -426,9 +426,7 @@ class Expressions:
         return False
 
     def _report_undeclared(self, read: TemplateRead, key: str) -> None:
-        """Reports a key that the workload cannot have. Where a start may give any key, warns of one that is close to a
-        declared one.
-        """
+        """Reports a key that the workload cannot have; for an open workload, warns of one close to a declared one."""
         known = self._declared.workload
         if self._declared.is_closed:
             self._check_known(
@@ -491,7 +489,7 @@ class Expressions:
         self._problems.warn("never_set", message, read.location, hint)
 
     def _kept_elsewhere(self, namespace: str, key: str) -> str | None:
-        """The hint for a key that another step has for itself."""
+        """The hint for a key that belongs to another step."""
         for step in self._declared.steps.values():
             if namespace == "vars" and key in written_keys(step, "vars"):
                 return f"step `{step.name}` sets it for itself alone: write set_ctx there, and `ctx.{key}` here"
@@ -506,9 +504,7 @@ class Expressions:
 
 
 def union_of(reads: Iterable[tuple[str, str | None]], opaque: Collection[str]) -> Reads:
-    """The parts of the scope that a step's commands must carry. Any key of an ``opaque``
-    namespace may be read.
-    """
+    """The parts of the scope that a step's commands must carry. Any key of an ``opaque`` namespace may be read."""
     keys: dict[str, set[str]] = {name: set() for name in _CARRIED}
     entire, read_execution = set(opaque), False
     for namespace, key in reads:

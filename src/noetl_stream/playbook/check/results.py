@@ -1,4 +1,4 @@
-"""Reads of results: which task's result a path means, and what is known of it (LANGUAGE §2 *Results*, §10)."""
+"""Reads of results: the task whose result a path reads, and its known schema (LANGUAGE §2 *Results*, §10)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ReadResult(NamedTuple):
     keys: Path
 
     def key_text(self, depth: int) -> str:
-        """The first keys of the read as a template has them: ``rows[].name``."""
+        """The first keys of the read in the syntax of templates: ``rows[].name``."""
         return "".join(key if key == ITEM else f".{key}" for key in self.keys[:depth]).removeprefix(".")
 
 
@@ -89,7 +89,7 @@ class ResultReads:
         )
 
     def is_length_of_data(self, path: Path, visible: Visible) -> bool:
-        """Whether a path asks a list or text in a result for its length as other languages do."""
+        """Whether a path asks a list or text in a result for its length in the syntax of other languages."""
         read = self._read(path, visible) if path[-1] == "length" else None
         return read is not None and read.task.schema is None and len(read.keys) > 1 and read.keys[0] in LISTED
 
@@ -149,7 +149,7 @@ def _without_data(read: ReadResult, walk: Walk) -> ReadResult | None:
 
 
 def path_in(node: Node | None, visible: Visible) -> Path | None:
-    """The path that a value reads as a whole, such as ``{{ fetch.rows }}``; ``None`` for any other value."""
+    """The path that a value consists of, such as ``{{ fetch.rows }}``; ``None`` for any other value."""
     found = _ONE_PATH.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
     if found is None:
         return None

@@ -1,6 +1,6 @@
 """The steps of a workflow as a graph, guards ignored: reachability, and which steps may run concurrently.
 
-Concurrent are steps on different branches of a fork, until a join merges them (LANGUAGE §5, §7).
+Steps on different branches of a fork are concurrent until a join merges them (LANGUAGE §5, §7).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ StepSet = int
 
 
 def arcs_of(steps: Iterable[StepDraft]) -> dict[str, list[str]]:
-    """The steps that the arcs of each step lead to."""
     return {step.name: [arc.step for arc in step.arcs] for step in steps}
 
 
@@ -141,7 +140,7 @@ def components(arcs: Arcs) -> list[frozenset[str]]:
 
 
 def postorder(arcs: Arcs) -> list[str]:
-    """The steps in the order in which a depth-first search leaves them."""
+    """The steps in depth-first postorder."""
     found: list[str] = []
     seen: set[str] = set()
     for root in arcs:
@@ -165,9 +164,7 @@ def _concurrent_regions(
     reaches: Mapping[str, frozenset[str]],
     joins: frozenset[str],
 ) -> Iterator[tuple[str, StepSet]]:
-    """Yields pairs of regions of one fork, the first by the step where it begins: its steps may run while those of the
-    second do.
-    """
+    """Yields pairs of regions of one fork, the first by its first step, whose steps may run concurrently."""
     ahead = {to: reaches.get(to, frozenset()) | ({to} & joins) for to in targets}
     branches = [to for to in targets if to not in joins]
     for ordered in (branches, branches[::-1]):
@@ -176,7 +173,7 @@ def _concurrent_regions(
             yield to, others
             others |= regions[to]
     for join in sorted(frozenset().union(*ahead.values())):
-        # A join waits for every branch that can reach it: only the others, and their own joins, run beside it.
+        # A join waits for every branch that can reach it: only the others, and their own joins, are concurrent with it.
         independent = [to for to in targets if join not in ahead[to]]
         beside = frozenset(independent).union(*(ahead[to] for to in independent)) - reaches.get(join, frozenset())
         for other in beside:

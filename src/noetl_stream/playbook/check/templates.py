@@ -43,11 +43,11 @@ _OTHER_BRACES: Final = re.compile(
 )
 """A path in the braces of another language: `${workload.url}`, `{workload.url}`."""
 _OTHER_MARK: Final = re.compile(r"(?:\A\s*([$=])|(?<=[\w/=:@-])\$|\$(?=\{\{-?\s*keychain\b))\{\{(?!-?\s*secrets\b)")
-"""Braces with a mark of another tool: `${{ … }}`, `={{ … }}`; not of a price."""
+"""Braces with the mark of another tool: `${{ … }}`, `={{ … }}`; but not a price."""
 _MOST_SHOWN: Final = 160
 _OTHERS: Final = ("`null` is not", "unknown function")
 _JSON_PATH: Final = re.compile(r"\$\.([A-Za-z_][\w.]*)\Z")
-"""A path as Step Functions have it."""
+"""A path in the syntax of Step Functions."""
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 NO_ALIASES: Final[MappingOf[str, str]] = {}
 
@@ -63,8 +63,8 @@ class ReadLocations:
         self._node = node
 
     def find(self, path: Path) -> Location:
-        """The first place of ``path``, else of a longer path that starts with it, else of its bare name with keys, else
-        the value itself.
+        """The first place of ``path``, else of a longer path with it, else of its bare name with keys, else the value
+        itself.
         """
         bare = path[1:] if len(path) > 2 else path
         return self._places.get(path) or self._places.get(bare) or self._node
@@ -84,7 +84,7 @@ class ReadLocations:
 
 
 class TemplateRead(msgspec.Struct, frozen=True):
-    """A read of a template: the namespace, then its keys as far as known."""
+    """A read in a template: the namespace, then its known keys."""
 
     path: Path
     places: ReadLocations
@@ -104,11 +104,12 @@ class Templates:
     """Compiles the templates of one file within its limits.
 
     Args:
-        known_as: What to write for names that keys of other tools would declare; empty where such a key stands for it.
+        known_as: The replacements for names that keys of other tools would declare; empty if such a key is replaced
+            itself.
 
     Attributes:
         source: The text of the file.
-        unbound: The bare names found so far that are bound to nothing.
+        unbound: The unbound bare names found so far.
     """
 
     def __init__(
@@ -194,7 +195,7 @@ class Templates:
             hint, read = problem.hint, _text_at(node, problem)
             is_method = problem.message.startswith("unknown method") or bool(problem.name and is_dashed)
             if unknown and is_method and unknown[0] == problem.line and unknown[1] < problem.column < unknown[2]:
-                continue  # a method of what is not defined
+                continue  # a method of an undefined name
             if problem.code in ("template_syntax", "statement_not_allowed") or problem.message.startswith(_OTHERS):
                 hint = hint if hint and "did you mean" in hint else _in_this_language(node, problem, visible) or hint
             if problem.code == "namespace_not_here" and problem.message.startswith("`event`"):
@@ -240,7 +241,6 @@ NO_ARGS: Final = compile_template({}, namespaces=_NO_NAMES, bindings={})
 
 
 def constant(value: float | int) -> Template:
-    """The template of a constant number."""
     return compile_template(value, namespaces=_NO_NAMES, bindings={})
 
 
@@ -261,7 +261,7 @@ def shown_text(text: str) -> str:
 
 
 def _in_this_language(node: Node, problem: TemplateFinding, visible: Visible) -> str | None:
-    """The hint for what another language writes: the whole expression as a template has it; ``None`` if unknown."""
+    """The hint for an expression of another language: the whole expression as a template; ``None`` if unknown."""
     part = descend(node, problem.pointer)
     text = part.value if isinstance(part, Scalar) and isinstance(part.value, str) else ""
     if problem.code == "statement_not_allowed":
@@ -274,7 +274,7 @@ def _in_this_language(node: Node, problem: TemplateFinding, visible: Visible) ->
 
 
 def _without_dollar(node: Node, problem: TemplateFinding, hint: str | None) -> str | None:
-    """A hint about a name in ``${{ }}``, with the whole text, which has no ``$``."""
+    """A hint about a name in ``${{ }}``, with the whole text without ``$``."""
     part = descend(node, problem.pointer)
     text = part.value if isinstance(part, Scalar) and isinstance(part.value, str) else ""
     around = expression_around(text, offset_of(text, problem.line, problem.column))
@@ -288,11 +288,11 @@ def _without_dollar(node: Node, problem: TemplateFinding, hint: str | None) -> s
 _ONE_BRACE: Final = re.compile(r"(?<!\})\}(?!\})")
 _DASHED: Final = re.compile(r"\w+(?:-\w+)+")
 _COUNTS: Final = {"index": "iter.index + 1", "index0": "iter.index", "length": "iter.count"}
-"""What Jinja's `loop` has, by what there is here."""
+"""The members of Jinja's `loop`, with their equivalents here."""
 
 
 def _of_name(name: str, node: Node, problem: TemplateFinding, visible: Visible) -> str | None:
-    """The hint for a name by what stands around it: a key in brackets without quotes, a key of Jinja's `loop`."""
+    """The hint for a name by its surroundings: a key in brackets without quotes, a key of Jinja's `loop`."""
     read = _text_at(node, problem)
     part = descend(node, problem.pointer)
     text = part.value if isinstance(part, Scalar) and isinstance(part.value, str) else ""
@@ -306,7 +306,7 @@ def _of_name(name: str, node: Node, problem: TemplateFinding, visible: Visible) 
 
 
 def _step_before(read: str, visible: Visible) -> str | None:
-    """The hint for the result of an event that is read in a step, where only one other step is."""
+    """The hint for the result of an event that is read in a step, where there is only one other step."""
     others = [name for name, path in visible.bindings.items() if path == ("steps", name) and name != visible.step]
     found = re.match(r"event\.result((?:\.\w+)*)", read)
     return f"write `{others[0]}{found[1]}`" if found and len(others) == 1 else None
@@ -332,7 +332,6 @@ def filled_with(hint: str | None, read: str, visible: Visible) -> str | None:
 
 
 def _hint_for(name: str, visible: Visible) -> str | None:
-    """The hint for an unbound name."""
     match visible.elsewhere.get(name):
         case ("results", task):
             kept = f"steps.{visible.step}.results.{task}"

@@ -1,6 +1,4 @@
-"""Warnings of texts that are right in form and can hardly be meant so: a path without braces, text and a number that
-are added, a secret in clear (LANGUAGE §2).
-"""
+"""Warnings of probable mistakes: a path without braces, text added to a number, a plain secret (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -16,12 +14,12 @@ from noetl_stream.template.compile.parsing import place_of
 
 _WORD: Final = r"[A-Za-z_]\w*"
 _BARE: Final = re.compile(rf"({_WORD}(?:\.\w+|\[[^\[\]]*\])+)(?:\s*\|\s*[a-z_]+(?:\([^()]*\))?)*\Z")
-"""A text that is nothing but a path, and filters."""
+"""A text that consists of a path and filters."""
 _KEYS: Final = re.compile(r"\w+")
 _ENDINGS: Final = frozenset(
     ["csv", "json", "txt", "yaml", "yml", "xml", "html", "md", "py", "sql", "parquet", "log", "com", "org", "net", "io"]
 )
-"""What file names and hosts end with."""
+"""Suffixes of file names and hosts."""
 _NUMBERS_OF_LOOPS: Final = frozenset(["index", "count"])
 _ADDED: Final = re.compile(
     rf"(?:'[^'{{}}]*'|\"[^\"{{}}]*\")\s*(\+)\s*({_WORD}(?:\.\w+)*)(?![\w.(\[]|\s*[|*/])"
@@ -66,7 +64,7 @@ class Texts:
             self._problems.warn("template_not_rendered", message, scalar, f"write {quoted}")
 
     def _is_known(self, path: Path, visible: Visible) -> bool:
-        """Whether a path names something of this playbook for sure: a host or a file may look like it."""
+        """Whether a path certainly names something of this playbook: a host or a file may look like it."""
         match path:
             case ("workload", key):
                 return key in self._declared.workload

@@ -31,7 +31,7 @@ from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, child, ho
 GuardedT = TypeVar("GuardedT", ActionDraft, AdmitRuleDraft, ArcDraft)
 
 KEEP_RESULTS_OF_ERRORS: Final = frozenset({"http", "shell"})
-"""The kinds of tools whose failed tasks may have a result (LANGUAGE §2 *Results*)."""
+"""The tool kinds whose failed tasks may have a result (LANGUAGE §2 *Results*)."""
 
 _FAILED: Final = re.compile(r"\b(?:failed|error|failure|success|succeeded)\b")
 _FOR_FAILURES: Final = "an arc for failures says so: when: \"{{ event.name == 'step.failed' }}\""
@@ -79,9 +79,7 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
 
 
 def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
-    """Warns of exclusive arcs that repeat a condition or, except failure arcs, follow one that always fires
-    (LANGUAGE §7).
-    """
+    """Warns of exclusive arcs with a repeated condition, and of arcs (but failure arcs) after one that always fires."""
     for step in steps:
         if step.router.routing == "exclusive" and not problems.has_errors:
             for arc, first in _repeated(step.arcs):
@@ -107,11 +105,11 @@ def _asks_for_failure(arc: ArcDraft) -> bool:
 
 _READ_OF: Final = re.compile(r"\b([A-Za-z_]\w*)\s*[.\[]")
 MOST_COMPARED: Final = 10
-"""The most results that a task reads which are compared with each other."""
+"""The most results read by a task that are compared with each other."""
 
 
 def warn_of_later_results(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
-    """Warns of steps that read the result of one that begins after them and never before."""
+    """Warns of steps that read the result of a step that begins after them and never before."""
     if problems.has_errors or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps):
         return
     arcs = arcs_of(steps)
@@ -148,7 +146,7 @@ def warn_of_other_ways(steps: list[StepDraft], problems: Problems) -> None:
 
 
 def warn_of_ways_around(document: ParsedPlaybook, source: str, steps: list[StepDraft], problems: Problems) -> None:
-    """Warns of reads of the result of a step that does not run on one of the ways to the step that reads it."""
+    """Warns of reads of a step's result where the step does not run on one of the ways to the reader."""
     if problems.has_errors or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps):
         return
     arcs = arcs_of(steps)
@@ -175,7 +173,7 @@ _LEAPS: Final = frozenset(["jump", "break"])
 
 
 def _reads_in(task: TaskDraft) -> Iterator[tuple[Scalar, str]]:
-    """The steps whose results the templates of a task read a key of, each with its text."""
+    """The steps of whose results the templates of a task read a key, each with its text."""
     for scalar, text in texts_of(task.inputs):
         if "{{" in text and " if " not in text and "{%" not in text:
             yield from ((scalar, name) for name in dict.fromkeys(_READ_OF.findall(text)))
@@ -207,7 +205,7 @@ def _warn_unmatched(step: StepDraft, problems: Problems) -> None:
 
 
 def _warn_repeated(task: TaskDraft, problems: Problems) -> None:
-    """Warns of rules whose condition an earlier one has that does not retry: they never match."""
+    """Warns of rules with the condition of an earlier rule that does not retry: they never match."""
     for rule, first in _repeated(task.policy.rules if task.policy else ()):
         if first.do != "retry" and not problems.has_errors:
             message = f"this rule never matches: the one on line {first.at.mark.line} has the same condition"
@@ -215,7 +213,7 @@ def _warn_repeated(task: TaskDraft, problems: Problems) -> None:
 
 
 def _warn_repeated_admission(step: StepDraft, problems: Problems) -> None:
-    """Warns of rules of an admission whose condition an earlier one has: in exclusive mode that one decides."""
+    """Warns of rules of an admission with the condition of an earlier one, which decides in exclusive mode."""
     admit = step.admit
     for rule, first in _repeated(admit.rules if admit is not None and admit.mode == "exclusive" else ()):
         assert rule.when is not None and first.when is not None
@@ -225,7 +223,7 @@ def _warn_repeated_admission(step: StepDraft, problems: Problems) -> None:
 
 
 def _repeated(guarded: Iterable[GuardedT]) -> Iterator[tuple[GuardedT, GuardedT]]:
-    """Yields each rule or arc whose condition an earlier one has, and the first of them."""
+    """Yields each rule or arc with the condition of an earlier one, and the first of them."""
     seen: dict[str, GuardedT] = {}
     for one in guarded:
         condition = None if one.when is None or always_holds(one.when) else one.when.plain()
@@ -236,7 +234,7 @@ def _repeated(guarded: Iterable[GuardedT]) -> Iterator[tuple[GuardedT, GuardedT]
 
 
 def _warn_null_on_error(task: TaskDraft, problems: Problems) -> None:
-    """Warns of rules for whatever comes that write the result of a task, which a failed one has not."""
+    """Warns of unconditional rules that write the result of a task, which a failed one does not have."""
     if task.policy is None or task.kind is None or task.kind.kind in KEEP_RESULTS_OF_ERRORS:
         return
     for rule in takewhile(lambda rule: not _takes_errors(rule), task.policy.rules):
@@ -272,7 +270,7 @@ def _warn_no_effect(step: StepDraft, problems: Problems) -> None:
 
 
 def _warn_of_spec(arc: ArcDraft, runs_nothing: Collection[str], problems: Problems) -> None:
-    """Warns of what an arc's own ``spec`` says of the runs of a step that runs nothing."""
+    """Warns of settings of runs in an arc's ``spec`` for a step that runs nothing."""
     for word in ("priority", "partition"):
         node = child(child(arc.at, "spec"), word)
         if node is not None and not is_null(node) and arc.step in runs_nothing:
@@ -281,7 +279,7 @@ def _warn_of_spec(arc: ArcDraft, runs_nothing: Collection[str], problems: Proble
 
 
 def _tolerated_in_vain(step: StepDraft) -> Iterator[Node]:
-    """Yields each `failure.tolerated` of levels that all stop at the first failure."""
+    """Yields each ``failure.tolerated`` of levels that all stop at the first failure."""
     is_used = False
     for level in step.levels:
         is_best_effort = (level.failure.mode or step.failure.mode) == "best_effort"
@@ -406,7 +404,7 @@ def keys_set(steps: Iterable[StepDraft]) -> Writers:
 
 
 def _check_both_ways(step: StepDraft, writers: Writers, problems: Problems) -> None:
-    """Reports a key that has reducers and is set as well: its value would depend on the order."""
+    """Reports a key that has reducers and is also set: its value would depend on the order."""
     for key in (shared.key for rule in step.rules for shared in rule.shared):
         if key.name in writers:
             line = next(iter(writers[key.name].values())).mark.line

@@ -60,8 +60,8 @@ CatalogDocument: TypeAlias = "Plan | SchemaDocument | ScheduleDocument | Trigger
 
 class CheckResult(msgspec.Struct, frozen=True):
     """The result of a check: a plan, or the content of a document of another kind, unless there are errors; all
-    diagnostics in file order; the calls to look up in a catalog; and the steps as far as they can be read, errors or
-    not, to draw.
+    diagnostics in file order; the calls to look up in a catalog; and the readable steps, for drawings, even with
+    errors.
     """
 
     plan: Plan | None
@@ -132,7 +132,7 @@ def check_again(
 ) -> CheckResult:
     """Checks a playbook like :func:`check`, on servers and workers, which compile what was checked when registered.
 
-    Code is not parsed again: that costs time, and an execution that began does not end because of code that it may
+    Code is not parsed again: that costs time, and an execution that began must not end because of code that it may
     never reach.
     """
     problems = Problems(file)
@@ -153,9 +153,7 @@ def check_document(
     schemas: Schemas | None = None,
     proves: bool = False,
 ) -> CheckResult:
-    """Checks any document of the catalog like :func:`check`: a playbook, a schema, a schedule or a trigger (LANGUAGE
-    §15).
-    """
+    """Checks any document of the catalog like :func:`check`: a playbook, schema, schedule or trigger (LANGUAGE §15)."""
     problems = Problems(file)
     source, digest = read_source(text, problems), digest_of(text)
     if source is not None and kind_in(source.root) == "Schedule":
@@ -248,14 +246,14 @@ class _Compilation(NamedTuple):
 def _compile(
     text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems
 ) -> _Compilation | None:
-    # Not a copy: the kinds of a worker answer for those that it does not list.
+    # Not a copy: the kinds of a worker also answer for kinds that they do not list.
     kinds = ChainMap(dict(LANGUAGE_KINDS), cast(MutableMapping[str, KindSpec], kinds))
     source = text.source
     if source is None:
         return None
     kind = kind_in(source.root)
     if isinstance(kind, str) and kind in OTHER_KINDS:
-        check_kind(source.root, "Playbook", problems)  # what else a playbook needs would be noise
+        check_kind(source.root, "Playbook", problems)  # further findings would be noise
         return None
     if not check_tool(source.root, problems):
         return None

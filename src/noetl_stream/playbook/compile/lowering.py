@@ -137,7 +137,7 @@ class Lowering(msgspec.Struct, frozen=True):
         return Steps(compiled, undoing)
 
     def _placement(self, step: StepDraft) -> Placement | None:
-        """The placement of a step, or else of the executor; a pool that one of them names is the only one."""
+        """The placement of a step, by default the executor's; a pool named by one of them is the only one."""
         placement = (step.placement or self.document.placement) if step.tasks else None
         if placement is None:
             return None
@@ -184,7 +184,7 @@ class Lowering(msgspec.Struct, frozen=True):
     def _limit(self, draft: LimitDraft | None, names: frozenset[str], step: StepDraft | None) -> LimitPlan | None:
         if draft is None:
             return None
-        # In a step the key is rendered once, before any iteration: it sees what `in` sees.
+        # The key in a step is rendered once, before any iteration: it reads what `in` reads.
         visible = self.declared.visible(names, step, step.loop if step else None)
         key = EMPTY if draft.key is None else self.expressions.value(draft.key, visible, on_server=True)
         return LimitPlan(key, draft.concurrency, draft.rate, draft.on_limit)
@@ -294,7 +294,6 @@ class PipelineLowering:
         self._read.update(template.reads)
 
     def task(self, task: TaskDraft) -> TaskPlan:
-        """Compiles a task to its plan."""
         self._expressions.check_schema(task)
         inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
         self._read.update(inputs.reads)
@@ -320,7 +319,7 @@ class PipelineLowering:
         )
 
     def _limit(self, draft: LimitDraft | None) -> LimitPlan | None:
-        """Compiles the limit of a task. Its key is not of one attempt, and anybody can read it: it reads no secrets."""
+        """Compiles the limit of a task. Its key is public and the same for all attempts, so it reads no secrets."""
         if draft is None:
             return None
         key = EMPTY if draft.key is None else self._expressions.value(draft.key, self._sugar)
@@ -375,7 +374,7 @@ class PipelineLowering:
 
 def _arc_spec(spec: ArcSpecDraft, args: Template, compiled: Mapping[int, Template]) -> ArcSpecPlan:
     keys = {name: compiled[id(node)] for name, node in spec.keys.items()}
-    # One value of all, which costs and needs what its parts do; these have been checked.
+    # One value of all parts, with their costs and needs; the parts have been checked.
     source = {"args": args.source, **{name: key.source for name, key in keys.items()}}
     value = compile_text(replace([args, *keys.values()][-1].text, source=source))
     assert isinstance(value, Template)
@@ -383,7 +382,7 @@ def _arc_spec(spec: ArcSpecDraft, args: Template, compiled: Mapping[int, Templat
 
 
 def _newer(plan: Plan) -> str:
-    """What a plan has that servers of version 0.3 do not know; empty if nothing."""
+    """The feature of a plan that servers of version 0.3 do not know; empty if there is none."""
     admissions = [step.admit for step in plan.steps.values() if step.admit is not None]
     has = {
         "has compensation or finally": plan.closes,

@@ -1,8 +1,9 @@
-"""The compiled form of a playbook, as text or JSON, and its names mapped back to the file (v10 §15 *debug map*).
+"""The compiled form of a playbook, as text or JSON, and its names mapped to places in the file (v10 §15 *debug map*).
 
 ``playbook show --compiled`` has a ``line`` for every task; a generated task also has an ``origin``, the construct or
-entry it was made from. Events, messages and that view name what the file does not: tasks generated from constructs,
-rules by their number, iterations by their path, timers by their purpose. ``playbook explain`` lists each with its line.
+entry it was made from. Events, messages and that view use names that the file does not have: tasks generated from
+constructs, rules by their number, iterations by their path, timers by their purpose. ``playbook explain`` lists each
+with its line.
 """
 
 from __future__ import annotations
@@ -296,7 +297,7 @@ class ExplainedName(NamedTuple):
     """A name in a compiled playbook.
 
     Attributes:
-        name: The step, then what is inside it: ``start.fetch``, ``start.fetch.rules[0]``, ``start[*]``.
+        name: The step, then the part inside it: ``start.fetch``, ``start.fetch.rules[0]``, ``start[*]``.
         line: The line it comes from, from 1.
         about: The meaning of the name: the guard of a rule or arc, the kind of a task, the purpose of a timer, the
             key of a limit.

@@ -1,1 +1,1 @@
-"""Services for editors of a playbook that is being written: pure, of the text as it is, mistakes included."""
+"""Services for editors of playbooks: pure, on the text as it is, mistakes included."""

@@ -1,4 +1,4 @@
-"""Changes of a text: renaming a name wherever it is read, and fixes that solve a problem as its hint says."""
+"""Changes of a text: renaming a name and its reads, and fixes that follow the hint of a problem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl_stream.playbook.editing.tree import TextMapping, TextPart, find, pair
 from noetl_stream.playbook.vocabulary.names import check_identifier, check_name
 
 RENAMED: Final[frozenset[Kind]] = frozenset(["step", "task", "ctx", "iter", "vars"])
-"""The kinds of names that can be renamed: nothing outside of the playbook refers to them."""
+"""The kinds of names that can be renamed: nothing outside the playbook refers to them."""
 
 
 class CannotRename(NoetlError):
@@ -35,7 +35,7 @@ def renamable_at(names: TextNames, offset: int) -> Occurrence:
     """The renamable name at an offset.
 
     Raises:
-        CannotRename: there is none, or things outside of the playbook refer to it.
+        CannotRename: there is none, or things outside the playbook refer to it.
     """
     found = names.occurrence_at(offset)
     if found is None:
@@ -107,7 +107,7 @@ class TextFix(msgspec.Struct, frozen=True):
 
 
 def fixes(text: str, root: TextPart | None, at: int, message: str, hint: str | None) -> Iterator[TextFix]:
-    """The fixes that a hint means, if it can be taken literally.
+    """The fixes of a hint, if it can be taken literally.
 
     Args:
         at: The offset of the problem.
@@ -133,7 +133,7 @@ def fixes(text: str, root: TextPart | None, at: int, message: str, hint: str | N
 
 
 def _replace(text: str, at: int, message: str, word: str) -> TextChange | None:
-    """Replaces the wrong word by ``word``: a word of the message that is like it, else the word at the problem."""
+    """Replaces the wrong word by ``word``: a similar word of the message, else the word at the problem."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     token = _TOKEN.match(text, at)
@@ -170,7 +170,7 @@ def _remove(text: str, root: TextPart | None, at: int) -> TextChange | None:
         return TextChange(before.start() if before else start, end, "")
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", end)
-    if text[line_start:start].strip():  # the first key behind a dash
+    if text[line_start:start].strip():  # the first key after a dash
         following = around.pairs[1].key.start
         return TextChange(start, following, "")
     return TextChange(line_start, len(text) if line_end < 0 else line_end + 1, "")

@@ -43,7 +43,7 @@ class WrittenPlace(msgspec.Struct, frozen=True):
     """The place of a word that is being written.
 
     Attributes:
-        path: The path from the root of the document; it ends with the key that is being written, if ``is_key``.
+        path: The path from the root of the document; it ends with the key being written, if ``is_key``.
         is_key: Whether a key is being written, else a value.
         start: The start of the word that is being written.
         root: The document with a placeholder for the word.
@@ -58,7 +58,7 @@ class WrittenPlace(msgspec.Struct, frozen=True):
 
 
 def place_at(text: str, offset: int) -> WrittenPlace:
-    """The place at an offset. A key or value that has not been written yet is read as if it had."""
+    """The place at an offset. An unfinished key or value is read as if it were complete."""
     line_start = text.rfind("\n", 0, offset) + 1
     line_end = text.find("\n", offset)
     after = text[offset : len(text) if line_end < 0 else line_end].rstrip("\r")
@@ -72,7 +72,7 @@ def place_at(text: str, offset: int) -> WrittenPlace:
 
 
 def _complete_line(lead: str, after: str) -> str | None:
-    """Completes a line whose key or value has not been written yet, so that it can be read; ``None`` if it has been."""
+    """Completes a line with an unfinished key or value, so that it can be read; ``None`` if it is finished."""
     if _BEGINNING.match(lead):
         rest = " #" if after.strip() else ""
         return _PLACEHOLDER if _KEY_FOLLOWS.match(after) else f"{_PLACEHOLDER}: 0{rest}"
@@ -95,7 +95,7 @@ _RESULT_VIEWS: Final = {"data": "the whole result", "outcome": "how the task end
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A completion. ``text`` replaces the word that is written so far."""
+    """A completion. ``text`` replaces the unfinished word."""
 
     label: str
     kind: OfferKind
@@ -111,7 +111,7 @@ class Offers(msgspec.Struct, frozen=True):
 
 
 class Language(msgspec.Struct, frozen=True):
-    """The language as an editor knows it, without the text.
+    """The language as an editor knows it, independently of the text.
 
     Attributes:
         words: The JSON Schema of playbooks.
@@ -194,7 +194,7 @@ def _complete_expression(text: str, offset: int, expression: str, language: Lang
     found = _PATH_BEFORE.search(expression)
     path = found[0] if found else ""
     *before, word = path.split(".")
-    # The text without the expression, which may be open: what follows it is read as it stands.
+    # The text without the expression, which may be open: the text after it is read as it is.
     opened = offset - len(expression) - 2
     line_end = text.find("\n", offset)
     closing = _CLOSING.search(text, offset, len(text) if line_end < 0 else line_end)

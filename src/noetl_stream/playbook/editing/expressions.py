@@ -1,4 +1,4 @@
-"""The paths that the templates of a text read, at their offsets, also while a template is being written."""
+"""The paths that the templates of a text read, at their offsets, even in an unfinished template."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TOKENS: Final = {
     )
     for quote, strings in _STRINGS.items()
 }
-"""The patterns of tokens, by the quotes that the template is in."""
+"""The patterns of tokens, by the quotes around the template."""
 _WORDS: Final = frozenset(
     ["and", "or", "not", "in", "is", "if", "else", "true", "false", "none", "True", "False", "None"]
 )
@@ -74,7 +74,7 @@ def reads_in(text: str, scalar: TextScalar) -> Iterator[ReadPath]:
 
 
 def expression_before(text: str, offset: int) -> str | None:
-    """The expression around an offset, up to there; ``None`` outside of templates."""
+    """The expression around an offset, up to the offset; ``None`` outside of templates."""
     before = text[max(0, offset - MAX_EXPRESSION_CHARS) : offset]
     opened = max(before.rfind("{{"), before.rfind("{%"))
     closed = max(before.rfind("}}"), before.rfind("%}"))
@@ -88,7 +88,7 @@ def _names_defined(words: str) -> list[str]:
 
 
 def _paths(text: str, span: tuple[int, int], quote: str, words: Collection[str]) -> tuple[list[ReadPath], int]:
-    """The paths in one template from behind its opening, and where it ends.
+    """The paths in one template from after its opening, and its end.
 
     Args:
         span: The start and the latest end of the template.
@@ -99,7 +99,7 @@ def _paths(text: str, span: tuple[int, int], quote: str, words: Collection[str])
     paths: list[ReadPath] = []
     path: list[ReadKey] = []
     brackets: list[str] = []
-    before, waits_for = "", ""  # the last sign or word; what a path goes on with
+    before, waits_for = "", ""  # the last sign or word; the parts that may continue a path
     token = _TOKENS[quote]
     while at < end and (found := token.match(text, at, end)):
         at = found.end()

@@ -59,7 +59,6 @@ class Lines:
         return self._ends[bisect_right(self._starts, min(max(offset, 0), len(self.text))) - 1]
 
     def line_of(self, offset: int) -> str:
-        """The line that an offset is in."""
         line = bisect_right(self._starts, min(max(offset, 0), len(self.text))) - 1
         return self.text[self._starts[line] : self._ends[line]]
 

@@ -1,6 +1,6 @@
 """The declarations and reads of names in a playbook (LANGUAGE §2, §3), by the offsets of its text.
 
-Reads the tree of a text as it stands, so that a mistake elsewhere hides nothing.
+Reads the tree of the unfinished text, so that a mistake elsewhere hides nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TextNames:
     """The names of one text.
 
     Attributes:
-        occurrences: The places of all names, in file order, except of names written otherwise, as over two lines.
+        occurrences: The places of all names, in file order, except names in unusual spelling, as over two lines.
         tasks: The tasks and constructs of each step, in file order.
     """
 

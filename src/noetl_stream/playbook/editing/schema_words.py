@@ -40,7 +40,7 @@ class SchemaWords:
         self._root: Final = schema
 
     def keys_at(self, root: TextPart | None, path: tuple[Step, ...], *, also_there: bool = False) -> list[KnownKey]:
-        """The keys that the mapping at a path may have, without those it has unless ``also_there``."""
+        """The keys that the mapping at a path may have, without its present keys unless ``also_there``."""
         there = set() if also_there else set(names_in(find(root, path)))
         found: dict[str, KnownKey] = {}
         held = self._schemas_at(root, path)
@@ -66,7 +66,7 @@ class SchemaWords:
                 )
 
     def values_at(self, root: TextPart | None, path: tuple[Step, ...]) -> list[str]:
-        """The words that the value at a path may be, as far as they are known."""
+        """The words that the value at a path may be, as far as known."""
         words: dict[str, None] = {}
         for schema in self._schemas_at(root, path):
             listed = [schema["const"]] if "const" in schema else schema.get("enum", ())

@@ -1,8 +1,8 @@
-"""Reads YAML as far as it makes sense: the tree of a text that may be half written, with the offsets of all its parts.
+"""A tolerant reader of YAML: the tree of a text that may be unfinished, with the offsets of all its parts.
 
-:func:`~noetl_stream.playbook.yaml.source.read_source` decides what a text means, and refuses what is broken. This
-reader never refuses and costs a small part of that, so that it can be called for each keystroke. Of what both accept,
-they read the same; aliases are not followed here.
+:func:`~noetl_stream.playbook.yaml.source.read_source` decides the meaning of a text, and refuses invalid ones. This
+reader never refuses and costs a small part of that, so that it can be called for each keystroke. Both read texts that
+both accept in the same way; aliases are not followed here.
 """
 
 from __future__ import annotations
@@ -155,9 +155,7 @@ _MARKER: Final = re.compile(r"(?:---|\.\.\.)(?=\s|\Z)")
 
 
 class _Reader:
-    """A reader of one text. ``floor`` is the column of the surrounding mapping or list: what belongs to a value is
-    further right.
-    """
+    """A reader of one text. ``floor`` is the column of the mapping or list around; its values begin further right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -181,9 +179,7 @@ class _Reader:
         self._line_start = self._at
 
     def _seek(self) -> int:
-        """Goes to the next text, over spaces, comments and lines without either; returns its column, or -2 at the end
-        of the document.
-        """
+        """Goes to the next text, over spaces and comments; returns its column, or -2 at the end of the document."""
         text, length = self._text, len(self._text)
         while self._at < length:
             self._at = _SPACES.match(text, self._at).end()  # type: ignore[union-attr]
@@ -408,9 +404,7 @@ class _Reader:
         return TextScalar(start, end, text[start:end], text[start])
 
     def _flow(self, floor: int, depth: int) -> TextPart | None:
-        """Reads a mapping or list in brackets. One that is not closed ends where a line is not further right than
-        ``floor``.
-        """
+        """Reads a mapping or list in brackets. An unclosed one ends at a line that is not right of ``floor``."""
         text, start = self._text, self._at
         is_mapping = text[start] == "{"
         closing = "}" if is_mapping else "]"

@@ -1,1 +1,1 @@
-"""Task and keychain kinds as the checker sees them: inputs, knobs, helper blocks."""
+"""Task and keychain kinds for the checker: inputs, knobs, helper blocks."""

@@ -55,12 +55,12 @@ def check_against(
         node: The mapping, without the language's own keys.
         model: The kind's model.
         title: The mapping's name in messages, as in ``the inputs of kind `http` ``.
-        at: Where to report a missing key.
+        at: The place to report a missing key at.
         rendered: Whether the values are rendered; otherwise a template is an error.
         verbatim: Keys whose text is never rendered and may contain braces.
         also_known: Keys of the language that are valid here too, for suggestions.
-        hints: The advice about a key where no known key is like it.
-        missing: The advice about a required key that is not there.
+        hints: The advice about a key without a similar known key.
+        missing: The advice about a missing required key.
         require_all: Whether a missing required key is an error.
     """
     known = spellings(model)
@@ -103,7 +103,7 @@ def check_against(
 
 
 def _form_of(model: type[BaseModel], field: str, value: Any) -> str | None:
-    """The hint for text that does not have the form of its field: with a colon for its last dot, or what it is."""
+    """The hint for text that does not have the form of its field: with a colon for its last dot, or the kind it is."""
     info = model.model_fields[field]
     pattern = next((found for part in info.metadata if (found := getattr(part, "pattern", None))), None)
     with_colon = ":".join(str(value).removesuffix(".py").replace("/", ".").rsplit(".", 1))

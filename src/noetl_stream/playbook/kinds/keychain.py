@@ -24,7 +24,7 @@ CREDENTIAL_KINDS: Final = ("credential", "postgres_credential", "secret_manager"
 """The kinds of the encrypted credential store."""
 
 RESERVED_PREFIX: Final = "NOETL_"
-"""The prefix of our own environment variables, which playbooks cannot read."""
+"""The prefix of the program's own environment variables, which playbooks cannot read."""
 
 MAX_PATH_CHARACTERS: Final = 4_096
 
@@ -32,14 +32,14 @@ SECRETS_KIND: Final = "secrets"
 """The task kind that makes a credential readable in the rest of its pipeline."""
 
 SECRETS_INPUTS: Final = ("credential", "auth", "secret")
-"""The names of the only input of ``secrets``, which is a constant so that ``check`` knows what can be read."""
+"""The names of the only input of ``secrets``, a constant so that ``check`` knows which secrets can be read."""
 
 Value = TypeVar("Value")
 
 
 def check_credential_name(value: Value) -> Value:
-    """Returns ``value``. Raises an error of type ``credential``, without the value, if it is text that names no
-    credential.
+    """Returns ``value``; raises an error of type ``credential``, without the value, if it cannot be a credential's
+    name.
     """
     if isinstance(value, str) and CREDENTIAL_NAME.fullmatch(value) is None:
         raise PydanticCustomError("credential", NOT_A_NAME)
@@ -127,8 +127,8 @@ class OauthSettings(KeychainSettings):
 
 
 class InstalledKinds(msgspec.Struct, frozen=True):
-    """The installed keychain kinds: ``settings`` models and plugin classes by kind; ``unusable`` says why an installed
-    kind cannot be used.
+    """The installed keychain kinds: ``settings`` models and plugin classes by kind; ``unusable`` has the reasons why
+    installed kinds cannot be used.
     """
 
     settings: Mapping[str, type[BaseModel]]

@@ -1,4 +1,4 @@
-"""Task kinds: the specification that the checker needs of one, and the kinds of the language itself (LANGUAGE §8, §12).
+"""Task kinds: their specifications for the checker, and the kinds of the language itself (LANGUAGE §8, §12).
 
 The tools package provides one :class:`KindSpec` per kind. No tool runs the language's kinds: ``wait`` and ``playbook``
 suspend the pipeline; ``workbook`` is replaced by the entry it names at compile time.
@@ -20,8 +20,8 @@ from noetl_stream.playbook.diagnostics import Severity
 class CodeProblem:
     """A problem in the code of an input, at a line and a column of its text, both from 1.
 
-    Only what no run can accept is an error. ``name`` is one that the code does not bind: no problem if an input does.
-    ``only_if_read``: no problem if nothing reads the result of the task; ``name`` is what the code could return.
+    Only code that no run can accept is an error. ``name`` is an unbound name in the code: no problem if an input binds
+    it. ``only_if_read``: no problem if nothing reads the result of the task; ``name`` is what the code could return.
     """
 
     message: str
@@ -37,17 +37,17 @@ CodeCheck = Callable[[str], Iterable[CodeProblem]]
 """A check of code, which does not run it."""
 
 InputsCheck = Callable[[Mapping[str, Any]], str | None]
-"""A check of inputs: why they do not fit each other, or ``None``. Called with the given inputs, by field, with their
-templates as written.
+"""A check of inputs: returns the reason why they do not fit together, or ``None``. Called with the given inputs, by
+field, with their templates as written.
 """
 
 KnobCheck = Callable[[Any, str], str | None]
-"""A check of a knob: why its value does not fit the code, or ``None``. Does not run the code."""
+"""A check of a knob: returns the reason why its value does not fit the code, or ``None``. Does not run the code."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
-    """A tool kind as the checker sees it.
+    """A tool kind for the checker.
 
     Attributes:
         kind: The name used in playbooks.
@@ -55,10 +55,10 @@ class KindSpec:
             except for kinds with free inputs.
         knobs: Model of the kind's own keys under ``spec`` (``policy`` and ``timeout`` belong to the language).
         verbatim: Inputs that are never rendered (LANGUAGE §2: python ``code``).
-        beside: Keys of `spec` that may stand next to ``kind``, by the name they have there; both is an error (LANGUAGE
-            §12 *Synonyms*).
-        statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
-        commands: Inputs whose text a shell reads: a template in one is a warning.
+        beside: Keys of ``spec`` that may also be next to ``kind``, by their name there; both is an error (LANGUAGE §12
+            *Synonyms*).
+        statements: Inputs that contain SQL, under every name. A template in one is a warning: use a parameter.
+        commands: Inputs that a shell reads: a template in one is a warning.
         code: The check of an input's code, by its field. Its texts have no templates and a bounded length.
         params_error: Compares the code with the input ``params``, which its error is about.
         args_warning: Compares the function with the input ``args``, which its warning is about.

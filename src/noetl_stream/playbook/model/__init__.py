@@ -1,1 +1,1 @@
-"""The sections of a playbook as they are read, one file a section (LANGUAGE §1 to §7)."""
+"""The sections of a playbook as read, one file for each section (LANGUAGE §1 to §7)."""

@@ -1,4 +1,4 @@
-"""What arcs do beyond their guards, as read: an arc's ``spec``, and ``next.spec.policy`` for all arcs of a step
+"""The effects of arcs beyond their guards, as read: an arc's ``spec``, and ``next.spec.policy`` for all arcs of a step
 (LANGUAGE §7 *Keys and priority of arcs*).
 """
 
@@ -33,7 +33,7 @@ class RouterPolicy(ArcSpec):
 
 
 class ArcSpecDraft(msgspec.Struct, frozen=True):
-    """What an arc does beyond its guard, as read."""
+    """The effects of an arc beyond its guard, as read."""
 
     dedupe: Node | None = None
     priority: int | None = None
@@ -41,7 +41,6 @@ class ArcSpecDraft(msgspec.Struct, frozen=True):
 
     @property
     def keys(self) -> dict[str, Node]:
-        """The keys, by their names."""
         keys = {"dedupe": self.dedupe, "partition": self.partition}
         return {name: node for name, node in keys.items() if node is not None}
 
@@ -50,7 +49,7 @@ class ArcSpecDraft(msgspec.Struct, frozen=True):
         return not self.keys and self.priority is None
 
     def over(self, usual: ArcSpecDraft) -> ArcSpecDraft:
-        """This, with what all arcs of the step have where it says nothing."""
+        """This draft, completed by the usual one of all arcs of the step."""
         return ArcSpecDraft(
             dedupe=self.dedupe or usual.dedupe,
             priority=usual.priority if self.priority is None else self.priority,

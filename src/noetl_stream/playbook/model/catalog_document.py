@@ -1,5 +1,5 @@
-"""Documents of the catalog beside playbooks (LANGUAGE §15): schemas; and the keys that schedules and triggers both
-have, with their JSON Schema (draft 2020-12), which is made from the models that the reader uses.
+"""Other documents of the catalog (LANGUAGE §15): schemas; and the common keys of schedules and triggers, with their
+JSON Schema (draft 2020-12), which is made from the models that the reader uses.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from noetl_stream.playbook.results.result_schema import DIALECT, read_json_schem
 from noetl_stream.playbook.yaml.nodes import Node
 
 MAX_ENTRIES: Final = 1000
-"""Entries of a list in a document."""
+"""The most entries of a list in a document."""
 
 TEXT: Final[Schema] = {"type": "string"}
 NAME: Final[Schema] = {"type": "string", "pattern": r"[^\s/]", "maxLength": MAX_PATH_CHARS}
 
 
 class Shaped(msgspec.Struct, frozen=True):
-    """The key's value has a schema that is made when it is asked for."""
+    """Marks a key whose value has a schema that is made on demand."""
 
     make: Callable[[], Schema]
 
@@ -68,7 +68,7 @@ _METADATA: Final[Schema] = {
 
 
 class CatalogRoot(Section):
-    """Base of the models of documents. A subclass says what ``kind`` and ``spec`` are."""
+    """Base of the models of documents. A subclass defines ``kind`` and ``spec``."""
 
     noun: ClassVar[str]
 
@@ -86,7 +86,6 @@ Root = TypeVar("Root", bound=CatalogRoot)
 
 
 def read_head(root: Node, model: type[Root], problems: Problems) -> tuple[Root, Metadata]:
-    """The keys of a document, and its metadata."""
     root = recover_keys(root, model, problems)
     top = read_section(root, model, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, model.noun.capitalize(), problems)

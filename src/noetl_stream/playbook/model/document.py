@@ -241,7 +241,7 @@ class KeychainEntry(Section):
 
 class ParsedPlaybook(msgspec.Struct, frozen=True):
     """A playbook document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given.
-    ``label_nodes`` are the labels that hold a template. ``names_pool``: ``pool`` is not the default.
+    ``label_nodes`` are the labels with a template. ``names_pool``: ``pool`` is not the default.
     """
 
     name: str
@@ -377,7 +377,7 @@ def _with_indentation(root: Node, problems: Problems) -> Node:
     lost = {name for name in behind[behind.index(found) :] if not correct_word(name, keys_of(Root))}
     hint = f"indent this line and those below it: `{first.name}` goes below the `step` of its `- step: …`"
     report_lost_indentation(first, "a step", hint, problems)
-    # All else that this makes of the file would be noise.
+    # Further findings in the file would be noise.
     problems.retract("yaml_duplicate_key", root.keys["workflow"].mark)
     steps = root.values["workflow"]
     for step in steps.items[-1:] if isinstance(steps, Sequence) else ():
@@ -418,7 +418,7 @@ def read_metadata(node: Node | None, problems: Problems) -> Metadata:
 
 
 def check_address(root: Node, problems: Problems) -> None:
-    """Reports a name or path that is too long. Not called for what already runs, which may predate the bound."""
+    """Reports a name or path that is too long. Not called for running playbooks, which may predate the bound."""
     for name in ("name", "path"):
         value = child(child(root, "metadata"), name)
         if isinstance(value, Scalar) and isinstance(value.value, str) and len(value.value) > MAX_PATH_CHARS:
@@ -427,7 +427,7 @@ def check_address(root: Node, problems: Problems) -> None:
 
 
 def _check_result(node: Node | None, problems: Problems) -> None:
-    """Requires an expression as result, or a mapping or list that holds one: a bare word is a forgotten template."""
+    """Requires an expression as result, or a mapping or list that contains one: a bare word is a forgotten template."""
     if isinstance(node, Scalar) and not holds_template(node):
         spelling = str(node.value).strip()
         hint = f'write result: "{{{{ {spelling} }}}}"' if isinstance(node.value, str) else None
@@ -443,7 +443,7 @@ def check_pool(pool: str | None, spec: Node | None, problems: Problems) -> None:
 
 
 def check_priority(priority: int | None, spec: Node | None, problems: Problems) -> None:
-    """Reports a priority in a ``spec`` that does not exist."""
+    """Reports an invalid priority in a ``spec``."""
     node = child(spec, "priority")
     if node is not None and priority is not None and priority not in PRIORITIES:
         hint = f"the highest is {HIGHEST_PRIORITY}, the lowest {LOWEST_PRIORITY}, the default {DEFAULT_PRIORITY}"
@@ -525,7 +525,7 @@ _VALUES: Final = frozenset(["value", "secret", "token", "password", "api_key", "
 
 
 def _without_value(item: Mapping, problems: Problems) -> Mapping:
-    """Drops the secret itself from an entry of the keychain, after reporting it."""
+    """Drops the plain secret from an entry of the keychain, after reporting it."""
     held = [name for name in item.keys if name in _VALUES]
     named = item.get("name")
     if not held or named is None or "kind" in item.keys:

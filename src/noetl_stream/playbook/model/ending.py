@@ -1,4 +1,4 @@
-"""How an execution ends, as read: what is undone, when, and the step of ``finally`` (LANGUAGE §9 *Undoing*)."""
+"""The end of an execution as read: compensations, and the step of ``finally`` (LANGUAGE §9 *Undoing*)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from noetl_stream.playbook.yaml.nodes import Node, Scalar
 
 ENDS: Final[tuple[UndoneEnd, ...]] = get_args(UndoneEnd)
 DEFAULT_COMPENSATION: Final = CompensationPlan(frozenset(ENDS), 3600.0)
-"""What holds for a playbook with compensations that says no more."""
+"""The default for a playbook with compensations."""
 
 FINALLY_DEADLINE_S: Final = 600.0
-"""The time for the step of ``finally``, unless it has a deadline of its own."""
+"""The default deadline of the step of ``finally``."""
 
 
 class StepCompensation(Section):
@@ -56,9 +56,7 @@ class ExecutorCompensation(Section):
 
 
 class EndingDraft(msgspec.Struct, frozen=True):
-    """What the playbook says of the end of its executions. ``compensation`` is ``None`` if it says nothing of that;
-    ``finally_step`` if there is none.
-    """
+    """The end of a playbook's executions as read. ``compensation`` and ``finally_step`` are ``None`` by default."""
 
     compensation: CompensationPlan | None = None
     compensation_at: Node | None = None

@@ -1,5 +1,5 @@
-"""Flow control as read: how many executions, runs of a step, or attempts of a task hold a key at once, and how often
-(LANGUAGE §15); and how much an execution may use (LANGUAGE §14 *Quotas*).
+"""Flow control as read: limits by key of concurrent executions, step runs and task attempts, and their rates (LANGUAGE
+§15); and quotas of an execution (LANGUAGE §14 *Quotas*).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from noetl_stream.playbook.suggestions import list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template
 
 MOST_AT_ONCE: Final = 10_000
-"""The highest number of holders that a key may have."""
+"""The most holders that a key may have."""
 
 MOST_PER_S: Final = 10_000
 LEAST_PER_S: Final = 0.00001
@@ -153,7 +153,7 @@ def read_quotas(node: Node | None, problems: Problems) -> Quotas | None:
 
 
 def read_key(node: Node | None, what: str, problems: Problems) -> Node | None:
-    """Reads a key: text, mostly with a template, which is the same for all that belong together."""
+    """Reads a key: text, mostly with a template, the same for all that share its limit."""
     if node is None or is_null(node):
         return None
     value = node.value if isinstance(node, Scalar) else None

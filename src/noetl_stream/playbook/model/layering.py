@@ -48,7 +48,6 @@ class Layer(msgspec.Struct, frozen=True):
         return Layer(overlay(outer.timeouts, self.timeouts), merge_mappings(outer.knobs, self.knobs))
 
     def knobs_for(self, kind: KindSpec, own: Mapping) -> Mapping:
-        """The knobs of a task of this kind with its ``own`` knobs."""
         foreign = self.knobs.keys.keys() - spellings(kind.knobs).keys()
         return merge_mappings(self.knobs.drop_keys(foreign), own)
 

@@ -158,7 +158,7 @@ _NO_LEVELS: Final = _OuterLevels()
 
 
 def _with_items(node: Node, at: MappingKey, problems: Problems) -> Node:
-    """Makes a loop of the list that stands in its place, after reporting it."""
+    """Makes a loop of a list that was written in place of one, after reporting it."""
     is_list = isinstance(node, Sequence) or (isinstance(node, Scalar) and holds_template(node))
     if not is_list:
         return node

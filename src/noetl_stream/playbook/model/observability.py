@@ -1,5 +1,5 @@
-"""What a playbook tells of itself, as read: events that steps emit (LANGUAGE §7 *Emitted events*), and attributes of
-spans (LANGUAGE §9 *Tracing*).
+"""Observability of a playbook, as read: events that steps emit (LANGUAGE §7 *Emitted events*), and attributes of spans
+(LANGUAGE §9 *Tracing*).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_EVENTS: Final = 20
 """The most events that a step may emit."""
 
 MAX_ATTRIBUTES: Final = 32
-"""The most attributes that one scope names."""
+"""The most attributes of one scope."""
 
 OWN_PREFIX: Final = "noetl."
 ATTRIBUTE_NAME: Final = re.compile(r"^(?!noetl\.)[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$")

@@ -42,7 +42,7 @@ class Resources(Section):
 
 
 def read_placement(placement: Node | None, resources: Node | None, problems: Problems) -> Placement | None:
-    """Reads ``placement`` and ``resources`` of a ``spec``; ``None`` if neither says anything."""
+    """Reads ``placement`` and ``resources`` of a ``spec``; ``None`` without both."""
     if is_empty(placement) and is_empty(resources):
         return None
     labels = read_section(None if is_empty(placement) else placement, PlacementLabels, problems)

@@ -1,4 +1,4 @@
-"""Admission and task policies, their rules, and what rules share (LANGUAGE §4 to §6; v10 §5)."""
+"""Admission and task policies, and their rules (LANGUAGE §4 to §6; v10 §5)."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def _read_admit_rule(rule: RuleDraft, problems: Problems) -> AdmitRuleDraft:
 
 
 def _warn_set_twice(rules: list[AdmitRuleDraft], problems: Problems) -> None:
-    """Warns of keys of the token that several rules set which may be taken together."""
+    """Warns of keys of the token that several rules set which may both be taken."""
     seen: dict[str, MappingKey] = {}
     for key in (key for rule in rules if rule.when is not None and rule.token for key in rule.token.keys.values()):
         first = seen.setdefault(key.name, key)
@@ -488,14 +488,14 @@ def check_number(node: Node | None, what: str, least: int, problems: Problems, *
 
 
 def _read_writes(node: Node | None, namespace: str, problems: Problems) -> list[Write]:
-    """Reads the keys and values of ``set_ctx``, ``set_iter``, ``set_vars`` or ``set_shared`` that have valid names."""
+    """Reads the keys and values of ``set_ctx``, ``set_iter``, ``set_vars`` or ``set_shared`` with valid names."""
     what = f"`set_{namespace}`"
     written = pairs(node, what, problems)
     return [(key, value) for key, value in written if check_identifier(key.name, f"a key of {what}", key, problems)]
 
 
 def _read_labels(node: Node | None, problems: Problems) -> list[Write]:
-    """Reads the names and values of ``set_label``, which may have any name that a label of a playbook may have."""
+    """Reads the names and values of ``set_label``, with the names that labels of a playbook may have."""
     written = pairs(node, "`set_label`", problems)
     for key, value in written:
         is_template = isinstance(value, Scalar) and holds_template(value)

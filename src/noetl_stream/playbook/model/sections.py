@@ -42,7 +42,7 @@ def or_null(schema: Schema) -> Schema:
 
 
 def or_empty(schema: Schema) -> Schema:
-    """The schema of a value of a key that was once reserved, and accepted empty."""
+    """The schema of a key that was once reserved, whose empty values are still accepted."""
     return {"anyOf": [schema, {"enum": [None, {}, [], ""]}]}
 
 
@@ -52,7 +52,7 @@ def section(model: str) -> Schema:
 
 
 def list_of(item: Schema, least: int = 0) -> Schema:
-    """The schema of a list with at least so many items."""
+    """The schema of a list with at least this many items."""
     return {"type": "array", "items": item, **({"minItems": least} if least else {})}
 
 
@@ -80,7 +80,7 @@ def ladder(rule: str, then: Schema) -> Schema:
 
 
 _DEPTH: Final = 4
-"""How deep a section is searched for the place of a key."""
+"""The most levels at which a section is searched for the place of a key."""
 
 _SHOULD: Final = re.compile(r"^[A-Z]\w+ should")
 _TYPES: Final = {
@@ -92,7 +92,7 @@ _TYPES: Final = {
     **dict.fromkeys(("list_type", "tuple_type"), "a list"),
     **dict.fromkeys(("dict_type", "model_type"), "a mapping"),
 }
-"""The type that a pydantic error asks for, as messages name it."""
+"""The names in messages of the types that pydantic errors ask for."""
 
 
 class Required(msgspec.Struct, frozen=True):
@@ -109,9 +109,7 @@ FINALLY_INSTEAD: Final = (
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """Marks a reserved key: only its neutral values are accepted; ``instead`` is what to write (LANGUAGE §1
-    *Placeholders*).
-    """
+    """Marks a reserved key: only neutral values are accepted; ``instead`` replaces it (LANGUAGE §1 *Placeholders*)."""
 
     neutral: tuple[str, ...] = ()
     instead: str = "remove it"
@@ -178,7 +176,7 @@ def read_section(
         node: The mapping; ``None`` and null count as an empty one.
         model: The model of its keys.
         problems: Receives the diagnostics.
-        at: Where to report a missing key. Default: at the mapping.
+        at: The place to report a missing key at. Default: the mapping.
         layered: Keys of inner scopes that are valid here too and read elsewhere (LANGUAGE §1 *Layering*).
     """
     if node is None or is_null(node):
@@ -213,9 +211,9 @@ N = TypeVar("N", Mapping, Node, Node | None)
 
 
 def recover_keys(node: N, model: type[Section], problems: Problems, layered: Collection[str] = ()) -> N:
-    """Moves misspelt, older and misplaced keys of ``node`` to where they belong, after reporting them.
+    """Moves misspelt, older and misplaced keys of ``node`` to their places, after reporting them.
 
-    Their values are then checked like the rest. A key whose place is taken stays, for :func:`read_section` to report.
+    Their values are then checked like the others. A key whose place is taken stays, for :func:`read_section` to report.
     """
     known: list[str] = keys_of(model)
     if not isinstance(node, Mapping) or node.keys.keys() <= {*known, *layered}:
@@ -280,14 +278,13 @@ def _unknown_keys(node: Mapping, known: Collection[str]) -> list[str]:
 
 
 def keys_of(model: type[Section]) -> list[str]:
-    """The keys of a section."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 @cache
 def _deeper(model: type[Section]) -> MappingOf[str, tuple[str, ...]]:
-    """The places of the keys of the sections inside a section, by key; none of a key that is reserved there, or has two
-    places of one depth.
+    """The places of the keys of the sections inside a section, by key; without keys that are reserved there, or have
+    two places at one depth.
     """
     places: dict[str, tuple[str, ...]] = {}
     level: list[tuple[tuple[str, ...], type[Section]]] = [((), model)]
@@ -332,7 +329,7 @@ def refuse_key(node: Mapping, name: str, model: type[Section], problems: Problem
 
 
 def without_dashes(node: Sequence) -> str | None:
-    """A list of single pairs as the mapping that was meant; ``None`` for any other."""
+    """A list of single pairs as the mapping that was meant; ``None`` for any other list."""
     parts = [item for item in node.items if isinstance(item, Mapping) and len(item.keys) == 1]
     merged = {name: value.plain() for part in parts for name, value in part.values.items()}
     shown = shown_value(merged) if parts and len(parts) == len(node.items) == len(merged) else "…"
@@ -463,7 +460,7 @@ _BY_WORD: Final = {
 
 
 def _number_hint(field: FieldInfo, name: str, value: str) -> str:
-    """The hint for a word where a number is wanted: the number, where the word or the text says which."""
+    """The hint for a word where a number is wanted: the number in the word or the text."""
     schema: Any = field.json_schema_extra or {}
     bounds = next((one for one in (schema, *schema.get("anyOf", ())) if "maximum" in one and "minimum" in one), None)
     if bounds and value.lower() in _BY_WORD:

@@ -193,15 +193,13 @@ class RouterDraft(msgspec.Struct, frozen=True):
 
 
 class JoinDraft(msgspec.Struct, frozen=True):
-    """A join as read: how many tokens a step waits for; ``at`` is its node."""
+    """A join as read: the number of tokens a step waits for; ``at`` is its node."""
 
     tokens: Join
     at: Node
 
 
 class StepDraft(msgspec.Struct, frozen=True):
-    """A step as read."""
-
     name: str
     at: Location
     desc: str
@@ -344,7 +342,7 @@ def _read_placement(spec: StepSpec, step: Step, problems: Problems) -> Placement
 
 
 def _read_compensation(node: Node | None, step: Step, pool: str | None, tool: _Tool) -> StepDraft | None:
-    """Reads what undoes a step, as a step of the same name, if there is anything."""
+    """Reads the compensation of a step, if it has one, as a step of the same name."""
     if node is None or is_empty(node):
         return None
     problems = tool.problems
@@ -396,7 +394,7 @@ def _with_eval_in_tool(node: Mapping, problems: Problems) -> Mapping:
 
 
 def _with_tool(node: Mapping, kinds: Kinds, problems: Problems) -> Mapping:
-    """Moves the keys of a task that stand beside its kind into ``tool``, and a loop out of it, after reporting them."""
+    """Moves the keys of a task beside its kind into ``tool``, and a loop out of it, after reporting them."""
     tool = node.get("tool")
     if isinstance(tool, Mapping) and "loop" in tool.keys and "loop" not in node.keys:
         advice.TASK["loop"].report(tool.keys["loop"], tool, problems)
@@ -430,9 +428,7 @@ def _place(at: Location) -> tuple[Position, str]:
 
 
 def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
-    """Reads a join: ``all``, ``any`` or a number of tokens. Not a template: joins are decided before any template is
-    rendered.
-    """
+    """Reads a join: ``all``, ``any`` or a number of tokens, never a template: joins are decided before rendering."""
     if node is None or is_null(node):
         return None
     value = node.value if isinstance(node, Scalar) else None
@@ -469,7 +465,7 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
 
 
 def _with_arcs(node: Mapping, problems: Problems) -> Mapping:
-    """Moves the keys of an arc that stand in ``next``, or the name that stands for arcs, into a list of arcs."""
+    """Moves the keys of an arc in ``next``, or a name in place of arcs, into a list of arcs."""
     arcs = node.get("arcs")
     arc = node.select_keys({"step", "when", "args"})
     if "step" in arc.keys and arcs is None:

@@ -190,11 +190,11 @@ def _first_read(node: Node) -> tuple[str, str]:
 
 _ASSIGNED: Final = re.compile(r"(?:^[ \t]*([A-Za-z_]\w*)[ \t]*=[ \t]*)?[\"']?\{\{([^{}]*)\}\}", re.MULTILINE)
 _TABLE: Final = re.compile(r"\{\{\s*ref\(\s*['\"](\w+)['\"]\s*\)\s*\}\}")
-"""A table as dbt names it."""
+"""The syntax of a table in dbt."""
 
 
 def _as_table(name: str, kind: KindSpec) -> str:
-    """The hint for a table that dbt would refer to."""
+    """The hint for a table in the syntax of dbt."""
     passed = f', and tables: {{ {name}: "{{{{ {name}.data }}}}" }} for the result of a step'
     return f"in its place, write {name}{passed if 'tables' in spellings(kind.inputs) else ''}"
 
@@ -222,7 +222,7 @@ _HARMLESS_FILTERS: Final = frozenset({"int", "float", "length", "urlencode"})
 
 
 def _warn_of_command(name: str, value: Node, problems: Problems) -> None:
-    """Warns of a template in a text that a shell reads: what it renders to is read as part of the program."""
+    """Warns of a template in a shell command: its value is read as part of the program."""
     text = value.plain() if isinstance(value, Scalar) else None
     if not isinstance(text, str):
         return
@@ -244,15 +244,13 @@ def _warn_of_command(name: str, value: Node, problems: Problems) -> None:
 
 
 def _is_harmless(read: str) -> bool:
-    """Whether what an expression renders to has no sign that a shell reads."""
+    """Whether an expression renders to text without characters that a shell interprets."""
     _, pipe, last = read.rpartition("|")
     return read in _HARMLESS or (bool(pipe) and last.strip() in _HARMLESS_FILTERS)
 
 
 def unlabel(node: Mapping, problems: Problems) -> Mapping:
-    """Rewrites ``{fetch: {kind: …}}`` as ``{name: fetch, kind: …}``; any other task stays as it is (LANGUAGE §3
-    *Tasks*).
-    """
+    """Rewrites ``{fetch: {kind: …}}`` as ``{name: fetch, kind: …}``; others stay unchanged (LANGUAGE §3 *Tasks*)."""
     node = _with_label(node, problems)
     label = label_of_task(node)
     if label is None:
@@ -280,7 +278,7 @@ def _with_label(node: Mapping, problems: Problems) -> Mapping:
 
 
 def label_of_task(node: Mapping) -> MappingKey | None:
-    """The label of a labelled task: its only key, whose value is a mapping with ``kind`` (misspelt, too)."""
+    """The label of a labelled task: its only key, whose value is a mapping with ``kind`` (even misspelt)."""
     if len(node.keys) != 1:
         return None
     (label,), (value,) = node.keys.values(), node.values.values()
@@ -311,7 +309,7 @@ def _kind_named_in(kind: str, kinds: Kinds) -> str | None:
 
 
 def _with_kind(node: Mapping, kinds: Kinds, problems: Problems) -> Mapping:
-    """Moves the kind of a task to ``kind``, after reporting the key it has."""
+    """Moves the kind of a task to ``kind``, after reporting its key."""
     older = node.get("type") if "kind" not in node.keys else None
     part = _kind_named_in(str(older.plain()), kinds) if isinstance(older, Scalar) else None
     if part is not None and isinstance(older, Scalar):
@@ -325,9 +323,7 @@ def _with_kind(node: Mapping, kinds: Kinds, problems: Problems) -> Mapping:
 
 
 def move_spec_keys(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
-    """Moves the keys of a task that belong under ``spec`` there, after reporting those that must not be beside
-    ``kind``.
-    """
+    """Moves the keys of a task that belong under ``spec`` there, after reporting those misplaced beside ``kind``."""
     inputs = spellings(kind.inputs) if kind else {}
     if kind and not _is_free(kind.inputs):
         node = correct_spelling(node, LANGUAGE_KEYS, {**inputs, **kind.beside, **advice.TASK}, "a task", problems)

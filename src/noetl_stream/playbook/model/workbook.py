@@ -67,7 +67,7 @@ class WorkbookEntry(msgspec.Struct, frozen=True):
 
 
 class Workbook(msgspec.Struct, frozen=True):
-    """The workbook: its entries by name, and which of them are used."""
+    """The workbook: its entries by name, and those in use."""
 
     entries: MappingOf[str, WorkbookEntry]
     used: set[str] = msgspec.field(default_factory=set)
@@ -179,9 +179,7 @@ def _with_args(task: Mapping, kind: KindSpec, args: Node | None, problems: Probl
 
 
 def _with_spec(task: Mapping, entry: Mapping, call: Mapping) -> Mapping:
-    """Merges the ``spec`` of the entry and of the call into ``task``: a call's policy replaces, and ``timeout: n``
-    merges as ``{total: n}``.
-    """
+    """Merges the ``spec`` of the entry and of the call into ``task``; a call's policy replaces the entry's."""
     outer, inner = entry.get("spec"), call.get("spec")
     if not isinstance(outer, Mapping) or not isinstance(inner, Mapping):
         return task

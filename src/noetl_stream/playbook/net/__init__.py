@@ -1,1 +1,1 @@
-"""The workflow as a Petri net: what its steps can do together, found by exploring it."""
+"""The workflow as a Petri net: its possible runs, found by exploring it."""

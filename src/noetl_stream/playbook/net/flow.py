@@ -1,9 +1,10 @@
-"""The possible departures of each step, and which steps can run at all.
+"""The possible departures of each step, and the steps that can run at all.
 
-A departure says which arcs fire together when a step ends, guards unknown unless they are certain (LANGUAGE §4, §7).
-These may be more than ever happen, since a guard that reads data may hold or not; never fewer. Which steps run is the
-least solution: a guard that reads a key of ``ctx`` set only by steps behind it, or the result of such a step, cannot
-hold because of them (a cyclic wait); so the steps known to run grow from the entry until nothing is added.
+A departure is the set of arcs that fire together when a step ends, guards unknown unless they are certain (LANGUAGE §4,
+§7). There may be more departures than ever happen, since a guard that reads data may hold or not, but never fewer. The
+steps that run are the least solution: a guard that reads a key of ``ctx`` set only by steps behind it, or the result of
+such a step, cannot hold because of them (a cyclic wait); the steps known to run therefore grow from the entry until
+nothing is added.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, Opposites, ended
 from noetl_stream.playbook.plan import AdmitRule, Plan, StepPlan
 
 MAX_OPEN_ARCS: Final = 4
-"""The most arcs with unknown guards at one inclusive router for which all combinations are tried. Of more: none of
-them, each alone, and all, from which the most and the fewest tokens follow.
+"""The most arcs with unknown guards at one inclusive router for which all combinations are tried. For more, only none
+of them, each alone, and all are tried, which give the most and the fewest tokens.
 """
 
 
@@ -90,7 +91,6 @@ def flow_of(plan: Plan, facts: Facts, failing: frozenset[str]) -> Flow:
 
 
 def _dead_arcs(plan: Plan, departures: Mapping[str, Sequence[Departure]]) -> frozenset[tuple[str, int]]:
-    """The arcs that are in no departure."""
     every = {(step.name, index) for step in plan.steps.values() for index in range(len(step.arcs))}
     return frozenset(every - {(step, index) for step in departures for one in departures[step] for index in one.arcs})
 
@@ -107,7 +107,7 @@ def _departures(step: StepPlan, facts: Facts, *, is_failing: bool) -> Iterator[D
 
 
 def _with_repeats(step: StepPlan, departure: Departure) -> Iterator[Departure]:
-    """The departure, and those in which arcs with ``dedupe`` send nothing, since they have sent that before."""
+    """The departure, and those in which arcs with ``dedupe`` send nothing, since they have sent their key before."""
     yield departure
     if step.has_arc_specs:
         specs = {index: step.arcs[index].spec for index in departure.arcs}
@@ -142,7 +142,7 @@ def _route(step: StepPlan, facts: Facts, event: str, indexes: Sequence[int]) -> 
 
 def _values(step: StepPlan, facts: Facts, event: str, indexes: Iterable[int]) -> dict[int, bool | None]:
     if step.next_wait is not None:
-        facts = Facts(unrun=facts.unrun)  # what is not set yet may come from outside (LANGUAGE §4)
+        facts = Facts(unrun=facts.unrun)  # unset keys may still be set from outside (LANGUAGE §4)
     seen = ended_event(event, step.name)
     return {index: facts.value(step.arcs[index].guard, event=seen) for index in indexes}
 
@@ -150,7 +150,7 @@ def _values(step: StepPlan, facts: Facts, event: str, indexes: Iterable[int]) ->
 def _combinations(
     step: StepPlan, asked: Opposites, indexes: Sequence[int], known: Mapping[int, bool | None]
 ) -> Iterator[tuple[int, ...]]:
-    """The arcs that may fire together; the empty tuple if it may be none."""
+    """The arcs that may fire together; the empty tuple if none may fire."""
     possible = [index for index in indexes if known[index] is not False]
     if step.routing == "exclusive":
         passed: set[str] = set()
@@ -189,7 +189,7 @@ def _contradicts(step: StepPlan, asked: Opposites, opened: Sequence[int], chosen
 
 
 def _sources(plan: Plan, dead: frozenset[tuple[str, int]]) -> dict[str, list[Mapping[str, Any]]]:
-    """The values that ``token`` may have in the admission of each step."""
+    """The possible values of ``token`` in the admission of each step."""
     sources: dict[str, set[str | None]] = {name: set() for name in plan.steps}
     sources[plan.entry].add(None)
     for step in plan.steps.values():
@@ -214,7 +214,7 @@ def _admits(plan: Plan, step: StepPlan, facts: Facts, sources: Sequence[Mapping[
 
 
 def _decision(values: Sequence[bool | None], rules: Sequence[AdmitRule]) -> bool | None:
-    """The decision of the first rule that holds; ``None`` if that depends on data."""
+    """The decision of the first rule that holds; ``None`` if it depends on data."""
     possible = set()
     for value, rule in zip(values, rules, strict=True):
         if value is not False:
@@ -227,21 +227,20 @@ def _decision(values: Sequence[bool | None], rules: Sequence[AdmitRule]) -> bool
 
 
 def _common_decision(values: Sequence[bool | None], rules: Sequence[AdmitRule]) -> bool | None:
-    """The decision of all rules that hold, ``else`` if none does; ``None`` if that depends on data."""
+    """The decision of all rules that hold, ``else`` if none does; ``None`` if it depends on data."""
     *others, last = zip(values, rules, strict=True)
     if last[1].guard is not None:
         others.append(last)
     if any(value and not rule.allow for value, rule in others):
         return False
     may_hold = [rule.allow for value, rule in others if value is not False]
-    if not any(value for value, _ in others):  # perhaps none does
+    if not any(value for value, _ in others):  # perhaps none holds
         may_hold.append(last[1].guard is None and last[1].allow)
     return may_hold[0] if len(set(may_hold)) == 1 else None
 
 
 MAX_LOOKED_AT: Final = 20_000
-"""The most steps and arcs looked at in all rounds; then every step is taken to run, which may be more than ever do.
-"""
+"""The most steps and arcs examined in all rounds; beyond, every step counts as running, even one that never runs."""
 MIN_ROUNDS: Final = 10
 
 
@@ -252,8 +251,8 @@ class Reached(msgspec.Struct, frozen=True):
         arrived: Steps that a token can reach, nearest first, each with the step and the departure that send it there
             on a shortest path; ``None`` for the entry.
         before: The arrived steps that can send a token to each step.
-        runs: The arrived steps that can run, and not only be held or refused.
-        is_complete: Whether there were rounds enough to find no more steps than that.
+        runs: The arrived steps that can run, instead of only being held or refused.
+        is_complete: Whether the rounds sufficed to exclude further steps.
     """
 
     flow: Flow
@@ -297,7 +296,7 @@ def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reached:
 
 
 def _reach_with(plan: Plan, facts: Facts, failing: frozenset[str]) -> Reached:
-    """Finds the steps that runs reach if these are the facts."""
+    """Finds the steps that runs reach under these facts."""
     flow = flow_of(plan, facts, failing)
     arrived = _arrivals(flow)
     runs = frozenset(step for step in arrived if flow.admits[step] is not False and step not in failing)

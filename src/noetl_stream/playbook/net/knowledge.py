@@ -1,6 +1,6 @@
 """The certain values of guards before any execution: true, false, or neither.
 
-A guard is evaluated with the values that are certain; one that reads another value is unknown.
+A guard is evaluated with the certain values; a guard that reads another value is unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noetl_stream.template.compile.parsing import TextError, parse, single_expre
 from noetl_stream.template.runtime.scope import LazyResult, OutcomeEnvelope
 
 UNKNOWN: Final = LazyResult(Payload(reference=Reference("", "unknown", 0)))
-"""A value of which nothing is known: reading it raises :class:`ReferenceNeeded`."""
+"""An unknown value: reading it raises :class:`ReferenceNeeded`."""
 
 _SPENT_PER_GUARD: Final = 10_000
 _OPPOSITES: Final = {
@@ -34,7 +34,7 @@ _OPPOSITES: Final = {
 
 
 class Partial(dict[str, Any]):
-    """A namespace of which some keys are known; other keys are :data:`UNKNOWN`, except those known to be undefined."""
+    """A partly known namespace: other keys are :data:`UNKNOWN`, except those known to be undefined."""
 
     def __init__(self, known: Mapping[str, Any], undefined: Collection[str] = ()) -> None:
         super().__init__(known)
@@ -86,7 +86,7 @@ class Facts(msgspec.Struct, frozen=True):
     asked: Opposites = msgspec.field(default_factory=Opposites)
 
     def value(self, guard: Guard | None, **namespaces: Mapping[str, Any]) -> bool | None:
-        """The guard's value in all runs; ``None`` if it depends. An omitted guard is true.
+        """The guard's value in all runs; ``None`` if it varies. An omitted guard is true.
 
         Args:
             namespaces: ``event`` or ``token``, where the guard can read it.
@@ -105,7 +105,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 def ended_event(name: str, step: str) -> Mapping[str, Any]:
-    """The namespace ``event`` as far as it is known when ``step`` has ended, by the event's name."""
+    """The known part of the namespace ``event`` after the end of ``step``, by the event's name."""
     failed = name == "step.failed"
     return OutcomeEnvelope(
         name=name,

@@ -2,8 +2,8 @@
 
 A marking maps places to numbers of tokens. Exploration is breadth first, so the path to a marking is a shortest one. A
 place that grows each time a sequence of firings repeats gets :data:`OMEGA` tokens, as in the coverability graph of Karp
-and Miller; inhibitor and transfer arcs make that unsafe in general, so growth counts only if the sequence, fired again,
-adds the same tokens again.
+and Miller; inhibitor and transfer arcs make that unsafe in general, so growth counts only if the sequence adds the same
+tokens when fired again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ OMEGA: Final = math.inf
 """The number of tokens in a place that has no bound."""
 
 Marking = frozenset[tuple[P, float]]
-"""The places of the net that are not empty, each with its number of tokens."""
+"""The non-empty places of the net, each with its number of tokens."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transition(Generic[P, L]):
-    """A transition of the net. It is enabled if ``takes`` is there and the places of ``unless`` are empty.
+    """A transition of the net. It is enabled if its ``takes`` are present and the places of ``unless`` are empty.
 
     Attributes:
         label: The label of its firings in a path.
@@ -67,7 +67,7 @@ class Transition(Generic[P, L]):
 
 @dataclass(frozen=True, slots=True)
 class Growth(Generic[P, L]):
-    """Tokens without bound: ``cycle``, fired again and again after ``path``, adds tokens to ``places`` each time."""
+    """Tokens without bound: ``cycle``, fired repeatedly after ``path``, adds tokens to ``places`` each time."""
 
     path: Sequence[L]
     cycle: Sequence[L]
@@ -88,7 +88,7 @@ class Exploration(Generic[P, L]):
     Args:
         most: The most firings to try.
         in_turn: Whether to let the tokens of one place move at a time. Where transitions from different places never
-            disable each other, and none can repeat, this finds every last marking, and far fewer on the way.
+            disable each other, and none can repeat, this finds every final marking, with far fewer on the way.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Exploration(Generic[P, L]):
     def path_to(self, tokens: Mapping[P, float]) -> list[L]:
         """The labels of a shortest sequence of firings to a marking that was found.
 
-        A round that fills a place without bound is there once, although more rounds may be needed.
+        A round that fills a place without bound occurs once in it, although more rounds may be needed.
         """
         return self._labels(frozenset(tokens.items()))
 
@@ -161,7 +161,7 @@ class Exploration(Generic[P, L]):
         step: Marking[P] | None = before
         size = _size(after)
         while step is not None:
-            if self._sizes[step] < size:  # else it has no place with more tokens, or one with less
+            if self._sizes[step] < size:  # otherwise no place has more tokens, or one has fewer
                 grown = _excess(dict(step), after)
                 if grown and _adds_again(cycle, after, grown):
                     places = frozenset(grown)
@@ -184,13 +184,13 @@ class Exploration(Generic[P, L]):
 
 
 def _size(tokens: Mapping[P, float]) -> tuple[int, float]:
-    """How many places have tokens without bound, and how many tokens the others have."""
+    """The number of places with tokens without bound, and the number of tokens of the others."""
     counts = [count for count in tokens.values() if count != OMEGA]
     return len(tokens) - len(counts), sum(counts)
 
 
 def _excess(earlier: Mapping[P, float], later: Mapping[P, float]) -> dict[P, float]:
-    """How many more tokens each place has later; empty if some place has fewer."""
+    """The additional tokens of each place later; empty if some place has fewer."""
     if any(later.get(place, 0) < count for place, count in earlier.items()):
         return {}
     found = {place: count - earlier.get(place, 0) for place, count in later.items() if count != earlier.get(place, 0)}

@@ -1,7 +1,7 @@
-"""Proofs about the runs of a playbook by exploring its net: findings, each with a path of firings that shows it.
+"""Proofs about the runs of a playbook by exploring its net: findings, each with a path of firings as evidence.
 
-Guards that read data may hold or not: a finding of what *can* happen is true for some data, one of what *never* happens
-for all.
+Guards that read data may hold or not: a finding of what *can* happen is true for some data, a finding of what *never*
+happens for all.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _FIXED: Final = frozenset(["workload", "args", "steps", "execution_id", "executi
 
 
 def endless_task(step: StepPlan) -> TaskPlan | None:
-    """The first task of a pipeline that runs reach and from which no rule leads to the end of it."""
+    """The first reached task of a pipeline from which no rule leads to its end."""
     places = {task.name: index for index, task in enumerate(step.tasks)}
     names = [*places, _END]
     arcs = {task.name: list(_next_tasks(task, places, names[places[task.name] + 1])) for task in step.tasks}
@@ -112,8 +112,9 @@ class Arrivals(NamedTuple):
 
     Attributes:
         wanted: The number of tokens that the join waits for.
-        most: How many may wait there at once, counted up to one more than that; infinite after it has fired.
-        path: A path to that most.
+        most: The most tokens that may wait there at once, counted up to one more than wanted; infinite after it has
+            fired.
+        path: A path to that number.
     """
 
     wanted: int
@@ -153,7 +154,7 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
 
 
 def _bounded_arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | None:
-    """The tokens that may wait at the join of a step, of which an arc whose key of ``dedupe`` is constant sends one."""
+    """The tokens that may wait at the join of a step; an arc with a constant key of ``dedupe`` sends one."""
     plan = reached.flow.plan
     wanted = plan.steps[name].join
     if isinstance(wanted, int):
@@ -167,7 +168,7 @@ def _bounded_arrivals(reached: Reached, name: str, questions: Inquiry) -> Arriva
 
 
 def _count_arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | None:
-    """The tokens that may wait at the join of a step; ``None`` if it waits for no number, or that stays unanswered."""
+    """The tokens that may wait at the join of a step; ``None`` for a join without a number, or without an answer."""
     wanted = reached.flow.plan.steps[name].join
     if not isinstance(wanted, int):
         return None
@@ -201,7 +202,7 @@ class _Proof(msgspec.Struct, frozen=True):
         self.problems.warn("join_never_fires", message, step.join.at, hint, arrivals.path)
 
     def report_unreached(self) -> None:
-        """Reports closed admissions, and the steps that no run reaches although arcs lead there."""
+        """Reports closed admissions, and steps that no run reaches although arcs lead to them."""
         flow, arrived = self.reached.flow, self.reached.arrived
         for name in arrived:
             if flow.admits[name] is False and not self.problems.is_truncated:
@@ -217,7 +218,7 @@ class _Proof(msgspec.Struct, frozen=True):
             if running:
                 line = next(arc.line for arc in flow.plan.steps[running[0]].arcs if arc.step == name)
                 if self.problems.has_said("no_effect", line):
-                    continue  # it comes of the arc
+                    continue  # it follows from the arc
                 why = f"the arc of `{running[0]}` on line {line} never fires"
             path = self.reached.path_to(nearest[name])
             hint = "correct the guards of the arcs that lead there, or remove the step"
@@ -277,8 +278,7 @@ class _Proof(msgspec.Struct, frozen=True):
                 return
 
     def report_competing(self, merging: Collection[str]) -> None:
-        """Reports steps that set the same key of ``ctx`` and may run at the same time: fold order decides (LANGUAGE
-        §5).
+        """Reports steps that set the same key of ``ctx`` and may be concurrent: fold order decides (LANGUAGE §5).
 
         Args:
             merging: Steps whose join waits for all tokens that can arrive.

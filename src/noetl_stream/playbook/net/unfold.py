@@ -1,9 +1,9 @@
-"""The workflow as a net: tokens of the workflow are tokens of the net, and places say where they are.
+"""The workflow as a net: tokens of the workflow are tokens of the net, and places are their whereabouts.
 
-Only what matters to some steps is unfolded: a token that can reach none of them any more is left out. A token that an
-``any`` or ``<n>`` join has fired without is *late* there, and absorbed when it arrives (LANGUAGE §7); so a place is a
-phase, a step, and the joins for which its tokens are late. One bound on firings holds for all explorations of a
-playbook.
+Only the relevant part for some steps is unfolded: tokens that can no longer reach any of them are dropped. A token that
+an ``any`` or ``<n>`` join has fired without is *late* there, and absorbed when it arrives (LANGUAGE §7); a place is
+therefore a phase, a step, and the joins for which its tokens are late. One bound on firings holds for all explorations
+of a playbook.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Unfolding:
                     yield from self._failures(firing, takes, unless)
 
     def _late_places(self, step: str, waiting: Sequence[Place], others: Sequence[Place]) -> dict[Place, Place | None]:
-        """The places that tokens move to when a join fires without them: those at the join vanish, those on the way are
+        """The places that tokens move to when a join fires without them: waiting ones vanish, those on the way are
         late.
         """
         moves: dict[Place, Place | None] = dict.fromkeys(waiting)
@@ -188,7 +188,7 @@ def _sources_of_join(
 
 
 def _late_of(places: Iterable[Place], fired: str) -> Joins:
-    """The joins for which the token that a join merges is late: those for which all merged tokens are."""
+    """The joins for which a merged token is late: those for which all its parts are."""
     return frozenset.intersection(*(place.late for place in places)) - {fired}
 
 
@@ -204,8 +204,8 @@ def _require_room(transitions: Sequence[Arrow]) -> None:
 
 
 def can_move_in_turn(reach: Reached, join: str) -> bool:
-    """Whether the tokens on the way to a join move independently, whatever their order: nothing repeats, and no other
-    join fires without some of them.
+    """Whether the tokens on the way to a join move independently, in any order: nothing repeats, and no other join
+    fires without some of them.
     """
     steps = _ancestors(reach, [join])
     if any(_wanted_tokens(reach.flow.plan.steps[step]) for step in steps - {join}):
@@ -236,7 +236,7 @@ def _ancestors(reached: Reached, targets: Iterable[str]) -> frozenset[str]:
 
 
 MAX_FIRINGS: Final = 60_000
-"""The most firings tried for one playbook, and transitions unfolded for it."""
+"""The most firings tried, and transitions unfolded, for one playbook."""
 MAX_FIRINGS_PER_QUESTION: Final = 20_000
 
 Explored = Exploration[Place, Firing | None]

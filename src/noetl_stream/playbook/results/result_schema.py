@@ -1,7 +1,8 @@
 """Reads JSON Schemas: of a task's result, inline or named in the catalog, and of the workload (LANGUAGE §9, §10, §15).
 
-The dialect is draft 2020-12 without what makes validation reach out or run away: references are local, patterns take
-linear time, and no subschema recurses along two ways. An unknown keyword would match anything, and is an error.
+The dialect is draft 2020-12 without keywords that make validation access the network or take very long: references are
+local, patterns take linear time, and no subschema recurses along two ways. An unknown keyword would match anything, and
+is an error.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def read_result_schema(node: Node, problems: Problems) -> ResultSchema | None:
 
 
 class Dialect(NamedTuple):
-    """A dialect of JSON Schema: the allowed keywords, what to write ``instead`` of others, and an example."""
+    """A dialect of JSON Schema: the allowed keywords, the replacements of others, and an example."""
 
     keywords: Collection[str]
     instead: MappingOf[str, str]

@@ -1,9 +1,9 @@
-"""Validates values by a JSON Schema, with jsonschema-rs, which is imported when the first schema is met; and follows a
-schema from a value to its parts.
+"""Validation of values by a JSON Schema, with jsonschema-rs, which is imported for the first schema; and walks through
+a schema from a value to its parts.
 
 ``check`` follows the paths that templates read. Before that, every path is followed once, with arrays and any other
-property for all the rest: validation applies each subschema found at a place once for each way that leads to it, so a
-schema that recurses along two ways would take exponential time.
+property for all the rest: validation applies each subschema at a place once for each way that leads to it, so a schema
+that recurses along two ways would take exponential time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MAX_PATTERN_BYTES: Final = 1024 * 1024
 MAX_REASON_CHARACTERS: Final = 500
 
 _WEIGHTS: Final = ((1, 8), (4, 80), (16, 170), (64, 4_000), (256, 60_000))
-"""Compiled forms of up to so many KiB, with what a byte of text costs at worst; above 16 KiB a matcher is slow."""
+"""Compiled forms of up to these KiB, with the cost of a byte of text at worst; above 16 KiB a matcher is slow."""
 _HEAVIEST: Final = 150_000
 
 _VALUE: Final = "the value"
 
 
 class InvalidSchema(NoetlError):
-    """Not a JSON Schema; ``path`` leads to the wrong part."""
+    """The schema is not a JSON Schema; ``path`` leads to the invalid part."""
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -40,9 +40,7 @@ class InvalidSchema(NoetlError):
 
 
 class Mismatch(NamedTuple):
-    """A mismatch of a value and its schema, with its reason, which does not quote the value. Both places are JSON
-    pointers.
-    """
+    """A mismatch of a value and its schema, with its reason, without the value. Both places are JSON pointers."""
 
     pointer: str
     reason: str
@@ -98,7 +96,7 @@ class Validator:
 
 
 def pattern_weight(pattern: str) -> int:
-    """What it costs at worst to match a pattern with one byte of text, in comparisons of 10 ns."""
+    """The worst cost of matching a pattern with one byte of text, in comparisons of 10 ns."""
     import jsonschema_rs
 
     for kilobytes, weight in _WEIGHTS:
@@ -138,13 +136,13 @@ def _refusal(error: jsonschema_rs.ValidationError) -> str:
 MAX_APPLIED: Final = 1_000
 """The most subschemas that may apply to one value, each counted once for each way that leads to it."""
 MAX_FOLLOWED: Final = 200_000
-"""The most parts of values that subschemas are followed into, to find that out."""
+"""The most parts of values into which subschemas are followed to count that."""
 
 MAX_DEPTH: Final = 100
-"""The most subschemas around one another that apply to one value."""
+"""The deepest nesting of subschemas that apply to one value."""
 
 Pointers = Counter[str]
-"""Subschemas by JSON pointer, with how many times each applies to one value."""
+"""Subschemas by JSON pointer, with the number of times each applies to one value."""
 
 Label = tuple[Literal["property", "index", "names"], str]
 """A kind of part: a property or an index by name (``""``: any other), or the names of the properties."""
@@ -158,7 +156,7 @@ _BESIDE: Final = ("not", "if", "then", "else")
 
 
 class SchemaRefused(NoetlError):
-    """Validation with the schema has no useful bound; ``pointer`` is the subschema where that shows."""
+    """Validation with the schema has no useful bound; ``pointer`` is the subschema that shows this."""
 
     def __init__(self, message: str, pointer: str) -> None:
         super().__init__(message)
@@ -166,7 +164,7 @@ class SchemaRefused(NoetlError):
 
 
 class Unknown(NamedTuple):
-    """A read that leaves the schema: it declares other keys at this depth of the path."""
+    """A read that leaves the schema, which declares other keys at this depth of the path."""
 
     depth: int
     declared: tuple[str, ...]
@@ -205,9 +203,7 @@ class Walk:
                     waiting.append(part)
 
     def unknown(self, path: Sequence[str]) -> Unknown | None:
-        """The place where a path of keys and :data:`ITEM` leaves the schema; ``None`` if it does not, as far as the
-        schema says.
-        """
+        """The place where a path of keys and :data:`ITEM` leaves the schema; ``None`` if it does not, or if unknown."""
         at = _ROOT
         for depth, key in enumerate(path):
             before, applied = at, self._closure(at)
@@ -286,7 +282,7 @@ class Walk:
         """The subschemas that apply to a part of a value.
 
         Args:
-            is_sure: Whether to leave out subschemas that apply to some of these parts only, as those of a pattern.
+            is_sure: Whether to omit subschemas that apply to only some of these parts, such as those of a pattern.
         """
         found: Pointers = Counter()
         for pointer, times in applied.items():
@@ -318,7 +314,7 @@ class Walk:
                 yield from (f"{pointer}/{word}" for word in ("unevaluatedItems", "contains") if word in schema)
 
     def _is_open(self, pointer: str) -> bool:
-        """Whether the subschema lets a value have keys that it does not name, on purpose or by not naming any."""
+        """Whether the subschema permits keys that it does not name, explicitly or by naming none."""
         schema = self._subschema_at(pointer)
         if schema.get("patternProperties") or schema.get("additionalProperties") is True:
             return True
@@ -332,7 +328,7 @@ class Walk:
         return not (self._is_no_object(pointer) or any("properties" in self._subschema_at(one) for one in applied))
 
     def _is_no_object(self, pointer: str) -> bool:
-        """Whether only other types than objects match the subschema, as far as it says itself or by reference."""
+        """Whether the subschema matches no objects, as far as it says itself or by reference."""
         schema = self._subschema_at(pointer)
         if "type" in schema:
             return "object" not in schema["type"]

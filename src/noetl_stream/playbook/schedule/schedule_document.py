@@ -1,5 +1,5 @@
-"""Reads documents of ``kind: Schedule``, which say when executions of a playbook start (LANGUAGE §15 *Schedule*), and
-durations, days and times as documents write them.
+"""Reads documents of ``kind: Schedule``, which define when executions of a playbook start (LANGUAGE §15 *Schedule*),
+and their durations, days and times.
 """
 
 from __future__ import annotations
@@ -79,18 +79,18 @@ TIME: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?(Z|[
 
 
 def read_duration(text: str) -> int | None:
-    """The seconds of a duration: ``30s``, ``15m``, ``6h`` or ``2d``; ``None`` if it is not written so."""
+    """The seconds of a duration: ``30s``, ``15m``, ``6h`` or ``2d``; ``None`` if it is invalid."""
     return int(text[:-1]) * SECONDS[text[-1]] if re.fullmatch(DURATION, text) else None
 
 
 def read_day(text: str) -> date | None:
-    """The day in ``2026-12-25``; ``None`` if it is not one from 1970 to 2199."""
+    """The day in ``2026-12-25``; ``None`` if it is not a day from 1970 to 2199."""
     found = _moment(text, DAY)
     return found.date() if found is not None and _is_near(found.replace(tzinfo=UTC)) else None
 
 
 def read_time(text: str, zone: tzinfo) -> int | None:
-    """The instant in ``2026-11-05T09:00``, with or without seconds and offset; ``None`` if it is not written so.
+    """The instant in ``2026-11-05T09:00``, with or without seconds and offset; ``None`` if it is invalid.
 
     Args:
         zone: The zone of a time without an offset.
@@ -117,7 +117,7 @@ def bound_ms(bound: date, zone: tzinfo, *, is_last: bool) -> int:
 
     Args:
         zone: The zone of a day, and of a time without an offset.
-        is_last: Whether the bound ends the range, which includes its whole day or time: the first instant after it.
+        is_last: Whether the bound ends the range and is included: the result is then the first instant after it.
     """
     if not isinstance(bound, datetime):
         return midnight(bound + timedelta(days=is_last), zone)
@@ -333,7 +333,7 @@ def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems:
     _check_key(spec.key, view, limits, problems)
     if problems.has_errors:
         return None
-    if recurrence.from_ms or recurrence.at_ms:  # else the first one has been long ago
+    if recurrence.from_ms or recurrence.at_ms:  # otherwise the first one has long passed
         first = occurrence_view(recurrence, first_ms, path=metadata.path, name="")
         _check_workload(rendered, first, limits, problems, is_first=True)
     return ScheduleDocument(
@@ -370,8 +370,8 @@ def _check_beside_files(spec: ScheduleSpec, node: Mapping, problems: Problems) -
 def _check_workload(
     node: Node | None, view: OccurrenceView, limits: Limits, problems: Problems, *, is_first: bool = False
 ) -> None:
-    """Reports templates that cannot be evaluated for an occurrence of the timetable; of the first one, which has none
-    before it, as a warning.
+    """Reports templates that cannot be evaluated for an occurrence of the timetable; for the first one, which has no
+    predecessor, as a warning.
     """
     for text, source in texts_of(node) if node is not None else ():
         if holds_template(text):
@@ -387,7 +387,7 @@ def _check_workload(
 
 
 def _check_key(node: Node | None, view: OccurrenceView, limits: Limits, problems: Problems) -> None:
-    """Reports a key that no occurrence of the timetable can have."""
+    """Reports a key that is invalid for every occurrence of the timetable."""
     if node is None or is_null(node):
         return
     try:
@@ -397,7 +397,7 @@ def _check_key(node: Node | None, view: OccurrenceView, limits: Limits, problems
 
 
 def check_playbook(path: str, node: Mapping, problems: Problems) -> None:
-    """Reports a ``playbook`` that is not the path of one."""
+    """Reports a ``playbook`` that is not a playbook's path."""
     path = path.removeprefix("/")
     at = node.get("playbook")
     if at is None or not isinstance(at.plain(), str):
@@ -499,7 +499,7 @@ class _Reading:
     def _each(
         self, name: str, texts: list[str] | None, read: Callable[[str], Read | None], noun: str, hint: str
     ) -> list[Read]:
-        """What the texts of a list say, without those that cannot be read."""
+        """The values of the texts in a list, without the unreadable ones."""
         found = []
         for text, at in self._items(name, texts, MAX_ENTRIES):
             value = read(text)
@@ -539,7 +539,7 @@ class _Reading:
 
 
 def _similar_zone(name: str) -> str | None:
-    """The hint for a zone that does not exist: `Berlin` and `europe/berlin` mean `Europe/Berlin`."""
+    """The hint for an unknown zone: `Berlin` and `europe/berlin` mean `Europe/Berlin`."""
     names, last = sorted(zone_names()), name.rpartition("/")[2].lower()
     same = [one for one in names if one.rpartition("/")[2].lower() == last]
     near = same[0] if same else correct_word(name, [one for one in names if one[:1].lower() == name[:1].lower()])

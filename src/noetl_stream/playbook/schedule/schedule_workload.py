@@ -19,13 +19,14 @@ NAMESPACE: Final = "schedule"
 
 
 class Unrenderable(Exception):
-    """A workload that has no value for an occurrence; the message says why."""
+    """A workload without a value for an occurrence; the message has the reason."""
 
 
 def render_workload(
     workload: Mapping[str, Any], occurrence: Callable[[], OccurrenceView], limits: Limits = DEFAULT_LIMITS
 ) -> dict[str, Any]:
-    """The workload for an occurrence, which only templates ask for: its interval takes a search in the timetable.
+    """The workload for an occurrence, which is computed only for templates: its interval takes a search in the
+    timetable.
 
     Raises:
         Unrenderable: a template cannot be evaluated, or the result is too large or cannot be stored.
@@ -54,7 +55,7 @@ def render_key(key: Any, occurrence: Callable[[], OccurrenceView], limits: Limit
     """The business key of an occurrence's execution; ``""`` for a schedule without one.
 
     Raises:
-        Unrenderable: as :func:`render_workload`, or it is no key.
+        Unrenderable: as for :func:`render_workload`, or it is not a valid key.
     """
     if key is None:
         return ""

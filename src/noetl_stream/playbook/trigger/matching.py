@@ -1,5 +1,5 @@
-"""Events as templates of triggers read them, the decision of a trigger about one, and circles of triggers on
-executions (LANGUAGE §15 *Trigger*). Pure.
+"""Events for the templates of triggers, the decision of a trigger about an event, and circles of triggers on executions
+(LANGUAGE §15 *Trigger*). Pure.
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ class Starts(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """The event starts no execution, as the trigger says."""
+    """The event starts no execution, by the rules of the trigger."""
 
     reason: str
 
     @classmethod
     def for_reason(cls, reason: str) -> Self:
-        """Makes an outcome whose ``reason`` can be stored, whatever it quotes of the event."""
+        """Makes an outcome with a ``reason`` that can be stored, for any quoted part of the event."""
         return cls(reason.replace("\0", "").encode(errors="replace").decode()[:MAX_REASON_CHARS])
 
 
 class Fault(Ignored):
-    """The event starts no execution, since the trigger cannot do with it what it says."""
+    """The event starts no execution, because the trigger failed to apply its rules to it."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ def visible_in(kind: EventSource) -> Visible:
 
 def webhook_event(delivery: WebhookDelivery, time: str = UNTIMED) -> Mapping[str, Any]:
     """The namespace ``event`` of a webhook that was called at a time. ``json`` and ``form`` are absent if the body is
-    none; of a repeated field the last counts.
+    neither; of a repeated field the last counts.
 
     Raises:
         UsageError: the body is JSON that nests too deeply.
@@ -119,7 +119,7 @@ def webhook_event(delivery: WebhookDelivery, time: str = UNTIMED) -> Mapping[str
     is_form = media_type(content_type) == _FORM
     return view_of(
         WebhookEvent(
-            method="POST",  # addresses of webhooks take no other
+            method="POST",  # addresses of webhooks accept no other
             time=time,
             headers=dict(delivery.headers),
             query=_fields(delivery.query),
@@ -145,7 +145,7 @@ def execution_event(ended: EndedExecution) -> Mapping[str, Any]:
 
 
 def view_of(event: msgspec.Struct) -> Mapping[str, Any]:
-    """An event as templates read it."""
+    """An event in the form for templates."""
     fields = msgspec.structs.asdict(event)
     return OutcomeEnvelope((name, _shown_value(value)) for name, value in fields.items())
 
@@ -157,9 +157,7 @@ def _shown_value(value: Any) -> Any:
 
 
 def concerns(wanted: EndedExecutions | EmittedEvents, path: str, labels: Mapping[str, Any], word: str) -> bool:
-    """Whether the trigger waits for this end of an execution, or this event, before its templates are evaluated;
-    ``word`` is the status, or the name.
-    """
+    """Whether the trigger waits for this end or event, apart from its templates; ``word`` is the status, or name."""
     below = wanted.path.removesuffix("*") if wanted.path.endswith("/*") else None
     is_there = not wanted.path or path == wanted.path or (below is not None and path.startswith(below))
     is_labelled = all(name in labels and labels[name] == value for name, value in wanted.labels.items())
@@ -270,15 +268,13 @@ class _GivenEvent(EmittedEvent, frozen=True, forbid_unknown_fields=True):
 
 
 def describe_delivery(delivery: WebhookDelivery) -> dict[str, Any]:
-    """Describes a delivery as :func:`read_event` takes it: plain JSON values."""
+    """Describes a delivery in the form of :func:`read_event`: plain JSON values."""
     query = {"query": delivery.query} if delivery.query else {}
     return {"method": delivery.method, "headers": dict(delivery.headers), **query, **_describe_body(delivery.body)}
 
 
 def describe_message(message: TriggerMessage) -> dict[str, Any]:
-    """Describes a message of a stream as :func:`read_event` takes it: plain JSON values. ``size`` stands for one too
-    large.
-    """
+    """Describes a message of a stream for :func:`read_event`: plain JSON values, with only ``size`` if too large."""
     place = {"subject": message.subject, "stream": message.stream, "sequence": message.sequence}
     event = {**place, "time": iso(message.at_ms)}
     if message.size > MAX_MESSAGE_BYTES:
@@ -374,14 +370,14 @@ CIRCLE: Final[Code] = "trigger_circle"
 def circle_of(
     path: str, triggers: Mapping[str, TriggerTerms], emitted: Mapping[str, Collection[str]] = {}
 ) -> list[str]:
-    """The shortest circle of triggers, by path, from ``path`` on: each waits for the end of what the one before starts,
-    or an event that this emits, and the first for what the last starts. Empty if there is none. A trigger never sees
-    what an execution does that it has started itself.
+    """The shortest circle of triggers, by path, from ``path`` on: each waits for the end of an execution that the
+    previous one starts, or an event that it emits, and the first for those of the last. Empty if there is none. A
+    trigger never sees executions that it has started itself.
 
-    Labels, status and ``when`` are not looked at: they may break the circle.
+    Labels, status and ``when`` are ignored: they may break the circle.
 
     Args:
-        emitted: The names of the events that what a trigger starts can emit, by its path.
+        emitted: The names of the events that a trigger's executions can emit, by its path.
     """
     ways = [[path]]
     seen = {path}
@@ -400,7 +396,7 @@ def warning_of(circle: Sequence[str], call: PlaybookCall, file: str, paths: Sequ
     """The warning about a circle, at the playbook that the first trigger starts.
 
     Args:
-        paths: The paths that the caller may see, all if empty: other triggers are counted, not named.
+        paths: The paths that the caller may see, empty for all: other triggers are counted, not named.
     """
     shown = [path for path in circle[1:] if covers(paths, path)]
     hidden = len(circle) - 1 - len(shown)
@@ -415,7 +411,7 @@ def warning_of(circle: Sequence[str], call: PlaybookCall, file: str, paths: Sequ
 
 
 def _triggers_after(playbook: str, triggers: Mapping[str, TriggerTerms], emitted: Collection[str]) -> list[str]:
-    """The triggers that may wait for the end of an execution of this playbook, or one of the events that it emits."""
+    """The triggers that may wait for the end of an execution of this playbook, or for one of its events."""
     found: list[str] = []
     for path, terms in triggers.items():
         if terms.execution is not None:

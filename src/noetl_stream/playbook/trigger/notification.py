@@ -1,4 +1,4 @@
-"""The notification that a trigger sends in place of starting a playbook: it compiles to a playbook of one step, which a
+"""The notification that a trigger sends instead of starting a playbook: it compiles to a playbook of one step, which a
 worker runs like any other (LANGUAGE §15 *Trigger*).
 """
 
@@ -57,7 +57,7 @@ _RETRIED: Final = {
         ]
     }
 }
-"""The policy of retries, for about a minute: the time that is signed is that of the first attempt."""
+"""The policy of retries, for about a minute: the signed time is that of the first attempt."""
 
 
 class NotifyWebhook(Section):
@@ -96,7 +96,7 @@ class NotifySection(Section):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """The tasks that send ``workload.message``, as a playbook has them, and the credential that signs it, if any."""
+    """The tasks that send ``workload.message``, as in a playbook, and the credential that signs it, if any."""
 
     tasks: list[dict[str, Any]]
     signed_by: str | None = None

@@ -1,4 +1,4 @@
-"""Templates of a trigger, tried for an event of each sort that it may receive (LANGUAGE §15 *Trigger*)."""
+"""Trials of a trigger's templates with an event of each kind that it may receive (LANGUAGE §15 *Trigger*)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from noetl_stream.trigger.events import EventShape
 
 
 class EventSamples:
-    """Samples of the events that a trigger may receive: those for which ``when`` holds, once that was checked.
+    """Samples of the events that a trigger may receive: those for which ``when`` holds, once it was checked.
 
-    The samples have the types and the nulls of the events, but not their content: of a template that reads content,
-    only faults that any content has are reported. A template that reads what has no known type is not tried.
+    The samples have the types and the nulls of the events, but not their content: for a template that reads content,
+    only faults that occur with any content are reported. A template that reads a value of unknown type is not tried.
     """
 
     def __init__(self, shape: EventShape, problems: Problems) -> None:
@@ -40,7 +40,7 @@ class EventSamples:
         self._possible = len(self._left)
 
     def check(self, name: str, node: Node) -> None:
-        """Reports texts of a value that cannot be evaluated for these events: an error if for none of them."""
+        """Reports texts of a value that cannot be evaluated for these events; as an error if for none of them."""
         for at, text in texts_of(node):
             read = (
                 compile_guard(text, namespaces=self._names, bindings={})
@@ -63,8 +63,8 @@ class EventSamples:
         self._problems.error("cannot_render", f"`{name}` cannot be evaluated {why}", at, "correct the expression")
 
     def _faults(self, read: Guard | Template) -> Iterator[tuple[str, str]]:
-        """The samples for which it cannot be evaluated, and why. Those for which a guard does not hold are left out;
-        if its content decided that, such an event is still possible.
+        """The samples for which it cannot be evaluated, with the reason. Samples for which a guard does not hold are
+        omitted; if their content decided that, such an event is still possible.
         """
         for label, names in [*self._left]:
             of_content = any(self._is_content(path, names) for path in read.paths)
@@ -83,7 +83,7 @@ class EventSamples:
                 yield label, "it costs too much"
 
     def _is_content(self, path: tuple[str, ...], names: Mapping[str, Any]) -> bool:
-        """Whether the sample's value at a path stands for any: it is neither null, nor a time, nor one of few words."""
+        """Whether the sample's value at a path stands for any content: not for null, a time, or one of few words."""
         value: Any = names
         for key in path:
             value = value.get(key) if isinstance(value, Mapping) else None
@@ -91,6 +91,6 @@ class EventSamples:
 
 
 def _is_of_type(error: ExpressionError) -> bool:
-    """Whether a fault is one of types or of null, whatever the content is; a guard that is text has no cause."""
+    """Whether a fault is one of types or of null, with any content; a guard that is text has no cause."""
     cause = error.__cause__
     return cause is None or isinstance(cause, TypeError) or "null" in str(cause)

@@ -1,6 +1,4 @@
-"""Reads documents of ``kind: Trigger``, which say on which events executions of a playbook start (LANGUAGE §15
-*Trigger*).
-"""
+"""Reads documents of ``kind: Trigger``, which start executions of a playbook on events (LANGUAGE §15 *Trigger*)."""
 
 from __future__ import annotations
 
@@ -92,7 +90,7 @@ class StreamSource(Section):
 
 
 def read_stream(node: Node | None, problems: Problems) -> StreamFilter | None:
-    """Reads which messages of a stream start executions; ``None``, after reporting, if that cannot be read."""
+    """Reads the messages of a stream that start executions; ``None``, after reporting, if that is invalid."""
     node = recover_keys(node, StreamSource, problems)
     read = read_section(node, StreamSource, problems)
     if not isinstance(node, Mapping) or is_null(node.get("stream")):
@@ -258,7 +256,7 @@ class RateSection(Section):
 
 
 def read_rate(node: Node | None, problems: Problems) -> StartRate | None:
-    """Reads how often a trigger starts executions; ``None`` without a rate, or after reporting."""
+    """Reads the rate at which a trigger starts executions; ``None`` without a rate, or after reporting."""
     if is_null(node):
         return None
     node = recover_keys(node, RateSection, problems)
@@ -315,7 +313,7 @@ def trigger_schema() -> Schema:
 class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is the playbook that ``terms``
     start; ``None`` for the playbook of ``notification``. ``watched`` is the playbook whose ends it waits for, if it is
-    only one. ``allows_circle``: it may be registered though others lead from what it starts back to it.
+    only one. ``allows_circle``: it may be registered although it may start itself again through others.
     """
 
     digest: str
@@ -387,7 +385,7 @@ def _watched_call(watched: EndedExecutions | EmittedEvents | None, part: Node | 
 
 
 def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notification | None:
-    """Reads the notification that is sent in place of starting a playbook."""
+    """Reads the notification that is sent instead of starting a playbook."""
     if is_null(spec.notify):
         if is_null(node.get("playbook")):
             hint = "write playbook: folder/name, as it is registered; or notify: { … }"
@@ -402,7 +400,7 @@ def _action(spec: TriggerSpec, node: Mapping, problems: Problems) -> Notificatio
 
 
 def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[EventSource | None, Node | None]:
-    """The kind of events that the trigger is on, and the part of the document that says so."""
+    """The kind of the trigger's events, and the part of the document that defines them."""
     given: list[EventSource] = [name for name in get_args(EventSource) if not is_null(child(on, name))]
     if not isinstance(on, Mapping):
         return None, None
@@ -542,7 +540,7 @@ def _check_templates(spec: TriggerSpec, shape: EventShape, templates: Templates,
         for path, literal in guard.comparisons if guard is not None else ():
             if (words := shape.words(path)) and literal not in words:
                 message, hint = f"`{'.'.join(path)}` is never `{literal}` here", f"write one of {list_names(words)}"
-                # What only `on` rules out does no harm beside what it lets through.
+                # A path that only `on` excludes is harmless beside the paths it permits.
                 is_some_events = literal in EventShape(shape.source).words(path) or path == ("event", "path")
                 report = problems.warn if is_some_events else problems.error
                 report("impossible_comparison", message, places.find(path), hint)

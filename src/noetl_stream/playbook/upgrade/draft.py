@@ -17,15 +17,15 @@ from noetl_stream.playbook.upgrade.roundtrip import MARK, Comments, Key
 NoteKind = Literal["changed", "assumed", "decide"]
 
 _FLOW_ITEMS: Final = 4
-"""The most scalars of a mapping without anything else that is written on one line."""
+"""The most scalars of a mapping of scalars that is written on one line."""
 
 SECRET_RULES: Final = frozenset(["keychain_kinds", "keychain_oauth2", "python_auth", "duckdb_auth"])
-"""Rules about entries that may hold a secret, which no note repeats."""
+"""Rules about entries that may hold a secret, which notes never repeat."""
 WORDS: Final = ("choose", "while", "until")
 
 
 class Note(msgspec.Struct, frozen=True, order=True):
-    """A note of the converter. ``line`` starts at 1, in the file as it was.
+    """A note of the converter. ``line`` starts at 1, in the original file.
 
     ``changed``: the same in another form. ``assumed``: the meaning is not certain. ``decide``: a person must decide.
     """
@@ -40,7 +40,7 @@ class Note(msgspec.Struct, frozen=True, order=True):
 
 
 class Draft(msgspec.Struct):
-    """A document that is being rewritten, with what rules need for that.
+    """A document that is being rewritten, with the state of the rules.
 
     Attributes:
         rule: The rule at work.
@@ -68,7 +68,7 @@ class Draft(msgspec.Struct):
         self._note("assumed", at, message)
 
     def decide(self, container: Any, key: Key, message: str) -> None:
-        """Records a decision for a person, in a comment before the entry as well."""
+        """Records a decision for a person, also in a comment before the entry."""
         message = " ".join(message.split())
         said = f"{MARK}{message}"
         remark = self.comments.remark_at(container, key)
@@ -150,10 +150,10 @@ class Draft(msgspec.Struct):
         moved.before, moved.end = [*remark.before, *moved.before], remark.end or moved.end
 
     def rename_older(self, container: CommentedMap | None, names: Mapping[str, str], message: str) -> None:
-        """Renames the entries that have an older name, unless the present one is there, too.
+        """Renames the entries that have an older name, unless it has the present one, too.
 
         Args:
-            message: What is noted, with places for both names.
+            message: The note, with placeholders for both names.
         """
         for old, new in names.items():
             if container is not None and old in container and new not in container:
@@ -176,7 +176,7 @@ class Draft(msgspec.Struct):
         return value
 
     def drop(self, container: CommentedMap, key: str, why: str, heir: tuple[Any, Key] | None = None) -> None:
-        """Removes an entry that has no place here. A note shows it, of secrets the keys alone, and says why."""
+        """Removes an entry without a counterpart. A note has it, of secrets only the keys, and the reason."""
         value = container[key]
         keys = ", ".join(map(str, value)) if isinstance(value, CommentedMap) else ""
         text = keys if self.rule in SECRET_RULES else shown(value)
@@ -184,7 +184,7 @@ class Draft(msgspec.Struct):
         self.remove(container, key, heir)
 
     def rewrite_entry(self, holder: CommentedMap, key: str, change: Rewrite) -> int:
-        """Rewrites the paths in all templates of an entry. Returns how many texts changed."""
+        """Rewrites the paths in all templates of an entry. Returns the number of changed texts."""
         value = holder.get(key)
         if is_python_code(holder, key):
             return 0
@@ -195,7 +195,7 @@ class Draft(msgspec.Struct):
         return int(text != value)
 
     def rewrite(self, value: Any, change: Rewrite, *, in_blocks: bool = True) -> int:
-        """Rewrites the paths in all templates of a collection. Returns how many texts changed.
+        """Rewrites the paths in all templates of a collection. Returns the number of changed texts.
 
         Args:
             in_blocks: Whether to rewrite texts with `{% %}` too, which can have names of their own.
@@ -266,7 +266,7 @@ def to_ruamel(value: Any, at: int = 0, *, block: bool = False) -> Any:
 
 
 def quote(text: str) -> str:
-    """Quotes a text as it is best written: templates in quotes, texts of several lines as a block."""
+    """Quotes a text in the most readable style: templates in quotes, texts of several lines as a block."""
     if "\n" in text:
         return _with_style(LiteralScalarString, text)
     if not has_template(text):
@@ -334,7 +334,7 @@ def shown(value: Any) -> str:
 
 
 def by_scope(values: CommentedMap) -> dict[str, CommentedMap]:
-    """What a `set` sets, by scope; what stands beside the scopes is set in `ctx`."""
+    """The values that a `set` sets, by scope; those outside of scopes are set in `ctx`."""
     scopes = {key: values[key] for key in ("ctx", "iter", "vars") if isinstance(values.get(key), CommentedMap)}
     rest = {key: value for key, value in values.items() if key not in scopes}
     if rest and scopes:
@@ -375,7 +375,7 @@ def tasks_of(tool: Any) -> Iterator[CommentedMap]:
 
 
 def section(parent: CommentedMap, *path: str, at: int = 0) -> CommentedMap:
-    """The mapping under these keys of ``parent``, made where it is missing. A long path has a line for each key."""
+    """The mapping under these keys of ``parent``, created if it is missing. A long path has a line for each key."""
     for key in path:
         if len(path) > 1:
             parent.fa.set_block_style()

@@ -1,4 +1,4 @@
-"""Rewrites template text token by token, so that all text that no rule concerns stays as it was written."""
+"""Rewrites of template text token by token, so that text without a matching rule stays unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Path = tuple[str | int, ...]
 """A name and the keys read of it: ``fetch.data[0]`` is ``("fetch", "data", 0)``."""
 
 Replaced = tuple[int, str] | None
-"""A replacement: how many parts of a path are replaced, and by what; ``None`` for none."""
+"""A replacement: the number of replaced parts of a path, and their new text; ``None`` for none."""
 
 Rewrite = Callable[[Path], Replaced]
 
@@ -104,7 +104,7 @@ def path_text(path: Path) -> str:
 
 
 def conjuncts(expression: str) -> list[str]:
-    """The parts of an expression that must all hold; one if it is not a conjunction."""
+    """The parts of an expression that must all hold; one part if it is not a conjunction."""
     parts: list[list[str]] = [[]]
     depth = 0
     for token in _TOKEN.findall(_unwrap(expression)):

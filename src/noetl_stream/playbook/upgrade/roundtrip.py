@@ -31,7 +31,7 @@ from noetl_stream.playbook.yaml.source import read_source
 _COMMENT: Final = re.compile(r"(?:^|(?<=[ \t]))#.*$", re.MULTILINE)
 
 MARK: Final = "# upgrade: "
-"""The start of a comment on a point that a person must decide."""
+"""The start of a comment about a point that a person must decide."""
 
 Key = str | int
 """The key of an entry: a key of a mapping, or an index of a sequence."""

@@ -1,6 +1,4 @@
-"""Rejected keys of a playbook, of older dialects or in the wrong place, each with what to write instead (LANGUAGE §1,
-§3 to §6; v10 §13).
-"""
+"""Rejected keys, from older dialects or misplaced, with their replacements (LANGUAGE §1, §3 to §6; v10 §13)."""
 
 from __future__ import annotations
 
@@ -76,7 +74,7 @@ _EACH: Final = "write loop: { in: <list>, iterator: item }, and read `item`"
 
 
 def _other_tools(hints: dict[str, tuple[str, ...]], what: str) -> dict[str, RejectedKey]:
-    """Rejected words of other tools, which no converter knows, by what to write instead."""
+    """Rejected words of other tools, which no converter knows, by their replacement."""
     return {
         word: RejectedKey(f"unknown key `{word}` in {what}", hint, "unknown_key")
         for hint, words in hints.items()
@@ -85,7 +83,7 @@ def _other_tools(hints: dict[str, tuple[str, ...]], what: str) -> dict[str, Reje
 
 
 def _renamed(names: dict[str, tuple[str, ...]], what: str) -> dict[str, RejectedKey]:
-    """Rejected words of other tools, by the key that means the same: its value is read under it."""
+    """Rejected words of other tools, by the key with the same meaning: its value is read under that key."""
     return {
         word: RejectedKey(f"unknown key `{word}` in {what}", f"write {name}: {VALUE}", "unknown_key", (name,))
         for name, words in names.items()
@@ -101,7 +99,7 @@ _REPEATING: Final = (
 
 
 def known_as(workflow: Node | None) -> dict[str, str]:
-    """What to write for names that keys of other tools would declare in the steps of a workflow."""
+    """Replacements for names that keys of other tools would declare in the steps of a workflow."""
     found: dict[str, str] = {}
     for step in workflow.items if isinstance(workflow, Sequence) else ():
         own = child(step, "step")
@@ -367,7 +365,7 @@ TASK_HINTS: Final = {
     **{word: key.hint for word, key in _other_tools(_OTHER_TASKS, "a task").items()},
     **{word: key.hint for word, key in TASK.items()},
 }
-"""The hints for keys among the inputs of a task that do not belong there."""
+"""The hints for keys that do not belong among the inputs of a task."""
 
 TASK_SPEC: Final = {
     "retry": RejectedKey("a task has no `spec.retry`", f"write {_RETRY_POLICY}"),

@@ -1,4 +1,4 @@
-"""Names that templates of other tools and of older dialects read, and what to write instead (LANGUAGE §2)."""
+"""Names in templates of other tools and of older dialects, with their replacements (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -42,4 +42,4 @@ BARE_NAMES: Final = {
     "item": "write `iter.<iterator>`, by the iterator of the step's `loop`",
     "loop": "write `iter.index` or `iter.count`; in an arc, `event.loop` sums up the loop",
 }
-"""Template names of older dialects, and what to write instead."""
+"""Template names of older dialects, with their replacements."""

@@ -1,4 +1,4 @@
-"""Hints about keys: what to write instead, with the names and values that the author wrote (LANGUAGE §0)."""
+"""Hints about keys: their replacements, with the names and values that the author wrote (LANGUAGE §0)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, 
 
 
 class RejectedKey(msgspec.Struct, frozen=True):
-    """A key that is an error; ``hint`` says what to write instead (LANGUAGE §3 *Rejected*).
+    """A rejected key; ``hint`` is its replacement (LANGUAGE §3 *Rejected*).
 
-    ``place`` is the path from its mapping to where its value is checked all the same; empty if nothing there fits.
+    ``place`` is the path from its mapping at which its value is still checked; empty if nothing there fits.
     """
 
     message: str
@@ -25,7 +25,6 @@ class RejectedKey(msgspec.Struct, frozen=True):
     place: tuple[str, ...] = ()
 
     def report(self, key: MappingKey, node: Mapping, problems: Problems) -> None:
-        """Reports the key of a mapping."""
         problems.error(self.code, self.message, key, filled(self.hint, key.name, node))
         if (
             self.place
@@ -56,7 +55,7 @@ def in_seconds(name: str, value: Any, known: Iterable[str]) -> str | None:
 
 
 def with_braces(text: str) -> str | None:
-    """A text whose values another language puts in, as a template, such as ``${a}/b``; ``None`` for any other."""
+    """A text with placeholders of another language as a template, such as ``${a}/b``; ``None`` for any other text."""
     is_f_string = text[:2] in ('f"', "f'", 'F"', "F'") and text[1] == text[-1] and len(text) > 2
     inner = text[2:-1] if is_f_string else text
     whole = _OTHER_FORM.sub(r"{{ \1 }}", inner)
@@ -65,7 +64,7 @@ def with_braces(text: str) -> str | None:
 
 VALUE: Final = "<value>"
 GUARD: Final = "<guard>"
-"""What stands in a hint for what the author wrote: the value of the key, as it is or as a condition."""
+"""The placeholders in a hint for the author's own text: the value of the key, as it is or as a condition."""
 _MOST_SHOWN: Final = 100
 
 
@@ -117,7 +116,6 @@ def _first_target(node: Mapping) -> str:
 
 
 def _command(command: Node | None, args: Any) -> str:
-    """A command with its args as a list."""
     own = command.plain() if command is not None else "ls"
     words = own.split() if isinstance(own, str) else own
     given = args if isinstance(args, list) else str(args).split()
@@ -125,7 +123,7 @@ def _command(command: Node | None, args: Any) -> str:
 
 
 def follows(before: Any) -> str:
-    """The hint for a step that names those before it."""
+    """The hint for a step that names its predecessors."""
     names = before if isinstance(before, list) else [before]
     shown = [name for name in names if isinstance(name, str) and name.isidentifier()]
     if len(shown) < 2 or len(shown) < len(names):
@@ -159,7 +157,7 @@ def _retry_of(value: Any, node: Mapping) -> dict[str, str]:
     delay = int(text[1]) * {"s": 1, "m": 60, "h": 3600}[text[2]] if text else found
     attempts = counted if counted is not None else again + 1 if again is not None else 3
     is_fixed = any(key in around for key in _DELAYS) and not any(key in around for key in _NEITHER)
-    is_fixed = is_fixed and "initialInterval" not in around  # Temporal doubles it unless told otherwise
+    is_fixed = is_fixed and "initialInterval" not in around  # Temporal doubles it by default
     backoff = "fixed" if is_fixed else "exponential"
     return {"<attempts>": str(attempts), "<delay>": shown_value(delay), "<backoff>": backoff}
 
@@ -172,7 +170,7 @@ def _first_list(value: Any) -> Any:
 
 
 def shown_value(value: Any) -> str:
-    """A value as a hint shows it; ``…`` if it is long."""
+    """A value in a hint; ``…`` if it is long."""
     text = written(value)
     return "…" if value is None or len(text) > _MOST_SHOWN or "\\n" in text else text
 

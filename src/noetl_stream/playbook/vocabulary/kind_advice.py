@@ -1,4 +1,4 @@
-"""Kinds of other tools and keys that a kind of task does not have, each with what to write instead (LANGUAGE §3)."""
+"""Kinds of other tools, and keys that a kind of task does not have, with their replacements (LANGUAGE §3)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ MISSING_HINTS: Final = {
     "playbook": {"path": "write path: team/flow, the `metadata.path` of a registered playbook"},
     "shell": {"command": "write command: echo hello"},
 }
-"""The hints for inputs that a task lacks, by kind and input."""
+"""The hints for missing inputs of a task, by kind and input."""
 
 MISSING_KINDS: Final = {
     **dict.fromkeys(("snowflake", "bigquery"), "`http`, with the SQL API of the service"),
@@ -104,4 +104,4 @@ MISSING_KINDS: Final = {
     "secret": "`secrets`",
     "log": "`noop`, with the values as args",
 }
-"""Kinds of older dialects and other tools that are not there, and what to use instead."""
+"""Missing kinds of older dialects and other tools, with their replacements."""

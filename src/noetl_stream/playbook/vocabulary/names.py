@@ -24,7 +24,7 @@ _GENERATED: Final = re.compile(r"(?P<construct>.+)__(?P<part>choose|while|until|
 
 
 def check_name(name: str, what: str, at: Location, problems: Problems) -> bool:
-    """Whether a step, task or iterator may be called ``name``; reports why not.
+    """Whether a step, task or iterator may be called ``name``; reports the problem otherwise.
 
     Args:
         what: The named thing, as in ``a step's name``.
@@ -42,7 +42,7 @@ def check_name(name: str, what: str, at: Location, problems: Problems) -> bool:
 
 
 def check_identifier(name: str, what: str, at: Location, problems: Problems) -> bool:
-    """Whether ``name`` can follow a dot in a template; reports why not."""
+    """Whether ``name`` can follow a dot in a template; reports the problem otherwise."""
     if not _IDENTIFIER.match(name):
         suggestion = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
         fits = suggestion and not suggestion[0].isdigit()

@@ -1,4 +1,4 @@
-"""Expressions and texts of other languages as a template has them: what hints show instead (LANGUAGE §2)."""
+"""Expressions and texts of other languages as templates, for hints (LANGUAGE §2)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CALLS: Final = {
     "sorted": "sort",
     "toJSON": "tojson",
 }
-"""Functions of other languages, by the filters that do the same."""
+"""Functions of other languages, by the equivalent filters."""
 _READ: Final = r"(?:[\w.]|\['[^'\]]*'\]|\[\"[^\"\]]*\"\]|\[\d+\])++"
 _CALL: Final = re.compile(rf"(?<![\w.])({'|'.join(_CALLS)})\(\s*({_READ})\s*\)")
 _NODE: Final = re.compile(r"\$node\[[\"'](\w+)[\"']\]\.json\b")
@@ -44,7 +44,7 @@ _PARTS: Final = re.compile(r"\{\{([^{}]*)\}\}")
 
 
 def as_expression(text: str, names: Mapping[str, tuple[str, ...]], step: str) -> str:
-    """An expression of JavaScript, Python or JSONPath as a template has it, as far as it is known.
+    """An expression of JavaScript, Python or JSONPath as a template, as far as it is known.
 
     Args:
         names: The bare names that are visible, with their paths.
@@ -71,7 +71,7 @@ def as_expression(text: str, names: Mapping[str, tuple[str, ...]], step: str) ->
 
 
 def _attribute_of(found: re.Match[str]) -> str:
-    """The filter that does what a function of one attribute does."""
+    """The filter that is equivalent to a function of one attribute."""
     return f" | map(attribute='{found[3]}') | list" if found[1] == "map" else f" | selectattr('{found[3]}') | list"
 
 

@@ -1,4 +1,4 @@
-"""Lines of a text that is no YAML, read in order up to the first that cannot be meant so: the parser only says where it
+"""A scan of the lines of a text that is not YAML, up to the first obvious mistake: the parser only reports where it
 gave up, which is often some lines further on.
 """
 
@@ -18,7 +18,7 @@ _MOST_SHOWN: Final = 120
 
 
 class LineFinding(NamedTuple):
-    """A mistake in a line, its place from 1, and what to write instead."""
+    """A mistake in a line, its place from 1, and the replacement."""
 
     line: int
     column: int
@@ -41,7 +41,7 @@ class _Level(NamedTuple):
 
 
 def first_mistake(text: str) -> LineFinding | None:
-    """The first line of a text that cannot be meant as it stands; ``None`` if there is none that is known."""
+    """The first line of a text with a known mistake; ``None`` if there is none."""
     scan = _Scan(text.split("\n"))
     for number, line in enumerate(scan.lines, 1):
         if (found := scan.read(number, line.rstrip())) is not None:
@@ -50,7 +50,7 @@ def first_mistake(text: str) -> LineFinding | None:
 
 
 class _Scan:
-    """What is open where the scan has come to: quotes, brackets, the levels of block style, the text of a block."""
+    """The open parts at the present place: quotes, brackets, the levels of block style, the text of a block."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines
@@ -108,7 +108,7 @@ class _Scan:
         return self._values(number, line, len(line) - len(line[at:].lstrip())) if rest else None
 
     def _outside_block(self, number: int, indent: int) -> LineFinding:
-        """The finding of a line that is less indented than the text of the block that it goes on with."""
+        """The finding of a line that is less indented than the text of the block that it continues."""
         assert self._block is not None
         column = self._block_column or self._block.column + 2
         message = f"this line is no longer in the text of `{self._block.mark}` (line {self._block.line})"
@@ -116,7 +116,7 @@ class _Scan:
         return LineFinding(number, indent + 1, message, hint)
 
     def _no_entry(self, number: int, line: str, indent: int) -> LineFinding | None:
-        """The finding of a line that is neither an entry nor goes on with a text."""
+        """The finding of a line that is neither an entry nor continues a text."""
         top = self._levels[-1].column if self._levels else 0
         following = self._next_entry(number)
         is_word = re.fullmatch(r"\s*\w+", line) is not None and following > indent
@@ -132,14 +132,14 @@ class _Scan:
         return LineFinding(number, indent + 1, f"this line is no `key: value`: {what}", shown)
 
     def _next_entry(self, number: int) -> int:
-        """The indentation of the next line; -1 if it is no entry."""
+        """The indentation of the next line; -1 if it is not an entry."""
         lines = (self.lines[index] for index in range(number, len(self.lines)))
         line = next((one for one in lines if one.strip()), "")
         entry = _ENTRY.match(line)
         return len(entry[1]) if entry and (entry[2] or entry[3]) else -1
 
     def _level_of(self, number: int, entry: re.Match[str]) -> LineFinding | None:
-        """Finds the level that an entry belongs to; the finding if there is none at its column."""
+        """Finds the level of an entry; returns the finding if there is none at its column."""
         column, is_list = len(entry[1]) + 1, bool(entry[2])
         left: list[_Level] = []
         while self._levels and self._levels[-1].column > column:
@@ -295,7 +295,7 @@ class _Scan:
         return LineFinding(opened.line, opened.column, message, f"write {whole}")
 
     def unclosed(self, before: int) -> LineFinding | None:
-        """The finding of the quote or bracket that is open where the next entry begins, or the text ends."""
+        """The finding of the quote or bracket that is still open at the next entry, or at the end of the text."""
         if self._quote is not None:
             mark, number, column = self._quote
             line = self.lines[number - 1].rstrip()

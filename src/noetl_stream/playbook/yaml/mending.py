@@ -1,4 +1,4 @@
-"""Lines of a playbook that are no YAML, each as the author should have written it: hints of syntax errors."""
+"""Corrected forms of lines that are not YAML: hints of syntax errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, written
 _PAIR: Final = re.compile(r"(\s*(?:- +)*)([\w.][\w.-]*): +(\S[^\n]*)")
 """A line with a key and its value, in block style."""
 _BARE: Final = re.compile(r"\{\{[^{}\n]*\}\}[^,\]}\n#]*")
-"""A template without quotes, and the text behind it."""
+"""A template without quotes, and the text after it."""
 _TEXT: Final = re.compile(r'"([^"{}\n]*\{\{[^{}\n]*\}\}[^"{}\n]*)"')
 """A text in double quotes with a template, which may have such quotes, too."""
 _CRON: Final = re.compile(r"\*(?:/\d+)?(?: +[\d*/,-]+){4}")
@@ -24,7 +24,7 @@ def _line(text: str, line: int) -> str:
 
 
 def _quoted(value: str) -> str:
-    """A text in quotes that it does not contain."""
+    """A text in the kind of quotes that it does not contain."""
     value = value.strip()
     return (
         f"'{value}'"
@@ -106,7 +106,7 @@ def quoted_star(text: str, line: int, column: int) -> str | None:
 
 
 def merged(name: str, first: Node, first_line: int, second: Node) -> str:
-    """The hint for a key that is there twice: both values in one, where they do not contradict each other."""
+    """The hint for a repeated key: both values in one, if they do not contradict each other."""
     if isinstance(first, Mapping) and isinstance(second, Mapping) and not first.keys.keys() & second.keys.keys():
         moved = ", ".join(f"`{key}`" for key in second.keys)
         shown = written({name: {**first.plain(), **second.plain()}}).removeprefix("{ ").removesuffix(" }")
@@ -119,7 +119,7 @@ def merged(name: str, first: Node, first_line: int, second: Node) -> str:
 
 
 def cut_by_comment(text: str, start: int, end: int) -> tuple[str, str] | None:
-    """What a comment takes away from plain text with a template, and the whole text in quotes; ``None`` if nothing."""
+    """The part of plain text with a template that a comment cuts off, and the text in quotes; ``None`` without one."""
     if _COMMENT.match(text, end) is None:
         return None
     stop = text.find("\n", end)

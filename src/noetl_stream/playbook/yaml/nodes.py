@@ -76,11 +76,11 @@ class Mapping(msgspec.Struct, frozen=True):
         )
 
     def move(self, name: str, place: tuple[str, ...]) -> Mapping | None:
-        """Moves a key's value to the path ``place``; ``None`` if something is there or in the way."""
+        """Moves a key's value to the path ``place``; ``None`` if the path is occupied or blocked."""
         return self.drop_keys({name}).with_value(place, self.keys[name], self.values[name])
 
     def with_value(self, place: tuple[str, ...], key: MappingKey, value: Node) -> Mapping | None:
-        """Adds ``value``, which is written at ``key``, at the free path ``place``; ``None`` if it is not free."""
+        """Adds ``value``, written at ``key``, at the free path ``place``; ``None`` if it is not free."""
         name, *rest = place
         here = self.values.get(name)
         placed: Node | None = value if here is None else None

@@ -199,7 +199,7 @@ class _Reader:
             self._stop("yaml_syntax", f"invalid YAML: {error}", BareLocation(self._last))
 
     def _quote_in_template(self, last: Any) -> None:
-        """Stops if the text that was read last was ended by a quote in a template: what follows is no YAML."""
+        """Stops if the last text was ended by a quote in a template: the rest is not YAML."""
         if not isinstance(last, events.ScalarEvent) or last.style not in ("'", '"'):
             return
         if last.value.rfind("{{") > last.value.rfind("}}"):
@@ -214,7 +214,7 @@ class _Reader:
         mark = error.problem_mark or error.context_mark
         spot = BareLocation(_mark_of(mark) if mark else self._last)
         if self._problems.has_error_on(spot.mark.line):
-            raise _Stop  # it comes of what was reported there
+            raise _Stop  # it follows from an earlier report there
         problem = str(error.problem or error.context or "invalid YAML")
         if "'\\t'" in problem:
             self._stop("yaml_tab", "YAML cannot be indented with tabs", spot, "indent with spaces")
@@ -230,7 +230,7 @@ class _Reader:
         self._stop("yaml_syntax", f"{problem}{context}", spot, mended or hint)
 
     def _mended(self, error: MarkedYAMLError, problem: str, at: Position) -> str | None:
-        """What to write instead of the line that is no YAML, where that is known."""
+        """The replacement of a line that is not YAML, if it is known."""
         if "mapping values" in problem:
             return mending.quoted_text(self._text, at.line)
         if "unknown escape" in problem and error.context_mark:
@@ -405,7 +405,7 @@ class _Reader:
 
 
 def _join_pair(pair: re.Match[str]) -> str:
-    """Joins two escapes to the character that they stand for, as JSON writes it: YAML 1.2 is a superset of JSON."""
+    """Joins two escapes to the character they encode, as in JSON: YAML 1.2 is a superset of JSON."""
     return pair.group().encode("utf-16", "surrogatepass").decode("utf-16")
 
 

@@ -47,4 +47,4 @@ RULES: Final[tuple[Rule, ...]] = (
     routing.fan_in,
     *root.LATER_RULES,
 )
-"""The rules of the upgrade. Each finds its form in the whole playbook; later ones see what earlier ones wrote."""
+"""The rules of the upgrade. Each finds its form in the whole playbook; later rules see the output of earlier ones."""

@@ -42,7 +42,7 @@ OF_A_CALL: Final = frozenset(["response", "error"])
 
 
 class Unreadable(Exception):
-    """An entry of `case` that no rule can rewrite; the message says why."""
+    """An entry of `case` that no rule can rewrite; the message has the reason."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def lost(self) -> str:
-        """Why an action or a condition of this entry has no place in rules and arcs; empty if each has one."""
+        """The reason why an action or a condition of this entry has no counterpart; empty if each has one."""
         if self.phase == "enter":
             before = self.words - {"set", "vars", "skip", "fail"}
             if before:
@@ -142,7 +142,7 @@ def pages_as_case(draft: Draft) -> None:
 
 
 def _body(path: Path) -> Replaced:
-    """The body of a response, which was its key `data`."""
+    """The body of a response, formerly its key `data`."""
     return (2, "response") if path[:2] == ("response", "data") else None
 
 

@@ -89,7 +89,7 @@ def step_case(draft: Draft) -> None:
 
 
 def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
-    """Why entries of `case` cannot be rewritten; ``None`` if they can."""
+    """The reason why entries of `case` cannot be rewritten; ``None`` if they can."""
     if len(entries) > MAX_BRANCHES:
         return f"more than {MAX_BRANCHES} entries: write the rules and the arcs"
     is_parallel = value_at(step, "loop", "spec", "mode") == "parallel"
@@ -421,7 +421,7 @@ class _Lowering(msgspec.Struct):
         return all_of(*guards) or None
 
     def _ran(self, result: str) -> str:
-        """The condition that the step was not skipped, so that there is a result to read; empty if it cannot be."""
+        """The condition that the step was not skipped, so that a result exists; empty if it cannot be skipped."""
         if not any("skip" in entry.words for entry in self._guards()):
             return ""
         return f"{result} != {{}}" if result == "event.result" else f"{result} is defined"

@@ -39,7 +39,7 @@ _COUNTS: Final = {
     "failed": "({0} | select('none') | length)",
     **dict.fromkeys(("success", "succeeded", "completed", "ok"), "({0} | reject('none') | length)"),
 }
-"""What a loop's statistics counted, of the list that its result is now."""
+"""The statistics of a loop, and the functions of its present list for them."""
 _HTTP_PARTS: Final = {"status_code": "status", "status": "status", "headers": "headers", "data": "data", "body": "data"}
 """What older results of http have, and where that is now."""
 _LIST: Final = frozenset(["len", "sorted", "enumerate", "list", "iter", "reversed"])
@@ -234,7 +234,7 @@ def _shaped(kind: str, whole: str, is_given: bool, read: CodeReads, was_older: b
 
 
 def _reads_in(code: str, names: set[str]) -> dict[str, CodeReads]:
-    """What code reads of these names."""
+    """The reads of these names in code."""
     tree = parse_code(code)
     found: dict[str, CodeReads] = {}
     nodes = list(ast.walk(tree)) if tree is not None else []

@@ -163,7 +163,7 @@ def iterator_step(draft: Draft) -> None:
 
 
 def _iterator_word(holder: CommentedMap) -> str | None:
-    """The key that says that this is an iterator around a task; ``None`` if it is none."""
+    """The key that marks an iterator around a task; ``None`` if it is none."""
     is_around = isinstance(holder.get("task"), CommentedMap)
     return next((key for key in ("type", "kind", "tool") if is_around and holder.get(key) == "iterator"), None)
 
@@ -259,7 +259,7 @@ def _is_secret(value: Any, name: str) -> bool:
 
 
 def missing_kinds(draft: Draft) -> None:
-    """Leaves tasks of kinds that are not there to a person, with what to use instead."""
+    """Leaves tasks of kinds that do not exist to a person, with the kind to use instead."""
     for task, _ in list(draft.tasks()):
         kind = kind_of(task)
         is_older = draft.was_older or kind in kind_advice.MISSING_KINDS
@@ -303,7 +303,7 @@ def _library(entry: Any) -> tuple[str | None, Any]:
 
 
 def python_auth(draft: Draft) -> None:
-    """Removes `auth` of python, whose code gets what it needs as args."""
+    """Removes `auth` of python, whose code gets its values as args."""
     for task, _ in list(draft.tasks()):
         if kind_of(task) != "python":
             continue
@@ -319,7 +319,7 @@ def python_auth(draft: Draft) -> None:
 
 
 def _names_in(value: Any) -> str:
-    """The keys of an `auth`, and the credentials that it names; every other value may be a secret."""
+    """The keys of an `auth`, and the names of credentials in it; other values may be secret."""
     if isinstance(value, CommentedSeq):
         return ", ".join(filter(None, map(_names_in, value)))
     if isinstance(value, CommentedMap):
@@ -329,7 +329,7 @@ def _names_in(value: Any) -> str:
 
 
 def auth_reference(draft: Draft) -> None:
-    """Rewrites an `auth` that only says where its credential is as the name of the credential."""
+    """Rewrites an `auth` that only locates its credential as the name of the credential."""
     for task, _ in list(draft.tasks()):
         auth = task.get("auth")
         if kind_of(task) in ("python", "duckdb") or not isinstance(auth, CommentedMap) or not auth:
@@ -347,7 +347,7 @@ def auth_reference(draft: Draft) -> None:
 
 
 def duckdb_auth(draft: Draft) -> None:
-    """Rewrites `auth` of duckdb as `attach` for databases of Postgres; what else it names a person decides."""
+    """Rewrites `auth` of duckdb as `attach` for databases of Postgres; a person decides about others."""
     for task, _ in list(draft.tasks()):
         key = next((key for key in ("auth", "credentials", "credential") if key in task), None)
         if kind_of(task) != "duckdb" or key is None:
@@ -420,7 +420,7 @@ def postgres_pool(draft: Draft) -> None:
 
 
 def code_elsewhere(draft: Draft) -> None:
-    """Leaves code that stands in a bucket, a file or a server to a person."""
+    """Leaves code in a bucket, a file or a server to a person."""
     for task, _ in list(draft.tasks()):
         script = task.get("script")
         if isinstance(script, CommentedMap) and "script" not in draft.inputs_of(kind_of(task)):

@@ -209,7 +209,7 @@ def failed_results(draft: Draft) -> None:
 
 
 def no_match(draft: Draft) -> None:
-    """Removes `on_no_match` where it says what happens anyway: the branch ends."""
+    """Removes `on_no_match` if it states the default: the branch ends."""
     for step in draft.steps():
         spec = mapping_at(step, "next", "spec")
         if spec is None or "on_no_match" not in spec:
@@ -243,7 +243,7 @@ def _lead_to_failure(draft: Draft, step: CommentedMap) -> None:
 
 
 def arc_set(draft: Draft) -> None:
-    """Moves `set` of a step's only arc to the step, where nothing else decides whether it is written."""
+    """Moves `set` of a step's only arc to the step, if nothing else decides whether it is set."""
     for step in draft.steps():
         router = mapping_at(step, "next")
         arcs = arcs_of(step) if router is not None else mappings(step.get("next"))
@@ -276,7 +276,7 @@ def _set_between(draft: Draft, step: CommentedMap, arc: CommentedMap) -> None:
 
 
 def free_name(draft: Draft, first: str) -> str:
-    """This name for a step, or one that begins with it, which no step has."""
+    """An unused name for a step: this one, or one that begins with it."""
     taken = {str(one.get("step")) for one in draft.steps()}
     return next(free for free in chain([first], (f"{first}_{number}" for number in count(2))) if free not in taken)
 
