@@ -135,7 +135,7 @@ _END: Final = object()
 
 
 def add_needed(needed: ValueNeeded, following: Iterator[Any]) -> None:
-    """Adds to ``needed`` the values that must be loaded for what follows it in a rendering.
+    """Adds to ``needed`` the values that must be loaded for the rest of a rendering.
 
     Args:
         following: A :class:`map`, which continues with the next value after an exception. Each is needed whatever the

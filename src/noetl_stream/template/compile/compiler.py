@@ -127,7 +127,7 @@ def compile_guard(
 
 
 def compile_text(text: TemplateText) -> Template | Guard:
-    """Compiles a text of a template or guard again, whatever the limits on sources are now.
+    """Compiles the text of a template or guard again, independently of the present limits on sources.
 
     Raises:
         TemplateProblem: The text was compiled by another version.
@@ -250,7 +250,7 @@ class _Compiler:
 
 
 def _quoted(condition: str) -> str:
-    """A condition in braces as YAML has it, in quotes that it does not contain."""
+    """A condition in braces in YAML, in quotes that it does not contain."""
     text = f"{{{{ {condition} }}}}"
     return f"'{text}'" if '"' in text and "'" not in text else '"' + text.replace('"', '\\"') + '"'
 

@@ -42,13 +42,13 @@ class ExpressionBinder:
     """Binds the names in the expressions of one text and collects the paths that they read.
 
     Attributes:
-        max_depth: How deep expressions and statements may nest.
+        max_depth: The deepest nesting of expressions and statements.
         names_in_text: Names that the template itself has assigned at the current position.
         paths: The paths that are read, each from its namespace to the first key that is computed or not text.
         functions: The reads of the text, by their ``@read`` index.
         comparisons: Paths and the text literals that they are compared with.
-        tested: Paths and the literals of any kind that they are compared with, under a default too; ``True`` where
-            the truth of a path is asked.
+        tested: Paths and the literals of any kind that they are compared with, even under a default; ``True`` if the
+            truth of a path is tested.
     """
 
     def __init__(self, names: Names, findings: Findings, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -288,7 +288,7 @@ class ExpressionBinder:
         return node if tolerant else operation(environment.REQUIRE, node, node)
 
     def _compare(self, node: nodes.Compare) -> nodes.Expr:
-        """Binds a comparison; a single `in` becomes a filter, which knows what is searched for."""
+        """Binds a comparison; a single `in` becomes a filter, which knows the searched type."""
         self._children(node)
         left: Any = node
         for right in node.ops:
@@ -317,13 +317,13 @@ class ExpressionBinder:
         return path if all(type(part) in (str, int) for part in path) else ()
 
     def note_truth(self, bound: nodes.Expr | None) -> None:
-        """Records that the truth of a bound expression is asked."""
+        """Records that the truth of a bound expression is tested."""
         path = self._path_under_default(bound)
         if path:
             self.tested.append((path, True))
 
     def _path_under_default(self, bound: nodes.Expr | None) -> tuple[Any, ...]:
-        """The path of a read, also of one that has a default."""
+        """The path of a read, even of one that has a default."""
         while isinstance(bound, nodes.Filter) and bound.name in _LOOKED_THROUGH:
             bound = bound.node
         path = self.path_of(bound)

@@ -44,7 +44,7 @@ _OTHER_WORDS: Final = {
     r"=>": "there are no functions `x => …`: write `rows | map(attribute='name')` or `rows | selectattr('ok')`",
     r"\b[fr]['\"]": "a text has no prefix: join texts with `~`, as in `'a' ~ workload.url`",
 }
-"""The advice for another language's words, by a pattern of a text that does not parse."""
+"""The advice for words of other languages, by a pattern of a text that does not parse."""
 _TOKEN_NAMES: Final = {"'end of print statement'": "`}}`", "'end of statement block'": "`%}`"}
 _STAND_INS: Final = range(0xE000, 0x110000)
 
@@ -245,7 +245,7 @@ _OTHER_FUNCTIONS: Final = {
     **dict.fromkeys(("config", "source", "this", "macro"), "this is no dbt model: write the name of the table itself"),
     "print": "a value is written by its name alone",
 }
-"""What to write for functions of other languages."""
+"""The replacements for functions of other languages."""
 OTHER_FILTERS: Final = {
     **dict.fromkeys(
         ("strftime", "date", "dateformat", "format_date", "datetimeformat"), "write `date_format('%Y-%m-%d')`"
@@ -269,7 +269,7 @@ OTHER_FILTERS: Final = {
     "url_encode": "write `urlencode`",
     "size": "write `length`",
 }
-"""Filters of other tools, and what to write instead."""
+"""Filters of other tools, with their replacements."""
 
 OTHER_METHODS: Final = {
     "json": "the body of a response is parsed already: read `.data`",
@@ -282,7 +282,7 @@ OTHER_METHODS: Final = {
     "contains": "write `y in x`",
     "trim": "write it as a filter: `x | trim`",
 }
-"""What to write for methods of other languages."""
+"""The replacements for methods of other languages."""
 _OTHER_LANGUAGES: Final = {"null": "none", "nil": "none", "undefined": "none", "TRUE": "true", "FALSE": "false"}
 
 
@@ -343,7 +343,6 @@ class Names(msgspec.Struct, frozen=True):
         return None
 
     def report_unknown_function(self, callee: nodes.Name, findings: Findings) -> None:
-        """Reports a call of an unknown function."""
         name, known = shorten(callee.name, _NAME_CHARS), ", ".join(f"`{name}()`" for name in sorted(self.functions))
         if callee.name in self.bindings or callee.name in NAMESPACES:
             findings.add("template_syntax", f"`{name}` is not a function", callee.lineno)

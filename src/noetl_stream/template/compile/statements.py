@@ -17,10 +17,10 @@ _STATEMENT_NAMES: Final[dict[type[nodes.Node], str]] = {
     nodes.FromImport: "from",
     nodes.ScopedEvalContextModifier: "autoescape",
 }
-"""The names of statements that are not named like their node."""
+"""The names of statements that differ from the name of their node."""
 
 NODES_PER_OPERATION: Final = 4
-"""How many nodes of a body count as one operation. Filters, calls and loops in it count themselves."""
+"""The number of nodes of a body that count as one operation. Filters, calls and loops in it count themselves."""
 
 
 class StatementBinder:
@@ -170,7 +170,7 @@ def static_cost(statements: Sequence[nodes.Node]) -> tuple[int, int]:
     pending, chars, count = list(statements), 0, 0
     while pending:
         node = pending.pop()
-        # `in` costs what it did as a comparison, which had a node more: budgets decide what is parked.
+        # `in` costs as much as it did as a comparison, which had a node more: budgets decide what is parked.
         count += 2 if isinstance(node, nodes.Filter) and node.name == CONTAINS else 1
         if isinstance(node, nodes.TemplateData):
             chars += len(node.data)

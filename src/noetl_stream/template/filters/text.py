@@ -21,7 +21,7 @@ from noetl_stream.template.runtime.operators import PIECES_FACTOR, percent_forma
 MAX_INDENT: Final = 16
 
 _QUOTED_PER_OPERATION: Final = 8
-"""Characters of a URL that count as one operation where no budget pays for them."""
+"""The characters of a URL that count as one operation where no budget pays for them."""
 
 _CHARS_PER_ESCAPE: Final = 3
 """The most characters of a byte in a URL: ``%FF``."""

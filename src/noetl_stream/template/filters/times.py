@@ -30,7 +30,7 @@ def date_add(value: Any, amount: Any, unit: Any, zone: Any = None) -> str:
     """Adds an amount of a unit. Days and longer units keep the time of day, in the zone or at the offset of the value;
     hours and shorter ones are elapsed time.
 
-    A day that the month has not is its last one. A date stays a date if whole days are added.
+    A day that the month does not have becomes its last one. A date stays a date if whole days are added.
     """
     moment, unit = _moment("date_add", value, zone), _unit("date_add", unit)
     if isinstance(amount, bool) or not isinstance(amount, int):
@@ -146,7 +146,7 @@ def _pattern(name: str, pattern: Any) -> str:
 
 
 def unit_error(name: str, unit: Any) -> str:
-    """Why a filter of dates does not take a unit; empty if it does."""
+    """The reason why a filter of dates does not accept a unit; empty if it does."""
     known = isinstance(unit, str) and unit.removesuffix("s") in _UNITS
     return "" if known else f"`{name}` takes a unit, one of {', '.join(_UNITS)}, not {unit!r:.40}"
 

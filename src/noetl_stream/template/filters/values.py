@@ -128,9 +128,7 @@ _ORDERING: Final = frozenset({"dictsort", "groupby", "max", "min", "sort", "uniq
 """Filters that compare elements."""
 
 _LARGEST_HASHED: Final = 2**61 - 1
-"""The largest whole number with a hash of its own: numbers above share hashes, so building a set of them could be
-quadratic.
-"""
+"""The largest whole number with a hash of its own: larger ones share hashes, which makes sets quadratic."""
 
 _KEYS_COMPARED_PER_OPERATION: Final = 4
 

@@ -219,7 +219,7 @@ def plain(value: Any, references: References, meter: Meter, depth: int = 0) -> J
     """Copies ``value`` as plain JSON: views unwrapped, absent as null, tuples as lists.
 
     Args:
-        depth: How many lists and mappings are around the value.
+        depth: The number of lists and mappings around the value.
 
     Raises:
         EvaluationFailure: An undefined part, a number that is not finite, a key that is not text, a value that JSON

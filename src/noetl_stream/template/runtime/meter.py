@@ -1,9 +1,9 @@
 """The cost of a rendering (LANGUAGE §14). Nothing is timed, so a template always or never exceeds a limit.
 
-Whatever a template does is counted before it is done. A :class:`Meter` holds one rendering to its limits; a
-:class:`Budget` bounds the cost of several renderings together, text included, where they must not take long. What a
-budget is charged decides which executions are parked, so it stays as it is for the journals that are replayed: a charge
-that is finer holds for a rendering without a budget alone, whose outcome the journal has.
+Everything that a template does is counted before it is done. A :class:`Meter` holds one rendering to its limits; a
+:class:`Budget` bounds the total cost of several renderings, text included, where they must not take long. Charges to a
+budget decide which executions are parked, so they stay unchanged for the replay of journals: a finer charge applies
+only to a rendering without a budget, whose outcome is in the journal.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.template.failures import EvaluationFailure
 
 CHARS_PER_OPERATION: Final = 64
-"""How many characters of text read, without producing any, count as one operation."""
+"""The number of characters of text read, without producing any, that count as one operation."""
 
 RESULT_CHARS_PER_OPERATION: Final = 512
-"""Characters of the rendered value that count as one operation of a budget: they are encoded where that is."""
+"""The characters of the rendered value that count as one operation of a budget: they are encoded in its place."""
 
 ITEMS_PER_OPERATION: Final = 16
-"""How many elements copied from list to list count as one operation."""
+"""The number of elements copied from list to list that count as one operation."""
 
 SEARCHED_AGAIN_CHARS: Final = 30_000
 """The length of text up to which Python searches with an algorithm that may read each character several times."""
 
 CHARS_PER_SEARCH: Final = 10
-"""How many characters count as one operation where they may be read several times."""
+"""The number of characters that count as one operation where they may be read several times."""
 
 COMPARISONS_PER_OPERATION: Final = 2_048
-"""How many characters that a search compares count as one operation."""
+"""The number of compared characters in a search that count as one operation."""
 
 LONG_PART_CHARS: Final = 2_500
-"""The length from which what is searched for costs a budget all that the search may compare."""
+"""The length of a searched text from which a budget is charged for everything that the search may compare."""
 
 _PLACES_COMPARED: Final = 2_000
-"""At how many places Python may compare a long part as a whole before it searches in linear time."""
+"""The number of places at which Python may compare a long part as a whole before it searches in linear time."""
 
 _SHORT_PART_CHARS: Final = 1_500
 """The length up to which a part is compared no more often than one of this length."""
 
 BITS_PER_OPERATION: Final = 256
-"""How many bits of a number count as one operation of arithmetic."""
+"""The number of bits of a number that count as one operation of arithmetic."""
 
 ITEMS_KEPT_PER_OPERATION: Final = 4
-"""How many elements of the rendered value count as one operation where no budget pays for them."""
+"""The number of elements of the rendered value that count as one operation where no budget pays for them."""
 
 _CONTAINERS: Final = frozenset({dict, list, tuple})
 
@@ -55,7 +55,7 @@ class OverBudget(Exception):
 
 
 class Budget:
-    """The operations that several renderings may cost together. All budgets are equal: what is left does not count as
+    """The total of operations that several renderings may cost. All budgets are equal: the remaining operations are not
     part of a value.
 
     Attributes:
@@ -81,7 +81,7 @@ class Budget:
         """Counts operations that are about to be done.
 
         Raises:
-            OverBudget: Less is left. The work must not be done, and nothing is left then.
+            OverBudget: Fewer are left. The work must not be done, and nothing is left then.
         """
         if operations > self.left:
             self.left = 0
@@ -89,7 +89,7 @@ class Budget:
         self.left -= operations
 
     def spend_either(self, in_budget: int, alone: int) -> None:
-        """Counts what costs ``in_budget`` operations of a budget, and ``alone`` of a rendering without one."""
+        """Counts work that costs ``in_budget`` operations of a budget, and ``alone`` of a rendering without one."""
         if in_budget:
             self.spend(in_budget)
 
@@ -145,7 +145,7 @@ class Meter:
         kept_chars: Characters of strings in the rendered value so far.
         operations: Operations so far, without those of text and of the rendered value.
         spend: Counts operations in the budget alone.
-        spend_either: Counts operations in the budget, where a budget of its own is charged otherwise.
+        spend_either: Counts operations in the budget, where a rendering's own budget is charged differently.
     """
 
     __slots__ = (
@@ -248,7 +248,7 @@ class Meter:
         """Counts the cost of a search in ``container``. Returns ``container``.
 
         Args:
-            part_chars: The length of the text that is searched for. Default: the one that takes longest.
+            part_chars: The length of the searched text. Default: the one that takes longest.
         """
         if isinstance(container, str):
             self.search_text(container, len(container) // 2 if part_chars is None else part_chars)
@@ -261,10 +261,10 @@ class Meter:
         self.compare_parts(text, part_chars, min(len(text), SEARCHED_AGAIN_CHARS) // CHARS_PER_SEARCH)
 
     def compare_parts(self, text: str, part_chars: int, in_budget: int) -> None:
-        """Counts the characters that Python compares, at worst, where it searches for a text of this length.
+        """Counts the characters that Python compares, at worst, in a search for a text of this length.
 
         Args:
-            in_budget: What the search costs a budget, unless it is for a long text.
+            in_budget: The cost of the search to a budget, unless it is for a long text.
         """
         places = max(len(text) - part_chars + 1, 0)
         compared = len(text) + min(places * part_chars, _PLACES_COMPARED * max(part_chars, _SHORT_PART_CHARS))

@@ -20,8 +20,8 @@ from noetl_stream.template.runtime.meter import (
 from noetl_stream.template.runtime.scope import ABSENT, NO_REFERENCES
 
 _PLACEHOLDER: Final = re.compile(r"%%|%(?:\([^()%]*+\))?+[#0\- +]*+([0-9]{1,9}+)?+(?:\.([0-9]{1,9}+))?+[diouxXeEfFgGs]")
-"""A placeholder of text. Excludes ``%c``, which could produce a lone surrogate, and ``%r`` and ``%a``, which write
-Python.
+"""A placeholder of text, except ``%c``, which could produce a lone surrogate, and ``%r`` and ``%a``, which are
+Python's.
 """
 
 
@@ -156,7 +156,7 @@ _CUTTING: Final = _SPLITTING | {"partition", "rpartition"}
 _FROM_THE_END: Final = frozenset({"rfind", "rsplit", "rpartition"})
 _COMPARISONS_PER_OPERATION: Final = 1_024
 PIECES_FACTOR: Final = 4
-"""How much more it costs to split a text than to copy it."""
+"""The additional cost of splitting a text over copying it."""
 
 
 def call_method(meter: Meter, value: Any, name: str, *args: Any, **kwargs: Any) -> Any:

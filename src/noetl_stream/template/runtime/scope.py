@@ -30,7 +30,7 @@ NAMESPACES: Final = frozenset(
 """The namespaces of LANGUAGE §2, and ``token`` of §4, which is for admission guards only."""
 
 SHADOWABLE: Final = frozenset({"execution"})
-"""Namespaces whose name a playbook may use for something of its own, which then is what the bare name means."""
+"""Namespaces whose name a playbook may use for its own, which then takes precedence as a bare name."""
 
 HELPER_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "http": ("status", "headers"),
@@ -182,7 +182,7 @@ class OutcomeEnvelope(dict[str, Any]):
 
 
 class Carried(dict[str, Any]):
-    """The keys of a namespace that a place reads. The namespace has ``others`` as well, and may have more."""
+    """The keys of a namespace that a place reads. The namespace also has ``others``, and may have more."""
 
     __slots__ = ("others",)
 
