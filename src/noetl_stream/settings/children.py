@@ -8,14 +8,11 @@ from typing import Final, Literal
 import msgspec
 
 Isolation = Literal["shared", "execution", "task"]
-"""The runs that may share a child of ``python``, its user and folder: those of one trust domain, of one execution, or
-none.
-"""
+"""The runs that may share a child of ``python`` and its folder: those of a trust domain, an execution, or none."""
 ChildUser = Literal["own", "worker"]
 
 Confinement = Literal["none", "landlock", "full"]
-"""How far children are confined: ``landlock``: to named files; ``full``: to files, processes and memory of their own.
-"""
+"""The confinement of children. ``landlock``: to named files; ``full``: to files, processes and memory of their own."""
 ChildNetwork = Literal["host", "proxy", "none"]
 
 ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "execution", "task")

@@ -1,4 +1,4 @@
-"""The rules of egress: what tasks may connect to; part of :mod:`noetl_stream.settings.sources.environment`."""
+"""The rules of egress: where tasks may connect; part of :mod:`noetl_stream.settings.sources.environment`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False):
-    """A network, or a host by name whatever its address; on one port, or on all."""
+    """A network, or a host by name at any address; on one port, or on all."""
 
     where: Network | str
     port: int | None = None
@@ -87,7 +87,7 @@ def read_allowed(text: str) -> Allowed:
 
 
 def read_denied(variable: str, given: Mapping[str, str]) -> tuple[Destination, ...]:
-    """Parses a list as of :func:`read_allowed`, without host names and folders.
+    """Parses a list like :func:`read_allowed`, without host names and folders.
 
     Raises:
         UsageError: An entry is invalid, or a name: its addresses may change.
@@ -105,7 +105,7 @@ def egress_rules(allow: str) -> EgressRules:
 def servers_of(nats_url: str) -> tuple[Destination, ...]:
     """The servers of a ``nats://`` address that are given by address, or on this machine.
 
-    A server given by name is left out: its addresses may change, and it asks for credentials that no task has.
+    A server given by name is omitted: its addresses may change, and it asks for credentials that no task has.
     """
     found: list[Destination] = []
     for part in nats_url.split(","):

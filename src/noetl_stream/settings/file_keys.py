@@ -47,6 +47,6 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _identities(text: str) -> tuple[str, ...]:
-    """Parses the keys in the text of a file that ``age-keygen`` has written, with its comments."""
+    """Parses the keys in a file written by ``age-keygen``, with its comments."""
     lines = (line.strip() for line in text.splitlines())
     return tuple(line for line in lines if line and not line.startswith("#"))

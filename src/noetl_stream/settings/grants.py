@@ -1,4 +1,4 @@
-"""Grants: what the playbooks at a path may use, as the file of an operator says it, or a text that admins register.
+"""Grants: the rights of playbooks at a path, from the file of an operator, or a text that admins register.
 
 ::
 
@@ -31,7 +31,7 @@ from noetl_stream.playbook.yaml.source import read_source
 log = logging.getLogger(__name__)
 
 Sort = Literal["credentials", "calls", "pools", "kinds", "limits"]
-"""The sorts of grants: credentials by name, playbooks to call and schemas to use by path, pools and kinds by name, and
+"""The sorts of grants: credentials by name, callable playbooks and usable schemas by path, pools and kinds by name, and
 the keys of limits that are shared with other namespaces.
 """
 
@@ -45,7 +45,7 @@ _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class PathGrant:
-    """A grant to the playbooks at or below ``paths``. Names may hold ``*``; no paths: every playbook."""
+    """A grant to the playbooks at or below ``paths``, or to all without paths. Names may contain ``*``."""
 
     paths: tuple[str, ...]
     names: Mapping[Sort, tuple[str, ...]] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Grants:
     """All grants. A playbook may use what any grant for its path gives, and nothing else.
 
     Attributes:
-        namespaces: The paths whose playbooks belong together, where that is not the first part of their path.
-        default: What a playbook may use whose path no grant covers.
-        text: The grants and namespaces as they are written; empty where nobody has written any.
+        namespaces: The paths that are namespaces, where these are not the first part of a path.
+        default: The rights of a playbook whose path no grant covers.
+        text: The grants and namespaces as written; empty where there are none.
     """
 
     grants: tuple[PathGrant, ...]
@@ -105,7 +105,7 @@ class Grants:
         return (f"{credential_prefix(namespace)}*",) if sort == "credentials" and "." not in namespace else ()
 
     def _belongs(self, path: str, sort: Sort, name: str) -> bool:
-        """Whether a path, or a credential, is in the very namespace of ``path``, and not in one within it."""
+        """Whether a path or a credential is in the namespace of ``path`` itself, and not in one within it."""
         namespace = self.namespace_of(path)
         if sort == "credentials":
             as_path = name.replace(".", "/")
@@ -114,15 +114,15 @@ class Grants:
 
 
 def credential_prefix(namespace: str) -> str:
-    """What the names of credentials of a namespace begin with. Names have no slashes: ``team/a`` is ``team.a.``."""
+    """The prefix of the names of a namespace's credentials. Names have no slashes: ``team/a`` is ``team.a.``."""
     return namespace.replace("/", ".") + "."
 
 
 class GrantsSource(Protocol):
-    """Where a server has the grants from.
+    """The source of a server's grants.
 
     Attributes:
-        is_chosen: Whether somebody has said what playbooks may use, be it everything.
+        is_chosen: Whether somebody has configured what playbooks may use, even if it is everything.
     """
 
     @property
@@ -132,7 +132,7 @@ class GrantsSource(Protocol):
         """The grants in force now; ``None``: every playbook may use everything."""
 
     async def refresh(self) -> None:
-        """Reads the grants again, of a source that :meth:`current` does not look at.
+        """Reads the grants again, from a source that :meth:`current` does not examine.
 
         Raises:
             UsageError: they are invalid; those from before stay in force.
@@ -141,10 +141,10 @@ class GrantsSource(Protocol):
 
 
 class DefaultGrants:
-    """What playbooks may use where no grants are written down.
+    """The rights of playbooks where there are no grants.
 
     Args:
-        is_open: Whether playbooks may use everything without anybody having said so.
+        is_open: Whether playbooks may use everything without anybody having configured so.
     """
 
     def __init__(self, default: GrantsDefault | None, *, is_open: bool = False) -> None:
@@ -184,7 +184,7 @@ class GrantsFile:
         return self._grants
 
     async def refresh(self) -> None:
-        """Does nothing: :meth:`current` looks at the file."""
+        """Does nothing: :meth:`current` examines the file."""
 
 
 def read_grants(file: Path, default: GrantsDefault = "nothing") -> Grants:
@@ -263,7 +263,7 @@ def _names(found: Any, place: str) -> tuple[str, ...]:
 
 
 def _paths(found: tuple[str, ...], place: str) -> tuple[str, ...]:
-    """Reads paths as of :func:`covers`; ``team/a/**`` means ``team/a``."""
+    """Reads paths for :func:`covers`; ``team/a/**`` means ``team/a``."""
     paths = tuple(path.removesuffix("/**").strip("/") for path in found)
     for path, written in zip(paths, found, strict=True):
         if not has_valid_segments(path) or "*" in path:

@@ -1,4 +1,4 @@
-"""The secrets that variables hold: credentials of playbooks, keys, and the seed of a process's NATS user."""
+"""The secrets in variables: credentials of playbooks, keys, and the seed of a process's NATS user."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CREDENTIAL_VARIABLE = "NOETL_CREDENTIAL_<NAME>"
 KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
 OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
 KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
-"""The variables of the credential keys, which look like credentials called `key` and `old_keys`, which therefore cannot
-be set by variables.
+"""The variables of the credential keys, which look like credentials called `key` and `old_keys`; such credentials can
+therefore not be set by variables.
 """
 
 SERVER_KEY_VARIABLE = "NOETL_SERVER_KEY"

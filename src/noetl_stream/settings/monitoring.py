@@ -1,4 +1,4 @@
-"""Where a process is observed: its status address, and the destination of spans, by the variables of OpenTelemetry:
+"""The monitoring of a process: its status address, and the destination of spans, by the variables of OpenTelemetry:
 https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 """
 
@@ -16,7 +16,7 @@ from noetl_stream.model.secrets.urls import split_address
 PREFIX: Final = "OTEL_"
 TRACES_VARIABLE: Final = "OTEL_<NAME>"
 HEADERS_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
-"""The variables that may hold the key of a collector: playbooks must not read them."""
+"""The variables that may contain the key of a collector, which playbooks must not read."""
 
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP_PROTOBUF: Final = "http/protobuf"
@@ -31,7 +31,7 @@ class TraceSettings(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         endpoint: The URL that spans are posted to.
         headers: The headers sent with them, as written: ``key=value,key=value``.
-        max_queue: How many spans of a process wait at most.
+        max_queue: The most waiting spans of a process.
     """
 
     endpoint: str

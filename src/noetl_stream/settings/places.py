@@ -1,4 +1,4 @@
-"""Places where an operator has files kept: a folder, or object storage."""
+"""Places for the files of an operator: a folder, or object storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PART: Final = r"(?!\.{1,2}$)[A-Za-z0-9!_.*'()=-]{1,255}"
 
 
 class ObjectAddress(msgspec.Struct, frozen=True, gc=False):
-    """The address of a bucket, or container, and the start of the names of objects in it. It holds no credentials."""
+    """The address of a bucket, or container, and the prefix of its objects' names. It contains no credentials."""
 
     scheme: str
     bucket: str
@@ -38,7 +38,7 @@ def read_place(name: str, text: str) -> Place:
     """Parses a folder, or an address such as ``s3://bucket/prefix``.
 
     Args:
-        name: The name of the option or variable, for the error, which never shows the text: it may hold a password.
+        name: The name of the option or variable, for the error, which never shows the text: it may contain a password.
 
     Raises:
         UsageError: it is an address, but not one of object storage.
@@ -59,7 +59,7 @@ def read_place(name: str, text: str) -> Place:
 
 
 def read_endpoints(environ: Mapping[str, str]) -> list[str]:
-    """Reads the addresses that are set in place of Amazon's.
+    """Reads the addresses that replace Amazon's.
 
     Raises:
         UsageError: one is not an address, or holds a login.

@@ -35,14 +35,14 @@ DEFAULT_MAX_BYTES: Final = 10 * 1024**3
 
 
 class EnvironmentSettings(msgspec.Struct, frozen=True):
-    """Whether a worker makes environments, where, and of what.
+    """The settings of a worker's environments: whether, where, and of what it makes them.
 
     Attributes:
-        folder: Where they are; empty: it makes none.
+        folder: Their folder; empty: it makes none.
         is_off: Whether the operator has forbidden them.
         max_bytes: The bytes of all of them.
         index: The URL of the package index, or the absolute path of a folder of wheels; empty: PyPI.
-        constraints: The absolute path of a file of versions that are allowed; empty: all.
+        constraints: The absolute path of a file of permitted versions; empty: all.
         sdists: Whether packages without a wheel may be built, which runs their code.
         interpreters: The absolute paths of interpreters. Default: the worker's own, and those in its ``PATH``.
     """

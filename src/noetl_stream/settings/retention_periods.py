@@ -1,4 +1,4 @@
-"""Retention: how long finished executions stay, and how much EVENTS, LOGS and the object store keep."""
+"""Retention: how long finished executions are kept, and the bounds of EVENTS, LOGS and the object store."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _SECONDS: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 class RetentionRule(msgspec.Struct, frozen=True, gc=False):
-    """A rule of retention: how long executions of playbooks at or below ``path``, which ended with ``status``, are kept
-    after their end.
+    """A rule of retention: the time for which executions of playbooks at or below ``path``, which ended with
+    ``status``, are kept after their end.
 
-    Without a path or status it is for all. With ``newest``, that many are kept, and all for ``keep_s``; without either,
-    they are kept for ever.
+    Without a path or status it applies to all. With ``newest``, that many are kept, and all for ``keep_s``; without
+    either, they are kept for ever.
     """
 
     path: str
@@ -54,7 +54,7 @@ class RetentionRule(msgspec.Struct, frozen=True, gc=False):
     newest: int | None = None
 
     def __str__(self) -> str:
-        """The rule as it is written."""
+        """The rule as written."""
         status = f":{self.status}" if self.status else ""
         which = f"{self.path}{status}=" if self.path or status else ""
         return which + (f"newest {self.newest}" if self.newest is not None else _age_text(self.keep_s))
@@ -67,12 +67,11 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     """The settings of retention.
 
     Attributes:
-        rules: The rules; the first for an execution says how long it is kept. Without one: for ever.
-        archive: Where executions are archived before they are deleted; ``None``: they are not.
+        rules: The rules; the first that applies to an execution determines how long it is kept. Without one: forever.
+        archive: The place where executions are archived before they are deleted; ``None``: they are not.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
-        logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: as the stream is.
-        namespace_max_stored_bytes: What all executions of a namespace may have in the object store; ``None``: any
-            number.
+        logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: those of the stream.
+        namespace_max_stored_bytes: The most bytes of a namespace's executions in the object store; ``None``: no bound.
         archive_keys: The keys of the archive. Servers only.
     """
 
@@ -115,7 +114,7 @@ def read_archive(variable: str, given: Mapping[str, str]) -> Place | None:
 def stream_size(default: str | None) -> Read:
     """Makes the reader of the size of a stream in bytes; ``None`` without a value and a default.
 
-    It raises UsageError for what is not a size, or too small.
+    It raises UsageError for an invalid or too small size.
     """
 
     def read(variable: str, given: Given) -> int | None:
@@ -129,7 +128,7 @@ def stream_size(default: str | None) -> Read:
 
 
 def stream_age(default: str | None) -> Read:
-    """Makes the reader of the age of a stream in seconds, as :func:`stream_size`."""
+    """Makes the reader of the age of a stream in seconds, like :func:`stream_size`."""
 
     def read(variable: str, given: Given) -> float | None:
         text = given.get(variable, default)

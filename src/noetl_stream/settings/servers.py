@@ -1,6 +1,4 @@
-"""The servers of the user's own: the addresses of Postgres, the spread of the streams over a NATS cluster, and how
-NATS writes to its disks.
-"""
+"""The user's own servers: the addresses of Postgres, the spread of the streams over NATS, and its syncs to disk."""
 
 from __future__ import annotations
 
@@ -48,11 +46,11 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class NatsSync(msgspec.Struct, frozen=True):
-    """What is known of the ``sync_interval`` of NATS, which it does not tell its clients.
+    """The known ``sync_interval`` of NATS, which it does not tell its clients.
 
     Attributes:
-        interval_s: The interval that the operator has named, in seconds, 0 for ``always``; ``None``: not named.
-        monitors: The monitoring addresses of all nats-servers, such as ``http://nats:8222``, which tell it.
+        interval_s: The configured interval in seconds, 0 for ``always``; ``None`` if it is not configured.
+        monitors: The monitoring addresses of all nats-servers, such as ``http://nats:8222``, which report it.
     """
 
     interval_s: float | None = None
@@ -90,7 +88,7 @@ def read_monitors(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def read_page_url(variable: str, given: Mapping[str, str]) -> str:
-    """Reads the address of the page, such as ``https://noetl.example.com``; empty: nobody has said.
+    """Reads the address of the page, such as ``https://noetl.example.com``; empty if it is not configured.
 
     Raises:
         UsageError: it is no ``http`` address.
@@ -174,7 +172,7 @@ def read_address(variable: str, given: Mapping[str, str]) -> str | None:
 
 
 def read_primary(variable: str, given: Mapping[str, str]) -> str | None:
-    """Reads the address of the primary, as :func:`read_address` does.
+    """Reads the address of the primary, like :func:`read_address`.
 
     Raises:
         UsageError: also if the address names several hosts without asking for the writable one.

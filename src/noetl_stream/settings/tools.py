@@ -57,9 +57,9 @@ class ToolSettings(msgspec.Struct, frozen=True):
         http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
         children: The settings of the child processes of `python` and `shell` tasks.
         python_environments: The environments of `python` tasks.
-        own: The settings of kinds that come by plugin, by kind.
-        max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
-        max_scratch_bytes: What one task may write to the worker's disk while it runs.
+        own: The settings of kinds from plugins, by kind.
+        max_result_bytes: The upper bound of the options ``max_…_bytes`` of one task.
+        max_scratch_bytes: The most bytes that one task may write to the worker's disk.
     """
 
     egress: EgressRules = msgspec.field(default_factory=EgressRules)
@@ -85,7 +85,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
 
 
 def check_renamed(given: Mapping[str, str]) -> None:
-    """Refuses variables of renamed restrictions: none is ever ignored because its name has changed.
+    """Refuses variables of renamed restrictions, so that none is ignored because its name has changed.
 
     Raises:
         UsageError: One is set.
@@ -104,7 +104,7 @@ def read_kinds(variable: str, given: Mapping[str, str]) -> frozenset[str]:
 
 
 def read_own(_variable: str, given: Mapping[str, str]) -> Mapping[str, Mapping[str, Any]]:
-    """Parses the settings of kinds that come by plugin. The kinds themselves validate them.
+    """Parses the settings of kinds from plugins. The kinds themselves validate them.
 
     Raises:
         UsageError: The settings of a kind are not a JSON object.

@@ -1,1 +1,1 @@
-"""Wiring: the only modules that connect adapters to roles, and decide what a process holds, by its identity."""
+"""Wiring: the only modules that connect adapters to roles, and limit each process to what its identity may hold."""

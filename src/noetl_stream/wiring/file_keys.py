@@ -15,17 +15,17 @@ from noetl_stream.settings.sources.environment import Settings
 
 
 def backup_keys(settings: Settings) -> FileKeys:
-    """Returns the keys of backups, with that of the embedded stack's home, if it has one already."""
+    """Returns the keys of backups, including that of the embedded stack's home if it has one."""
     return with_own_key(settings.backup_keys, _kept_key(settings, "backup_key"))
 
 
 def archive_keys(settings: Settings) -> FileKeys:
-    """Returns the keys of archives, as :func:`backup_keys`."""
+    """Returns the keys of archives, like :func:`backup_keys`."""
     return with_own_key(settings.archive_keys, _kept_key(settings, "archive_key"))
 
 
 def with_own_key(keys: FileKeys, own: str) -> FileKeys:
-    """Adds a home's own signing key, which is used unless there is another, and trusted."""
+    """Adds a home's own signing key, which is trusted, and used if there is no other."""
     if not own or keys.signing_key == own:
         return keys
     if not keys.signing_key:
@@ -34,7 +34,7 @@ def with_own_key(keys: FileKeys, own: str) -> FileKeys:
 
 
 def maker() -> str:
-    """Returns who makes backups and archives here, as ``user@host``; without a name of the user, by number."""
+    """Returns the maker of backups and archives here, as ``user@host``; for a user without a name, by number."""
     user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
     with contextlib.suppress(KeyError, OSError):
         user = getpass.getuser()

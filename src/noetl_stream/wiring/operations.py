@@ -13,7 +13,7 @@ from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stores import OperatorPorts
 
-if TYPE_CHECKING:  # each process imports what it uses
+if TYPE_CHECKING:  # each process imports only what it uses
     from noetl_stream.adapters.postgres.store import PostgresStore
     from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.operations.recording import OnRecord
@@ -57,13 +57,13 @@ def make_client(connected: OperatorPorts) -> Client:
 
 
 class DirectOperations:
-    """The operations, executed directly on these connections. A part is imported when it is first used.
+    """The operations, executed directly on these connections. A part is imported on first use.
 
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
-        checked: Playbooks that were checked here already.
-        evaluator: Makes comparisons that would hold up this process.
-        watch: What sees the stores grow here, for the doctor.
+        checked: Playbooks that were already checked here.
+        evaluator: Makes comparisons that would block this process.
+        watch: The observer of the stores' growth, for the doctor.
     """
 
     def __init__(
@@ -265,7 +265,7 @@ class DirectOperations:
 
 
 def record_in(connected: OperatorPorts) -> OnRecord:
-    """Returns what records a change in the audit of these stores."""
+    """Returns the recorder of changes in the audit of these stores."""
 
     def record(operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
         from noetl_stream.operations.access import AuditRecord  # most commands change nothing
@@ -276,7 +276,7 @@ def record_in(connected: OperatorPorts) -> OnRecord:
 
 
 def grants_of(endpoint: Endpoint, store: PostgresStore) -> GrantsSource:
-    """Returns where the process of an endpoint has the grants from. Errors: as of :func:`grants_in_force`."""
+    """Returns the source of the grants for the process of an endpoint. Errors: as for :func:`grants_in_force`."""
     from noetl_stream.storage.grants import grants_in_force
 
     return grants_in_force(endpoint.grants_file, endpoint.grants_default, store.grants, is_open=endpoint.grants_open)

@@ -114,7 +114,7 @@ def _make_archiver(connected: OperatorPorts, endpoint: Endpoint, place: Place) -
     from noetl_stream.operations.executions.archiving import ExecutionArchiver
 
     keys = endpoint.retention.archive_keys
-    # Who has keys believes signed files alone: what a planted one holds would be deleted, and not be archived.
+    # With keys, only signed files are trusted: the contents of a planted one would be deleted without being archived.
     has_keys = bool(keys.signing_key or keys.trusted_keys)
     origin = f"made by {maker()} with release {__version__}, from {shown_address(required_dsn(endpoint))}"
     files = ParquetArchive(open_files(place), replace(keys, accepts_unsigned=not has_keys), origin)
@@ -149,8 +149,8 @@ def make_worker(
     """Makes a worker with all tool kinds installed here.
 
     Args:
-        drain_s: How long its running tasks may finish.
-        confinement: The level of their confinement that it tells.
+        drain_s: The time in which its running tasks may finish.
+        confinement: The level of confinement that it reports.
     """
     from noetl_stream.adapters.trace_exporter import open_tracing
     from noetl_stream.tools.registry import create_tools

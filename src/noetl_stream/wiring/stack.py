@@ -70,7 +70,7 @@ class StackAccess(msgspec.Struct):
 
 @contextmanager
 def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAccess]:
-    """Opens the NATS and Postgres of the settings: the user's own, or the embedded ones, started if necessary.
+    """Opens the NATS and Postgres of the settings: the user's own or the embedded ones, started if necessary.
 
     Args:
         pool: The pool of a worker to run there; by default that of the settings.
@@ -89,7 +89,7 @@ def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAcc
 
 
 class _Needed(NamedTuple):
-    """A setting that some roles need, as :class:`Endpoint` and people name it."""
+    """A setting that some roles need, as in :class:`Endpoint` and in the words of the settings."""
 
     field: str
     variable: str
@@ -194,7 +194,7 @@ def _credential_keys(settings: Settings) -> tuple[str, ...]:
 
 async def prepare_embedded(stack: StackAccess) -> None:
     """Creates or upgrades the embedded stack's schema and streams. The user's own need explicit commands."""
-    from noetl_stream.adapters.postgres.schema.migrate import schema_mark  # a worker knows no Postgres
+    from noetl_stream.adapters.postgres.schema.migrate import schema_mark  # a worker uses no Postgres
 
     if stack.embedded is not None:
         admin = stack.endpoint_of(ADMIN)
@@ -203,7 +203,7 @@ async def prepare_embedded(stack: StackAccess) -> None:
 
 
 async def prepare_once(stack: StackAccess) -> None:
-    """Prepares an embedded stack unless a program that prepares the same has done so."""
+    """Prepares an embedded stack, unless a program of the same version has done so."""
     from noetl_stream.adapters.postgres.schema.migrate import schema_mark
 
     if stack.embedded is not None and not stack.embedded.is_prepared(schema_mark()):
@@ -227,7 +227,7 @@ async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) ->
     async with opening as ports:
         try:
             await _verify(ports, publishes)
-        except NotReady:  # its folders were changed since
+        except NotReady:  # its folders have changed since
             await prepare_embedded(stack)
             await _verify(ports, publishes)
         yield ports

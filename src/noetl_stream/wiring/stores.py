@@ -54,12 +54,12 @@ SETUP_HINT: Final = (
 )
 
 COMMAND_WAIT_S: Final = 2.0
-"""How long commands wait for NATS. A role, which may be starting at the same time, waits longer."""
+"""The time for which commands wait for NATS. A role, which may start at the same time, waits longer."""
 
 ROLE_WAIT_S: Final = 5.0
 
 PATIENCE_S: Final = 15.0
-"""How long a request of a gateway waits for a Postgres that fails over."""
+"""The time for which a request of a gateway waits for a Postgres that fails over."""
 
 
 _OF_NATS: Final = ("log", "queue", "bus", "blobs", "task_logs")
@@ -92,7 +92,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
         return nats_readings(self.nats, self.log, self.queue, self.blobs)
 
     def refusals(self) -> list[str]:
-        """Returns why JetStream has refused messages of this process for a while, one line a stream."""
+        """Returns the reasons for which JetStream has refused messages for a while, one line for each stream."""
         return [why for one in (self.log, self.queue, self.blobs) if (why := one.outbox.refusal())]
 
     @property
@@ -112,7 +112,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
 
 
 class OperatorPorts(msgspec.Struct, frozen=True):
-    """The ports of a command: over Postgres, which is connected, and over NATS, which may be connected on first use.
+    """The ports of a command: over Postgres, which is connected, and over NATS, which may connect on first use.
 
     Attributes:
         blobs: Objects as they are stored; :attr:`objects` opens and seals them.
@@ -134,11 +134,10 @@ class OperatorPorts(msgspec.Struct, frozen=True):
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection to NATS, if there is one, is not lost at the moment."""
         return True
 
     def refusals(self) -> list[str]:
-        """Returns why JetStream has refused messages of this process for a while, one line a stream."""
+        """Returns the reasons for which JetStream has refused messages for a while, one line for each stream."""
         return []
 
     @property
@@ -220,10 +219,10 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
 
     Args:
         name: The client's name shown by NATS and Postgres.
-        nats_wait_s: How long to retry a NATS that does not answer.
+        nats_wait_s: The time for which to retry a NATS that does not answer.
 
     Raises:
-        Unreachable: one of them does not answer, or refuses; the message says which.
+        Unreachable: one of them does not answer, or refuses; the message names it.
         UsageError: the endpoint has no Postgres.
     """
     dsn = required_dsn(endpoint)
@@ -247,7 +246,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
 
 @asynccontextmanager
 async def connected_when_used(endpoint: Endpoint, *, name: str) -> AsyncIterator[OperatorPorts]:
-    """Connects to Postgres, and to NATS when it is first used. Errors: as of :func:`connect`."""
+    """Connects to Postgres now, and to NATS on first use. Errors: as for :func:`connect`."""
     store, replica = await _open_store(required_dsn(endpoint), endpoint, name), _replica(endpoint, name)
     nats = Deferred(lambda: connect_to_nats(endpoint, name=name, nats_wait_s=COMMAND_WAIT_S))
     try:
@@ -312,7 +311,7 @@ async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str
 
 
 async def register_bootstrap_token(endpoint: Endpoint, kept: KeptText) -> StoredToken | None:
-    """As :func:`~noetl_stream.operations.access.ensure_bootstrap_token`, in the Postgres of an endpoint."""
+    """Calls :func:`~noetl_stream.operations.access.ensure_bootstrap_token` on the Postgres of an endpoint."""
     from noetl_stream.operations.access import ensure_bootstrap_token
 
     async with closing(await _open_store(required_dsn(endpoint), endpoint, "noetl-bootstrap")) as store:

@@ -1,1 +1,1 @@
-"""Where settings come from: the environment, files of settings, files of secrets."""
+"""The sources of settings: the environment, settings files, files of secrets."""

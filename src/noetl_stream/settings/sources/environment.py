@@ -190,7 +190,7 @@ NKEY_VARIABLE = "NOETL_NATS_NKEY"
 SEEDS_VARIABLE = "NOETL_NATS_SEEDS"
 CERTIFICATE_VARIABLE = "NOETL_NATS_CERTIFICATE"
 NATS_FOLDERS = (SEEDS_VARIABLE, CERTIFICATE_VARIABLE)
-"""Folders whose files show NATS who connects."""
+"""Folders with the files that identify this process to NATS."""
 ENGINE_VARIABLES = frozenset(
     {
         NATS_URL_VARIABLE,
@@ -207,7 +207,7 @@ ENGINE_VARIABLES = frozenset(
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own.
 
-Each may be in a file instead, which the variable of this name with ``_FILE`` names.
+Each may be in a file instead, named by the variable of this name with ``_FILE``.
 """
 
 WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
@@ -278,19 +278,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
-        nats_certificate: The folder with the ``tls.crt`` and ``tls.key`` that this process shows NATS, if any.
+        nats_certificate: The folder with the ``tls.crt`` and ``tls.key`` that this process presents to NATS, if any.
         nats_nkey: The seed of this process's NATS user, or ``None`` if the address names the user.
         nats_seeds: The folder with a seed for each identity, for a process with several; ``None`` if there is none.
         postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
         postgres_server_dsn, postgres_gateway_dsn: The same Postgres, by a user for servers and one for gateways.
         postgres_read_dsn: The ``postgresql://`` address of a replica to read from, or ``None``.
-        postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
+        postgres_max_bytes: The disk space for the database; ``None`` if it is not configured.
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         settings_file: The file that these settings are from, or ``None`` if all are from the environment.
         pool: The worker pool that ``worker`` serves.
         slots: Tasks that a worker runs at the same time.
         partitions: P of the stores.
-        worker_drain_s: How long a worker that stops lets running tasks finish, in seconds.
+        worker_drain_s: The time in seconds for which a stopping worker lets running tasks finish.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``text`` or ``json``, with one line per record.
         status_address: The address at which a server, worker or gateway answers probes and scrapes, if any.
@@ -306,7 +306,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         backup_keys: The keys of backups; to them, the embedded stack adds its own.
         retention_rules, archive, archive_keys, events_max_bytes, …, namespace_max_stored_bytes: Use :attr:`retention`.
         trigger_streams: The names of the streams that triggers may read.
-        page_url: Where people open the page, for links to it; empty: nobody has said.
+        page_url: The address of the page, for links to it; empty if it is not configured.
         pool_labels: The labels of pools, by which servers choose the pool of a step.
         trigger_rate, namespace_trigger_rate: Use :attr:`trigger_rates`.
         stream_replicas, stream_placement_tags: Use :attr:`spread`.
@@ -314,17 +314,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         egress_allow: Destinations that tasks may connect to beyond the public internet; ``None``: the stack's default.
         egress_deny: Destinations that tasks may not connect to, even if another rule allows it.
         kinds_off: The kinds whose tasks must not run.
-        tools_own: The settings of kinds that come by plugin, by kind.
+        tools_own: The settings of kinds from plugins, by kind.
         http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
         http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
-        max_result_bytes, max_scratch_bytes: The most of one task's knobs ``max_…_bytes``, and on the worker's disk.
-        duckdb_max_memory_bytes, duckdb_max_threads: The most that one `duckdb` task may ask for.
+        max_result_bytes, max_scratch_bytes: The bound of one task's options ``max_…_bytes``, and of its files on the
+            worker's disk.
+        duckdb_max_memory_bytes, duckdb_max_threads: The upper bounds of one `duckdb` task's options.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         isolation, child_user, …, gateway_max_requests, …: Use :attr:`children` and :attr:`gateway_limits`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         server_max_state_bytes: Memory that a server uses for the states of living executions.
-        gateway_hosts: Names that a gateway is called by, in addition to IP addresses and ``localhost``.
+        gateway_hosts: Names of a gateway, in addition to IP addresses and ``localhost``.
         gateway_mcp: The access of agents to ``/mcp``.
         gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.
         oidc: The identity provider whose tokens a gateway accepts.
@@ -499,7 +500,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return RetentionSettings(rules=self.retention_rules, **self._named_in(RetentionSettings, "rules"))
 
     def _named_in(self, group: type[msgspec.Struct], *but: str) -> dict[str, Any]:
-        """The settings that a group of them has by the same name."""
+        """The settings that have the same name in a group of them."""
         return {name: getattr(self, name) for name in group.__struct_fields__ if name not in but}
 
     @property
@@ -514,7 +515,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nats_sync(self) -> NatsSync:
-        """What is known of how NATS writes to its disks."""
+        """The known settings of how NATS syncs to its disks."""
         return NatsSync(self.nats_sync_interval_s, self.nats_monitors)
 
     @property
@@ -526,7 +527,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The home folder, absolute.
 
         Raises:
-            UsageError: Neither ``NOETL_HOME`` nor ``HOME`` is set. Checked here only, since commands with their own
+            UsageError: Neither ``NOETL_HOME`` nor ``HOME`` is set. Checked only here, since commands with their own
                 servers need no home.
         """
         if self.home_folder is None:

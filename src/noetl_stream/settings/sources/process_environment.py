@@ -1,4 +1,4 @@
-"""The environment of this process and of its children: which of the engine's variables each gets."""
+"""The environment of this process and of its children: the engine's variables that each gets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FILLER: Final = ord("*")
 
 
 def erase_variables(names: Collection[str]) -> None:
-    """Overwrites the values of variables. Unset the variables first, so that nothing uses that memory any more."""
+    """Overwrites the values of variables. They must be unset before, so that nothing uses that memory any more."""
     import ctypes  # only roles erase variables
 
     start, size = _region(ENVIRONMENT_START)
@@ -98,19 +98,19 @@ _OF_SERVERS: Final = frozenset(
         SETTINGS_VARIABLE,
     }
 )
-"""The variables that name the servers to use, and the identity to use them by."""
+"""The variables that name the servers to use, and the identity for them."""
 
 _OF_STREAMS: Final = frozenset(
     {REPLICAS_VARIABLE, PLACEMENT_VARIABLE, LOGS_MAX_BYTES_VARIABLE, LOGS_MAX_AGE_VARIABLE, PARTITIONS_VARIABLE}
 )
-"""The variables that say how streams are made."""
+"""The variables for the creation of streams."""
 
 
 def settings_to_set_up() -> dict[str, str]:
-    """The settings of this environment for servers to set up: their addresses, the keys, and how streams are made.
+    """The settings of this environment for servers to set up: their addresses, the keys, and the settings of streams.
 
     Raises:
-        UsageError: it names this process's identity alone, or a file of it cannot be read.
+        UsageError: it names only this process's identity, or a file of it cannot be read.
     """
     found = with_files({name: value for name, value in os.environ.items() if value}, ENGINE_VARIABLES)
     if NKEY_VARIABLE in found:
@@ -140,11 +140,10 @@ def variable_before_the_home() -> str | None:
 
 
 def settings_place(home: Path | None) -> tuple[Path, Path | None] | None:
-    """The settings file to read, and the home that it belongs to, if it exists; ``None``: all settings are in the
-    environment.
+    """The settings file to read, and its home, if the file exists; ``None``: all settings are in the environment.
 
     Args:
-        home: The home that was asked for: servers that this environment names are forgotten.
+        home: The requested home: servers that this environment names are forgotten.
     """
     if home is not None:
         for name in [name for name in os.environ if name.removesuffix(FILE_SUFFIX) in _OF_SERVERS]:
@@ -161,10 +160,10 @@ def settings_place(home: Path | None) -> tuple[Path, Path | None] | None:
 
 
 def take_settings(found: Mapping[str, str], file: Path, home: Path | None, *, worker: bool) -> None:
-    """Sets the variables of a settings file. A variable that is set stays, but for the engine's: these belong together.
+    """Sets the variables of a settings file. Existing variables stay, except the engine's, which belong together.
 
     Args:
-        home: The home that the file is of; ``None``: the environment names the file.
+        home: The home of the file; ``None``: the environment names the file.
         worker: Whether to leave variables that a worker may not have.
     """
     for name, value in found.items():
@@ -199,7 +198,7 @@ def _is_for_the_engine(name: str) -> bool:
 
 
 def holds_engine_variables() -> bool:
-    """Whether this process's environment has the engine's variables, which a child must not get."""
+    """Whether this process's environment has engine variables, which a child must not get."""
     return any(map(_is_for_the_engine, os.environ))
 
 
@@ -242,7 +241,7 @@ def identity_environment(
 
 
 def callers_traceparent() -> str:
-    """The W3C trace that this command is called in, as a CI job or a playbook's task sets it."""
+    """The W3C trace in which this command is called, as set by a CI job or a playbook's task."""
     return os.environ.get("TRACEPARENT", "")
 
 

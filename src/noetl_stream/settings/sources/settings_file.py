@@ -1,4 +1,4 @@
-"""Settings from files: one of settings, as ``noetl-stream setup`` writes it, and files that each hold one secret."""
+"""Settings from files: a settings file, as written by ``noetl-stream setup``, and files of one secret each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_settings(text: str, where: object) -> dict[str, str]:
     in quotes.
 
     Raises:
-        UsageError: a line is no setting. The message names ``where`` and the line, and shows nothing of it.
+        UsageError: a line is not a setting. The message names ``where`` and the line, and shows nothing of it.
     """
     found = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -38,7 +38,7 @@ def parse_settings(text: str, where: object) -> dict[str, str]:
 
 def settings_text(text: str, wanted: Mapping[str, str]) -> str:
     """Writes these values into the ``text`` of a settings file, in the lines of their variables, else at its end. Other
-    lines stay, and an empty value has none.
+    lines stay; an empty value has no line.
     """
     left, lines = {name: value for name, value in wanted.items() if value}, []
     for line in text.splitlines():

@@ -18,7 +18,7 @@ Read = Callable[[str, Given], Any]
 
 
 class EnvironmentVariable(msgspec.Struct, frozen=True):
-    """The variable of a setting, its default in words, and its reader. Called, it gives the default.
+    """The variable of a setting, its default in words, and its reader. Calling it gives the default.
 
     ``docs/reference/settings.md`` has names and defaults; a test compares them.
     """
@@ -66,7 +66,7 @@ def choice(choices: tuple[str, ...], default: str | None) -> Read:
 
 
 def address(schemes: tuple[str, ...], *, several: bool = False) -> Read:
-    """Makes the reader of an address of one of these schemes; ``several``: with commas between."""
+    """Makes the reader of an address with one of these schemes; ``several``: separated by commas."""
 
     def read(variable: str, given: Given) -> str | None:
         value = given.get(variable)
