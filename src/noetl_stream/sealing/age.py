@@ -1,10 +1,10 @@
 """Files encrypted to public keys, in the format of age (https://age-encryption.org/v1): the program ``age`` opens them.
 
-A file key, drawn for the file, is sealed to each recipient (X25519, HKDF, ChaCha20-Poly1305) in a header that it also
-authenticates. The content follows in chunks of 64 KiB, each sealed by its number and whether it is the last, so that
-nothing can be left out, moved or cut off, and any chunk can be read by itself. Written here, and not taken from a
-library: those for Python encrypt what they read, where backups are written as they come, and decrypt only from the
-beginning, where an archive is read in parts.
+A file key, generated for the file, is sealed to each recipient (X25519, HKDF, ChaCha20-Poly1305) in a header that it
+also authenticates. The content follows in chunks of 64 KiB, each sealed with its number and whether it is the last, so
+that nothing can be omitted, moved or cut off, and any chunk can be read by itself. Not taken from a library: those for
+Python encrypt files as a whole, where backups are written as a stream, and decrypt only from the beginning, where an
+archive is read in parts.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def _read(text: str, where: str, prefix: str, fault: str) -> bytes:
 
 
 class AgeWriter:
-    """Encrypts what is written into a file, which :meth:`close` ends and leaves open.
+    """Encrypts writes into a file, which :meth:`close` completes and leaves open.
 
     Args:
-        recipients: Public keys; whoever has a private key of one can read the file.
+        recipients: Public keys; the owner of any matching private key can read the file.
     """
 
     def __init__(self, file: WritableFile, recipients: Sequence[str]) -> None:
@@ -91,7 +91,7 @@ class AgeWriter:
 
     def write(self, data: bytes) -> int:
         self._held += data
-        whole = max(len(self._held) - 1, 0) // CHUNK_BYTES  # the last chunk is marked: one waits for what follows
+        whole = max(len(self._held) - 1, 0) // CHUNK_BYTES  # the last chunk is marked, so one is held back
         for at in range(0, whole * CHUNK_BYTES, CHUNK_BYTES):
             self._seal(bytes(self._held[at : at + CHUNK_BYTES]), is_last=False)
         del self._held[: whole * CHUNK_BYTES]
@@ -109,14 +109,14 @@ class AgeWriter:
 
 
 class AgeReader(ChunkReader):
-    """Decrypts a file of :class:`AgeWriter`, or of ``age``. Reads that are in order read the file in order.
+    """Decrypts a file of :class:`AgeWriter`, or of ``age``. Sequential reads read the file sequentially.
 
     Args:
         size: The bytes of the encrypted file.
         where: The file's name, for errors.
 
     Raises:
-        UsageError: no identity opens it, or it was modified; likewise each read.
+        UsageError: no identity opens it, or it was modified; also raised by each read.
     """
 
     def __init__(self, file: BinaryIO, size: int, identities: Sequence[str], where: str) -> None:
@@ -134,7 +134,7 @@ class AgeReader(ChunkReader):
             raise self._modified()
         super().__init__(plain)
         if not plain:
-            self.load(0, 0)  # no read does
+            self.load(0, 0)  # before the first read
 
     def load(self, first: int, last: int) -> bytes:
         from cryptography.exceptions import InvalidTag
@@ -214,7 +214,7 @@ def _opened_key(words: Sequence[str], body: bytes, identities: Sequence[bytes]) 
         try:
             cipher = _key_cipher(identity, share, share + _public_key(identity))
             return cipher.decrypt(_FIRST_NONCE, sealed, None)
-        except (InvalidTag, ValueError):  # another's, or no key
+        except (InvalidTag, ValueError):  # another recipient's, or not a key
             continue
     return None
 
@@ -259,7 +259,7 @@ def _encode(data: bytes) -> bytes:
 
 
 def _decode(text: bytes) -> bytes:
-    """Decodes base64 without padding; nothing if it is none, or not the only way to write it."""
+    """Decodes base64 without padding; nothing if it is not in its only canonical form."""
     try:
         found = base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Bech32 (BIP 173), without its limit of length: how age writes keys."""
+"""Bech32 (BIP 173) without its limit of length: the encoding of age's keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decode(text: str) -> tuple[str, bytes]:
     """Reads the prefix and the data of a Bech32 text, in one case.
 
     Raises:
-        ValueError: it is none, or its checksum is wrong. The message shows nothing of it.
+        ValueError: the text is not Bech32, or its checksum is wrong. The message shows nothing of it.
     """
     lower = text.lower()
     prefix, _, coded = lower.rpartition("1")
@@ -49,7 +49,7 @@ def _checksum(words: Iterable[int]) -> int:
 
 
 def _regrouped(words: Iterable[int], bits: int, wanted: int, *, padded: bool) -> list[int]:
-    """Cuts words of ``bits`` into words of ``wanted`` bits."""
+    """Converts words of ``bits`` into words of ``wanted`` bits."""
     held = held_bits = 0
     found = []
     for word in words:

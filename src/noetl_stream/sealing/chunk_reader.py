@@ -1,4 +1,4 @@
-"""Reads of files that are checked chunk by chunk."""
+"""Files that are verified chunk by chunk as they are read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ CHUNK_BYTES: Final = 64 << 10
 
 
 class ChunkReader(RawIOBase):
-    """A file of which nothing is handed out before its chunk was checked.
+    """A file whose chunks are returned only after verification.
 
-    Where reads are in order, each chunk is read once, and in order.
+    Sequential reads read each chunk once, and in order.
 
     Args:
         size: The bytes of the whole file; all chunks but the last have :data:`CHUNK_BYTES`.

@@ -1,8 +1,8 @@
 """References to files and tables: values of the language that open one object each (PROTOCOL §3 *Object keys*).
 
-The bytes are encrypted with a key of their own. Its seal is in the reference, by the key of an execution: so a value
-from outside that looks like a reference opens nothing, and one that is handed to another execution is sealed for it
-again.
+The bytes are encrypted with a key of their own. The reference contains that key, sealed for one execution. A value from
+outside that looks like a reference therefore opens nothing, and a reference that is handed to another execution is
+sealed again for it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import msgspec
 from noetl_stream.sealing.keys import KEY_BYTES, NONCE_BYTES, KeyRing, open_bytes, seal_bytes
 
 PART_BYTES: Final = 4 * 1024 * 1024
-"""The bytes of each part but the last: an object of its own."""
+"""The bytes of each part but the last, each of which is an object."""
 
 _PARTS: Final = "parts"
 _MAX_DIGITS: Final = 7
 
 _MARKER: Final = b'"seal":"'
-"""Stands in the JSON of each reference, and is searched before any JSON is decoded."""
+"""A marker in the JSON of each reference, which is searched for before any JSON is decoded."""
 
 _SEALS: Final = re.compile(rb'(?<="seal":")[^"\\]+(?=")')
 
@@ -44,14 +44,14 @@ class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reference to a file, or to a table, which is a Parquet file.
 
     Attributes:
-        key: Where it is: ``<execution>/<command>/<run>/<n>/parts-<count>``.
+        key: The place of the data: ``<execution>/<command>/<run>/<n>/parts-<count>``.
         size: Its bytes.
-        checksum: ``sha256:<hex>`` over them.
-        seal: Its key, sealed for one execution; empty where the reference only says what it is.
+        checksum: ``sha256:<hex>`` over all bytes.
+        seal: The key of the data, sealed for one execution; empty in a mere description.
         name: The file's name, without folders; empty for a table.
-        columns: Those of a table, in order; ``None`` for a file.
-        rows: How many a table has.
-        first: The row of the stored table that it begins with: a part of a table is one with the same key and seal.
+        columns: The columns of a table, in order; ``None`` for a file.
+        rows: The number of rows of a table.
+        first: The first row in the stored table: a part of a table is a reference with the same key and seal.
     """
 
     key: str
@@ -66,24 +66,24 @@ class DataReference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def execution_id(self) -> str:
-        """The execution that has stored it."""
+        """The execution that has stored the data."""
         return self.key.partition("/")[0]
 
     @property
     def what(self) -> str:
-        """What it is, for messages: ``the file orders.csv``."""
+        """The name of the data in messages: ``the file orders.csv``."""
         return f"the file {self.name}" if self.name else "the table" if self.columns is not None else "the file"
 
     @property
     def shown(self) -> str:
-        """It for people, in a list: ``orders.csv (1,200 bytes)``, ``table (5 rows, 3 columns)``."""
+        """The data in a list for people: ``orders.csv (1,200 bytes)``, ``table (5 rows, 3 columns)``."""
         if self.columns is not None:
             return f"{self.name or 'table'} ({self.rows or 0:,} rows, {len(self.columns)} columns)"
         return f"{self.name or 'file'} ({self.size:,} bytes)"
 
 
 class StoredParts(NamedTuple):
-    """The parts of a file or table: what their keys begin with, and how many there are, if that is known."""
+    """The parts of a file or table: the prefix of their keys, and their number if it is known."""
 
     prefix: str
     total: int | None = None
@@ -95,7 +95,7 @@ class StoredParts(NamedTuple):
 
 
 def parts_of(key: str) -> StoredParts | None:
-    """The parts that a key stands for; ``None`` if it is that of one object."""
+    """The parts that a key stands for; ``None`` for the key of one object."""
     name = key.rpartition("/")[2]
     prefix, (kind, dash, total) = key.removesuffix(name), name.partition("-")
     if kind != _PARTS or (dash and not (total.isascii() and total.isdecimal() and len(total) <= _MAX_DIGITS)):
@@ -104,7 +104,7 @@ def parts_of(key: str) -> StoredParts | None:
 
 
 def read_reference(value: Any) -> DataReference | None:
-    """The reference that a value of the language is; ``None`` if it is something else. Nothing is opened."""
+    """The reference that a value contains, if it is one; else ``None``. Nothing is opened."""
     if not isinstance(value, dict) or not {"key", "seal"} <= value.keys():
         return None
     try:
@@ -127,7 +127,7 @@ def references_of(value: Any) -> Iterator[DataReference]:
 
 
 def without_seals(value: Any) -> Any:
-    """The value as people read it: words in place of each reference."""
+    """The value as people read it: with words in place of each reference."""
     if isinstance(value, list):
         return [without_seals(item) for item in value]
     if not isinstance(value, dict):
@@ -139,7 +139,7 @@ def without_seals(value: Any) -> Any:
 def sealed_for(reference: DataReference, data_key: bytes, ring: KeyRing) -> DataReference:
     """The reference with the key of its data sealed for the execution that has ``ring``.
 
-    The nonce derives from what is sealed, so that whoever seals it again makes the same text.
+    The nonce derives from the sealed content, so that sealing again gives the same text.
     """
     key = ring.current
     nonce = hmac.digest(key.value, b"noetl data nonce\0" + data_key + _bound_to(reference), "sha256")[:NONCE_BYTES]
@@ -148,7 +148,7 @@ def sealed_for(reference: DataReference, data_key: bytes, ring: KeyRing) -> Data
 
 
 def data_key_of(reference: DataReference, rings: Iterable[KeyRing]) -> bytes | None:
-    """The key of its data, if it is sealed for an execution of ``rings``; ``None`` if not."""
+    """The key of its data, if it is sealed for an execution of ``rings``; else ``None``."""
     try:
         sealed = base64.urlsafe_b64decode(reference.seal)
     except (binascii.Error, ValueError):
@@ -167,7 +167,7 @@ def references_in(text: bytes, ring: KeyRing) -> Iterator[tuple[DataReference, b
     """The references in a JSON text that are sealed for the execution with ``ring``, each with the key of its data."""
     value: Any = None
     if has_references(text):
-        with contextlib.suppress(msgspec.DecodeError, RecursionError):  # it is no JSON, which its readers say
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):  # invalid JSON is reported by its readers
             value = msgspec.json.decode(text)
     for reference in references_of(value):
         data_key = data_key_of(reference, (ring,))

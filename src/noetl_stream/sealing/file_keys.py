@@ -1,7 +1,7 @@
-"""The keys of files that an operator keeps, backups and archives: who signs them, whom readers trust, who reads them.
+"""The keys of files kept by an operator, backups and archives: for signing, for trust, and for encryption.
 
-A signature is Ed25519 (RFC 8032) over a text with the checksums of the files. The first line of the text says what it
-is of, and the public key, so that the signature of an archive is never one of a backup.
+A signature is Ed25519 (RFC 8032) over a text with the checksums of the files. The first line of the text names its kind
+and the public key, so that the signature of an archive is never one of a backup.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PUBLIC_KEY_PREFIX: Final = bytes.fromhex("302a300506032b6570032100")
-"""What precedes the 32 bytes of an Ed25519 public key in DER (RFC 8410): the text of a key is a line of a PEM file."""
+"""The DER prefix of the 32 bytes of an Ed25519 public key (RFC 8410): the text of a key is a line of a PEM file."""
 
 PUBLIC_KEY_BYTES: Final = len(PUBLIC_KEY_PREFIX) + 32
 
@@ -33,12 +33,12 @@ class SignedText(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What the signature of a text proves.
+    """The result of checking a signature.
 
     Attributes:
-        key: The public key that has signed it; ``""``: nobody has.
+        key: The public key that has signed the text; ``""`` without a signature.
         is_trusted: Whether the reader trusts that key.
-        fault: Why it is no signature of this text; ``""``: it is one, or there is none.
+        fault: The reason why it is not a signature of this text; ``""`` if it is one, or there is none.
     """
 
     key: str = ""
@@ -50,11 +50,11 @@ class FileKeys(Unprinted, frozen=True):
     """The keys of one kind of files, as text.
 
     Attributes:
-        signing_key: The private key that signs what is written; ``""``: nothing is signed.
-        trusted_keys: Public keys that are trusted besides that of :attr:`signing_key`.
-        recipients: Public keys of age that what is written is encrypted to; none: it is not encrypted.
-        identities: Private keys of age that open what is read.
-        accepts_unsigned: Whether the reader has said that anybody may have made the files.
+        signing_key: The private key that signs new files; ``""``: they are not signed.
+        trusted_keys: Public keys that are trusted in addition to that of :attr:`signing_key`.
+        recipients: Public keys of age to which new files are encrypted; none: they are not encrypted.
+        identities: Private keys of age that decrypt files.
+        accepts_unsigned: Whether the reader accepts files of anybody.
     """
 
     signing_key: str = ""
@@ -69,14 +69,14 @@ class FileKeys(Unprinted, frozen=True):
         return public_key_of(self.signing_key) if self.signing_key else ""
 
     def sign(self, kind: str, text: str) -> SignedText:
-        """Signs a text as of this kind, which its first line then says."""
+        """Signs a text of this kind, which its first line then names."""
         if not self.signing_key:
             return SignedText(text.encode(), b"")
         signed = f"# noetl-stream {kind}, signed with {self.public_key}\n{text}".encode()
         return SignedText(signed, _private_key(self.signing_key).sign(signed))
 
     def check(self, kind: str, signed: SignedText) -> Signature:
-        """Checks the signature of a text, and whether it is one of this kind."""
+        """Checks the signature and the kind of a text."""
         found = _SIGNED_WITH.match(signed.text)
         if found is None:
             return Signature(fault="it does not say who has signed it" if signed.signature else "")

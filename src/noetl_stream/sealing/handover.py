@@ -1,7 +1,7 @@
-"""Seals a value in transit to a public key of the one who receives it (X25519, HKDF, AES-GCM).
+"""Sealing of a value in transit to the public key of its receiver (X25519, HKDF, AES-GCM).
 
-A request has its own key, and a server process one for what it receives, which it never stores: so recorded messages
-cannot be opened later.
+A request has its own key, and a server process one for the values it receives, which it never stores: recorded messages
+can therefore not be opened later.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ class CannotOpen(NoetlError):
 
 
 class Sealed(NamedTuple):
-    """A sealed value. ``public_key`` is the sender's, for this value only. ``body`` is the nonce, the encrypted value
-    and its tag.
-    """
+    """A sealed value. ``public_key`` is the sender's, for this value only; ``body`` is nonce, ciphertext and tag."""
 
     public_key: bytes
     body: bytes

@@ -1,4 +1,4 @@
-"""Keys and their rings; and the encryption of the credential store: AES-256-GCM, bound to name and version."""
+"""Keys and key rings; and the encryption of the credential store: AES-256-GCM, bound to name and version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NONCE_BYTES: Final = 12
 
 
 class Unprinted(msgspec.Struct, frozen=True):
-    """Base of structs with secrets: ``repr``, and so what is logged or raised, shows none of their fields."""
+    """Base of structs with secrets: ``repr``, and therefore logs and errors, show none of their fields."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
@@ -38,9 +38,7 @@ class Key(Unprinted, frozen=True):
 
 
 class KeyRing(msgspec.Struct, frozen=True):
-    """The keys for one purpose. ``current`` encrypts and signs. ``old`` keys decrypt and check what was made before a
-    rotation.
-    """
+    """The keys for one purpose. ``current`` encrypts and signs; ``old`` keys decrypt and verify after a rotation."""
 
     current: Key
     old: tuple[Key, ...] = ()

@@ -1,7 +1,8 @@
-"""Seals objects: AES-256-GCM by a key of their execution, bound to the name they are stored under (PROTOCOL §7).
+"""Sealed objects: AES-256-GCM with a key of their execution, bound to the name under which they are stored (PROTOCOL
+§7).
 
 The key of an execution derives from the access key and its id. Servers, gateways and the local operator derive it; a
-worker is given those of the executions whose results its command may read.
+worker is given the keys of the executions whose results its command may read.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ No JSON or YAML begins like this: objects without it are older than sealing.
 """
 
 PLAYBOOKS: Final = ""
-"""The owner of playbooks on their way to a server. No execution has this id."""
+"""The owner of playbooks on their way to a server; no execution has this id."""
 
 RINGS_KEPT: Final = 20_000
 
 
 class CannotUnseal(NoetlError):
-    """The object is sealed with a key that is not held here, or was modified."""
+    """The object is sealed with an unavailable key, or was modified."""
 
 
 class ObjectKeys(Protocol):
     def ring(self, owner: str) -> KeyRing | None:
-        """The keys of the objects of an execution, or of :data:`PLAYBOOKS`; ``None`` if they are not held here."""
+        """The keys of the objects of an execution, or of :data:`PLAYBOOKS`; ``None`` if they are not available."""
         ...
 
 
 class _Derivation:
     """HKDF-Expand of RFC 5869 to its first block; the access key is random and needs no extraction.
 
-    The HMAC of RFC 2104, its keyed halves made once: ``hmac.digest`` takes three times as long.
+    The HMAC of RFC 2104 with its keyed halves computed once: ``hmac.digest`` takes three times as long.
     """
 
     def __init__(self, access_key: bytes) -> None:
@@ -101,8 +102,8 @@ def seal_object(keys: ObjectKeys, name: str, data: bytes) -> bytes:
 
 
 def open_object(keys: ObjectKeys, name: str, stored: bytes) -> bytes:
-    """Opens an object that :func:`seal_object` has sealed under ``name``; unchanged, if it was stored before objects
-    were sealed.
+    """Opens an object that :func:`seal_object` has sealed under ``name``; one that is older than sealing is returned
+    unchanged.
 
     Raises:
         CannotUnseal: no key of the owner opens it, or it was modified.

@@ -1,6 +1,6 @@
-"""Signatures, by keys derived from those of a ring for one purpose (PROTOCOL §7).
+"""Signatures by keys derived from those of a ring for one purpose (PROTOCOL §7).
 
-A signature is a keyed BLAKE2b (RFC 7693) over texts. It names its key, so that what old keys have signed still holds.
+A signature is a keyed BLAKE2b (RFC 7693) over texts. It names its key, so that signatures of old keys remain valid.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Signer:
         mac = self._macs.get(key_id)
         text = _join(names)
         if text.count("\0") != len(names) + 1:
-            return False  # it would be read as a separator, and the signature of other names would hold
+            return False  # it would be read as a separator, making the signature of other names valid
         return mac is not None and given.isascii() and hmac.compare_digest(given, _mac(mac, text, body))
 
 
 def _join(names: tuple[str, ...]) -> str:
-    """Joins names unambiguously, by their number and the NUL after each, since names have none."""
+    """Joins names unambiguously, with their number and a NUL after each, since names contain none."""
     return "\0".join((str(len(names)), *names, ""))
 
 

@@ -1,1 +1,1 @@
-"""What several roles do with the stores: read the journal, seal objects, delete executions, wait for a store."""
+"""The use of the stores by several roles: journals, sealed objects, deletion of executions, waits for a store."""

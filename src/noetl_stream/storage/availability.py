@@ -1,4 +1,4 @@
-"""Waiting for stores that start beside a role, or are away when it starts."""
+"""Waits for stores that start at the same time as a role, or are away when it starts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LONGEST_PAUSE_S: Final = 5.0
 async def until_reached(
     clock: Clock, action: Callable[[], Awaitable[Value]], waits: Callable[[str], object] = lambda why: None
 ) -> Value:
-    """The value of ``action``, which is tried again while a store does not answer.
+    """Returns the value of ``action``, which is retried while a store does not answer.
 
     Args:
-        waits: Told, like the log, what is waited for whenever that changes.
+        waits: Receives, like the log, each change of what is waited for.
 
     Raises:
-        LoginRefused, NotReady: Somebody has to act: the password, the database, the schema, the streams.
+        LoginRefused, NotReady: Somebody must act on the password, the database, the schema or the streams.
     """
     said, seconds = "", pauses(FIRST_PAUSE_S, LONGEST_PAUSE_S)
     while True:

@@ -15,11 +15,11 @@ from noetl_stream.sealing.data_references import PART_BYTES, DataReference, Stor
 Value = TypeVar("Value")
 
 MISSING_IN_A_ROW: Final = 64
-"""How many parts must be missing until there are no more of them: a deletion may have been interrupted."""
+"""The number of missing parts after which no further ones are expected: a deletion may have been interrupted."""
 
 
 class Written(NamedTuple):
-    """What was written: its parts, its bytes, and its checksum as references have it."""
+    """A written file or table: its parts, its bytes, and its checksum as in references."""
 
     parts: StoredParts
     size: int
@@ -32,8 +32,8 @@ async def write_parts(
     """Writes bytes in parts, in order. While one part is stored, the next one is read.
 
     Args:
-        prefix: What the keys of the parts begin with.
-        put: Stores a sealed part. What it raises ends the writing.
+        prefix: The prefix of the keys of the parts.
+        put: Stores a sealed part. Its errors end the writing.
     """
     digest, size, number = sha256(), 0, 0
     storing: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""Deleting an execution, its logs, and the objects that only it uses (PROTOCOL §3 *Object keys*)."""
+"""The deletion of an execution, its logs, and the objects that only it uses (PROTOCOL §3 *Object keys*)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ async def delete_execution(
     """Deletes an ended execution. An interrupted deletion can be repeated.
 
     Objects are deleted first, and the row that leads to them last. Objects that other executions use stay until those
-    are deleted, too. Their users are read once no new ones can appear: a rerun that has read the journal by then is
+    are deleted too. Their users are read once no new ones can appear: a rerun that has read the journal by then is
     among them.
 
     Args:
-        keep_journal: Leaves the journal, which its month is about to be dropped with.
+        keep_journal: Leaves the journal, which is about to be dropped with its month.
 
     Raises:
         Conflict: others need its journal, or may need its result.
@@ -60,7 +60,7 @@ def keys_of(execution_id: str, journal: Iterable[StoredEvent]) -> set[str]:
 
 
 async def _keys_used_elsewhere(store: Store, execution_id: str) -> set[str]:
-    # In this order: a rerun that stops reading the journal in between is found by the objects it uses.
+    # In this order: a rerun that stops reading the journal in between is found by its used objects.
     for rerun in await store.looked_into_by(execution_id):
         text = f"execution {rerun}, a rerun of {execution_id}, is reading its journal"
         raise Conflict(text, hint="try again in a moment")
@@ -73,7 +73,7 @@ async def _keys_used_elsewhere(store: Store, execution_id: str) -> set[str]:
 
 
 def _place(key: str) -> str:
-    """What is kept or deleted as a whole: an object, or the parts of a file or table, by any key that names them."""
+    """The unit of deletion: an object, or the parts of a file or table, by any key that names them."""
     return "/".join(key.split("/")[:4])
 
 

@@ -1,4 +1,4 @@
-"""The grants in force on a server or gateway: those of the operator's file, else those that admins registered."""
+"""The grants in force on a server or gateway: those of the operator's file, or else those registered by admins."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from noetl_stream.settings.grants import DefaultGrants, Grants, GrantsFile, Gran
 log = logging.getLogger(__name__)
 
 REFRESH_S: Final = 2.0
-"""How often servers and gateways look for a newer revision of the grants."""
+"""The interval at which servers and gateways look for a newer revision of the grants."""
 
 
 def grants_in_force(
     file: Path | None, default: GrantsDefault | None, store: GrantsStore, *, is_open: bool = False
 ) -> GrantsSource:
-    """Returns where a process has the grants from.
+    """Returns the source of a process's grants.
 
     Args:
-        file: The operator's; with it, nothing registered counts.
-        default: What playbooks may use that no grant covers; ``None``: nothing, or everything without grants.
-        is_open: Whether playbooks may use everything without anybody having said so.
+        file: The operator's file; with it, registered grants do not count.
+        default: The rights of playbooks without a grant; ``None``: none, or all if there are no grants.
+        is_open: Whether playbooks may use everything without anybody having configured so.
 
     Raises:
         UsageError: the file cannot be read, or is invalid.
@@ -62,7 +62,7 @@ class RegisteredGrants:
             if self._seen is None:
                 self._grants = self._unwritten.current()
             return
-        if self._seen is not None:  # one that is invalid is told of once
+        if self._seen is not None:  # an invalid revision is reported once
             self._seen = found
         name = f"revision {found.revision} of the grants"
         # In a thread: a long text takes a second.
@@ -76,7 +76,7 @@ async def keep_fresh(grants: GrantsSource, clock: Clock) -> None:
         await clock.sleep(REFRESH_S)
         try:
             await grants.refresh()
-        except Unreachable as error:  # who needs the database says so
+        except Unreachable as error:  # reported by those who need the database
             log.debug("cannot look for newer grants: %s", error)
         except NoetlError as error:
             log.error("the grants stay as they were: %s", error)

@@ -1,4 +1,4 @@
-"""Events of stored entries: what a store keeps as one row is read as the events it stands for."""
+"""Events of stored entries: an entry that a store keeps as one row is read as the events in it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from noetl_stream.model.json import codec
 from noetl_stream.ports.stores.store import EntryRow, Store, StoredEntry, StoredEvent
 
 EVENTS_AT_ONCE: Final = 500
-"""How many events of a long journal are read at once, so that it does not block others."""
+"""The events of a long journal that are read at once, so that it does not block others."""
 
 
 FIRST_READ: Final = 50
-"""How many events are read at first, where their size is not known."""
+"""The events that are read at first, while their size is unknown."""
 
 MOST_READ: Final = 200
-"""How many are read at most: even if each is as large as it may be, these are some 13 MB."""
+"""The most events that are read at once: even if all have the largest size, these are some 13 MB."""
 
 READ_BYTES: Final = 512 * 1024
-"""About how many bytes of a journal are read at once."""
+"""The approximate bytes of a journal that are read at once."""
 
 
 def next_count(count: int, size: int) -> int:
-    """How many entries or events to read next, when the last ``count`` had ``size`` bytes: others may be larger."""
+    """The entries or events to read next, when the last ``count`` had ``size`` bytes: others may be larger."""
     return max(1, min(MOST_READ, 2 * count, count * READ_BYTES // max(1, size)))
 
 
 async def pieces(store: Store, execution_id: str, after: int = 0) -> AsyncIterator[list[StoredEvent]]:
     """The journal above a position, at most :data:`EVENTS_AT_ONCE` events at a time, yielding in between."""
     while piece := await store.journal(execution_id, after, EVENTS_AT_ONCE):
-        await asyncio.sleep(0)  # reading a piece and what is done with it take the loop one turn each
+        await asyncio.sleep(0)  # reading a piece, and its use, each take a turn of the loop
         yield piece
         after = piece[-1].position
         await asyncio.sleep(0)
@@ -51,7 +51,7 @@ def events_of(execution_id: str, entries: Iterable[StoredEntry]) -> Iterator[Sto
 
 
 def facts_of(entry: StoredEntry | EntryRow) -> Iterator[Recorded]:
-    """The facts of an entry, composite ones as they are."""
+    """The facts of an entry, composite ones undivided."""
     command_id = run_of_report(entry.report_id).command_id if entry.report_id and entry.number is not None else ""
     position = entry.position
     if isinstance(entry, StoredEntry) and entry.name is not None:
@@ -80,7 +80,7 @@ def page_of(
     """The first ``limit`` of these events that are after a position, and have one of these names.
 
     Args:
-        entries: From the one with the first such event on.
+        entries: Entries from the one with the first such event on.
     """
     found: list[StoredEvent] = []
     for event in events_of(execution_id, entries):
@@ -92,7 +92,7 @@ def page_of(
 
 
 def facts_about(execution_id: str, entry: StoredEntry, step_run_id: str) -> Iterator[Fact]:
-    """The facts of an entry that are about a step run, composite ones as those that they stand for."""
+    """The facts of an entry about a step run, composite ones as their parts."""
     if entry.name is not None:
         if entry.step_run_id == step_run_id:
             yield codec.decode_fact(entry.data)
@@ -141,7 +141,7 @@ def _events(execution_id: str, entry: StoredEntry) -> Iterator[StoredEvent]:
 
 
 def _parts(execution_id: str, facts: bytes) -> Iterator[tuple[Fact, bytes]]:
-    """The facts of this array, composite ones as those that they stand for, with their bytes."""
+    """The facts of this array with their bytes, composite ones as their parts."""
     for fact, raw in codec.decode_facts(facts):
         parts = expand(execution_id, fact)
         if len(parts) == 1:

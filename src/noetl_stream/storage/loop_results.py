@@ -1,7 +1,7 @@
 """The result of a loop that is too large for an event, read from the journal (LANGUAGE §6).
 
-Law: the role's loop stands still for no loop of a playbook, however many iterations it has. Entries are read piece by
-piece, and what is long is decoded and joined beside the loop. Of results beyond what may be kept, only the places are.
+Law: the role's loop is blocked by no loop of a playbook, however many iterations it has. Entries are read piece by
+piece, and long ones are decoded and joined beside the loop. Of results beyond the bound, only the places are kept.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from noetl_stream.ports.streams.blobs import Blobs, read_object
 from noetl_stream.storage.journal import FIRST_READ, READ_BYTES, facts_about, next_count
 
 PIECE_BYTES: Final = READ_BYTES
-"""About how many bytes of the result are joined; a larger one is a piece by itself."""
+"""The approximate bytes of a piece of the result; a larger iteration is a piece by itself."""
 
 REFERENCE_BYTES: Final = 512
-"""The memory that a reference to a result takes."""
+"""The memory of a reference to a result."""
 
 MAX_GATHERED_BYTES: Final = 256 * 1024 * 1024
 """The most bytes of a loop's result that are gathered, as many as a worker loads."""
@@ -34,7 +34,7 @@ MAX_GATHERED_BYTES: Final = 256 * 1024 * 1024
 async def gather_iterations(
     store: Store, blobs: Blobs, execution_id: str, step_run_id: str, max_bytes: int = MAX_GATHERED_BYTES
 ) -> bytes:
-    """The JSON of a loop's result, as :meth:`LoopResult.pieces` has it.
+    """The JSON of a loop's result; see :meth:`LoopResult.pieces`.
 
     Raises:
         BlobMissing: the journal has no such loop, or a result of its iterations is lost.
@@ -50,7 +50,7 @@ async def gather_iterations(
 
 
 class _Place(NamedTuple):
-    """Where the journal has the result of an iteration."""
+    """The place of an iteration's result in the journal."""
 
     path: Path
     position: int
@@ -61,7 +61,7 @@ _Part: TypeAlias = bytes | Payload | _Place
 
 
 class LoopResult:
-    """What came of the iterations of a loop.
+    """The results of a loop's iterations.
 
     Attributes:
         size: Bytes of all results.
@@ -85,7 +85,7 @@ class LoopResult:
         """Reads the journal of a loop.
 
         Args:
-            kept_bytes: How many bytes of its results are kept; the others are read once more, for :meth:`pieces`.
+            kept_bytes: The bytes of results that are kept; the others are read once more, for :meth:`pieces`.
 
         Raises:
             BlobMissing: the journal has no such loop.
@@ -104,7 +104,7 @@ class LoopResult:
         """The JSON of its result, in index order: failed and skipped iterations are null, inner loops nested lists.
 
         Args:
-            shown: Makes of the JSON of one iteration's result what is shown of it.
+            shown: Converts the JSON of one iteration's result to the form that is shown.
 
         Raises:
             BlobMissing: a result of its iterations is lost.
@@ -131,11 +131,11 @@ class LoopResult:
                     self._counts[fact.path] = fact.count
 
     def _kept(self, result: Payload, position: int) -> tuple[Payload | int, int]:
-        """A result, or its position if there is no room for it; and how many bytes it has."""
+        """A result, or its position if there is no room for it; and its bytes."""
         if (takes := _memory_of(result)) > self._room:
             return position, _bytes_of(result)
         self._room -= takes
-        return replace(result, value=result.value.copy()), _bytes_of(result)  # else it would keep its whole entry
+        return replace(result, value=result.value.copy()), _bytes_of(result)  # a slice would keep its whole entry alive
 
     def _forget(self, path: Path) -> None:
         result, _ = self._last.pop(path, (0, 0))
@@ -155,7 +155,7 @@ class LoopResult:
         yield b"]"
 
     async def _read_places(self, places: Sequence[_Place]) -> tuple[dict[_Place, Payload], int]:
-        """The results at these places, and how many bytes were read for them."""
+        """The results at these places, and the bytes that were read for them."""
         if not places:
             return {}, 0
         entries = await self._store.entries_at(self._execution_id, sorted({place.position for place in places}))
@@ -208,7 +208,7 @@ def _bytes_of(part: bytes | Payload) -> int:
 
 
 def _groups(parts: Iterator[bytes | Payload]) -> Iterator[list[bytes | Payload]]:
-    """Yields these parts, about :data:`PIECE_BYTES` together."""
+    """Yields these parts in groups of about :data:`PIECE_BYTES`."""
     group, size = list[bytes | Payload](), 0
     for part in parts:
         group.append(part)

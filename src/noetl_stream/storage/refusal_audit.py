@@ -1,4 +1,4 @@
-"""Which refusals get an entry in the audit: the first few of a minute, and one that counts the others."""
+"""Sampling of refusals for the audit: the first few of a minute, and an entry that counts the others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ log = logging.getLogger(__name__)
 
 SAMPLE_S: Final = 60.0
 ENTRIES_OF_ONE: Final = 5
-"""Entries in a minute for refusals of one principal or address, before they are only counted."""
+"""The entries in a minute for refusals of one principal or address, before further ones are only counted."""
 
 ENTRIES_IN_ALL: Final = 60
 CALLERS_COUNTED: Final = 30
-"""Callers whose further refusals are counted one by one; those of all others are counted together."""
+"""The callers whose further refusals are counted separately; those of all others are counted together."""
 
 OTHERS: Final = ""
 
@@ -42,7 +42,7 @@ class RefusalSample:
         self._left_out: dict[str, tuple[Refusal, int]] = {}
 
     def takes(self, refusal: Refusal) -> bool:
-        """Whether this one gets an entry now; otherwise it is counted for :meth:`rest`."""
+        """Whether this refusal gets an entry now; otherwise it is counted for :meth:`rest`."""
         caller = refusal.caller
         if self._entered[caller] < ENTRIES_OF_ONE and self._entered.total() < ENTRIES_IN_ALL:
             self._entered[caller] += 1
@@ -54,7 +54,7 @@ class RefusalSample:
         return False
 
     def rest(self) -> list[Refusal]:
-        """An entry for each caller that had more: its last refusal, with how many were left out before it."""
+        """An entry for each caller with further refusals: the last one, with the number of those left out before it."""
         found = []
         for caller, (refusal, count) in self._left_out.items():
             attempt = refusal.attempt
@@ -78,7 +78,7 @@ class RefusalAudit:
         self._sample = RefusalSample()
 
     async def add(self, refusal: Refusal) -> None:
-        """Records it, or counts it."""
+        """Records or counts it."""
         if self._sample.takes(refusal):
             await self._write(refusal)
         else:
@@ -91,7 +91,7 @@ class RefusalAudit:
             await self.finish_sample()
 
     async def finish_sample(self) -> None:
-        """Records how many refusals were left out, and begins anew."""
+        """Records how many refusals were left out, and begins a new sample."""
         sample, self._sample = self._sample, RefusalSample()
         for refusal in sample.rest():
             await self._write(refusal)

@@ -1,4 +1,4 @@
-"""The execution that has undone what another did, if there is one (LANGUAGE §9 *Undoing*)."""
+"""The execution that has undone another one (LANGUAGE §9 *Undoing*)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from noetl_stream.model.ids import undoing_of
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 
 MOST_RERUNS: Final = 100
-"""How many reruns of reruns are followed to where a step run ran first."""
+"""The most reruns of reruns that are followed to the first run of a step."""
 
 
 async def find_undoing(store: Store, original: ExecutionRow) -> str:
-    """The id of the execution that has undone the original, or one of which that is a rerun; empty if none has."""
+    """The id of the execution that has undone the original, or the original of a rerun of it; else empty."""
     row: ExecutionRow | None = original
     for _ in range(MOST_RERUNS):
         if row is None:
@@ -25,7 +25,7 @@ async def find_undoing(store: Store, original: ExecutionRow) -> str:
 
 
 async def last_undoing(store: Store, execution_id: str) -> ExecutionRow | None:
-    """The last of the executions that begin with this one, each of which undoes what the one before it has left."""
+    """The last execution of the chain from this one, in which each undoes what the previous one has left."""
     last: ExecutionRow | None = None
     for _ in range(MOST_RERUNS):
         row = await store.execution(execution_id)

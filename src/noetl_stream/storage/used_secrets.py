@@ -1,4 +1,4 @@
-"""The values that executions were given, and what is shown of these without them (LANGUAGE §11)."""
+"""The secrets that executions were given, and their removal from what is shown (LANGUAGE §11)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ Listed = TypeVar("Listed", bound=_OfExecution)
 
 REDACTORS_KEPT: Final = 1_000
 MAX_TEXTS_GIVEN: Final = 200
-"""How many texts from one giver are hidden, the newest: values and their lines."""
+"""The number of newest texts from one giver that are hidden: values and their lines."""
 MAX_SIGNS_GIVEN: Final = 1_000
-"""How many of their characters, other than letters and digits, are also searched for in escaped form: this bounds what
+"""The number of their characters, except letters and digits, that are also searched for in escaped form; it bounds what
 one worker can make a gateway compute.
 """
 
@@ -52,7 +52,7 @@ ENGINE_FIELDS: Final = frozenset(
         "place",
     }
 )
-"""Never hidden, since the engine writes them: else a secret like ``completed`` would hide the end."""
+"""Texts that are never hidden, since the engine writes them: a secret like ``completed`` would hide the end."""
 
 
 class UsedSecrets:
@@ -68,7 +68,7 @@ class UsedSecrets:
         self._redactors: LruCache[tuple[bytes, ...], Redactor] = LruCache(REDACTORS_KEPT)
 
     async def redactors(self, execution_ids: Collection[str]) -> Mapping[str, Redactor]:
-        """A redactor for each of these executions that was given any.
+        """A redactor for each of these executions that was given any secrets.
 
         Raises:
             Unreachable: the database does not answer; nothing is shown then.
@@ -79,7 +79,7 @@ class UsedSecrets:
         return {execution_id: await self._redactor(values, self._keys) for execution_id, values in used.items()}
 
     async def inherit(self, pairs: Collection[tuple[str, str]]) -> None:
-        """Hides in the second execution of each pair what is hidden in the first.
+        """Hides in the second execution of each pair the secrets that are hidden in the first.
 
         Raises:
             Unreachable: the database does not answer.
@@ -98,7 +98,7 @@ class UsedSecrets:
         return document if redactor is None else await asyncio.to_thread(hidden, redactor, document)
 
     async def _redactor(self, values: list[SealedValue], keys: KeyRing) -> Redactor:
-        key = tuple(one.sealed for one in values)  # a name that is deleted and set again begins with version 1 again
+        key = tuple(one.sealed for one in values)  # versions of a deleted name start over at 1
         redactor = self._redactors.get(key)
         if redactor is None:
             redactor = await asyncio.to_thread(_redactor_of, values, keys)
@@ -112,12 +112,12 @@ def _redactor_of(values: list[SealedValue], keys: KeyRing) -> Redactor:
     of_credentials = texts.pop("", [])
     for given in texts.values():
         redactor.learn_texts(given[: -MAX_TEXTS_GIVEN - 1 : -1], MAX_SIGNS_GIVEN)
-    redactor.learn_texts(of_credentials)  # last: what workers say never takes their place
+    redactor.learn_texts(of_credentials)  # last: reports of workers never replace them
     return redactor
 
 
 def _texts_by_giver(values: Iterable[SealedValue], keys: KeyRing) -> dict[str, list[str]]:
-    """The texts to hide, oldest first, by who gave the values: empty for the store."""
+    """The texts to hide, oldest first, by the giver of the values: empty for the store."""
     found: dict[str, list[str]] = {}
     for name, version, key_id, sealed in values:
         try:
@@ -138,7 +138,7 @@ def hidden(redactor: Redactor, document: Shown) -> Shown:
 
 
 def hidden_each(redactors: Mapping[str, Redactor], documents: Iterable[Listed]) -> list[Listed]:
-    """``documents``, each of an execution, likewise."""
+    """``documents``, each of an execution, without its secrets."""
     return [
         one if (redactor := redactors.get(one.execution_id)) is None else hidden(redactor, one) for one in documents
     ]

@@ -1,4 +1,4 @@
-"""Metrics that a role measures of itself: plain numbers that its tasks count, read on a scrape.
+"""Metrics of a role: plain numbers that its tasks count, read on a scrape.
 
 Names follow Prometheus: ``noetl_<role>_<what>_<unit>``, base units, no ids as labels.
 """
@@ -18,10 +18,10 @@ BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 """The upper bounds of the buckets of a histogram, in seconds."""
 
 LONG_BOUNDS_S: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
-"""The bounds for what may take hours: executions, steps, waits."""
+"""The buckets for durations of up to hours: executions, steps, waits."""
 
 MAX_PATHS: Final = 1000
-"""The most paths that a process names in labels."""
+"""The most paths that a process uses as labels."""
 
 OTHER: Final = "other"
 """The label of every other path."""
@@ -60,7 +60,7 @@ class Durations:
 
 
 def long_durations() -> Durations:
-    """Returns a histogram of what may take hours."""
+    """Returns a histogram for durations of up to hours."""
     return Durations(LONG_BOUNDS_S)
 
 
@@ -68,7 +68,7 @@ Measure = TypeVar("Measure")
 
 
 class ByPath(dict[str, Measure]):
-    """Measures by the path of a playbook or schedule, made when a path is first looked up.
+    """Measures by the path of a playbook or schedule, made on first lookup.
 
     The first :data:`MAX_PATHS` paths have their own; all others share that of :data:`OTHER`, so labels stay bounded.
     """
@@ -92,7 +92,7 @@ class Metric(NamedTuple):
     """A metric: its kind, name and labels.
 
     Attributes:
-        name: The name; that of a counter lacks the ``_total`` that is shown.
+        name: The name; for a counter without the suffix ``_total``.
         help: The help text: what the metric counts or shows, in a sentence.
         labels: The names of the labels.
     """
@@ -129,11 +129,11 @@ class Role(Protocol):
     """The status of a role for probes and scrapes."""
 
     def reasons_to_replace(self) -> Sequence[str]:
-        """Returns why this process should be replaced, a sentence each. A store that is away is no reason."""
+        """Returns the reasons why this process should be replaced, a sentence each. A store that is away is not one."""
         ...
 
     async def reasons_not_ready(self) -> Sequence[str]:
-        """Returns why the role takes no work now, a sentence each; empty if it is ready. Does not raise."""
+        """Returns the reasons why the role takes no work now, a sentence each; empty if it is ready. Does not raise."""
         ...
 
     async def readings(self) -> Sequence[Reading]:
@@ -142,7 +142,7 @@ class Role(Protocol):
 
 
 class NotYetRunning:
-    """A role that is not running yet, and why."""
+    """A role that is not running yet, with the reason."""
 
     def __init__(self, role: str, why: str = "it is not connected yet") -> None:
         self._role, self._why = role, why

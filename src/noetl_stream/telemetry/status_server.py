@@ -1,9 +1,9 @@
 """The status address of a role: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus.
 
-Law: it answers from a thread and a loop of its own, and asks the role's loop what to say. A loop that is busy is not
-waited for: what it said last holds for a while, and one that has not turned for long is reported. A connection serves
-one request and is closed after :data:`LONGEST_S` in any case. At most :data:`MAX_CONNECTIONS` are open; then the oldest
-gives way to a new one, so that probes get through.
+Law: it answers from a thread and a loop of its own, and asks the role's loop. A busy loop is not waited for: its last
+answer holds for a while, and a loop that has not turned for long is reported. A connection serves one request and is
+closed after :data:`LONGEST_S` in any case. At most :data:`MAX_CONNECTIONS` are open; a new one replaces the oldest, so
+that probes get through.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ BUILD: Final = Metric(
 
 MAX_CONNECTIONS: Final = 32
 LONGEST_S: Final = 10.0
-"""How long a connection may last: a head that does not come, an answer that is not read, a scrape that hangs."""
+"""The longest time of a connection: a head may not come, an answer may not be read, a scrape may hang."""
 
 MAX_LINE_BYTES: Final = 8190
 MAX_HEADERS: Final = 64
@@ -99,11 +99,11 @@ BACKLOG: Final = 32
 
 
 ANSWER_S: Final = 1.0
-"""How long the role's loop may take to answer a probe; then what it said last holds."""
+"""The time in which the role's loop must answer a probe; then its last answer holds."""
 KEPT_S: Final = 30.0
-"""How long that is."""
+"""The time for which the last answer holds."""
 STUCK_S: Final = 60.0
-"""A process whose loop has not turned for so long should be replaced."""
+"""The time without a turn of its loop after which a process should be replaced."""
 
 
 class _Said(NamedTuple):
@@ -112,8 +112,8 @@ class _Said(NamedTuple):
 
 
 class StatusAnswers:
-    """Answers probes and scrapes of a role, which is not ready until :meth:`attach`. It is made on the role's loop, and
-    :meth:`answer` is called on another.
+    """Answers probes and scrapes of a role, which is not ready until :meth:`attach`. Made on the role's loop;
+    :meth:`answer` is called on another one.
 
     Args:
         monotonic_s: The time by which the role's loop is late.
@@ -154,7 +154,7 @@ class StatusAnswers:
         return _closing(web.Response(status=404, text="there are /livez, /readyz and /metrics\n"))
 
     async def _asked(self, what: str, ask: Callable[[], Coroutine[Any, Any, Sequence[str]]]) -> Sequence[str] | None:
-        """What the role says, or else what it said last; ``None`` if that is too long ago."""
+        """The role's answer, or its last one; ``None`` if that is too old."""
         asked = asyncio.wrap_future(self._on_its_loop(self._questions.get(what, partial(self._learn, what, ask))))
         await asyncio.wait({asked}, timeout=ANSWER_S)
         if asked.done():
@@ -163,7 +163,7 @@ class StatusAnswers:
         return said.reasons if said is not None and self._monotonic_s() - said.at_s < KEPT_S else None
 
     def _on_its_loop(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Starts work on the role's loop, and notes how long that does not turn."""
+        """Starts work on the role's loop, and notes for how long that does not turn."""
         if self._silent_since_s is None:
             self._silent_since_s = self._monotonic_s()
         self._loop.call_soon_threadsafe(self._turned)
@@ -224,7 +224,7 @@ class _StatusThread(threading.Thread):
     """Serves a status address on a loop of its own.
 
     Attributes:
-        listening: The address and the port, or the error, once that is known.
+        listening: Resolves to the address and port, or the error.
     """
 
     def __init__(self, status: StatusAnswers, host: str, port: int) -> None:
@@ -239,7 +239,6 @@ class _StatusThread(threading.Thread):
         asyncio.run(self._serve())
 
     def end(self) -> None:
-        """Ends it, and waits until it has ended."""
         self._ends()
         self.join()
 
@@ -276,7 +275,7 @@ class StatusConnection(web.RequestHandler):
             manager,
             loop=asyncio.get_running_loop(),
             logger=log,
-            access_log=cast(logging.Logger, None),  # aiohttp takes it for "none", and its annotation does not
+            access_log=cast(logging.Logger, None),  # aiohttp takes it for "none", despite its annotation
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_LINE_BYTES,
             max_headers=MAX_HEADERS,

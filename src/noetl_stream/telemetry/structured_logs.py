@@ -18,10 +18,10 @@ from noetl_stream.telemetry.terminal import shown, shown_json
 
 ROOT_NAME = "noetl_stream"
 LIBRARY_LEVEL = logging.WARNING
-"""The level of logs of libraries (nats, asyncpg, aiohttp), whatever our own level is."""
+"""The level of logs of libraries (nats, asyncpg, aiohttp), independent of the program's own level."""
 
 TRACE_ID: ContextVar[str] = ContextVar("trace_id", default="")
-"""The trace of what this asyncio task works on: a field of each record; empty for none."""
+"""The trace of the current asyncio task, a field of each record; else empty."""
 
 RECORD_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 """The attributes of every log record; any others are from ``extra``."""
@@ -34,7 +34,8 @@ def configure(level: str, format: Literal["text", "json"], stream: TextIO | None
     """Configures logs to ``stream`` (default: stderr), replacing any earlier configuration.
 
     Args:
-        level: ``debug``, ``info``, ``warning`` or ``error``, for our own loggers. Libraries log warnings and errors.
+        level: ``debug``, ``info``, ``warning`` or ``error``, for the program's own loggers. Libraries log warnings and
+            errors.
         format: ``text`` or ``json``.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
