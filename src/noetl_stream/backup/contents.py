@@ -1,4 +1,4 @@
-"""What a backup brings with it: who could do what after its restore."""
+"""The rights in a backup: who could do what after its restore."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NULL: Final = r"\N"
 
 
 class BroughtToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An API token. It opens the gateway as ``role`` for ``paths``, all without one, unless it is ``revoked``."""
+    """An API token. It opens the gateway as ``role`` for ``paths``, or all paths if empty, unless it is ``revoked``."""
 
     name: str
     role: str
@@ -49,7 +49,7 @@ class BroughtStarter(msgspec.Struct, frozen=True):
 
 
 class BroughtGrants(msgspec.Struct, frozen=True):
-    """The latest registered grants, as they are written: they hold where no file of an operator does."""
+    """The latest registered grants as text: in force where there is no file of an operator."""
 
     revision: int
     source: str
@@ -57,7 +57,7 @@ class BroughtGrants(msgspec.Struct, frozen=True):
 
 
 class BroughtRights(msgspec.Struct, frozen=True):
-    """What a backup brings: ``sessions`` are browsers that are signed in, ``playbooks`` the registered ones."""
+    """The rights in a backup. ``sessions`` counts signed-in browsers, ``playbooks`` registered ones."""
 
     tokens: list[BroughtToken]
     sessions: int
@@ -77,7 +77,7 @@ class _StarterState(msgspec.Struct):
 
 
 def rights_of(backup: BackupReader) -> BroughtRights:
-    """Returns what a trusted backup brings, the most powerful tokens first.
+    """Returns the rights in a trusted backup, the most powerful tokens first.
 
     Raises:
         UsageError: it cannot be read.
@@ -119,7 +119,7 @@ def _rank(role: str) -> int:
 
 
 def _rows(backup: BackupReader, name: str) -> Iterator[dict[str, str]]:
-    """Yields the rows of a table, if the backup has it, as Postgres has written their columns."""
+    """Yields the rows of a table, if the backup has it, in the text form of Postgres."""
     for table in backup.manifest.database.tables:
         if table.name == name:
             yield from _rows_of(backup, table)

@@ -1,9 +1,9 @@
 """Makes a backup while the system runs.
 
 The database is read first, in one snapshot, and then the objects that its rows name. An object is stored before any row
-names it, so all of them exist by then. It is deleted before its rows, but only when its execution is deleted: a missing
-object belongs to a deleted execution, or was lost before. A bundle has its row first, and may be missing while it is
-deployed or deleted: whoever deploys it stores it again.
+names it, so all of them exist by then. It is deleted before its rows, but only with its execution: a missing object
+belongs to a deleted execution, or was lost before. A bundle has its row first, and may be missing while it is deployed
+or deleted: the next deployment stores it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OBJECTS_AT_ONCE: Final = 16
 
 
 class BackupOrigin(msgspec.Struct, frozen=True):
-    """Where a backup is from: who makes it, as ``user@host``, and the address of the database, without a password."""
+    """The origin of a backup: its maker, as ``user@host``, and the address of the database, without a password."""
 
     made_by: str
     source: str
@@ -50,8 +50,8 @@ async def create_backup(
     """Makes a backup in a folder below ``place``. Its name is by default the time.
 
     Args:
-        blobs: Objects as they are stored.
-        keys: What signs and encrypts it.
+        blobs: Objects as stored.
+        keys: The keys that sign and encrypt it.
 
     Raises:
         NotReady: the database does not have this version's schema.

@@ -22,7 +22,7 @@ from noetl_stream.ports.backup import DatabaseShape, TableShape
 from noetl_stream.ports.files import Files
 
 KIND: Final = "backup"
-"""What is signed, as the first line of ``SHA256SUMS`` says it."""
+"""The kind of the signed text, in the first line of ``SHA256SUMS``."""
 
 FORMAT: Final = 2
 READABLE: Final = (1, 2)
@@ -33,19 +33,19 @@ UNFINISHED: Final = "UNFINISHED"
 ENCRYPTED: Final = ".age"
 PIECE_BYTES: Final = 1 << 20
 MAX_TEXT_BYTES: Final = 256 << 20
-"""The most that is read of a manifest, of checksums and of their signature: they may be anybody's."""
+"""The most bytes that are read of a manifest, of checksums and of their signature, which may be anybody's."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a backup, and where they are from.
+    """The contents of a backup, and their origin.
 
     Attributes:
-        name: The name it was made by.
-        created_at: RFC 3339; the database is as of a moment after it.
+        name: The name it was created under.
+        created_at: RFC 3339; the database is that of a moment after it.
         made_by: The user and the machine that made it, ``user@host``.
         source: The address of the database, without a password.
         release: The release that made the backup.
-        recipients: Public keys of age that tables and objects are encrypted to; none: they are not.
+        recipients: Public keys of age to which tables and objects are encrypted; none: they are not.
         rows: The number of rows, by table.
         missing: Keys of objects that rows name and the object store did not have: they were lost before, or their
             execution was deleted while the backup was made.

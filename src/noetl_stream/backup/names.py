@@ -15,8 +15,8 @@ _FILES: Final = re.compile(rb'"key":"([^"\\]{1,400}/parts-[0-9]{1,7})"')
 
 
 def objects_of(key: str) -> Iterator[str]:
-    """The keys of the objects that this key stands for, in order: itself, or the parts of a file or table. Read no
-    further than they exist: a value that looks like a reference may claim any number.
+    """The keys of the objects that this key stands for, in order: itself, or the parts of a file or table. Should be
+    read no further than they exist: a value that looks like a reference may claim any number.
     """
     parts = parts_of(key)
     if parts is None:
@@ -26,7 +26,7 @@ def objects_of(key: str) -> Iterator[str]:
 
 
 class NamedObjects:
-    """Collects the ``keys`` of objects, files and tables from rows as they pass by, in pieces cut anywhere."""
+    """Collects the ``keys`` of objects, files and tables from passing rows, in arbitrary pieces."""
 
     def __init__(self) -> None:
         self.keys: set[str] = set()
@@ -47,7 +47,7 @@ class NamedObjects:
         return read
 
     def reading_rows(self, table: TableShape, write: Sink) -> Sink:
-        """Returns ``write``, with the rows of the table read as they pass."""
+        """Returns a ``write`` that also reads the passing rows of the table."""
         read = self.reader_of(table)
         if read is None:
             return write
@@ -71,7 +71,7 @@ def _from_uses(keys: set[str], table: TableShape, line: bytes) -> None:
 
 def _from_bundles(keys: set[str], table: TableShape, line: bytes) -> None:
     row = dict(zip(table.columns, line.split(b"\t"), strict=True))
-    keys.add(bundle_key(row["name"].decode().replace("\\\\", "\\")))  # which Postgres doubles
+    keys.add(bundle_key(row["name"].decode().replace("\\\\", "\\")))  # Postgres doubles backslashes
 
 
 _TAKERS: Final[Mapping[str, Callable[[set[str], TableShape, bytes], None]]] = {

@@ -1,4 +1,4 @@
-"""Reads the folder of a backup, and checks it: whether it is whole, and who has signed it."""
+"""A reader of backup folders, which checks their completeness and signature."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from noetl_stream.sealing.file_keys import FileKeys, SignedText
 
 
 class BackupReader:
-    """Reads a finished backup. What it yields of a file is of the file whose checksum was signed, or it raises.
+    """Reads a finished backup. Content is yielded only from files with the signed checksum; otherwise it raises.
 
     Attributes:
-        signature: Who has signed the backup.
+        signature: The signature of the backup.
 
     Raises:
         NotFound: there is no backup.
@@ -63,7 +63,7 @@ class BackupReader:
 
     @property
     def is_trusted(self) -> bool:
-        """Returns whether a trusted key has signed the backup, or the reader accepts anybody's."""
+        """Returns whether a trusted key has signed the backup, or the reader accepts any."""
         return self.signature.is_trusted or (self._keys.accepts_unsigned and not self.signature.fault)
 
     @property
@@ -72,7 +72,7 @@ class BackupReader:
 
     @property
     def is_readable(self) -> bool:
-        """Returns whether there is a key to what is encrypted; it may be another's."""
+        """Returns whether there is a key for encrypted content; it may be the wrong one."""
         return not self.is_encrypted or bool(self._keys.identities)
 
     def damage(self) -> list[str]:
@@ -126,13 +126,13 @@ class BackupReader:
 
     def _digest_of(self, name: str) -> str:
         if name == MANIFEST:
-            return self._manifest_sum  # of what was read
+            return self._manifest_sum  # the sum of the manifest that was read
         with self._open_file(name) as file:
             return _SummedReader(file).rest_of_sum()
 
     @contextmanager
     def _open_content(self, name: str) -> Iterator[BinaryIO]:
-        """Opens a file for reading it once, decrypted. It may have been replaced since it was checked: raises then."""
+        """Opens a file for reading it once, decrypted. Raises if it was replaced since it was checked."""
         with self._open_file(name) as file:
             summed = _SummedReader(file)
             content = buffered(summed, PIECE_BYTES)
@@ -158,7 +158,7 @@ class BackupReader:
 
 
 class _SummedReader(RawIOBase):
-    """A file that is read once, and summed as it is."""
+    """A file that is read once, with a checksum."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -189,7 +189,7 @@ def find_backups(files: Files, keys: FileKeys) -> tuple[list[BackupReader], list
     """Returns the finished backups in a place, and the names of unfinished ones, both by name.
 
     Raises:
-        NotFound: there is no such folder.
+        NotFound: the folder does not exist.
         UsageError: the folder, or a manifest in it, cannot be read.
         Unreachable: object storage is away.
     """

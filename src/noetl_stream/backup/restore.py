@@ -25,7 +25,7 @@ class RestoredBackup(msgspec.Struct, frozen=True, gc=False):
 def problems_of(backup: BackupReader) -> list[str]:
     """Returns the faults of a backup, a line each: files that are damaged, or do not match the manifest.
 
-    Of what nobody trusted has signed, and what is encrypted to others, only the checksums are compared.
+    Of a backup that nobody trusted has signed, or that is encrypted to others, only the checksums are compared.
     """
     damage = backup.damage()
     if damage or not backup.is_trusted or not backup.is_readable:
@@ -50,7 +50,7 @@ def problems_of(backup: BackupReader) -> list[str]:
 
 
 def doubt_of(backup: BackupReader) -> UsageError | None:
-    """Returns why a backup is not to be believed; ``None``: a trusted key has signed it, or anybody may have."""
+    """Returns the reason not to trust a backup; ``None`` if a trusted key has signed it, or any is accepted."""
     if backup.is_trusted:
         return None
     place, (key, _, fault) = backup.files.place, backup.signature
@@ -69,7 +69,7 @@ async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: 
     Objects come first, since rows name them; then all rows in one transaction. An interrupted restore can be repeated.
 
     Args:
-        blobs: Objects as they are stored.
+        blobs: Objects as stored.
 
     Raises:
         Conflict: the database or the object store is not empty, or servers run.
@@ -90,14 +90,14 @@ async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: 
 
 
 async def restore_objects(backup: BackupReader, blobs: Blobs) -> int:
-    """Adds the objects of a backup to the existing ones; returns their number. Errors: as of :func:`restore_backup`."""
+    """Adds the objects of a backup to the existing ones; returns their number. Errors: see :func:`restore_backup`."""
     require_restorable(backup)
     await _put_objects(backup, blobs)
     return backup.manifest.objects
 
 
 def require_restorable(backup: BackupReader) -> None:
-    """Checks a backup before a restore; raises as :func:`restore_backup`."""
+    """Checks a backup before a restore; raises like :func:`restore_backup`."""
     if doubt := doubt_of(backup):
         raise doubt
     if not backup.is_readable:

@@ -33,14 +33,14 @@ from noetl_stream.sealing.file_keys import FileKeys
 
 TAR_BYTES: Final = 1 << 30
 COMPRESSION: Final = 1
-"""The fastest level of gzip: it leaves 20 % more than the best, in a tenth of the time."""
+"""The fastest level of gzip: its output is 20 % larger than the best, in a tenth of the time."""
 
 
 class BackupWriter:
     """Writes a backup, which does not count as one before :meth:`finish`. Replaces an unfinished one of this name.
 
     Raises:
-        UsageError: there is something else of this name, or it cannot be written; likewise each method.
+        UsageError: the name is taken by something else, or it cannot be written; also raised by each method.
         Unreachable: object storage is away; likewise each method.
     """
 

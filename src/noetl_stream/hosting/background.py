@@ -1,6 +1,4 @@
-"""The background process that ``run`` starts if no server answers: a server, and a worker in a process of its own,
-until both are idle.
-"""
+"""The background process that ``run`` starts if no server answers: a server and a worker, until both are idle."""
 
 from __future__ import annotations
 
@@ -34,11 +32,12 @@ log = logging.getLogger(__name__)
 IDLE_POLL_S = 0.5
 EXTERNAL_LINGER_S = 5.0
 STALLED_LINGER_S = 60.0
-"""How long live executions may make no progress until a background process exits; the next one continues them."""
+"""The time without progress of living executions after which a background process exits; the next one continues them.
+"""
 
 BACKGROUND_LOCK = "background.lock"
 BACKGROUND_WAIT_S = 3.0
-"""How long to wait for an exiting background process: longer than it takes to end."""
+"""The wait for an exiting background process: longer than it takes to end."""
 
 
 @contextmanager
@@ -58,8 +57,8 @@ def background_lock(settings: Settings) -> Iterator[bool]:
 async def host_in_background(settings: Settings, forked: Forked | None = None, debugger: int | None = None) -> None:
     """Runs a server and a worker for commands that found none, until they are no longer needed.
 
-    Both load while the stack starts, the worker in a process of its own; ``forked`` is that process, if it has loaded
-    already. ``debugger`` is the descriptor on which the worker has Python code debugged.
+    Both load while the stack starts, the worker in a process of its own; ``forked`` is that process, if it is already
+    loaded. ``debugger`` is the descriptor on which the worker has Python code debugged.
     """
     opened: asyncio.Future[StackAccess] = asyncio.get_running_loop().create_future()
     arguments = ["worker", "--pool", settings.pool, "--slots", str(settings.slots)]
@@ -152,8 +151,8 @@ class _Watch:
 async def can_exit(server: Server, has_users: Callable[[], bool]) -> bool:
     """Returns whether ``server`` can exit because no other command uses it; then it no longer answers.
 
-    A command joins the stack before it asks for a server. So any command that still got an answer is seen here, and
-    later ones find no server and start another, instead of waiting for one that has stopped folding.
+    A command joins the stack before it asks for a server. Any command that still got an answer is therefore seen here,
+    and later ones find no server and start another, instead of waiting for one that has stopped folding.
     """
     await server.responder.close()
     if not await asyncio.to_thread(has_users):

@@ -55,7 +55,7 @@ class Figures:
 
 
 class Bench:
-    """Measures a stack: the NATS and Postgres of ``stack``, and server and worker processes of its own."""
+    """Measures a stack: the NATS and Postgres of ``stack``, and its own server and worker processes."""
 
     def __init__(self, stack: StackAccess, connected: Connected, load: Load) -> None:
         self._stack = stack
@@ -199,6 +199,6 @@ def _memory(process: psutil.Process) -> int:
         full = process.memory_full_info()
     except psutil.NoSuchProcess:
         return 0
-    except psutil.AccessDenied:  # processes of noetl-stream show the rest to root alone
+    except psutil.AccessDenied:  # processes of noetl-stream show the rest only to root
         return int(process.memory_info().rss)
     return int(getattr(full, "pss", full.rss))

@@ -30,7 +30,7 @@ WATCH_S = 1.0
 ANSWER_POLL_S = 0.05
 GATEWAY_PORT: Final = 8080
 GATEWAY_WAIT_S = 10.0
-"""How long to wait for the gateway before going on without a link to it; its log has the reason."""
+"""The wait for the gateway before continuing without a link to it; its log has the reason."""
 
 
 async def develop(
@@ -52,7 +52,7 @@ async def develop(
     with ExitStack() as closing:
         port = closing.enter_context(gateway_socket(gateway_port)) if gateway_port is not None else None
         stack = closing.enter_context(open_stack(settings))
-        stack.endpoint_of(SERVER)  # raises once, where the server would again and again
+        stack.endpoint_of(SERVER)  # raises once, where the server would do so repeatedly
         if stack.embedded is not None:
             log.info("preparing the schema and the streams")
             await prepare_embedded(stack)
@@ -102,7 +102,7 @@ class DevGateway(NamedTuple):
         return announce_gateway(stack.home, self.url) if stack.home is not None else nullcontext()
 
     async def lines(self) -> list[str]:
-        """Returns what the user needs to know, a line each."""
+        """Returns the lines of information for the user."""
         lines = [f"  gateway   {self.url}"]
         if self.port != GATEWAY_PORT:
             lines.append(f"            on port {self.port}, not {GATEWAY_PORT}")
@@ -118,7 +118,7 @@ class DevGateway(NamedTuple):
 
 
 def gateway_socket(port: int) -> socket.socket:
-    """Binds the gateway's socket, before other processes start: two stacks cannot choose the same port.
+    """Binds the gateway's socket before other processes start, so that two stacks cannot choose the same port.
 
     Raises:
         UsageError: the port is in use.
@@ -135,7 +135,7 @@ async def _gateway(stack: StackAccess, settings: Settings, port: socket.socket) 
     """Returns the gateway's socket and token.
 
     Raises:
-        UsageError: the servers are the user's own, and there is no token to use a gateway with.
+        UsageError: the servers are the user's own, and there is no token for a gateway.
     """
     async with connected_to(stack, "noetl-dev") as connected:
         token = await local_token(stack, connected)

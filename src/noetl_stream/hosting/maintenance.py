@@ -1,4 +1,4 @@
-"""An operator's work on the stores of a whole system: repair, compare, back up, retain, examine, repartition."""
+"""An operator's work on the stores of a whole system: repair, comparison, backup, retention, diagnosis, repartition."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
 
 
 async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
-    """Fills an empty Postgres from EVENTS; returns what was restored. ``endpoint`` is a server's."""
+    """Fills an empty Postgres from EVENTS; returns the restored counts. ``endpoint`` is a server's."""
     from noetl_stream.server.rebuild import rebuild
 
     async with closing(await connect(endpoint, name="noetl-rebuild", nats_wait_s=COMMAND_WAIT_S)) as connected:
@@ -45,7 +45,7 @@ async def rebuild_database(endpoint: Endpoint) -> Rebuilt:
 
 
 async def compare_stores(endpoint: Endpoint) -> list[str]:
-    """Returns what disagrees between Postgres and EVENTS, a line each."""
+    """Returns the disagreements between Postgres and EVENTS, a line each."""
     from noetl_stream.server.journal_records import disagreements
 
     async with closing(await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)) as connected:
@@ -71,7 +71,7 @@ async def create_backup(
 
 
 async def restore_backup(endpoint: Endpoint, backup: BackupReader) -> RestoredBackup:
-    """Restores a backup into an empty database and streams that were just made."""
+    """Restores a backup into an empty database and new streams."""
     from noetl_stream.adapters.nats.streams import verify_empty
     from noetl_stream.adapters.postgres.backup import PostgresBackup
     from noetl_stream.backup.restore import restore_backup as restore
@@ -84,7 +84,7 @@ async def restore_backup(endpoint: Endpoint, backup: BackupReader) -> RestoredBa
 
 
 async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
-    """Restores the objects of a backup alone; returns how many it has."""
+    """Restores only the objects of a backup; returns their number."""
     from noetl_stream.backup.restore import restore_objects as restore
 
     async with closing(await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)) as ports:
@@ -93,21 +93,23 @@ async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
 
 
 async def plan_retention(endpoint: Endpoint) -> list[RetentionPlan]:
-    """Returns what the rules of retention do not keep, by rule; changes nothing. ``endpoint`` is a server's."""
+    """Returns the executions that the rules of retention do not keep, by rule, without changes. For a server's
+    endpoint.
+    """
     async with closing(await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()
         return await make_retention(connected, endpoint).plan()
 
 
 async def apply_retention(endpoint: Endpoint) -> int:
-    """Archives and deletes what the rules do not keep; returns how many executions. As :func:`plan_retention`."""
+    """Archives and deletes executions that the rules do not keep; returns their number. See :func:`plan_retention`."""
     async with closing(await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)) as connected:
         await connected.store.verify()
         return await make_retention(connected, endpoint).delete_old()
 
 
 async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument]:
-    """Runs all checks of a system any part of which may be away.
+    """Runs all checks of a system, any part of which may be away.
 
     Args:
         on_demand: Whether commands start a server there when they need one.
@@ -147,7 +149,7 @@ async def repartition(endpoint: Endpoint, count: int) -> int | None:
     again.
 
     Returns:
-        How many executions were moved; ``None`` if there was nothing to do.
+        The number of moved executions; ``None`` if there was nothing to do.
 
     Raises:
         Conflict: servers live, commands wait, or a message is not folded.

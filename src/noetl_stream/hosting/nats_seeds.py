@@ -29,13 +29,13 @@ from noetl_stream.protocol.nats_permissions import (
 
 SUFFIX: Final = ".nk"
 STREAMS_FILE: Final = "trigger-streams"
-"""The streams that triggers read, a name a line."""
+"""The file with the streams that triggers read, one name per line."""
 
 DEFAULT_POOL: Final = "default"
 
 
 class Changed(NamedTuple):
-    """What a call keeps, adds and removes of the pools or streams in the folder."""
+    """The kept, added and removed pools or streams of a call."""
 
     kept: Sequence[str]
     added: Sequence[str]
@@ -51,7 +51,7 @@ class Changed(NamedTuple):
 
 
 class Accounts(NamedTuple):
-    """The ``accounts`` block of a nats-server's configuration, and what changed."""
+    """The ``accounts`` block of a nats-server's configuration, and the changes."""
 
     text: str
     pools: Changed
@@ -66,20 +66,19 @@ def write_seeds(
     without_pools: Collection[str] = (),
     without_streams: Collection[str] = (),
 ) -> Accounts:
-    """Makes the seeds that are missing, and returns the accounts of all identities in the folder.
+    """Creates missing seeds, and returns the accounts of all identities in the folder.
 
     Args:
-        pools, streams: To add, unless they are there. A folder without any pool gets ``default``.
-        without_pools, without_streams: To remove. The seed of a removed pool is deleted.
+        pools, streams: Names to add, if they are missing. A folder without any pool gets ``default``.
+        without_pools, without_streams: Names to remove. The seed of a removed pool is deleted.
 
     Raises:
-        UsageError: a name is not valid or not there to be removed, a file is not a seed, or the folder cannot be
-            written.
+        UsageError: a name is invalid or missing for its removal, a file is not a seed, or the folder cannot be written.
     """
     known = _pools_in(folder)
     found = _changed("pool", known, pools or (() if known else (DEFAULT_POOL,)), without_pools)
     read = _changed("trigger stream", _streams_in(folder, streams), streams, without_streams)
-    stream_rights(read.present)  # a name that is not valid is refused before a seed is made
+    stream_rights(read.present)  # an invalid name is refused before a seed is made
     publishers = (PUBLISHER,) if read.present else ()
     identities = (ADMIN, SERVER, GATEWAY, *publishers, *map(worker_identity, found.present))
     keys = {identity: _public_key(folder / f"{identity}{SUFFIX}") for identity in identities}

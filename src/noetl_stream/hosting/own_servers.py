@@ -1,8 +1,8 @@
-"""Sets up a NATS and a Postgres of the user's own, for ``noetl-stream setup``.
+"""The setup of the user's own NATS and Postgres, for ``noetl-stream setup``.
 
 Everything is checked before anything is changed. Keys and passwords are in ``settings.env.new`` before they are used,
-and ``settings.env``, which commands read, is written last. So the next setup continues an interrupted one, with the
-same keys, and until then commands work as before.
+and ``settings.env``, which commands read, is written last. The next setup therefore continues an interrupted one with
+the same keys, and until then commands work as before.
 """
 
 from __future__ import annotations
@@ -70,16 +70,17 @@ class _Servers(NamedTuple):
 
 
 def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) -> None:
-    """Makes streams, schema, users and keys where they are missing, and the settings file of the home.
+    """Creates missing streams, schema, users and keys, and the settings file of the home.
 
     Args:
-        given: Settings of the options and the environment, which replace those that the home has.
-        new_keys: Whether to make keys for a database that was set up with others, which are lost.
-        say: Called with what was done, line by line.
+        given: Settings of the options and the environment, which replace those of the home.
+        new_keys: Whether to make keys for a database whose keys are lost.
+        say: Called with each change, line by line.
 
     Raises:
         UsageError: an address is missing or invalid.
-        Unreachable, NotReady: a server does not answer, is too old, or does not let this user do it. Nothing was made.
+        Unreachable, NotReady: a server does not answer, is too old, or does not permit this to the user. Nothing was
+            changed.
         Conflict: the database was set up with keys that this home does not have.
         LocalStackError: the home cannot be written, or is open to others.
     """
@@ -90,7 +91,7 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
         wanted = {**_kept_settings(home), **given}
         made = _missing_keys(wanted, servers.rights, new_keys=new_keys)
         wanted |= made
-        if not servers.rights.has_schema:  # what runs on an older database stays as it is
+        if not servers.rights.has_schema:  # servers on an older database stay unchanged
             wanted.setdefault(GRANTS_DEFAULT_VARIABLE, "own")
         say(f"NATS      {redact_urls(wanted[NATS_URL_VARIABLE])}, nats-server {servers.nats_version}")
         say(f"Postgres  {shown_address(wanted[POSTGRES_VARIABLE])}")
@@ -110,7 +111,7 @@ def set_up(home: Path, given: Mapping[str, str], *, new_keys: bool, say: Say) ->
 
 
 def _kept_settings(home: Path) -> dict[str, str]:
-    """Returns the settings of an interrupted setup, or those that the last one has written."""
+    """Returns the settings of an interrupted setup, or those of the last complete one."""
     for name in (BEGUN, SETTINGS_FILE):
         with suppress(FileNotFoundError, NotADirectoryError):
             return read_settings_file(home / name)
@@ -177,7 +178,7 @@ def _set_up_elsewhere(wanted: Mapping[str, str]) -> Conflict:
 
 
 def _users(wanted: Mapping[str, str], rights: SetupRights) -> dict[str, str]:
-    """Returns the addresses of servers and gateways: with users of ours, where this user may make some."""
+    """Returns the addresses of servers and gateways: with users of their own, if this user may create some."""
     found = {}
     for variable, role in USERS.items():
         if _is_ours(wanted.get(variable)):
@@ -196,7 +197,7 @@ def _is_ours(dsn: str | None) -> bool:
 
 
 async def _prepare_postgres(wanted: dict[str, str], rights: SetupRights, *, has_new_keys: bool, say: Say) -> None:
-    """Makes the schema, the roles and the users. Empties addresses in ``wanted`` whose users cannot be made."""
+    """Creates the schema, the roles and the users. Empties addresses in ``wanted`` whose users cannot be created."""
     applied = await migrate(wanted[POSTGRES_VARIABLE], roles=rights.may_create_roles)
     if has_new_keys and not rights.has_schema and known_migrations()[0].name not in applied:
         raise _set_up_elsewhere(wanted)  # at the same time, by another home
@@ -206,7 +207,7 @@ async def _prepare_postgres(wanted: dict[str, str], rights: SetupRights, *, has_
 
 
 async def _user(wanted: dict[str, str], variable: str, rights: SetupRights) -> str:
-    """Makes the Postgres user of an address, and says who connects."""
+    """Creates the Postgres user of an address, and reports who connects."""
     who = "servers" if variable == SERVER_POSTGRES_VARIABLE else "gateways and commands"
     if not wanted.get(variable):
         return f"servers, gateways and commands connect as {rights.name}, who may not create others"

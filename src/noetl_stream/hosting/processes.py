@@ -37,8 +37,8 @@ FOLLOWS_PARENT: Final = "--end-with-parent"
 
 
 def end_with_parent() -> None:
-    """Prepares a child of :class:`Supervised`: takes the environment, which the parent sends once it knows it, and
-    shuts this process down when the parent ends, for whatever reason.
+    """Prepares a child of :class:`Supervised`: takes the environment, which the parent sends once it is known, and
+    shuts this process down when the parent ends, for any reason.
     """
     received = b""
     while not received.endswith(b"\n"):
@@ -49,7 +49,7 @@ def end_with_parent() -> None:
     set_environment(msgspec.json.decode(received, type=dict[str, str]))
 
     def wait() -> None:
-        # The parent holds the other end of our stdin and writes no more, so read() returns when the parent ends.
+        # The parent holds the other end of stdin and writes no more, so read() returns when the parent ends.
         while os.read(0, 1):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
@@ -105,8 +105,8 @@ class Forked:
 def fork(main: Main, *arguments: str) -> Forked | None:
     """Forks a child that calls ``main`` with the arguments of a command, like a new process of this program.
 
-    To be called before this process has an event loop, a connection or a key. ``None`` if the child would have more
-    than it may (variables of the engine), or there is no way to fork it or to wait for it (pidfd, Linux 5.3).
+    Must be called before this process has an event loop, a connection or a key. ``None`` if the child would have
+    variables of the engine that it must not have, or if it cannot be forked or waited for (pidfd, Linux 5.3).
     """
     if holds_engine_variables():
         return None
@@ -128,9 +128,9 @@ class Supervised:
 
     Args:
         stack: The stack, which the child awaits while it loads.
-        identity: The identity whose addresses and keys the child's environment has, and no others.
+        identity: The identity whose addresses and keys, and no others, are in the child's environment.
         gateway_port: The port of the gateway on this machine, which tasks of a worker must not reach.
-        inherited: Descriptors that the child gets too, under the same numbers.
+        inherited: Descriptors that the child also gets, under the same numbers.
         forked: The child until it ends for the first time.
     """
 
@@ -214,7 +214,7 @@ class Supervised:
         )
 
     def _of_tasks(self, stack: StackAccess, told: Mapping[str, str]) -> dict[str, str]:
-        """Returns what the child's tasks may use: it does not know of embedded servers, or the gateway."""
+        """Returns the environment of the child's tasks: without embedded servers and the gateway."""
         found, given = {}, {**inherited_environment(), **told}
         if stack.embedded is not None and not given.get(ALLOW_VARIABLE):
             found[ALLOW_VARIABLE] = "loopback"

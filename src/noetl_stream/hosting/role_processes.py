@@ -37,7 +37,7 @@ Ports = TypeVar("Ports")
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
 STOP_S = 20.0
-"""How long a stopping server waits for its stores. Its supervisor waits for 40 s."""
+"""The time for which a stopping server waits for its stores. Its supervisor waits for 40 s."""
 
 
 _NATS: Final = (
@@ -51,7 +51,8 @@ LOADED: Final[Mapping[str, Sequence[str]]] = {
     "server": (*_NATS, *_POSTGRES, _SEALING, ".adapters.evaluation.pool", ".adapters.trace_exporter", ".server.server"),
     "worker": (*_NATS, ".adapters.trace_exporter", ".worker.worker"),
 }
-"""The modules that the server and the worker of :mod:`noetl_stream.wiring` import; our own begin with a dot."""
+"""The modules that the server and the worker of :mod:`noetl_stream.wiring` import; the package's own begin with a dot.
+"""
 
 
 def load(role: str) -> None:
@@ -62,7 +63,7 @@ def load(role: str) -> None:
 
     for module in LOADED[role]:
         import_module(module, "noetl_stream")
-    installed_tools()  # :func:`installed_kinds` reports those that are unusable, once logging is set up
+    installed_tools()  # :func:`installed_kinds` reports unusable ones, once logging is set up
 
 
 def on_termination(act: Callable[[], object]) -> None:
@@ -74,8 +75,8 @@ def on_termination(act: Callable[[], object]) -> None:
 
 
 def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
-    """Logs the running role with its settings, not before: else a user's mistake would log more than a line."""
-    from noetl_stream import __version__  # roles alone need these
+    """Logs the running role with its settings. Not earlier, or a user's mistake would log more than a line."""
+    from noetl_stream import __version__  # only roles need these
 
     about = {
         "version": __version__,
@@ -154,7 +155,7 @@ def _check_open(nats: NatsConnection) -> None:
 
 
 class AttachRole(Protocol):
-    """Attaches a running role to the status address, with the parts of it that have metrics."""
+    """Attaches a running role to the status address, with its parts that have metrics."""
 
     def __call__(self, role: Role, *parts: Measured) -> None: ...
 
@@ -214,7 +215,7 @@ async def host_worker(stack: StackAccess, pool: str, slots: int, debugger: int |
 
 @asynccontextmanager
 async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) -> AsyncIterator[Connected]:
-    """Connects a server or gateway to stores that are prepared, until the end of the block.
+    """Connects a server or gateway to prepared stores, until the end of the block.
 
     Raises:
         NotReady, StreamLost: The schema or the streams are not prepared.
@@ -240,7 +241,7 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
 async def _reach_ports(
     stack: StackAccess, role: str, attach: AttachRole, connecting: Callable[[], Awaitable[Ports]]
 ) -> Ports:
-    """Returns the ports of a role. Waits for the user's own stores; those of an embedded stack were started already."""
+    """Returns the ports of a role. Waits for the user's own stores; those of an embedded stack are already running."""
     if stack.embedded is not None:
         return await connecting()
     return await until_reached(SystemClock(), connecting, lambda why: attach(NotYetRunning(role, why)))
@@ -272,8 +273,8 @@ async def host_gateway(
 
     Args:
         listening_on: Host and port.
-        accepting: A socket that listens there already.
-        echo: Shows the link with which a browser signs in, if the stack is one of a home.
+        accepting: A socket that already listens there.
+        echo: Shows the link with which a browser signs in, for the stack of a home.
     """
     host, port = listening_on
     async with (
@@ -299,7 +300,7 @@ async def host_gateway(
 
 
 async def _until_way_in(connected: Connected, settings: Settings, host: str, attach: AttachRole) -> None:
-    """Waits for the first token: a gateway that exits would only be restarted again and again."""
+    """Waits for the first token: a gateway that exits would only be restarted repeatedly."""
     from noetl_stream.gateway.access.guard import until_way_in
 
     def wait(why: str) -> None:
@@ -335,7 +336,7 @@ async def _invite(
     token: str | None,
     echo: Callable[[str], object],
 ) -> None:
-    """Announces a gateway, to commands and in the log, and shows the link for browsers; until it is cancelled."""
+    """Announces a gateway to commands and in the log, and shows the link for browsers, until it is cancelled."""
     url = await listening
     say_start(GATEWAY, stack.settings, stack.endpoint)
     if stack.home is None or token is None:

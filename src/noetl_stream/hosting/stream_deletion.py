@@ -1,4 +1,4 @@
-"""Deletes a stream for ``noetl-stream stream delete``, once an operator has said what is lost."""
+"""The deletion of a stream for ``noetl-stream stream delete``, after an operator has confirmed the loss."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.stores import COMMAND_WAIT_S, Connected, connect, required_dsn
 
 OPERATION: Final = "deleteStream"
-"""Its name in the audit."""
+"""The name of the deletion in the audit."""
 
 
 class Loss(NamedTuple):
-    """What goes with a stream: the word by which an operator agrees to it, and its meaning."""
+    """The loss with a stream: the word by which an operator consents, and its meaning."""
 
     word: str
     meaning: str
@@ -34,11 +34,11 @@ LOSSES: Final[Mapping[str, Loss]] = {
     RESULTS: Loss("results", "large results: whoever reads one that no backup has gets result_lost"),
     LOGS: Loss("logs", "what tasks have written"),
 }
-"""By the stream."""
+"""The losses by stream."""
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """What was lost with a stream, in words; ``is_recorded``: whether the audit has it."""
+    """The loss in words; ``is_recorded``: whether the audit has it."""
 
     lost: str
     is_recorded: bool
@@ -50,12 +50,12 @@ async def delete_after_consent(endpoint: Endpoint, stream: str, consent: str | N
     Args:
         stream: One of :data:`LOSSES`.
         consent: The word of its loss; anything else deletes nothing.
-        by: Who does it, and ``reason``: why, for the audit.
+        by: The person who deletes it; ``reason`` is the reason for the audit.
 
     Raises:
         UsageError: without that word. The message says what would be lost.
         Conflict: servers live, and the stream answers.
-        StoreMissing: there is no such stream.
+        StoreMissing: the stream does not exist.
         Unreachable, NotReady: a store does not answer, or the schema is older: nothing was deleted, unless the message
             says that NATS may still do it.
     """
@@ -81,7 +81,7 @@ async def delete_after_consent(endpoint: Endpoint, stream: str, consent: str | N
 
 
 async def _held(connected: Connected, stream: str) -> StreamInfo | None:
-    """Returns what a stream holds; ``None`` if it has lost its leader, and nobody knows."""
+    """Returns the contents of a stream; ``None`` if it has lost its leader, so that nobody knows."""
     try:
         found = await stream_info(connected.nats, stream)
     except StoreMissing:

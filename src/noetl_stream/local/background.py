@@ -1,4 +1,4 @@
-"""What ``run`` starts when no server answers: a process, whose work is in ``hosting``, and the folder of a new home."""
+"""The background process that ``run`` starts when no server answers, and the data folder of a new home."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Background:
     With own servers, this needs the keys of a server: an operator without them waits for another operator's server.
 
     Args:
-        main: Runs a command of this program, in a copy of this process where there can be one.
+        main: Runs a command of this program, in a copy of this process if possible.
     """
 
     def __init__(self, settings: Settings, main: Main | None = None) -> None:
@@ -126,7 +126,7 @@ class Background:
         self.log = None if home is None else output
 
     def _fork(self, words: list[str], output: int) -> _Process:
-        """Starts a command in a copy of this process, where there can be one: before it has an event loop."""
+        """Starts a command in a copy of this process if possible: before it has an event loop."""
         alone = self._main if self.debugger is None else None
         pid = None if alone is None else fork_command(alone, words, output)
         return self._spawn(words, output) if pid is None else _Forked(pid)
@@ -183,7 +183,7 @@ def _open_output(output: Path) -> int:
 class Groundwork:
     """Holds the start lock of a new home, until its data folder is kept or undone.
 
-    A child of this process makes the folder: a thread would wait for what the check imports.
+    A child of this process creates the folder: a thread would wait for the imports of the check.
     """
 
     def __init__(self, home: Home, lock: FileLock, pool: str) -> None:
@@ -193,7 +193,7 @@ class Groundwork:
         self._maker = os.fork()
         if self._maker == 0:
             try:
-                os.setsid()  # our Ctrl-C does not reach it
+                os.setsid()  # this process's Ctrl-C does not reach it
                 self._make(pool)
             finally:
                 os._exit(0)
@@ -217,7 +217,7 @@ class Groundwork:
             return cls(home, lock, pool)
 
     def keep(self) -> None:
-        """Waits until the folder is made. Joining the stack repeats failed steps, and reports why they fail."""
+        """Waits until the folder is created. Joining the stack repeats failed steps, and reports why they fail."""
         os.waitpid(self._maker, 0)
         self._lock.close()
 
@@ -226,7 +226,7 @@ class Groundwork:
         os.kill(self._maker, signal.SIGKILL)
         os.waitpid(self._maker, 0)
         guard = FileLock(guard_path(self._postgres))
-        while not guard.try_exclusive_within(UNDO_POLL_S):  # what it has started
+        while not guard.try_exclusive_within(UNDO_POLL_S):  # processes it has started
             self._postgres.kill_leftovers()
         guard.close()
         from shutil import rmtree  # as in the server's module
@@ -244,15 +244,15 @@ class Groundwork:
 def fork_command(main: Main, words: Sequence[str], output: int | None = None, given: int | None = None) -> int | None:
     """Forks a child that calls ``main(words)`` like a new process of this program, in its own session; returns its pid.
 
-    To be called before this process has an event loop or a connection: the child has all of its memory, but none of its
-    files. ``None`` if there are threads, which a child would not have, if that cannot be known, or if there is no room
-    for a child.
+    Must be called before this process has an event loop or a connection: the child has all of its memory, but none of
+    its files. ``None`` if there are threads, which a child would not have, if that cannot be known, or if there is no
+    room for a child.
 
     Args:
         output: The descriptor that the child writes to, in place of those of this process.
         given: The descriptor that the child reads; by default there is nothing to read.
     """
-    sys.stdout.flush()  # or the child would write it once more
+    sys.stdout.flush()  # or the child would write it again
     sys.stderr.flush()
     try:
         if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208

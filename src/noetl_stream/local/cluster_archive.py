@@ -1,8 +1,8 @@
 """A Postgres cluster with the schema of this version, packed when a release is built: ``cluster-*.bin`` in this folder.
 
-Unpacking it takes a sixth of the time of ``initdb``, the databases and the migrations. It serves only the Postgres and
-the system that made it, and as long as the files that decide its contents are unchanged; without it a cluster is made
-from scratch. ADR 32.
+Unpacking it takes a sixth of the time of ``initdb``, the databases and the migrations. It fits only the Postgres and
+the system that made it, and only as long as the files that decide its contents are unchanged; without it a cluster is
+created from scratch. ADR 32.
 
 An archive is a line of JSON, its index, and one zlib stream of all contents, each once: databases share most of theirs.
 """
@@ -28,8 +28,8 @@ from noetl_stream.local.processes import SystemUser
 PACKAGE: Final = Path(__file__).parents[1]
 FOLDER: Final = Path(__file__).parent
 NOT_PACKED: Final = ("postmaster.opts", "pg_internal.init", "_fsm", "_vm")
-"""The ends of names that are not packed: the last start's options and caches, and the maps of free space and of
-visibility, a third of all files. Postgres makes them again.
+"""The suffixes of names that are not packed: the last start's options and caches, and the maps of free space and of
+visibility, a third of all files. Postgres recreates them.
 """
 
 _CONTROL_FILE: Final = "global/pg_control"
@@ -42,7 +42,7 @@ _MAX_CONTROL_BYTES: Final = 512
 
 
 class Content(msgspec.Struct, frozen=True):
-    """The content of a file: its first bytes, and how many it has with the zeros that follow them."""
+    """The content of a file: its first bytes, and its length with the zeros that follow them."""
 
     stored: int
     size: int
@@ -64,14 +64,14 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class ClusterArchive(msgspec.Struct, frozen=True):
-    """A read archive, whose contents are still packed."""
+    """An archive that is read, with its contents still packed."""
 
     index: Index
     packed: bytes
 
     @classmethod
     def find(cls, version: str) -> Self | None:
-        """Finds the archive for this Postgres, as in ``18.6``, and this system; ``None`` if none serves."""
+        """Finds the archive for this Postgres, as in ``18.6``, and this system; ``None`` if none fits."""
         try:
             head, _, packed = archive_path(version).read_bytes().partition(b"\n")
             index = msgspec.json.decode(head, type=Index)
@@ -119,7 +119,7 @@ def pack(cluster: Path, archive: Path, made_from: Iterable[Path]) -> None:
     """Packs the data folder of a Postgres that has been shut down.
 
     Args:
-        made_from: The files of this package that decide what is in it.
+        made_from: The files of this package that decide its contents.
     """
     paths = sorted(path for path in cluster.rglob("*") if not path.name.endswith(NOT_PACKED))
     folders, files, numbers = [], {}, dict[bytes, int]()
@@ -155,7 +155,7 @@ def _write(descriptor: int, content: memoryview) -> None:
 
 
 def draw_system_identifier(data: Path) -> None:
-    """Gives a cluster that was shut down a new random system identifier, by which replication tells clusters apart.
+    """Gives a stopped cluster a new random system identifier, by which replication distinguishes clusters.
 
     The control file has it, and the first page of each log segment.
 
@@ -179,7 +179,7 @@ def draw_system_identifier(data: Path) -> None:
 
 
 def _checksum_offset(content: bytes) -> int:
-    """Returns where the control file has the checksum of all before it; the offset depends on Postgres' version."""
+    """Returns the offset in the control file of the checksum of all before it; it depends on Postgres' version."""
     value = ~0
     for offset, byte in enumerate(content[:_MAX_CONTROL_BYTES]):
         if offset >= 8 and offset % 4 == 0 and content[offset : offset + 4] == struct.pack("=I", ~value & 0xFFFFFFFF):

@@ -1,7 +1,7 @@
 """The gateways of a home: the token that opens them, and their addresses.
 
 ``gateway.token`` is an API token of an admin, made once. ``gateways/127.0.0.1:8080`` is locked for as long as a gateway
-of this home listens there. Commands send the token to such an address alone: another program may listen on other
+of this home listens there. Commands send the token only to such an address: another program may listen on other
 addresses, or there at another time.
 """
 
@@ -31,7 +31,7 @@ TOKEN_LOCK: Final = "gateway-token.lock"
 GATEWAYS: Final = "gateways"
 MADE_BY: Final = "noetl-stream"
 LOCK_WAIT_S: Final = 2.0
-"""How long to wait for a gateway's lock: longer than a command holds it to see whether a gateway does."""
+"""The wait for a gateway's lock: longer than a command holds it to check for a gateway."""
 
 HOST_CHARACTERS: Final = 24
 LOCALHOST: Final = ("127.0.0.1", "::1")
@@ -48,7 +48,7 @@ async def ensure_token(home: Path, tokens: Tokens, clock: Clock, *, is_shared: b
     """Returns the home's token, made if there is none, or if the present one was revoked.
 
     Args:
-        is_shared: Whether the servers are of other homes too, whose tokens have to stay.
+        is_shared: Whether other homes share the servers, whose tokens must stay.
 
     Raises:
         LocalStackError: the token's file can be read by other users.
@@ -82,7 +82,7 @@ def announce_gateway(home: Path, url: str) -> Iterator[None]:
 
 
 def gateway_at(home: Path, url: str) -> LocalGateway | None:
-    """Returns the gateway of this home that listens at ``url`` now, if one does.
+    """Returns the gateway of this home that now listens at ``url``, if any.
 
     Raises:
         LocalStackError: the token can be read by other users.
@@ -100,7 +100,7 @@ def gateway_at(home: Path, url: str) -> LocalGateway | None:
 
 
 def gateways_of(home: Path) -> list[LocalGateway]:
-    """Returns all running gateways of this home. Raises as :func:`gateway_at`."""
+    """Returns all running gateways of this home. Raises like :func:`gateway_at`."""
     folder = home / GATEWAYS
     places = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     return [found for place in places if (found := gateway_at(home, f"http://{place}")) is not None]

@@ -15,7 +15,7 @@ from noetl_stream.settings.sources.settings_file import parse_settings
 
 PRIVATE_FOLDER_MODE = 0o700
 PASSABLE_FOLDER_MODE = 0o711
-"""The mode of folders above Postgres' data, as root only: its system user can traverse but not list them."""
+"""The mode of folders above Postgres' data, for root: its system user can traverse but not list them."""
 
 PRIVATE_FILE_MODE = 0o600
 
@@ -24,7 +24,7 @@ OPEN_TO_OTHERS = 0o077
 
 LOCK_POLL_S = 0.01
 START_WAIT_S = 180.0
-"""How long to wait for the start lock: longer than any start or stop may take."""
+"""The wait for the start lock: longer than any start or stop may take."""
 
 
 class Home:
@@ -50,7 +50,7 @@ class Home:
 
 
 def prepare_home(folder: Path) -> Home:
-    """Creates missing folders of the home and checks that we own them, and that nobody else may write there.
+    """Creates missing folders of the home and checks that this user owns them, and that nobody else may write there.
 
     Raises:
         LocalStackError: The home belongs to another user, or others may write in it.
@@ -88,7 +88,7 @@ def make_folder(path: Path, mode: int) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replaces the file ``path`` atomically, readable by its owner only, and synced to disk. Safe to do at once."""
+    """Replaces the file ``path`` atomically, readable by its owner only, and synced to disk. Safe concurrently."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -100,7 +100,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Returns the text of a file that :func:`write_private` has written.
+    """Returns the text of a file written by :func:`write_private`.
 
     Raises:
         FileNotFoundError: There is no such file.

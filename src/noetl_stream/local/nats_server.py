@@ -49,7 +49,7 @@ other for nothing, at a tenth of its CPU, and delay the others.
 """
 
 RELOADS = 2
-"""How often the configuration is reloaded: nats-server 2.15 ignores the imports of a new account the first time."""
+"""The number of reloads of the configuration: nats-server 2.15 ignores the imports of a new account the first time."""
 
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost. Made from {origin}.
@@ -147,8 +147,8 @@ class NatsServer:
     def is_ready(self, running: Running) -> bool:
         """Returns whether the server greets clients, which it does only once JetStream has recovered its streams.
 
-        It is recognized by its name, drawn at each start: at the same moment another home may have chosen the same
-        port.
+        It is recognized by its name, generated at each start: another home may have chosen the same port at the same
+        moment.
         """
         greeting = _greeting(running.port)
         if greeting is None or not greeting.get("jetstream"):
@@ -156,7 +156,7 @@ class NatsServer:
         return bool(greeting.get("server_name") == self._server_name())
 
     def _server_name(self) -> str:
-        """Returns the name that the server was started with. NATS takes no other while it runs."""
+        """Returns the name that the server was started with. NATS accepts no other while it runs."""
         found = _SERVER_NAME.search(self._configuration.read_text(encoding="utf-8"))
         return found[1] if found else ""
 
@@ -167,7 +167,7 @@ class NatsServer:
         return f"nats://{LOOPBACK}:{port}"
 
     def _origin(self, secrets: Secrets) -> str:
-        """Returns a digest of all that the configuration is made from; unlike the users' public keys it is cheap."""
+        """Returns a digest of the inputs of the configuration; unlike the users' public keys it is cheap."""
         made_from = f"{CONFIGURATION}{self._store}{nats_accounts(secrets.seeds, self._streams)}"
         return hashlib.sha256(made_from.encode()).hexdigest()
 
@@ -191,7 +191,7 @@ class NatsServer:
 
 
 def go_variables(cores: int) -> dict[str, str]:
-    """Returns the environment of NATS on this many cores: how many Go uses at once, all unless set."""
+    """Returns the environment of NATS on this many cores: the number that Go uses at once, by default all."""
     return {"GOMAXPROCS": "1"} if cores <= FEW_CORES else {}
 
 

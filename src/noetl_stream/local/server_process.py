@@ -1,4 +1,4 @@
-"""Starts an embedded server, waits until it is ready, and stops it."""
+"""The start of an embedded server, the wait until it is ready, and its stop."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from noetl_stream.local.secrets import Secrets
 from noetl_stream.local.startup_errors import explain_output, is_address_in_use, read_tail
 
 READY_WAIT_S = 120.0
-"""How long to wait for a server to be ready: enough for Postgres and NATS to recover after a crash."""
+"""The wait for a server to be ready: enough for Postgres and NATS to recover after a crash."""
 
 LEFTOVERS_WAIT_S = 1.0
-"""How long the children of a killed server may take to notice it and end."""
+"""The time in which the children of a killed server must notice that and end."""
 
 PORT_ATTEMPTS = 5
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 class StopSignal(msgspec.Struct, frozen=True):
-    """A signal that stops a server, and how long to wait for its end before the next one."""
+    """A signal that stops a server, and the wait for its end before the next signal."""
 
     number: signal.Signals
     wait_s: float
@@ -47,7 +47,7 @@ class LocalServer(Protocol):
     stop_signals: Sequence[StopSignal]
 
     def find(self) -> processes.Running | None:
-        """Returns the running server of this home's data, whoever started it."""
+        """Returns the running server of this home's data, started by any process."""
         ...
 
     def prepare(self, secrets: Secrets, keep_open: int) -> None:

@@ -41,7 +41,7 @@ class StackAddress(Unprinted, frozen=True):
     """The addresses and secrets of the stack, by identity.
 
     Attributes:
-        nats_url: The URL without a user, which a seed stands for.
+        nats_url: The URL without a user, which a seed identifies.
         seeds: Seeds of NATS users, by identity.
         dsns: DSNs by Postgres user: ``noetl`` owns the engine's schema, ``noetl_server``, ``noetl_gateway`` and
             ``noetl_reader`` have the rights of these roles, ``playbooks`` owns the playbooks' database.
@@ -71,7 +71,7 @@ class EmbeddedStack:
     until the last use is left.
 
     Attributes:
-        address: How to reach the servers. :meth:`revive` may change it.
+        address: The addresses of the servers. :meth:`revive` may change it.
         notices: Messages for the user, for example that a port changed.
     """
 
@@ -120,7 +120,7 @@ class EmbeddedStack:
             return False
 
     def note_prepared(self, digest: str) -> None:
-        """Records a preparation, so that later commands that would prepare the same skip it."""
+        """Records a preparation, so that later commands skip the same one."""
         if not self.is_prepared(digest):
             write_private(self._home.prepared, digest)
 
@@ -244,7 +244,7 @@ class EmbeddedStack:
         )
 
     def _write_record(self, *, stopped: bool = False) -> None:
-        """Writes ``stack.json``, which holds no passwords. A server's ``pid`` is null while it is stopped."""
+        """Writes ``stack.json``, which contains no passwords. A server's ``pid`` is null while it is stopped."""
         servers = {
             each.name: {
                 "version": wheel_version(each.wheel),
@@ -287,7 +287,7 @@ class EmbeddedStack:
         self._write_record(stopped=True)
 
     def _find(self, each: LocalServer) -> Running | None:
-        """Finds a server, also one that was just launched and has not written its pid file."""
+        """Finds a server, even one that was just launched and has not written its pid file."""
         launched = self._running.get(each.name)
         found = each.find()
         if found is None and launched is not None and command_of(launched.pid, each.identity) is not None:
