@@ -55,13 +55,13 @@ class EditedDocument:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the document is a playbook: editors send other YAML, too, and tests have a schema of their own."""
+        """Whether the document is a playbook: editors also send other YAML, and tests have a schema of their own."""
         says_so = self._language == LANGUAGE or _SAYS_SO.search(self.text) is not None
         return says_so and _IS_TEST.search(self.text) is None
 
     @property
     def may_become_ours(self) -> bool:
-        """Whether the document does not say that it is something other than a playbook."""
+        """Whether the document does not declare itself to be something other than a playbook."""
         return self.is_ours or all(pair.key.value in keys_of(Root) for pair in pairs_of(self.root))
 
     def offset(self, position: types.Position) -> int:
@@ -89,7 +89,7 @@ class EditedDocument:
 
 
 MAX_FILES: Final = 2_000
-"""The most YAML files that are looked at."""
+"""The most YAML files that are examined."""
 MAX_FOLDERS: Final = 10_000
 _ENDINGS: Final = (".yaml", ".yml")
 _MARK: Final = b"noetl.io/"
@@ -114,7 +114,7 @@ class WorkspaceFiles:
         self._known: dict[Path, tuple[tuple[int, int], WorkspaceDocument | None]] = {}
 
     def documents(self, folders: Iterable[Path]) -> list[WorkspaceDocument]:
-        """Returns the documents in folders, at any depth; hidden folders and those of tools are left out."""
+        """Returns the documents in folders, at any depth; hidden folders and those of tools are skipped."""
         files = [file for folder in folders for file in _files_in(folder)][:MAX_FILES]
         self._known = {file: known for file in files if (known := self._read(file)) is not None}
         return [document for _, document in self._known.values() if document is not None]

@@ -180,7 +180,7 @@ def _changes(server: PlaybookServer) -> None:
 
 
 def _fixes(uri: str, document: EditedDocument, shown: types.Diagnostic) -> Iterator[types.CodeAction]:
-    """Yields the quick fixes of a diagnostic, as an editor sends it back."""
+    """Yields the quick fixes of a diagnostic, as returned by the editor."""
     said: dict[str, Any] = shown.data if isinstance(shown.data, dict) else {}
     message, hint = said.get("message"), said.get("hint")
     if shown.source != "noetl-stream" or not isinstance(message, str) or not isinstance(hint, str):
@@ -241,7 +241,7 @@ def _folders(server: PlaybookServer) -> list[str]:
 
 
 def serve(kinds: Kinds, limits: Limits, given: BinaryIO, taken: BinaryIO) -> None:
-    """Serves an editor until it says that it is done, or has gone.
+    """Serves an editor until it ends the session, or has gone.
 
     Args:
         given: The stream of the editor's messages.

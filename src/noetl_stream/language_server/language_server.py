@@ -25,7 +25,7 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.schema import playbook_schema
 
 PAUSE_S: Final = 0.25
-"""How long a document must be unchanged before it is run_check."""
+"""The time for which a document must be unchanged before it is checked."""
 
 Check = Callable[[str, str], Iterable[Diagnostic]]
 """A function that returns the diagnostics of a text, given with the name of its file."""
@@ -37,7 +37,7 @@ class _Wanted(NamedTuple):
 
 
 class DocumentChecks:
-    """Runs at most one check, in a thread; of those that wait, all but the last of each document are skipped.
+    """Runs at most one check, in a thread; of waiting ones, all but the last of each document are skipped.
 
     Args:
         check: Returns the diagnostics of a text.
@@ -68,7 +68,6 @@ class DocumentChecks:
         self._wanted[uri] = _Wanted(version, timer)
 
     def forget(self, uri: str) -> None:
-        """Cancels the check of a document."""
         before = self._wanted.pop(uri, None)
         if before is not None:
             before.timer.cancel()
@@ -97,9 +96,9 @@ _UNITS: Final[dict[str, Units]] = {"utf-8": "utf-8", "utf-16": "utf-16", "utf-32
 
 
 class PlaybookServer(LanguageServer):
-    """Answers about playbooks with these tool kinds, within these limits.
+    """Answers questions about playbooks with these tool kinds, within these limits.
 
-    Editors send whole texts: a playbook is small, and line ends need no agreement then.
+    Editors send whole texts: a playbook is small, and no agreement on line ends is needed then.
     """
 
     def __init__(self, kinds: Kinds, limits: Limits) -> None:

@@ -1,1 +1,1 @@
-"""Tools for agents (Model Context Protocol): few verbs of the operations, in answers that a model can hold."""
+"""Tools for agents (Model Context Protocol): a few verbs of the operations, with answers of a size fit for a model."""

@@ -1,4 +1,4 @@
-"""The tools that change something. Each takes a request id: a call repeated with it does nothing twice."""
+"""The tools that change something. Each takes a request id: a call repeated with it has no second effect."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The protocol, spoken by its official SDK, which the extra ``mcp`` installs and nothing else imports.
+"""The protocol, by its official SDK, which the extra ``mcp`` installs and nothing else imports.
 
-Over HTTP each request stands alone: no session, no stream, one JSON answer.
+Over HTTP each request is independent: no session, no stream, one JSON answer.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 
 async def lines_of_stdin() -> AsyncIterator[str]:
-    """Yields each line of stdin without its end, until it is closed. The process can end while none comes.
+    """Yields each line of stdin without its end, until it is closed. The process can end while it waits.
 
     Raises:
         UsageError: a line is longer than :data:`MAX_LINE_BYTES`.
@@ -121,7 +121,7 @@ async def lines_of_stdin() -> AsyncIterator[str]:
 
 
 async def answer_http(server: Server[Any], headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-    """Answers a POST. The SDK's transport is an ASGI application, which gets this one request.
+    """Answers a POST. The SDK's transport is an ASGI application, which gets only this request.
 
     Args:
         headers: The headers that the transport reads, in lower case.
@@ -147,7 +147,7 @@ async def answer_http(server: Server[Any], headers: Mapping[str, str], body: byt
 
     async def receive() -> dict[str, Any]:
         if not unread:
-            await asyncio.Event().wait()  # the caller is still there: the gateway cancels this when it goes
+            await asyncio.Event().wait()  # the caller is still there: the gateway cancels this when it leaves
         return {"type": "http.request", "body": unread.pop(), "more_body": False}
 
     async with manager.run():
@@ -183,7 +183,7 @@ def _tool_document(tool: AnyAgentTool) -> types.Tool:
             title=tool.title,
             read_only_hint=not tool.changes,
             destructive_hint=tool.destructive,
-            idempotent_hint=True,  # what changes something has a request id
+            idempotent_hint=True,  # tools that change something have a request id
             open_world_hint=tool.adds_work,
         ),
     )

@@ -1,4 +1,4 @@
-"""A tool for agents: its text for a model, its arguments, who may call it, and its work."""
+"""A tool for agents: its text for a model, its arguments, its role, and its work."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ class AgentCall(NamedTuple):
     """The context of a tool's work: operations, caller and ids.
 
     Attributes:
-        operations: As far as the caller may use them.
+        operations: The operations that the caller may use.
         by: The principal that acts.
-        ids: Ids for what the call makes: the same ones for each call with one request id.
+        ids: The ids for what the call creates, the same for each call with one request id.
         ended: Waits for an execution to end, at most this many seconds, and returns it as it is then.
     """
 
@@ -93,10 +93,10 @@ class AgentTool(Generic[Given]):
     """A tool for agents.
 
     Attributes:
-        operation: The operation of the HTTP API that the tool is, by its ``operationId``: its role, and its name in the
+        operation: The ``operationId`` of the tool's operation in the HTTP API, which has its role and its name in the
             audit.
         given: The model of the arguments.
-        changes: Whether the tool changes something. Then its arguments have a ``request_id``.
+        changes: Whether the tool changes something. If so, its arguments have a ``request_id``.
         adds_work: Whether the tool makes more work for servers.
         destructive: Whether the tool ends or replaces something.
     """
@@ -152,7 +152,7 @@ class Tools(list[AnyAgentTool]):
         work: Callable[[AgentCall, Any], Awaitable[ToolAnswer]] | None = None,
         **more: bool,
     ) -> Callable[[Declared], Declared]:
-        """Registers a function as a tool. Without ``work`` it does it itself; ``more`` are other fields."""
+        """Registers a function as a tool. Without ``work`` the function does it itself; ``more`` are other fields."""
 
         def offer(declared: Declared) -> Declared:
             title, _, description = (inspect.getdoc(declared) or "").partition("\n\n")
@@ -173,7 +173,7 @@ class Tools(list[AnyAgentTool]):
         return offer
 
     def asks(self, noun: str, asked: Callable[..., Any]) -> Callable[[Declared], Declared]:
-        """Registers a function without a body as a tool that asks one verb, and answers with what that returns.
+        """Registers a function without a body as a tool that calls one verb and returns its answer.
 
         Parameters of the verb are arguments of the tool by the same name, or by that of their field.
         """
@@ -190,7 +190,7 @@ class Tools(list[AnyAgentTool]):
 
 
 def _value(given: Arguments, parameter: VerbParameter) -> Any:
-    """What a tool was given for a parameter of its verb, or the default of that."""
+    """The argument of a tool for a parameter of its verb, or the default."""
     names = [name for name in (parameter.name, parameter.field) if name in type(given).model_fields]
     value = getattr(given, names[0]) if names else parameter.default
     if isinstance(value, list):
@@ -199,11 +199,11 @@ def _value(given: Arguments, parameter: VerbParameter) -> Any:
 
 
 class InnerCall(NamedTuple):
-    """A call of a tool, before it is admitted.
+    """A call of a tool before its admission.
 
     Attributes:
-        arguments: The arguments as sent. Checked, unless there is a refusal.
-        refusal: Why the call is not admitted; ``None`` if it may be.
+        arguments: The arguments as sent; validated, unless there is a refusal.
+        refusal: The reason for refusing the call; ``None`` if it may be admitted.
     """
 
     tool: AnyAgentTool
@@ -243,7 +243,7 @@ Work = Callable[[AgentCall], Awaitable[ToolAnswer]]
 
 
 class PerformedTool(NamedTuple):
-    """The ``document`` that a tool has answered with, and whether it is an error."""
+    """The answer of a tool as a ``document``, and whether it is an error."""
 
     document: dict[str, Any]
     is_error: bool = False
@@ -253,7 +253,7 @@ class Door(Protocol):
     """The checks of a call before the operations: rights, bounds, the audit, its request id."""
 
     async def perform(self, inner: InnerCall, work: Work) -> PerformedTool:
-        """Admits a call, and does its ``work``, once for one request id.
+        """Admits a call and does its ``work``, once for each request id.
 
         Raises:
             NoetlError: the call's ``refusal``, or what ``work`` raises.
@@ -306,7 +306,7 @@ class Toolbox:
 
 
 def _without_titles(schema: Any) -> Any:
-    """Removes the titles that Pydantic makes of names from a schema: they cost a model tokens and tell it nothing."""
+    """Removes the titles that Pydantic makes of names from a schema: they cost tokens and tell a model nothing."""
     if isinstance(schema, list):
         return [_without_titles(one) for one in schema]
     if not isinstance(schema, dict):

@@ -12,12 +12,10 @@ _SIGNS: Final = (b"noetl.io/", b"PlaybookTest")
 
 
 def is_test_document(file: Path) -> bool:
-    """Whether a file with the ending of a test document is one, and not the test of something else. It may have
-    mistakes.
-    """
+    """Whether a file with the suffix of a test document is one, and not of something else. It may have mistakes."""
     try:
         with file.open("rb") as opened:
             head = opened.read(_HEAD_BYTES)
     except OSError:
-        return True  # reading it says why not
+        return True  # its reader reports the reason
     return any(sign in head for sign in _SIGNS)

@@ -1,4 +1,4 @@
-"""The journal of an execution in a test: what tests compare and show, and the arcs, guards and rules it has reached."""
+"""The journal of an execution in a test: facts that tests compare and show, and reached arcs, guards and rules."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RUNS_SHOWN: Final = 50
 
 
 class SeenFact(NamedTuple):
-    """A fact, and the step run that it is about; ``""`` for none."""
+    """A fact, and the step run it is about; ``""`` for none."""
 
     step_run_id: str
     fact: Fact
 
 
 class SeenStepRun(msgspec.Struct):
-    """A run of a step in a test: its token, and how it ended, as far as it did."""
+    """A run of a step in a test: its token, and its end so far."""
 
     step: str
     token: Token
@@ -108,7 +108,8 @@ ADMIT: Final = "admit"
 
 
 class CoveredItem(msgspec.Struct, frozen=True):
-    """An arc, guard or rule that tests can reach. ``missed``: the parts they have not reached; empty if there are none.
+    """An arc, guard or rule that tests can reach. ``missed`` are the parts they have not reached; empty if there are
+    none.
 
     Attributes:
         kind: ``arc``, ``guard`` or ``rule``.
@@ -125,8 +126,6 @@ class CoveredItem(msgspec.Struct, frozen=True):
 
 
 class PlaybookCoverage(msgspec.Struct, frozen=True):
-    """The coverage of one playbook."""
-
     file: str
     path: str
     items: tuple[CoveredItem, ...]
@@ -163,7 +162,6 @@ class Coverage:
                 guards.add(((*place, guard.rule), guard.value))
 
     def playbooks(self) -> list[PlaybookCoverage]:
-        """The coverage of each playbook, by file."""
         return [
             PlaybookCoverage(file, plan.path, tuple(self._items(plan)))
             for file, plan in sorted(self._plans.values(), key=lambda one: one[0])
@@ -206,7 +204,6 @@ class Coverage:
 
 
 def coverage_json(coverage: Coverage) -> dict[str, Any]:
-    """The coverage as JSON, for programs."""
     playbooks = [
         {
             "file": one.file,
@@ -237,7 +234,6 @@ def _reached_places(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], int
 
 
 def _evaluated_guards(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], EvaluatedGuard]]:
-    """The guards that were evaluated in a journal."""
     for step_run_id, fact in journal.facts:
         if isinstance(fact, events.NextEvaluated | events.NextResting) and fact.step_run_id in journal.runs:
             yield from (((journal.runs[fact.step_run_id].step, NEXT), guard) for guard in fact.guards)

@@ -31,7 +31,7 @@ from noetl_stream.playbook_tests.reading import (
 from noetl_stream.playbook_tests.schema import REAL_KINDS
 
 ALWAYS_REAL: Final = frozenset({"noop", "secrets"})
-"""Kinds that run in every test: they act on their pipeline alone."""
+"""Kinds that run in every test: they act only on their pipeline."""
 
 _HTTP_KEYS: Final = ("status", "headers", "data", "file")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
@@ -226,7 +226,7 @@ class _Loader:
             self._check_response(stub)
 
     def _check_response(self, stub: Stub) -> None:
-        """Checks that a stub of ``http`` stands for a response."""
+        """Checks that a stub of ``http`` is a response."""
         at = stub.at.get("result") if isinstance(stub.at, MappingNode) else None
         if not isinstance(at, MappingNode):
             report_wrong_type(

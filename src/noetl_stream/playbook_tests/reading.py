@@ -1,4 +1,4 @@
-"""Reads a test document. All its problems are reported at once, with their places, as those of a playbook."""
+"""A reader of test documents. All problems are reported at once, with their places, like those of a playbook."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Stub(msgspec.Struct, frozen=True):
 
 
 class StubsOfTask(msgspec.Struct, frozen=True):
-    """The stubs under one key, in order: the first that fits a call stands for it. ``at`` is the key."""
+    """The stubs under one key, in order: the first that fits a call answers it. ``at`` is the key."""
 
     at: Node
     stubs: tuple[Stub, ...]
@@ -107,7 +107,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class UserAction(msgspec.Struct, frozen=True):
-    """An action of a user in a test, or time that passes: ``after_s``; ``None``: once the execution waits."""
+    """An action of a user in a test, or passing time: ``after_s``; ``None``: once the execution waits."""
 
     at: Node
     verb: Verb
@@ -278,7 +278,7 @@ class _Reader:
         return ErrorInfo(kind, message, retryable=is_retryable, retry_after_s=found.retry_after_s, code=found.code)
 
     def _check_error_kind(self, kind: str, at: Node) -> None:
-        """Reports a kind of error that looks misspelt; a plugin may have kinds of its own."""
+        """Reports an error kind that looks misspelt; a plugin may have kinds of its own."""
         if kind and kind not in ERROR_KINDS and (hint := did_you_mean(kind, ERROR_KINDS)):
             self._problems.error("invalid_value", f"no error has kind `{kind}`", at, hint)
 

@@ -1,4 +1,4 @@
-"""Runs tests of playbooks, each on an installation of its own in memory, in simulated time."""
+"""The run of playbook tests, each on an installation of its own in memory, in simulated time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _RESULTS: Final = {
 
 
 def missing_stub(missing: MissingStub, test: LoadedTest) -> str:
-    """Says that a call has no stub, and what to write."""
+    """The message about a call without a stub, with the stub to write."""
     call, key = missing.call, missing.call.key
     playbook = next(one for one in (test.playbook, *test.catalog) if one.digest == key.digest)
     plan = playbook.checked.plan
@@ -73,7 +73,7 @@ def missing_stub(missing: MissingStub, test: LoadedTest) -> str:
 
 
 def endless_calls(calls: Sequence[RecordedCall]) -> str:
-    """Says that a test calls tasks without end."""
+    """The message about a test that calls tasks without end."""
     (key, count), *_ = Counter(call.key for call in calls).most_common(1)
     return (
         f"more than {MAX_CALLS:,} calls, {count:,} of them of task `{key.task}` of step `{key.step}`: "
@@ -82,7 +82,7 @@ def endless_calls(calls: Sequence[RecordedCall]) -> str:
 
 
 def reason_lines(why: WhyDocument) -> Iterator[str]:
-    """Why an execution waits; for a wait also what a test can write to end it."""
+    """The reasons why an execution waits; for a wait also what a test can write to end it."""
     for reason in why.reasons:
         hint = _end_advice(reason)
         yield f"{reason.sentence}{f' {hint}' if hint else ''}"
@@ -127,10 +127,9 @@ class TestOutcome(msgspec.Struct, frozen=True):
 
     Attributes:
         problems: Empty if it passed.
-        steps: The runs of steps, a line each: their tokens and how they ended.
-        why: Why the execution waits; empty if the test passed.
-        notes: Notes on what may not be as its author meant: stubs that stood for no call, undeclared keys of
-            ``workload``.
+        steps: The runs of steps, a line each: their tokens and their ends.
+        why: The reason why the execution waits; empty if the test passed.
+        notes: Notes on probable mistakes: unused stubs, undeclared keys of ``workload``.
         journals: The journals of all executions.
         took_s: The duration by a real clock.
     """
@@ -152,9 +151,7 @@ class TestOutcome(msgspec.Struct, frozen=True):
 
 
 def tool_not_installed(kind: str) -> ToolClass:
-    """Makes a stand-in for the tool of a kind that is not installed: its tasks are checked no further than by ``check
-    --kinds``, and only stubs answer for them.
-    """
+    """Makes a stand-in for a tool that is not installed, as with ``check --kinds``: only stubs answer for it."""
     return type("ToolNotInstalled", (KindOff,), {"spec": unchecked_kind(kind)})
 
 
@@ -197,8 +194,6 @@ class TestRunner:
 
 
 class _Course:
-    """The course of one test."""
-
     def __init__(self, loaded: LoadedTest, runner: TestRunner) -> None:
         self._loaded = loaded
         self._test = loaded.test
@@ -320,7 +315,7 @@ class _Course:
 
 
 class _Secrets(dict[str, str]):
-    """The secrets of a test, as the variables of a worker have them. Any other secret is a text that names it."""
+    """The secrets of a test, as a worker's variables. Any other secret is a text that names it."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in given.items()}

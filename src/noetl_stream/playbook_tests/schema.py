@@ -1,6 +1,6 @@
 """The keys of a test document, and their JSON Schema (draft 2020-12): ``noetl-stream playbook schema --form test``.
 
-Names of steps and tasks of the playbook are checked by the reader alone.
+Names of steps and tasks of the playbook are checked only by the reader.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from noetl_stream.playbook.vocabulary.hints import VALUE, RejectedKey
 KIND: Final = "PlaybookTest"
 STATUSES: Final = ("completed", "failed", "cancelled", "waiting", "paused")
 REAL_KINDS: Final = ("duckdb", "python")
-"""Kinds that may run in a test: their code reaches neither another machine nor a file."""
+"""Kinds that may really run in a test: their code reaches neither another machine nor a file."""
 
 Verb = Literal["patch", "merge", "signal", "inject", "cancel", "pause", "resume", "nothing"]
 VERBS: Final[tuple[Verb, ...]] = tuple(verb for verb in get_args(Verb) if verb != "nothing")

@@ -2,7 +2,7 @@
 time.
 
 The roles are the real ones. Time passes by itself for waits that only time ends: delays, `wait` with `for_s` or
-`until`, calls that take time. For waits that somebody must answer it passes only where the test says so.
+`until`, calls that take time. For waits that somebody must answer it passes only as the test orders.
 """
 
 from __future__ import annotations
@@ -53,16 +53,17 @@ BY: Final = "test"
 """The principal of everything that a test does."""
 
 UNHURRIED: Final = ServerTimes(housekeeping_s=60.0, mark_s=600.0, compare_s=600.0, reconcile_s=600.0)
-"""The times of a server in a test. Nothing is lost in memory; each check for that would cost as much as a step."""
+"""The intervals of a server in a test. Nothing is lost in memory, and a check for losses would cost as much as a step.
+"""
 
 PLAYBOOKS_KEPT: Final = 256
 
 STILL_MOMENTS: Final = 20_000
-"""How often time may pass while no execution progresses: a call may take days."""
+"""The number of times that time may pass while no execution progresses: a call may take days."""
 
 CREEP_S: Final = 0.5
-"""How far simulated time may creep ahead, since the broker gives each message its own moment: timers due this soon
-after a moment that a test names are due at it.
+"""The largest drift of simulated time, since the broker gives each message its own moment: timers due this soon after a
+moment that a test names are due at it.
 """
 
 MOST_EVENTS: Final = 100_000
@@ -83,8 +84,8 @@ class MemoryStack:
 
     Args:
         pools: The pools of the playbooks, each with a worker.
-        secrets: The secrets by lower-case name, as ``NOETL_CREDENTIAL_<NAME>`` has them.
-        is_over: Whether the test has ended, whatever the execution does.
+        secrets: The secrets by lower-case name, as in ``NOETL_CREDENTIAL_<NAME>``.
+        is_over: Whether the test has ended, independently of the execution.
     """
 
     def __init__(
@@ -237,7 +238,7 @@ class MemoryStack:
                 yield cached.state
 
     def _due_s(self, states: Collection[Execution], *, by_somebody: bool) -> float | None:
-        """When the next timer is due: of all timers, or of those of waits that nothing else ends."""
+        """The time of the next timer: of all timers, or of those of waits that nothing else ends."""
         due = [
             timer.due_ms
             for state in states
@@ -245,7 +246,7 @@ class MemoryStack:
             for timer_id, timer in state.timers.items()
             if by_somebody or timer_id in _delays(state)
         ]
-        if any(not slot.granted for state in states for slot in state.slots.values()):  # a rate gives them in time
+        if any(not slot.granted for state in states for slot in state.slots.values()):  # a rate grants them in time
             due += (row.due_ms for row in self.store.tables.timers.values() if is_limit(row.execution_id))
         if not due:
             return None
@@ -292,7 +293,7 @@ class CompiledPlaybooks:
     def for_workers(
         self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
     ) -> CheckResult:
-        """Checks a playbook for workers. Each keychain entry is a credential of the test, not a variable or file."""
+        """Checks a playbook for workers. A keychain entry is the test's credential instead of a variable or file."""
         checked = self.for_servers(text, kinds, file=file)
         if checked.plan is None:
             return checked

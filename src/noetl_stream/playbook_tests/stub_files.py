@@ -20,7 +20,7 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 
 class StubFileRefused(ValueError):
-    """A file that no stub may have; the message says why."""
+    """A file that a stub cannot have; the message is the reason."""
 
 
 class StubFile(msgspec.Struct, frozen=True):
@@ -44,8 +44,8 @@ class StubFile(msgspec.Struct, frozen=True):
 
 
 def with_files(value: Any, folder: Path) -> Any:
-    """Replaces ``{file: PATH}`` and ``{table: PATH}`` in a plain result, where that is a file, seen from ``folder``.
-    Other such mappings are data.
+    """Replaces ``{file: PATH}`` and ``{table: PATH}`` in a plain result, if there is such a file, relative to
+    ``folder``. Other such mappings are data.
 
     Raises:
         StubFileRefused: The file is too large, or is no Parquet file.

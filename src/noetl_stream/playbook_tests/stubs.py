@@ -26,7 +26,7 @@ from noetl_stream.tools.python.signatures import given_folders
 from noetl_stream.tools.registry import ToolClass, create_tools
 
 MAX_CALLS: Final = 10_000
-"""The most calls of all tasks of one test. More means a loop that its stubs never end."""
+"""The most calls of all tasks of one test. More indicate a loop that its stubs never end."""
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class RecordedCall(msgspec.Struct, frozen=True):
 
 
 class MissingStub(msgspec.Struct, frozen=True):
-    """A call that no stub stands for. ``others``: how many stubs its task has."""
+    """A call without a fitting stub. ``others`` is the number of its task's stubs."""
 
     call: RecordedCall
     others: int
@@ -107,10 +107,10 @@ class StubbedCalls:
 
 
 class StubbedTool:
-    """A tool of one kind whose calls a test answers. The real one is made for the first call that runs it."""
+    """A tool of one kind whose calls a test answers. The real one is created for the first call that runs it."""
 
     def __init__(self, real: ToolClass, calls: StubbedCalls) -> None:
-        self.spec: KindSpec = replace(real.spec, reads_scope=True)  # a call says its iteration by `iter`
+        self.spec: KindSpec = replace(real.spec, reads_scope=True)  # a call has its iteration in `iter`
         self._class = real
         self._calls = calls
         self._real: Tool | None = None

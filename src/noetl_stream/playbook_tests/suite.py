@@ -68,7 +68,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 def run_document(file: Path, runner: TestRunner, coverage: Coverage | None = None, only: str = "") -> RanDocument:
-    """Runs the tests of a file whose names have ``only`` in them.
+    """Runs the tests of a file whose names contain ``only``.
 
     Raises:
         UsageError: it cannot be read.
@@ -101,7 +101,7 @@ def text_lines(ran: RanDocument) -> Iterator[str]:
 
 
 def problem_texts(file: str, outcome: TestOutcome) -> Iterator[str]:
-    """The problems that a test found, the steps that led there, and why."""
+    """The problems that a test found, the steps that led there, and the reasons."""
     if outcome.passed:
         return
     for problem in outcome.problems:
@@ -141,9 +141,7 @@ def suite_json(ran: Iterable[RanDocument]) -> list[dict[str, Any]]:
 
 
 def junit(ran: Sequence[RanDocument]) -> bytes:
-    """The outcomes as JUnit XML, which CI servers read: a suite for each document, a case for each test. Times are real
-    seconds.
-    """
+    """The outcomes as JUnit XML: a suite for each document, a case for each test, times in real seconds."""
     root = Xml.Element("testsuites", name="noetl-stream playbook test")
     for one in ran:
         failed = sum(not outcome.passed for outcome in one.outcomes)
