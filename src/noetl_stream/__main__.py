@@ -1,4 +1,4 @@
-"""The program ``noetl-stream``: what runs before a command loads and after it ends; short ones notice both."""
+"""The program ``noetl-stream``: startup before a command loads, and the end after it, kept fast for short commands."""
 
 from __future__ import annotations
 

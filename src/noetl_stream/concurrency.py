@@ -1,6 +1,4 @@
-"""Waiting for tasks and events, ending tasks, work beside the loop, sharing one load among several callers, and opening
-when first used.
-"""
+"""Helpers for asyncio: waits, the end of tasks, work in threads, shared loads, deferred resources."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ AT_ONCE: Final = 16
 CANCEL_AGAIN_S: Final = 1.0
 
 MANY_BYTES: Final = 128 * 1024
-"""As many take a few milliseconds to decode, or to encode."""
+"""The size in bytes that takes a few milliseconds to decode or encode."""
 
 
 class Closable(Protocol):
@@ -38,7 +36,7 @@ Opened = TypeVar("Opened", bound=Closable)
 
 @contextlib.asynccontextmanager
 async def closing(owned: Opened) -> AsyncIterator[Opened]:
-    """Closes what it is given at the end of the block."""
+    """Closes its argument at the end of the block."""
     try:
         yield owned
     finally:
@@ -46,7 +44,7 @@ async def closing(owned: Opened) -> AsyncIterator[Opened]:
 
 
 async def begun(pieces: AsyncGenerator[Item, None]) -> AsyncIterator[Item]:
-    """These items, once there is a first one, or none: what fails until then fails here."""
+    """Yields these items once there is a first one, or none: earlier failures are raised here."""
     first: list[Item] = []
     with contextlib.suppress(StopAsyncIteration):
         first.append(await anext(pieces))
@@ -62,7 +60,7 @@ async def begun(pieces: AsyncGenerator[Item, None]) -> AsyncIterator[Item]:
 
 
 async def beside(work: Callable[[], Result], size: int) -> Result:
-    """The result of ``work``, which reads this many bytes; many are read in another thread. Raises what it raises."""
+    """Returns the result of ``work``, which reads this many bytes; many are read in another thread. Raises its own."""
     return work() if size < MANY_BYTES else await asyncio.to_thread(work)
 
 
@@ -83,8 +81,7 @@ async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
 
 
 async def result_when_ended(task: asyncio.Task[Result]) -> Result:
-    """Waits for the result of a task that cannot be cancelled; a caller that is cancelled waits until the task has
-    ended, too.
+    """Waits for the result of a task that cannot be cancelled; a cancelled caller also waits until the task has ended.
 
     Raises:
         CancelledError: the caller was cancelled.
@@ -109,7 +106,7 @@ async def first_done(
         The futures that are done; empty if ``until`` was first.
 
     Raises:
-        Exception: what ``until`` raises.
+        Exception: an error of ``until``.
     """
     if done := {future for future in futures if future.done()}:
         until.close()
@@ -143,7 +140,7 @@ async def for_each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]
 
 
 async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, Any, object]) -> Result | None:
-    """The result of ``work``; ``None`` if ``until`` ends first. ``work`` is then cancelled and has ended."""
+    """Returns the result of ``work``; ``None`` if ``until`` ends first. ``work`` is then cancelled and has ended."""
     task = asyncio.ensure_future(work)
     try:
         done = await first_done([task], until)
@@ -170,12 +167,12 @@ class SharedLoads(Generic[Key, Result]):
         self._tasks: dict[Key, asyncio.Task[Result]] = {}
 
     async def get(self, key: Key, load: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of the load in progress for ``key``, else of ``load``. Raises what the load raises."""
+        """Returns the result of the load in progress for ``key``, else of ``load``. Raises the errors of the load."""
         task = self._tasks.get(key)
         if task is None:
             task = self._tasks[key] = asyncio.create_task(load())
             task.add_done_callback(lambda done: self._drop_load(key, done))
-        # One caller that is cancelled must not take the result from the others.
+        # A cancelled caller must not take the result from the others.
         return await asyncio.shield(task)
 
     def __contains__(self, key: Key) -> bool:
@@ -183,11 +180,9 @@ class SharedLoads(Generic[Key, Result]):
         return key in self._tasks
 
     def __len__(self) -> int:
-        """The number of loads in progress."""
         return len(self._tasks)
 
     async def close(self) -> None:
-        """Cancels the loads."""
         await end_tasks(list(self._tasks.values()))
 
     def _drop_load(self, key: Key, task: asyncio.Task[Result]) -> None:
@@ -197,7 +192,7 @@ class SharedLoads(Generic[Key, Result]):
 
 
 class Deferred(Generic[Opened]):
-    """A resource that is opened when one of its parts is first used. If opening fails, the next use opens it again.
+    """A resource that is opened when one of its parts is first used. If opening fails, the next use tries again.
 
     Args:
         open: Opens the resource.
@@ -217,7 +212,7 @@ class Deferred(Generic[Opened]):
         return _Part(self, "")
 
     async def get(self) -> Opened:
-        """Returns the resource, opened if needed. Raises as ``open``."""
+        """Returns the resource, opened if needed. Raises like ``open``."""
         return self._opened or await self._loads.get("", self._load)
 
     async def close(self) -> None:

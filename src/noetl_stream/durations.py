@@ -10,7 +10,7 @@ _UNITS: Final = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60,
 def duration_text(seconds: float | None) -> str:
     """A duration in its two largest units: ``0.42 s``, ``12.3 s``, ``3 min 5 s``, ``2 h 11 min``, ``4 d 3 h``.
 
-    A whole number of a unit has no other: ``30 s``, ``1 h``. ``None`` is no text.
+    A whole number of a unit has no second one: ``30 s``, ``1 h``. ``None`` gives no text.
     """
     if seconds is None:
         return ""

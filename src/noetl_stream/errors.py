@@ -1,4 +1,4 @@
-"""The error tree. Each message says what went wrong, where, and what to do.
+"""The error tree. Each message says what is wrong, where, and what to do.
 
 The command line maps each class to an exit code (``cli/base/exit_codes.py``); servers and workers log it. Adapters
 translate foreign exceptions (asyncpg, nats, OS) into these.
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 
 def page(topic: str) -> str:
-    """Names a page of the documentation in a message: by a command, since a user may have no file of it."""
+    """Names a page of the documentation in a message: by a command, since a user may not have its file."""
     return f"`noetl-stream docs {topic}`"
 
 
@@ -85,7 +85,7 @@ class Unreachable(NoetlError):
 
 
 class QueryTooLong(NoetlError):
-    """A query was ended: it took the database longer than the request that it was for allows."""
+    """A query was ended because it took longer than its request allows."""
 
 
 class LoginRefused(Unreachable):
@@ -105,7 +105,7 @@ class NewerFormat(NotReady):
 
 
 class StoreMissing(NotReady, Unreachable):
-    """A stream or bucket does not exist. Its users wait until somebody makes it; the hint says how."""
+    """A stream or bucket does not exist. Its users wait until somebody creates it; the hint says how."""
 
 
 class LocalStackError(NoetlError):
@@ -141,7 +141,7 @@ class PayloadRefused(NoetlError):
 
 
 class TooDeep(PayloadRefused):
-    """A value that nests deeper than values may (LANGUAGE §12)."""
+    """A value is nested more deeply than values may be (LANGUAGE §12)."""
 
 
 class TickRefused(PayloadRefused):
@@ -157,7 +157,7 @@ class RequestAnswered(JournalConflict):
 
 
 VALUE_FAULTS: Final = (PayloadRefused, RecursionError, MemoryError)
-"""The errors that walking a value can raise: a fault of its execution, never of the process that walks it."""
+"""The errors of walking a value: a fault of its execution, never of the process that walks it."""
 
 
 def fault_text(error: BaseException) -> str:

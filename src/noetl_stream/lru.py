@@ -16,8 +16,8 @@ class LruCache(Generic[Key, Value]):
     :meth:`get` and :meth:`put` use an entry; ``in`` and iteration do not. Values are never ``None``.
 
     Args:
-        max_size: How many entries are kept; with ``size_of``, the sum of their sizes.
-        size_of: The size of a value. It must not change while the value is kept.
+        max_size: The most entries; with ``size_of``, the most total size.
+        size_of: Returns the size of a value, which must not change while it is cached.
     """
 
     def __init__(self, max_size: int, size_of: Callable[[Value], int] = lambda _value: 1) -> None:
@@ -44,7 +44,6 @@ class LruCache(Generic[Key, Value]):
             self._size -= self._size_of(oldest)
 
     def drop(self, key: Key) -> None:
-        """Drops the entry of ``key``, if there is one."""
         value = self._entries.pop(key, None)
         if value is not None:
             self._size -= self._size_of(value)

@@ -1,6 +1,4 @@
-"""nats-py's client, without a bug that ends its reading for good, with TLS where an address asks for it, and with
-certificates that are renewed.
-"""
+"""nats-py's client without the bug that ends reading, with TLS where addresses ask for it, and renewed certificates."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class PatientClient(Client):
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """Made anew for each attempt to connect: the files of certificates and authorities are renewed meanwhile."""
+        """The TLS context, made for each attempt to connect: certificates and authorities may have been renewed."""
         context = super().ssl_context
         if self._certificate is not None:
             context.load_cert_chain(self._certificate / "tls.crt", self._certificate / "tls.key")
@@ -47,10 +45,10 @@ class PatientClient(Client):
         return accepted and not self._server_info
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        """Takes the greeting of a server before anything is sent to it.
+        """Processes the greeting of a server before anything is sent to it.
 
-        nats-py leaves it to the server whether to encrypt: one without TLS, or whoever stands between, would read what
-        an address with ``tls://`` is to hide.
+        nats-py leaves encryption to the server: one without TLS, or somebody in between, would read what an address
+        with ``tls://`` is to protect.
         """
         await super()._process_info(info, initial_connection)
         server = self._current_server

@@ -1,4 +1,4 @@
-"""Backoff and budget of retries: how late, and how many, so that what is overloaded can recover (PROTOCOL §2)."""
+"""Backoff and budget of retries: their delays and their number, so that overloaded stores can recover (PROTOCOL §2)."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Final
 
 MAX_BACKOFF_S: Final = 30.0
 JITTER: Final = 0.2
-"""How much earlier or later a retry comes, so that those of many processes do not come together."""
+"""The jitter of a retry, so that those of many processes do not come together."""
 
 SHARE: Final = 0.1
-"""The retries that each first try allows."""
+"""The retries that each first try permits."""
 FLOOR_MESSAGES_PER_S: Final = 100.0
 FLOOR_BYTES_PER_S: Final = 1024.0 * 1024
-"""The retries that are allowed in any case, so that what is held is sent when nothing new comes."""
+"""The retries that are always permitted, so that held messages are sent even without new ones."""
 
 
 def backoff_s(first_s: float, tries: int, longest_s: float = MAX_BACKOFF_S) -> float:
-    """Returns how long to wait before a retry: twice as long each time, with jitter.
+    """Returns the wait before a retry: it doubles each time, with jitter.
 
     Args:
-        tries: How many retries there were.
+        tries: The number of earlier retries.
     """
     return min(first_s * 2.0 ** min(tries, 16), longest_s) * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311
 
 
 def pauses(first_s: float, longest_s: float = MAX_BACKOFF_S) -> Iterator[float]:
-    """Yields the waits before one retry after the other, in seconds and without end: see :func:`backoff_s`."""
+    """Yields the waits before successive retries, in seconds and without end: see :func:`backoff_s`."""
     return (backoff_s(first_s, tries, longest_s) for tries in count())
 
 
@@ -37,8 +37,8 @@ class RetryBudget:
 
     Args:
         now_s: Returns the time in seconds.
-        messages: How many retries may be sent at once after a time without any.
-        size: How many bytes they may have.
+        messages: The retries that may be sent at once after a time without any.
+        size: Their most bytes.
     """
 
     def __init__(self, now_s: Callable[[], float], messages: int, size: int) -> None:
@@ -52,7 +52,7 @@ class RetryBudget:
         self._add(SHARE, SHARE * size)
 
     def take(self, size: int) -> bool:
-        """Returns whether a retry of this many bytes may be sent now, and counts it. One may exceed what is left."""
+        """Returns whether a retry of this many bytes may be sent now, and counts it. One may exceed the rest."""
         now_s = self._now_s()
         passed_s, self._seen_s = now_s - self._seen_s, now_s
         self._add(passed_s * FLOOR_MESSAGES_PER_S, passed_s * FLOOR_BYTES_PER_S)

@@ -1,4 +1,4 @@
-"""Time zones by the rules of the package ``tzdata``, which are the same for every process, whatever its machine has.
+"""Time zones by the rules of the package ``tzdata``, which are the same on every machine.
 
 Wall-clock times are naive datetimes, instants are ms since the epoch.
 """
@@ -36,9 +36,9 @@ def wall_clock(at_ms: int, zone: tzinfo) -> datetime:
 
 
 def instant(wall: datetime, zone: tzinfo) -> int:
-    """The instant at which the clocks of the zone show a time: of a time that they show twice, the first.
+    """The instant at which the clocks of the zone show a time; for a time that they show twice, the first.
 
-    A time that they skip is the moment at which they are set forward.
+    A skipped time is the moment at which the clocks are set forward.
     """
     before, after = (_seconds(wall.replace(tzinfo=zone, fold=fold)) for fold in (0, 1))
     if _local(before, zone).replace(tzinfo=None) == wall:
@@ -61,7 +61,7 @@ def midnight(day: date, zone: tzinfo) -> int:
 
 
 def iso_in(at_ms: int, zone: tzinfo) -> str:
-    """An instant as the clocks of the zone show it, with their offset: ``2026-03-29T03:00:00+02:00``."""
+    """An instant as shown by the clocks of the zone, with their offset: ``2026-03-29T03:00:00+02:00``."""
     return _local(at_ms // _SECOND_MS, zone).isoformat()
 
 
