@@ -1,4 +1,4 @@
-"""Calls of verbs, made into requests by the table of routes."""
+"""Calls of verbs, converted to requests by the table of routes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from urllib.parse import quote
 from noetl_stream_client.requests import JSON, Request, new_id
 
 PLAIN: Final = " !#$&'()*+,-./:;<=>?@[]^_`{|}~\""
-"""What stands in a header as it is, beside letters and digits; anything else is percent-encoded."""
+"""The characters that a header holds unencoded, apart from letters and digits; all others are percent-encoded."""
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Route(NamedTuple):
-    """Where a verb is in the HTTP API, and which of its arguments are where.
+    """The route of a verb in the HTTP API, and the places of its arguments.
 
     Attributes:
         path: Below ``/api/v1``, with arguments in braces.
-        whole: The argument that is the whole body.
+        whole: The argument that is the entire body.
         pairs: Arguments that are sent as ``name=value``.
-        media: Of the body, unless it is JSON.
-        reads: Whether it changes nothing, though it is no GET.
+        media: The media type of the body, unless it is JSON.
+        reads: Whether it is read-only, although not a GET.
         next: The argument that leads to the next page.
     """
 
@@ -68,7 +68,7 @@ class Route(NamedTuple):
         )
 
     def _sent(self, names: tuple[str, ...], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by the names that the HTTP API has for them."""
+        """Values by their names in the HTTP API."""
         return {
             name.removesuffix("_"): _pairs(given[name]) if name in self.pairs else text_of(given[name])
             for name in names
@@ -76,7 +76,7 @@ class Route(NamedTuple):
 
 
 def text_of(value: Any) -> Any:
-    """A time in ISO 8601, a duration such as ``90s``; any other value as it is.
+    """A time in ISO 8601, or a duration such as ``90s``; any other value unchanged.
 
     Raises:
         ValueError: a time has no zone.
@@ -92,7 +92,7 @@ def text_of(value: Any) -> Any:
 
 
 def _seconds_of(wait: Any) -> float:
-    """The seconds of a duration, as :func:`text_of` writes one; of what the gateway will refuse none."""
+    """The seconds of a duration as :func:`text_of` writes one; 0 for one that the gateway will refuse."""
     if isinstance(wait, timedelta):
         return wait.total_seconds()
     found = _DURATION.fullmatch(wait) if isinstance(wait, str) else None

@@ -1,4 +1,4 @@
-"""An execution as a notebook shows it: a table and a graph, in HTML and SVG that need nothing else."""
+"""An execution in a notebook: a table and a graph, in self-contained HTML and SVG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noetl_stream_client.gateways import Gateway
 MAX_ROWS: Final = 50
 MAX_NODES: Final = 60
 MAX_CHARS: Final = 18
-"""Characters of a step's name in the graph; its title has the whole."""
+"""The maximum characters of a step's name in the graph; its title has the whole name."""
 
 COLUMN, ROW, WIDTH, HEIGHT = 170, 44, 140, 28
 COLORS: Final[Mapping[str, str]] = {
@@ -40,7 +40,7 @@ def execution_html(gateway: Gateway, execution_id: str) -> str:
 
 
 def html_of(found: Execution, graph: ExecutionGraph | None) -> str:
-    """The table of an execution and its steps, and its graph where that is small."""
+    """The table of an execution and its steps, with its graph if that is small."""
     parts = [_head(found), _table(found)]
     if graph is not None and 0 < len(graph.graph.nodes) <= MAX_NODES:
         statuses = {one.step: one.status or "" for one in graph.steps}
@@ -75,7 +75,7 @@ class _Place(NamedTuple):
 
 
 def _places(graph: Graph) -> dict[str, _Place]:
-    """Where each step is drawn: a column further right than the step that leads to it by the fewest arcs."""
+    """The place of each step: one column right of the step that leads to it by the fewest arcs."""
     columns: dict[str, int] = {}
     layer = [one.step for one in graph.nodes if one.is_entry] or graph.steps[:1]
     depth = 0

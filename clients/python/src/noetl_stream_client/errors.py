@@ -30,11 +30,11 @@ class ConfigurationError(ClientError):
 
 
 class UnexpectedAnswer(ClientError):
-    """What answers is not a gateway, or not one that this client can read."""
+    """An answer that is not one of a gateway that this client can read."""
 
 
 class LocalStackError(ClientError):
-    """The embedded stack did not start, or has ended."""
+    """An embedded stack that did not start, or has ended."""
 
 
 class ApiError(ClientError):
@@ -43,7 +43,7 @@ class ApiError(ClientError):
     Attributes:
         code: The kind of the problem, which is stable: ``not-found``.
         status: The HTTP status of the kind.
-        problem: The document of the problem; ``None`` where no gateway has answered.
+        problem: The document of the problem; ``None`` if no gateway has answered.
     """
 
     code: ClassVar[str] = ""
@@ -55,11 +55,11 @@ class ApiError(ClientError):
 
 
 class ExecutionError(ClientError):
-    """An execution that gave no result.
+    """An execution without a result.
 
     Attributes:
         execution: The document of the execution.
-        why: What the gateway says about it; ``None`` where it could not be asked.
+        why: The gateway's explanation; ``None`` if it could not be asked.
     """
 
     def __init__(self, message: str, execution: Execution, why: Why | None, *, hint: str | None = None) -> None:
@@ -86,14 +86,14 @@ class ExecutionCancelled(ExecutionError):
 
 
 class StillRunning(ExecutionError, TimeoutError):
-    """An execution that has not ended within the timeout. It goes on: ask for its result again, or cancel it."""
+    """An execution that has not ended within the timeout. It continues: ask for its result again, or cancel it."""
 
 
 class ResultTooLarge(ExecutionError):
     """A result of more than a gateway answers with.
 
     Attributes:
-        reference: Where it is kept.
+        reference: The reference of the stored result.
     """
 
     def __init__(self, execution: Execution, reference: dict[str, Any]) -> None:

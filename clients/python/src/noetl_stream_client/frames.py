@@ -19,8 +19,8 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """The frames of one connection. ``last_id`` is that of the last complete frame, with data or without; ``retry_s``
-    is how long to wait before a broken stream is opened again.
+    """The frames of one connection. ``last_id`` is the id of the last complete frame, with data or without; ``retry_s``
+    is the pause before a broken stream is reopened.
     """
 
     def __init__(self) -> None:

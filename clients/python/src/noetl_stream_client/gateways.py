@@ -22,14 +22,14 @@ NO_GATEWAY: Final = "name one: Client(url), NOETL_URL, or `noetl-stream context 
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 INDICATORS: Final = tuple("'\"[]{}&*!|>%@`,")
-"""What a plain text of YAML does not begin with."""
+"""The characters that cannot begin a plain text of YAML."""
 
 _LINE: Final = re.compile(r"(?P<indent> *)(?P<key>[^\s:#][^:#]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")
 _ESCAPED: Final = re.compile(r'"(?:[^"\\]|\\["\\/])*"')
 
 
 class Gateway(NamedTuple):
-    """A gateway to call. ``name`` is what errors call it."""
+    """A gateway to call. ``name`` is its name in errors."""
 
     url: str
     token: str | None
@@ -98,7 +98,7 @@ def home_of(given: Mapping[str, str]) -> Path | None:
 
 
 def local_gateways(home: Path) -> list[Gateway]:
-    """The gateways of a home that run now: of each, the home holds a lock."""
+    """The running gateways of a home, each with a lock in the home."""
     folder = home / "gateways"
     places = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     return [Gateway(f"http://{one}", _home_token(home), f"home {home}") for one in places if _is_locked(folder / one)]
@@ -133,7 +133,7 @@ def _running(given: Mapping[str, str], token: str | None) -> Gateway:
 
 
 def _with_token(url: str, token: str | None, given: Mapping[str, str], name: str) -> Gateway:
-    """The gateway, with the token of the home if it is one of its own and no other token is given."""
+    """The gateway, with the home's token if it is one of the home's and no other token is given."""
     home = home_of(given)
     if token is None and home is not None:
         for local in local_gateways(home):
@@ -196,7 +196,7 @@ def _read(file: Path, what: str) -> str:
 
 
 def read_contexts(file: Path | None) -> dict[str, dict[str, str]]:
-    """The contexts of the file by name; under the empty name ``current``, if there is one. Empty without a file.
+    """The contexts of the file by name, with the current one under the empty name; empty without a file.
 
     Raises:
         ConfigurationError: it cannot be read, or has more than `noetl-stream context add` writes.
@@ -225,7 +225,7 @@ def read_contexts(file: Path | None) -> dict[str, dict[str, str]]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, int, str, str | None]]:
-    """The lines as their number, indent, key and value."""
+    """The lines as number, indent, key and value."""
     for number, line in enumerate(_read(file, "contexts are in").splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -239,7 +239,7 @@ def _lines(file: Path) -> Iterator[tuple[int, int, str, str | None]]:
 
 
 def _scalar(text: str) -> str | None:
-    """The text of a plain or quoted value; ``None``: it is null, or something else."""
+    """The text of a plain or quoted value; ``None`` for null and other values."""
     if len(text) > 1 and text[0] == text[-1] == "'" and "'" not in text[1:-1].replace("''", ""):
         return text[1:-1].replace("''", "'")
     if _ESCAPED.fullmatch(text):

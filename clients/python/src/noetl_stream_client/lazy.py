@@ -1,4 +1,4 @@
-"""Modules that are loaded when they are first used: a program that imports the client may not use it."""
+"""Modules loaded on first use, so that programs that import the client but do not use it start fast."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LazyModule:
-    """Stands for a module until something of it is asked for."""
+    """A module that is loaded on the first access to an attribute."""
 
     def __init__(self, name: str) -> None:
         self._name = name

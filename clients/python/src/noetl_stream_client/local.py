@@ -1,4 +1,4 @@
-"""The embedded stack of this machine, in a process of its own that ends with this one."""
+"""The embedded stack of this machine, in a process that ends with this one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream_client.errors import LocalStackError
 from noetl_stream_client.gateways import Gateway, home_of, local_gateways
 
 START_S: Final = 120.0
-"""How long a stack may take to start: the first start of a home makes its database."""
+"""The time that a stack may take to start: the first start of a home makes its database."""
 
 STOP_S: Final = 60.0
 SHOWN_LINES: Final = 5
@@ -25,7 +25,7 @@ LISTENING: Final = "  gateway "
 
 
 class LocalStack:
-    """A stack that runs in the home, or one that runs until it is closed or this process ends.
+    """The running stack of the home, or a new one that runs until it is closed or this process ends.
 
     Args:
         home: Its folder; else NOETL_HOME, else ``~/.noetl``.
@@ -80,7 +80,7 @@ class LocalStack:
         return running[0]
 
     def _read(self, process: subprocess.Popen[str], ready: threading.Event) -> None:
-        """Reads what the stack says, so that it never waits for a reader."""
+        """Reads the output of the stack, so that it never blocks."""
         assert process.stdout is not None
         for line in process.stdout:
             self._last.append(line.strip())

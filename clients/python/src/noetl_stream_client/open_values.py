@@ -1,10 +1,10 @@
-"""Values that a newer gateway may have more of."""
+"""Values of which a newer gateway may have more."""
 
 from __future__ import annotations
 
 
 class AnyText:
-    """Stands for ``Literal`` where documents are read."""
+    """A text in place of ``Literal`` when documents are read."""
 
     def __class_getitem__(cls, values: object) -> object:
         found = values if isinstance(values, tuple) else (values,)

@@ -1,4 +1,4 @@
-"""How executions end, as results and exceptions."""
+"""The results and exceptions of ended executions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 ENDED: Final = ("completed", "failed", "cancelled")
 LOST: Final = (Unreachable, OutcomeUnknown, TooBusy)
-"""What a wait for an end may meet, and outlive."""
+"""The errors that a wait for an end survives."""
 
 REFERENCE: Final = "$reference"
 
 
 def reference_of(result: Any) -> dict[str, Any] | None:
-    """Where a result is kept that is not in the answer."""
+    """The reference to a result that is not in the answer."""
     if isinstance(result, dict) and result.keys() == {REFERENCE}:
         found: dict[str, Any] = result[REFERENCE]
         return found
@@ -32,7 +32,7 @@ def reference_of(result: Any) -> dict[str, Any] | None:
 
 
 def ended_badly(found: Execution, why: Why | None) -> ExecutionError:
-    """The exception for an execution that has failed or was cancelled."""
+    """The exception for a failed or cancelled execution."""
     name = f"execution {found.execution_id} of {found.path}"
     if found.status == "cancelled":
         return ExecutionCancelled(f"{name} was cancelled", found, why)
@@ -42,7 +42,6 @@ def ended_badly(found: Execution, why: Why | None) -> ExecutionError:
 
 
 def still_running(found: Execution, timeout: float | None, why: Why | None) -> StillRunning:
-    """The exception for an execution that has not ended within a timeout."""
     text = f"execution {found.execution_id} of {found.path} is {found.status} after {timeout:g} s"
     return StillRunning(text, found, why, hint="it goes on: ask for its result again, or cancel it")
 

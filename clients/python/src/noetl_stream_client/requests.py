@@ -1,4 +1,4 @@
-"""Requests of the HTTP API, their parts as text, and the errors behind their answers."""
+"""Requests of the HTTP API, the text of their parts, and the errors of their answers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PROBLEM: Final = "application/problem+json"
 TYPE_PREFIX: Final = "/problems/"
 
 AWAY: Final = frozenset({502, 503, 504})
-"""What proxies answer for a gateway that is down."""
+"""The statuses with which proxies report that a gateway is down."""
 
 DIAGNOSTICS_SHOWN: Final = 3
-"""How many diagnostics of a refused playbook its message has."""
+"""The maximum number of diagnostics of a refused playbook in its message."""
 
 Answer = TypeVar("Answer")
 
@@ -33,10 +33,10 @@ class Request(NamedTuple):
 
     Attributes:
         parts: Of the address below ``/api/v1``, unquoted.
-        body: An object, sent as JSON without what is ``None``; or bytes of another ``media``.
+        body: An object, sent as JSON without ``None`` values; or bytes of another ``media``.
         request_id: The Idempotency-Key, which makes a POST or PATCH safe to repeat.
-        wait_s: How long it asks the gateway to wait.
-        is_repeatable: Whether asking twice does nothing twice.
+        wait_s: The time that it asks the gateway to wait.
+        is_repeatable: Whether the request may be repeated safely.
     """
 
     method: str
@@ -109,7 +109,7 @@ class Received(NamedTuple):
 
 
 class Broken(Exception):
-    """No answer came. ``sent``: the gateway may have got the request, and done it."""
+    """A request without an answer. ``sent``: the gateway may have received and executed it."""
 
     def __init__(self, why: str, *, sent: bool) -> None:
         super().__init__(why)
@@ -118,7 +118,7 @@ class Broken(Exception):
 
 
 class Refused(Exception):
-    """A problem that may pass; ``again_s`` is the pause that the gateway asks for."""
+    """A problem that may pass. ``again_s`` is the pause that the gateway asks for."""
 
     def __init__(self, error: ApiError, again_s: float) -> None:
         super().__init__(str(error))
@@ -152,7 +152,7 @@ def body_of(received: Received, url: str) -> bytes:
 
 
 def document_of(data: bytes, kind: type[Answer], url: str) -> Answer:
-    """The document of this kind; ``str``: its text.
+    """The document of this kind; for ``str``, its text.
 
     Raises:
         UnexpectedAnswer: it is something else.
@@ -174,7 +174,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def problem_error(data: bytes, url: str) -> ApiError:
-    """The exception for a problem. An unknown kind, as of a newer gateway, counts as the first with its status."""
+    """The exception for a problem. An unknown kind, from a newer gateway, counts as the first with its status."""
     from noetl_stream_client.documents import Problem
 
     problem = document_of(data, Problem, url)
@@ -201,7 +201,7 @@ def _place(fault: Fault) -> str:
 
 
 def lost_error(broken: Broken, asked: Request, url: str) -> ClientError:
-    """The exception for an answer that did not come."""
+    """The exception for an answer that did not arrive."""
     if not broken.sent:
         hint = "is `noetl-stream gateway` running there? Client(url), NOETL_URL or the context sets the address"
         return PROBLEMS["unreachable"](f"no gateway answers at {url}: {broken.why}", hint=hint)
@@ -213,12 +213,12 @@ def lost_error(broken: Broken, asked: Request, url: str) -> ClientError:
 
 
 def ended_error(asked: Request, url: str) -> ClientError:
-    """The exception for a stream that ends wherever it is opened again."""
+    """The exception for a stream that ends each time it is opened."""
     return PROBLEMS["unreachable"](f"{url} ends the stream {'/'.join(asked.parts)} again and again")
 
 
 def words_of(error: BaseException) -> str:
-    """Why a connection broke, in the words of the system where it says why."""
+    """The reason why a connection broke, in the words of the system if it has any."""
     if "Timeout" in type(error).__name__:
         return "it timed out"
     cause: BaseException | None = error

@@ -1,4 +1,4 @@
-"""Retries of requests: backoff with jitter, a budget, and an end."""
+"""Retries of requests: backoff with jitter, a budget and a deadline."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ LONGEST_S: Final = 10.0
 JITTER: Final = 0.2
 
 SHARE: Final = 0.1
-"""The retries that each first try allows."""
+"""The retries earned by each first try."""
 FLOOR_PER_S: Final = 1.0
-"""The retries that are allowed in any case."""
+"""The retries that are always allowed."""
 MOST: Final = 20.0
 """The retries after a time without any."""
 
 REFUSED_CONNECTIONS: Final = 3
-"""How often a connection is tried again where no gateway has ever answered: its address may be wrong."""
+"""The retries of a connection before any gateway has answered: its address may be wrong."""
 
 
 class RetryBudget:
-    """The retries that a client may make, all calls together, so that what is overloaded can recover.
+    """The retry budget of a client, shared by all calls, so that an overloaded gateway can recover.
 
     Args:
-        most: How many may be made after a time without any.
+        most: The maximum saved after a time without retries.
     """
 
     def __init__(self, most: float = MOST) -> None:
@@ -37,7 +37,7 @@ class RetryBudget:
         self._left = min(self._left + SHARE, self._most)
 
     def take(self) -> bool:
-        """Returns whether a retry may be made now, and counts it."""
+        """Returns whether a retry is allowed now, and counts it."""
         now_s = time.monotonic()
         self._left = min(self._left + (now_s - self._seen_s) * FLOOR_PER_S, self._most)
         self._seen_s = now_s
@@ -48,7 +48,7 @@ class RetryBudget:
 
 
 class Retries:
-    """The retries of one request, until ``within_s`` after its first failure, and not after ``end_s``."""
+    """The retries of one request, until ``within_s`` seconds after its first failure, and not after ``end_s``."""
 
     def __init__(self, budget: RetryBudget, within_s: float, end_s: float | None = None) -> None:
         self._budget = budget
@@ -59,11 +59,11 @@ class Retries:
         budget.note_first()
 
     def pause_s(self, at_least_s: float = 0.0, most: int | None = None) -> float | None:
-        """The pause before the next try; ``None``: there is none.
+        """The pause before the next try; ``None`` if no try is left.
 
         Args:
-            at_least_s: What the gateway asks for.
-            most: How many retries there are at most.
+            at_least_s: The pause that the gateway asks for.
+            most: The maximum number of retries.
         """
         import random
 

@@ -1,6 +1,6 @@
-"""What a function that runs as a task may use: the context of its run, and errors that say whether to try again.
+"""The interface of functions that run as tasks: the context of the run, and errors that control retries.
 
-The module imports the standard library alone, so that a function starts as fast as without it.
+The module imports only the standard library, so that functions start fast.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ class Line(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The run of a task, given to the parameter of its function that is annotated with this class.
+    """The run of a task, passed to the function's parameter that is annotated with this class.
 
     Attributes:
         execution_id: The id of the execution.
         step: The name of the step.
         task: The name of the task.
-        attempt: Which attempt of the task this is, from 1.
-        idempotency_key: The same text whenever this attempt is delivered: hand it to systems that must do a thing once.
-        deadline: When the attempt is ended, with its time zone; ``None`` without a timeout.
+        attempt: The number of the attempt, from 1.
+        idempotency_key: The same text for each delivery of this attempt: pass it to systems that must act only once.
+        deadline: The time when the attempt is stopped, with its time zone; ``None`` without a timeout.
         log: A logger whose records are kept with the task.
-        previous_details: The details of the last heartbeat of the attempt before, or of this attempt before its worker
+        previous_details: The details of the last heartbeat of the previous attempt, or of this one before its worker
             died; ``None`` if there was none.
         secrets: The credentials that the task names in ``auth``, by name: each text or a mapping.
-        folder: The folder of the task, removed after it: files that it returns are in it. Default: the current one.
-        line: The line to the worker. A context made by a test has none.
+        folder: The folder of the task, removed after it; the files that it returns must be in it. Default: the current
+            one.
+        line: The connection to the worker. A context made by a test has none.
     """
 
     execution_id: str = ""
@@ -53,10 +54,10 @@ class Context:
     line: Line | None = field(default=None, repr=False, compare=False)
 
     def heartbeat(self, details: Any = None) -> None:
-        """Says that the run goes on, and how far it is. The last details are given to the next attempt.
+        """Reports that the run continues, with its progress. The next attempt gets the last details.
 
         Args:
-            details: What JSON can express, at most 16 KiB. They are shown to whoever may read the execution.
+            details: What JSON can express, at most 16 KiB. Readers of the execution see them.
 
         Raises:
             ValueError: The details are not JSON, or too large.
@@ -66,17 +67,17 @@ class Context:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the run is cancelled or its time is up. A function that reads this has five seconds to end then;
-        any other is killed at once.
+        """Whether the run is cancelled or timed out. A function that reads this then has five seconds to end; others
+        are killed at once.
         """
         return self.line is not None and self.line.is_cancelled()
 
 
 class Retryable(Exception):
-    """A failure that may pass: the retry policy of the task may try again.
+    """A transient failure: the retry policy of the task applies.
 
     Args:
-        message: What failed.
+        message: A description of the failure.
         after: The least seconds to wait before the next attempt.
     """
 
@@ -88,6 +89,6 @@ class Retryable(Exception):
 
 
 class Fatal(Exception):
-    """A failure that no other attempt mends: ``outcome.error.retryable`` is false."""
+    """A permanent failure: ``outcome.error.retryable`` is false."""
 
     retryable = False

@@ -24,7 +24,7 @@ class Page(Protocol[Item]):
 
 
 class AsyncAsking:
-    """What the methods of verbs call."""
+    """The caller of verbs, and base of their methods."""
 
     transport: AsyncTransport
 
@@ -37,7 +37,7 @@ class AsyncAsking:
         *args: Arguments.args,
         **options: Arguments.kwargs,
     ) -> AsyncIterator[Item]:
-        """The items of a list, page after page: ``client.each(client.list_executions, status=["failed"])``.
+        """The items of a list, over all pages: ``client.each(client.list_executions, status=["failed"])``.
 
         Args:
             read: A method of this client that reads a page.

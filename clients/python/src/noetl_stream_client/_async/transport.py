@@ -1,4 +1,4 @@
-"""HTTP to one gateway: requests that are safe to repeat are repeated, problems become exceptions."""
+"""HTTP to one gateway: repeatable requests are retried, problems become exceptions."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:  # it is loaded when the first client is made
 
 CONNECT_S: Final = 5.0
 ANSWER_S: Final = 60.0
-"""How long an answer may take beyond the request's own ``wait_s``."""
+"""The time that an answer may take beyond the request's own ``wait_s``."""
 
 LATE_S: Final = 2.0
-"""How much later than its caller waits an answer may come, so that one on its way is not lost."""
+"""The time that an answer may come after its caller's wait, so that one on its way is not lost."""
 
 PATIENCE_S: Final = 10.0
-"""How long a request is tried again."""
+"""The time for retries of a request."""
 
 FOLLOW_PATIENCE_S: Final = 60.0
 """The same for waits and streams, which have been answered before."""
 
 SILENCE_S: Final = 45.0
-"""After this long without a byte a stream counts as broken: a gateway sends something three times as often."""
+"""The time without a byte after which a stream counts as broken: three times the interval of the gateway's frames."""
 
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 
@@ -68,11 +68,11 @@ class AsyncTransport:
     async def ask(
         self, asked: Request, kind: type[Answer], *, within_s: float = PATIENCE_S, end_s: float | None = None
     ) -> Answer:
-        """The document of this kind that answers; ``type(None)`` for an answer without one.
+        """The answer as a document of this kind; ``type(None)`` for an answer without one.
 
         Args:
-            within_s: How long it is tried again.
-            end_s: Until when the caller waits for an answer, by the monotonic clock; ``None``: for as long as it takes.
+            within_s: The time for retries.
+            end_s: The end of the caller's wait, on the monotonic clock; ``None`` without an end.
         """
         return document_of(await self._body(asked, within_s, end_s), kind, self.gateway.url)
 
@@ -131,7 +131,7 @@ class AsyncTransport:
 
     @asynccontextmanager
     async def stream(self, asked: Request) -> AsyncIterator[AsyncIterator[Frame] | None]:
-        """The frames of one connection; ``None``: the stream has ended. Opening it is tried again."""
+        """The frames of one connection; ``None`` after the end of the stream. Opening it is retried."""
         asked = asked._replace(headers={**asked.headers, "Accept": "text/event-stream"})
         async with self._answer(asked, SILENCE_S) as response:
             if response.status_code == 204:
@@ -143,7 +143,7 @@ class AsyncTransport:
 
     @asynccontextmanager
     async def download(self, asked: Request) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The bytes of a file, which end with an error unless they are whole. Nothing is tried again."""
+        """The bytes of a file; an incomplete file ends with an error. Nothing is retried."""
         try:
             async with self._answer(asked, ANSWER_S) as response:
                 await self._check(response)
@@ -172,11 +172,11 @@ class AsyncTransport:
     async def follow(
         self, asked: Request, last: str | None, has_more: Callable[[str | None], Awaitable[bool]]
     ) -> AsyncGenerator[Frame, None]:
-        """The frames of a stream after the id ``last``, over as many connections as it takes. A frame without data is
-        a place to resume from.
+        """The frames of a stream after the id ``last``, over as many connections as needed. A frame without data is a
+        place to resume from.
 
         Args:
-            has_more: Whether there is more after an id where a connection has ended in order: gateways stop, too.
+            has_more: Whether more follows an id after which a connection was closed properly: gateways stop, too.
 
         Raises:
             ApiError: it cannot be opened again within a minute.

@@ -25,7 +25,7 @@ class Page(Protocol[Item]):
 
 
 class Asking:
-    """What the methods of verbs call."""
+    """The caller of verbs, and base of their methods."""
 
     transport: Transport
 
@@ -38,7 +38,7 @@ class Asking:
         *args: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Iterator[Item]:
-        """The items of a list, page after page: ``client.each(client.list_executions, status=["failed"])``.
+        """The items of a list, over all pages: ``client.each(client.list_executions, status=["failed"])``.
 
         Args:
             read: A method of this client that reads a page.

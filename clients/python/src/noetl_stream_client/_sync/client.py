@@ -26,14 +26,15 @@ else:
 
 
 class Client(Verbs):
-    """A client of a gateway. Close it, or use it in a ``with`` statement. It may be shared, and made before it is used.
+    """A client of a gateway. Close it, or use it in a ``with`` statement. It may be shared, and created before its
+    first use.
 
     The gateway is the first that is named by ``url`` or ``context``, NOETL_URL, NOETL_CONTEXT, the current context of
     the command line, or a stack that runs here (`noetl-stream dev`). The token is ``token``, else NOETL_TOKEN, else
     that of the context; a stack of this home has its own.
 
     Args:
-        verify: Which certificates are trusted; ``False``: any.
+        verify: The trusted certificates; ``False`` trusts any.
         proxy: The URL of a proxy. None is taken from the environment.
         stack: A stack that ends when the client is closed: see :meth:`local`.
 
@@ -57,7 +58,7 @@ class Client(Verbs):
 
     @classmethod
     def local(cls, home: str | Path | None = None) -> Self:
-        """The embedded stack of this machine: one that runs, or one that runs until the client is closed.
+        """The embedded stack of this machine: the running one, or a new one that runs until the client is closed.
 
         It needs the package ``noetl-stream`` in this environment, and blocks while the stack starts.
 
@@ -90,7 +91,7 @@ class Client(Verbs):
             self._stack.close()
 
     def execution(self, id: str, path: str = "") -> ExecutionHandle:
-        """The execution with this id. Nothing is asked."""
+        """The execution with this id. No request is made."""
         return ExecutionHandle(self, id, path)
 
     def start(
@@ -101,10 +102,10 @@ class Client(Verbs):
         request_id: str | None = None,
         **options: Unpack[StartOptions],
     ) -> ExecutionHandle:
-        """Start an execution of the playbook at a path, or of a whole text as ``playbook=…``.
+        """Start an execution of the playbook at a path, or of a text as ``playbook=…``.
 
         Args:
-            request_id: Asking again with it starts nothing twice.
+            request_id: A repeated call with it starts nothing.
 
         Raises:
             NotFound: there is no such playbook.
@@ -125,18 +126,18 @@ class Client(Verbs):
         """Start an execution, wait for its end, and get its result: see :meth:`start`, and ``result`` of an execution.
 
         Raises:
-            ExecutionFailed: it has failed; ``why`` says how it came to that.
+            ExecutionFailed: it has failed; ``why`` has the explanation.
             ExecutionCancelled: it was cancelled.
-            StillRunning: it has not ended within ``timeout`` seconds. It goes on.
+            StillRunning: it has not ended within ``timeout`` seconds. It continues.
         """
         started = self.start(path, workload, request_id=request_id, **options)
         return started.result(timeout)
 
     def events(self, after: str | None = None, names: Sequence[str] = ()) -> Iterator[documents.FeedEvent]:
-        """Follow the events of all executions, from now on, without an end. A connection that breaks is resumed.
+        """Follow the events of all executions, from now on, without end. A broken connection is resumed.
 
         Args:
-            after: The ``feed_id`` of an event: from the one after it.
+            after: The ``feed_id`` of an event; the stream begins after it.
             names: Only events of these names.
         """
         from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""One execution: its result, events and logs, and what a person does to it."""
+"""One execution: its result, events and logs, and operations on it."""
 # Made by scripts/client_code.py: do not edit.
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ else:
     documents = LazyModule("noetl_stream_client.documents")
 
 WAIT_S: Final = 30.0
-"""How long one request waits for the end."""
+"""The time of one request that waits for the end."""
 
 LAST_EVENT: Final = "playbook.processed"
 FROM_THE_START: Final = "0"
 LOG_PAGE: Final = 1000
-"""The most lines that a gateway gives at once."""
+"""The maximum number of lines in one answer of a gateway."""
 
 
 class ExecutionHandle:
-    """An execution by its id, which is asked for whenever something of it is needed."""
+    """An execution by its id. Its properties are requested when needed."""
 
     def __init__(self, client: Client, id: str, path: str = "") -> None:
         self.id: Final = id
@@ -50,17 +50,17 @@ class ExecutionHandle:
         return execution_html(self._client.gateway, self.id)
 
     def get(self) -> documents.Execution:
-        """Get everything about it at a glance."""
+        """Get an overview of the execution."""
         return self._client.get_execution(self.id)
 
     def wait(self, timeout: float | None = None) -> documents.Execution:
-        """Wait until it has ended, however it ends.
+        """Wait for the end of the execution, with any outcome.
 
         Args:
-            timeout: In seconds; ``None``: for as long as it takes.
+            timeout: In seconds; ``None`` without a limit.
 
         Raises:
-            StillRunning: it has not ended within the timeout. It goes on.
+            StillRunning: it has not ended within the timeout. It continues.
         """
         until_s = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -81,16 +81,16 @@ class ExecutionHandle:
                 raise outcomes.still_running(found, timeout, self._why())
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for its end, and get its result, whole.
+        """Wait for its end, and get its full result.
 
         Args:
-            timeout: In seconds; ``None``: for as long as it takes.
+            timeout: In seconds; ``None`` without a limit.
 
         Raises:
-            ExecutionFailed: it has failed; ``why`` says how it came to that.
+            ExecutionFailed: it has failed; ``why`` has the explanation.
             ExecutionCancelled: it was cancelled.
-            StillRunning: it has not ended within the timeout. It goes on.
-            ResultTooLarge: the result has more than a gateway answers with.
+            StillRunning: it has not ended within the timeout. It continues.
+            ResultTooLarge: the result is larger than an answer of a gateway.
         """
         found = self.wait(timeout)
         if found.status != "completed":
@@ -104,11 +104,11 @@ class ExecutionHandle:
         return whole
 
     def why(self) -> documents.Why:
-        """Explain why it is where it is, and what would move it."""
+        """Explain its state, and what it waits for."""
         return self._client.explain_execution(self.id)
 
     def _why(self) -> documents.Why | None:
-        """The same for an exception, which is raised soon, with or without it."""
+        """The explanation for an exception, which is raised even without it."""
         asked = Request("GET", ("executions", self.id, "why"))
         try:
             return self._client.transport.ask(asked, documents.Why, end_s=time.monotonic() + LATE_S)
@@ -116,10 +116,10 @@ class ExecutionHandle:
             return None
 
     def events(self, after: int = 0) -> Iterator[documents.Event]:
-        """Follow its events, each once and in order: history first, then as they happen, until it has ended.
+        """Follow its events, each once and in order: first the history, then new ones, until it has ended.
 
         Args:
-            after: A position: from the event after it.
+            after: A position; the events begin after it.
         """
         asked = Request("GET", ("executions", self.id, "events", "stream"))
 
@@ -141,13 +141,13 @@ class ExecutionHandle:
         """Download a file or table that it holds: ``execution.download(result["file"], file.write)``.
 
         Args:
-            reference: As a result, an argument or ``ctx`` has it.
-            write: Is given the bytes, piece by piece. They are whole once this returns.
+            reference: The reference from a result, an argument or ``ctx``.
+            write: Gets the bytes in pieces. They are complete once this returns.
 
         Raises:
             NotFound: the reference is not one of this execution, or the file is lost.
             Unreachable: the connection broke, or a part of the file is lost.
-            UnexpectedAnswer: the bytes are not those of the checksum.
+            UnexpectedAnswer: the bytes do not match the checksum.
         """
         digest = sha256()
         query = {name: str(reference[name]) for name in ("key", "size", "checksum", "seal")}
@@ -169,15 +169,15 @@ class ExecutionHandle:
         grep: str | None = None,
         after: str = FROM_THE_START,
     ) -> Iterator[documents.LogLine]:
-        """Read what its tasks have written.
+        """Read the logs of its tasks.
 
         Args:
-            follow: Whether to go on until it has ended; else what there is.
+            follow: Whether to continue until it has ended.
             step: Only lines of this step.
             task: Only lines of this task.
-            iteration: Only lines of this iteration: ``3``, or ``3.0`` of a loop in a loop.
-            grep: A text that the lines contain, no pattern.
-            after: The id of a line: from the one after it.
+            iteration: Only lines of this iteration: ``3``, or ``3.0`` of a nested loop.
+            grep: A plain text that the lines contain.
+            after: The id of a line; the lines begin after it.
         """
         if not follow:
             state = "more"
@@ -214,7 +214,7 @@ class ExecutionHandle:
 
         Args:
             merge: Merge deeply, where ``None`` deletes a key (RFC 7396).
-            version: The version of ``ctx`` that this is meant for; any without it.
+            version: The required version of ``ctx``; ``None`` for any.
         """
         return self._client.patch_ctx(
             self.id,
@@ -228,7 +228,7 @@ class ExecutionHandle:
     def signal(
         self, name: str, payload: Any = None, *, reason: str | None = None, request_id: str | None = None
     ) -> documents.Accepted:
-        """Send a signal to the waits for it, which give the payload as their result."""
+        """Send a signal to the waits for it, whose result is the payload."""
         return self._client.send_signal(self.id, name, payload=payload, reason=reason, request_id=request_id)
 
     def cancel(self, *, reason: str | None = None, request_id: str | None = None) -> documents.Accepted:
@@ -244,12 +244,12 @@ class ExecutionHandle:
         reason: str | None = None,
         request_id: str | None = None,
     ) -> ExecutionHandle:
-        """Run it again, once it has ended, as a new execution from one of its steps.
+        """Run it again after its end, as a new execution from one of its steps.
 
         Args:
-            step: Where it begins; ``None``: with the step run that failed.
+            step: The first step; ``None`` for the failed step run.
             ctx: Keys of ``ctx`` that are set first.
-            args: In place of those that the step had.
+            args: The arguments that replace those of the step.
         """
         if step is None:
             made = self._client.retry_execution(self.id, ctx=ctx, args=args, reason=reason, request_id=request_id)
