@@ -1,4 +1,4 @@
-"""The errors of ``obstore`` as those of a task. Its texts hold addresses, which may be signed, and are not shown."""
+"""The errors of ``obstore`` as task errors. Its messages are not shown: they hold addresses, which may be signed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does
 _CONFLICTS: Final = ("409", "412")
 _SLOW_DOWN: Final = "429"
 _GATEWAYS: Final = ("502", "504")
-"""What the worker's own proxy answers where it cannot connect."""
+"""The answers of the worker's own proxy when it cannot connect."""
 _CERTIFICATE: Final = "InvalidCertificate("
 _UNREACHABLE: Final = ("HTTP error", "timed out", "error sending request")
 
@@ -41,7 +41,7 @@ class Conflict(ToolFailure):
 
 @contextmanager
 def failures_of(place: object) -> Iterator[None]:
-    """Turns the errors of ``obstore`` about a place into failures.
+    """Converts the errors of ``obstore`` about a place to failures.
 
     Raises:
         ToolFailure: ``not_found``, ``conflict``, ``refused``, ``connection``, ``invalid_input``.

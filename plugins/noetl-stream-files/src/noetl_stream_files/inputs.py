@@ -1,4 +1,4 @@
-"""The inputs of ``files``: each operation is a key of its own, so that `check` knows what goes with it."""
+"""The inputs of ``files``: each operation is a key of its own, so that `check` knows its inputs."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ OPERATIONS: Final[Mapping[str, tuple[str, frozenset[str], frozenset[str]]]] = {
     "synced": ("sync", frozenset({"to"}), frozenset({"pattern", "extra", "to_auth"})),
     "marked": ("mark", frozenset({"marker"}), frozenset()),
 }
-"""By the field of an operation: its key, the inputs that it needs, and those that it takes besides."""
+"""Per field of an operation: its key, its required inputs, and its optional ones."""
 
 
 _KEYS: Final = {"condition": "if"}
 
 
 def combination_error(given: Collection[str]) -> str | None:
-    """Why these inputs, by their fields, do not go together; ``None`` if they do."""
+    """The error of inputs, by their fields, that cannot be combined; ``None`` if they can."""
     chosen = [field for field in OPERATIONS if field in given]
     if len(chosen) != 1:
         keys = ", ".join(f"`{key}`" for key, _, _ in OPERATIONS.values())

@@ -1,4 +1,4 @@
-"""What lies below a place, in pages of a stable order: by path, or by arrival after a marker."""
+"""Lists of files below a place, in pages of a stable order: by path, or by arrival after a marker."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _DIGEST_BYTES: Final = 9
 
 
 class FoundFile(NamedTuple):
-    """A file that a storage lists, ordered by when it was written.
+    """A listed file; files are ordered by their time of writing.
 
     Attributes:
-        path: That of its place.
+        path: The path of its place.
     """
 
     modified: datetime
@@ -39,7 +39,7 @@ class FoundFile(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What tells it from all others, in 12 characters; a file that is written again is another one."""
+        """The identity of this version of the file, in 12 characters: a rewritten file has another one."""
         text = f"{self.path}\0{self.etag}\0{self.size}".encode()
         return base64.urlsafe_b64encode(sha256(text).digest()[:_DIGEST_BYTES]).decode()
 
@@ -70,7 +70,7 @@ class Marker(Inputs):
 
 
 class Page(NamedTuple):
-    """Files, and the path of the last if there are more."""
+    """A page of files, and the path of the last one if more follow."""
 
     files: Sequence[FoundFile]
     next: str | None
@@ -79,7 +79,7 @@ class Page(NamedTuple):
 async def files_below(
     storage: Storage, place: Place, pattern: str | None, most: int, *, after: str | None = None
 ) -> AsyncIterator[list[FoundFile]]:
-    """Yields the files below a place which match a pattern, in batches as the storage lists them.
+    """Yields the files below a place that match a pattern, in the batches of the storage.
 
     Raises:
         ToolFailure: ``limit_exceeded``: there are more than ``most``, whether they match or not.
@@ -118,7 +118,7 @@ async def page_by_path(
 async def page_by_arrival(
     storage: Storage, place: Place, pattern: str | None, limit: int, most: int, marker: Marker, late_s: float
 ) -> tuple[Page, Marker]:
-    """Lists the first ``limit`` files by the time they were written that the marker has not, and moves it behind them.
+    """Lists the first ``limit`` files, by time of writing, that the marker does not have, and moves it behind them.
 
     Raises:
         ToolFailure: ``limit_exceeded``: there are too many files within ``late_s``.
@@ -164,7 +164,7 @@ def time_text(time: datetime) -> str:
 
 
 def tag_text(etag: str | None) -> str:
-    """An etag without the quotes that some answers of a storage have and others not; empty if there is none."""
+    """The etag without quotes, which only some storages send; empty without one."""
     return (etag or "").strip('"')
 
 

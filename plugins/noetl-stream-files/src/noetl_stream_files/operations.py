@@ -41,7 +41,7 @@ from noetl_stream_files.transfer import (
 )
 
 MAX_SHOWN: Final = 1_000
-"""The paths of each sort that the result of ``sync`` shows."""
+"""The number of paths of each sort in the result of ``sync``."""
 SMALL_BYTES: Final = 1 << 20
 SMALL_AT_ONCE: Final = 8
 MAX_MARKER_BYTES: Final = 1 << 20
@@ -57,7 +57,6 @@ class Operation:
         self._max_files = max_files
 
     async def result(self) -> dict[str, Any]:
-        """Runs it, and returns its result."""
         inputs = self._inputs
         if inputs.listed is not None:
             return await self._list(inputs.listed)
@@ -187,7 +186,7 @@ class Operation:
         return moved.shown(goal.place)
 
     async def _moved_before(self, goal: Target) -> StoredFile | None:
-        """The file if a delivery of this run before had copied it, and was to delete the source."""
+        """The file if an earlier delivery of this run has copied it and still has to delete the source."""
         found = await stat_or_none(goal)
         same = None if found is None else {"moved": str(goal.place), "etag": found.etag}
         return found if same is not None and self._call.previous_details == same else None
@@ -242,7 +241,7 @@ class Operation:
 
 
 class _Progress:
-    """What ``sync`` has done, which its heartbeats tell."""
+    """The progress of ``sync``, as its heartbeats report it."""
 
     def __init__(self, call: ToolCall, skipped: int) -> None:
         self._call = call
@@ -259,7 +258,7 @@ class _Progress:
         self._add("deleted", self._deleted, path)
 
     def shown(self) -> dict[str, Any]:
-        """The result; of the paths the first by name of those that were kept."""
+        """The result, with the first of the kept paths by name."""
         counts = self._counts
         return {
             "copied": {"count": counts["copied"], "bytes": counts["bytes"], "paths": sorted(self._copied)},
@@ -275,7 +274,7 @@ class _Progress:
 
 
 async def _each(items: Iterable[Any], work: Any) -> None:
-    """Works on a few at a time; the first failure ends all."""
+    """Works on a few items at a time; the first failure ends all."""
     rest = iter(items)
 
     async def some() -> None:

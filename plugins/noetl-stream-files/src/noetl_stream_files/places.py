@@ -1,6 +1,6 @@
 """Places of files: ``s3://``, ``gs://``, ``az://``, ``sftp://`` and ``file://``, as tasks write them.
 
-Nothing in a place is decoded: the name of an object may hold any sign, also ``%``, ``?`` and ``#``.
+Nothing in a place is decoded: the name of an object may contain any character, including ``%``, ``?`` and ``#``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CLOUDS: Final = ("s3", "gs", "az")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file, or what lies below a folder or a prefix that ends at a ``/``.
+    """A file, or the files below a folder or a prefix that ends in ``/``.
 
     Attributes:
         bucket: The bucket, the container, or the host and its port; empty for ``file://``.
@@ -42,7 +42,7 @@ class Place:
         return Place(self.scheme, self.bucket, f"{self.path}/{path}".strip("/"))
 
     def relative(self, path: str) -> str:
-        """The part of ``path`` below this place, in which it lies."""
+        """The part of ``path``, which lies below this place, after the place."""
         return path[len(self.path) :].lstrip("/") if self.path else path
 
 
@@ -87,7 +87,9 @@ FilePlace = Annotated[str, Field(max_length=MAX_PLACE_CHARACTERS), AfterValidato
 
 
 def is_match(pattern: str, path: str) -> bool:
-    """Whether a relative path matches a pattern: one without ``/`` is about its last part; ``**`` is any parts."""
+    """Whether a relative path matches a pattern. A pattern without ``/`` matches the last part; ``**`` matches any
+    parts.
+    """
     parts: Sequence[str] = path.split("/")
     if "/" not in pattern:
         return pattern == "**" or fnmatchcase(parts[-1], pattern)

@@ -1,4 +1,4 @@
-"""The storage of each place: its credentials, and the way to it, which the worker's rules for addresses hold on.
+"""The storage of each place: its credentials, and a connection that follows the worker's rules for addresses.
 
 ``obstore`` resolves names and connects by itself. So it is given a proxy, that of the children of other kinds: it
 resolves a name once, asks the guard, and connects to the address that was checked.
@@ -30,7 +30,7 @@ from noetl_stream_files.places import Place
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10.0
 DEFAULT_READ_TIMEOUT_S: Final = 60.0
 MAX_RETRIES: Final = 2
-"""How often one request is made again at once; a storage that is away for longer is for the policy of the task."""
+"""The immediate retries of one request; longer outages are left to the task's retry policy."""
 RETRY_S: Final = 10.0
 SFTP_PORT: Final = 22
 REQUEST_S: Final = 3600.0
@@ -49,11 +49,11 @@ Credential = Mapping[str, Any]
 
 
 class Storage:
-    """The storage of the places of one bucket or folder, open as long as the task runs.
+    """The storage of the places of one bucket or folder, open while the task runs.
 
     Args:
-        origin: Where the bucket is.
-        root: The folder, if it is one of the worker.
+        origin: The address of the bucket.
+        root: The folder, for one of the worker.
 
     Attributes:
         is_local: Whether it is a folder of the worker.
@@ -81,11 +81,11 @@ class Storage:
         return "" if path == Path() else path.as_posix()
 
     def place_path(self, path: str) -> str:
-        """The path in a place of what the store lists as ``path``."""
+        """The path in a place of the store's path ``path``."""
         return path if self._root is None else f"{self._root}/{path}".strip("/")
 
     def identity(self, place: Place) -> str:
-        """The text that is the same for all names of a file: its bucket may have several, and links lead to it."""
+        """The identity of a file under all its names: a bucket may have several names, and links lead to one file."""
         return os.path.realpath(f"/{place.path}") if self.is_local else f"{self._origin}/{place.bucket}/{place.path}"
 
     def holds(self, path: str) -> bool:
@@ -188,7 +188,9 @@ class Storages:
             raise ToolFailure.of("forbidden_address", f"{place.scheme}://{place.bucket}: {forbidden}") from None
 
     def _store(self, place: Place, credential: Credential, auth: Auth | None) -> ObjectStore:
-        """Makes the store. What the worker's own environment says of clouds must not count: all of it is given here."""
+        """Makes the store. Every option is given here, so that the worker's own environment variables for clouds have
+        no effect.
+        """
         given: dict[str, Any] = {"client_options": self._client(place, credential), "retry_config": _RETRIES}
         endpoint, is_signed = _endpoint(place, credential), bool(credential.keys() - {"region", "endpoint"})
         try:
@@ -239,7 +241,7 @@ _RETRIES: Final = {"max_retries": MAX_RETRIES, "retry_timeout": timedelta(second
 
 @asynccontextmanager
 async def storages_of(call: ToolCall, settings: ToolSettings, folders: list[str]) -> AsyncIterator[Storages]:
-    """The storages of a task, with the proxy through which all of them are reached.
+    """The storages of a task, behind one proxy.
 
     Raises:
         ToolFailure: ``not_allowed``: the operator's own proxy cannot be used.

@@ -11,7 +11,7 @@ from noetl_stream_files.settings import FilesSettings
 
 
 class FilesTool:
-    """Runs one operation a task, over storages that it opens for it."""
+    """Runs one operation per task, on storages that are opened for it."""
 
     spec = KindSpec(kind="files", inputs=FilesInputs, knobs=FilesKnobs, combination_error=combination_error)
     settings = FilesSettings
@@ -30,13 +30,12 @@ class FilesTool:
         return cls(settings)
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Runs the operation.
-
+        """
         Raises:
             ToolFailure: ``not_found``, ``conflict``, ``refused``, ``connection``, ``credential``, ``not_allowed``,
                 ``forbidden_address``, ``limit_exceeded``, ``result_lost``, ``invalid_input``.
         """
-        from noetl_stream_files.operations import Operation  # obstore takes a while
+        from noetl_stream_files.operations import Operation  # obstore loads slowly
         from noetl_stream_files.stores import storages_of
 
         inputs = validated(FilesInputs, call.inputs)
@@ -48,4 +47,4 @@ class FilesTool:
             return ToolResult(await Operation(call, inputs, storages, self._own.max_files).result())
 
     async def close(self) -> None:
-        """Does nothing: each task closes what it has opened."""
+        """Does nothing: each task closes its own storages."""

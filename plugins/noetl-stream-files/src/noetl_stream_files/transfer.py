@@ -1,4 +1,4 @@
-"""The way of one file's bytes: from a place or a reference, to a place or a reference, in bounded memory."""
+"""The transfer of one file's bytes, from a place or a reference to a place or a reference, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from noetl_stream_files.places import Place
 from noetl_stream_files.stores import Storage
 
 ABSENT: Final = "absent"
-"""The condition that there is no file yet; any other is the etag of the one that is replaced."""
+"""The condition that no file exists yet; any other condition is the etag of the replaced file."""
 WHOLE_BYTES: Final = 8 << 20
-"""A file up to this size is written by one request, which also compares the condition."""
+"""Files up to this size are written by one request, which also compares the condition."""
 MAX_PARTS: Final = 9_000
 """S3 takes 10,000."""
 MAX_PART_BYTES: Final = 64 << 20
 SERVER_COPY_BYTES: Final = 5 * 10**9
-"""S3 copies no larger file by itself."""
+"""The maximum size of a file that S3 copies by itself."""
 _READ_BYTES: Final = 1 << 20
 _WRITTEN_BY: Final = "noetlrun"
-"""The entry of an object's metadata that tells which task run wrote it."""
+"""The key of an object's metadata with the task run that wrote it."""
 
 
 class Target(NamedTuple):
@@ -35,12 +35,12 @@ class Target(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """The text that is the same for all names of the file."""
+        """The identity of the file under all its names."""
         return self.storage.identity(self.place)
 
 
 class StoredFile(NamedTuple):
-    """What a storage says of a file."""
+    """A file as its storage describes it."""
 
     size: int
     etag: str
@@ -51,12 +51,12 @@ class StoredFile(NamedTuple):
 
     @property
     def media_type(self) -> str:
-        """Its media type; empty if the storage keeps none."""
+        """The media type; empty if the storage keeps none."""
         return self.attributes.get("Content-Type", "")
 
     @property
     def as_replaced(self) -> dict[str, str]:
-        """What a storage compares before it writes over the file."""
+        """The condition under which a storage overwrites this version of the file."""
         given = {"e_tag": self.raw_etag, "version": self.version}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -73,7 +73,7 @@ class StoredFile(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The bytes of a file, and what is kept of it."""
+    """The bytes of a file, with its stored properties."""
 
     pieces: AsyncIterator[bytes]
     size: int
@@ -81,17 +81,17 @@ class Body(NamedTuple):
 
 
 async def stat(target: Target) -> StoredFile:
-    """Asks for a file.
+    """Reads the description of a file.
 
     Raises:
-        FileNotThere: It is not there.
+        FileNotThere: It does not exist.
     """
     with failures_of(target.place):
         return _stored(await target.storage.get(target.storage.path_of(target.place), head=True))
 
 
 async def stat_or_none(target: Target) -> StoredFile | None:
-    """Asks for a file that may be missing."""
+    """Reads the description of a file that may be missing."""
     try:
         return await stat(target)
     except FileNotThere:
@@ -99,10 +99,10 @@ async def stat_or_none(target: Target) -> StoredFile | None:
 
 
 async def open_body(source: Target) -> tuple[StoredFile, Body]:
-    """Begins to read a file. All of it is of the version that was found, or the reading fails.
+    """Opens a file for reading. All bytes are of the version that was found, or reading fails.
 
     Raises:
-        FileNotThere: It is not there.
+        FileNotThere: It does not exist.
     """
     with failures_of(source.place):
         got = await source.storage.get(source.storage.path_of(source.place))
@@ -118,7 +118,7 @@ def body_of(call: ToolCall, reference: DataReference) -> Body:
 
 
 async def write(call: ToolCall, target: Target, body: Body, condition: str | None) -> None:
-    """Writes a file whole or not at all. It stays as it is if this run of the task has written it before.
+    """Writes a file completely or not at all; does nothing if this task run has already written it.
 
     Raises:
         Conflict: The condition does not hold.
@@ -131,7 +131,7 @@ async def write(call: ToolCall, target: Target, body: Body, condition: str | Non
 
 
 async def own_file(call: ToolCall, target: Target) -> StoredFile | None:
-    """The file of a place if this run of the task has written it, before it was delivered again."""
+    """The file at a place if an earlier delivery of this task run wrote it."""
     found = await stat_or_none(target)
     return found if found is not None and found.attributes.get(_WRITTEN_BY) == run_of(call) else None
 
@@ -162,7 +162,9 @@ async def _write(target: Target, body: Body, condition: str | None, run: str) ->
 
 
 async def _mode(target: Target, condition: str | None) -> Any:
-    """Compares a condition with what is there, and returns it as the storage compares it when it writes."""
+    """Compares a condition with the present file, and returns the condition for the storage's own comparison on
+    writing.
+    """
     if condition is None:
         return "overwrite"
     found = await stat_or_none(target)

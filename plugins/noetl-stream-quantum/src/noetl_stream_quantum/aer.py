@@ -1,4 +1,4 @@
-"""The backend ``aer``: a simulator in child processes of the worker. Its jobs live as long as the worker."""
+"""The backend ``aer``: a simulator in child processes of the worker. Its jobs end with the worker."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from noetl_stream_quantum.program import Counts, JobState, Request
 from noetl_stream_quantum.settings import QuantumSettings
 
 MAX_JOBS: Final = 256
-"""Jobs that wait or run."""
+"""The maximum number of waiting and running jobs."""
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Counts that are kept for polls. What was dropped is simulated again."""
+"""The maximum size of the counts kept for polls. Dropped counts are simulated again."""
 
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
-"""Without them, importing the libraries starts threads, which the fork of a child would lose."""
+"""Prevents threads on import of the libraries, which the fork of a child would lose."""
 
 Key = tuple[str, str]
 """A trust domain and a job id: runs of different domains do not meet."""
 
 
 class AerBackend:
-    """Simulates up to ``max_simulations`` programs at the same time; further ones wait.
+    """Simulates up to ``max_simulations`` programs at a time; others wait.
 
     A program with its seed determines its counts, so a job's id names its program: :meth:`poll` starts a job that this
-    worker does not have, and its counts are those of the worker that had it.
+    worker does not have, with the same counts.
     """
 
     def __init__(self, settings: ToolSettings) -> None:
@@ -59,7 +59,7 @@ class AerBackend:
             return await self._counts(request)
 
     async def submit(self, request: Request) -> str:
-        """Starts the job. Raises ``refused``, which is retryable, while too many wait."""
+        """Starts the job. Raises a retryable ``refused`` while too many jobs wait."""
         self._check(request)
         self._started(request)
         return _id_of(request)
@@ -97,7 +97,7 @@ class AerBackend:
         return Counts(**found)
 
     def _started(self, request: Request) -> SimulatorJob:
-        """The job of the request, which becomes the last to be dropped."""
+        """The job of the request, now the most recently used."""
         key = _key_of(request)
         job = self._jobs.pop(key, None)
         if job is None:
@@ -119,7 +119,7 @@ class AerBackend:
 
 
 class SimulatorJob:
-    """A simulation in the background. It waits for one of ``slots`` and may then take ``max_s`` seconds."""
+    """A simulation in the background. It waits for one of ``slots``, then has ``max_s`` seconds."""
 
     def __init__(self, simulate: Callable[[], Awaitable[Counts]], slots: asyncio.Semaphore, max_s: float) -> None:
         self._slots = slots
@@ -134,7 +134,7 @@ class SimulatorJob:
 
     @property
     def kept_bytes(self) -> int:
-        """What the counts of an ended job take."""
+        """The size of the counts of an ended job."""
         failed = self._task.cancelled() or self._task.exception() is not None
         return 0 if failed else len(self._task.result())
 
@@ -145,7 +145,7 @@ class SimulatorJob:
         return JobState("running" if self._is_running else "queued")
 
     async def cancel(self) -> None:
-        """Ends it, and waits until it has."""
+        """Ends the simulation, and waits for its end."""
         self._task.cancel()
         await asyncio.wait([self._task])
 

@@ -1,4 +1,4 @@
-"""What a task asks of a backend, and what the backend answers."""
+"""The requests of tasks to backends, and the answers of backends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Program(Inputs):
 
     @property
     def digest(self) -> str:
-        """Names the program, in 24 characters."""
+        """The name of the program, in 24 characters."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()[:24]
 
 
@@ -59,7 +59,7 @@ class Request(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How often each outcome was measured, by its bits; ``memory`` has the outcome of each shot, if asked for."""
+    """The number of measurements of each outcome, by its bits; ``memory`` has the outcome of each shot, on request."""
 
     counts: Mapping[str, int]
     qubits: int
@@ -67,7 +67,7 @@ class Counts(NamedTuple):
 
 
 class JobState(NamedTuple):
-    """``counts`` is there once the job is done."""
+    """The state of a job, with its ``counts`` once it is done."""
 
     status: Literal["queued", "running", "done", "cancelled"]
     counts: Counts | None = None
@@ -76,13 +76,13 @@ class JobState(NamedTuple):
 class Backend(Protocol):
     """Runs circuits. The entry point in ``noetl_stream_quantum.backends`` names its class; a worker has one instance.
 
-    Every method raises :class:`~noetl_stream.tools.contract.ToolFailure`; :meth:`poll` does for a job that failed.
+    Every method raises :class:`~noetl_stream.tools.contract.ToolFailure`; :meth:`poll` also for a failed job.
     """
 
     def __init__(self, settings: ToolSettings) -> None: ...
 
     async def run(self, request: Request) -> Counts:
-        """Runs the program; cancelling this ends the work."""
+        """Runs the program; cancelling the call ends the work."""
         ...
 
     async def submit(self, request: Request) -> str:
@@ -90,13 +90,13 @@ class Backend(Protocol):
         ...
 
     async def poll(self, job_id: str, request: Request) -> JobState:
-        """How far the job is, without waiting."""
+        """The present state of the job."""
         ...
 
     async def cancel(self, job_id: str, request: Request) -> None:
-        """Ends the job, if it has not ended."""
+        """Ends the job, if it still runs."""
         ...
 
     async def close(self) -> None:
-        """Releases what the backend holds."""
+        """Releases the resources of the backend."""
         ...

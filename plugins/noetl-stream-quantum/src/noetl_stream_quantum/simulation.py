@@ -1,4 +1,6 @@
-"""Simulates a circuit with Qiskit Aer. Runs in child processes of a worker, since native code ends with its process."""
+"""The simulation of a circuit with Qiskit Aer, in child processes of a worker: a crash of native code ends its
+process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from qiskit_qasm3_import import ConversionError, convert
 from noetl_stream.tools.python.job import JobFailed
 
 _UNPARSED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError, ArithmeticError)
-"""What the parser and the importer raise for programs that they did not expect, besides their own errors."""
+"""The exceptions, apart from their own, that the parser and the importer raise for unexpected programs."""
 
 
 def simulate(program: Mapping[str, Any], *, max_qubits: int, max_memory_mb: int) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def _circuit(text: str, max_qubits: int) -> QuantumCircuit:
 
 
 def _check_size(parsed: Program, max_qubits: int) -> None:
-    """Before a register of a billion qubits is made."""
+    """Checks the size before registers are allocated, which may have a billion qubits."""
     declared = [statement.size for statement in parsed.statements if isinstance(statement, QubitDeclaration)]
     qubits = sum(size.value if isinstance(size, IntegerLiteral) else 1 for size in declared)
     if qubits > max_qubits:
@@ -102,7 +104,7 @@ def _parser_message(error: QASM3ParsingError) -> str:
 
 
 def _placed(message: str) -> str:
-    """The message with its place in words: it begins with ``2,9:`` or ``L2:C9:``, with columns from 0."""
+    """The message with its position in words: it begins with ``2,9:`` or ``L2:C9:``, with columns from 0."""
     return re.sub(r"^L?(\d+)[,:]C?(\d+):", lambda at: f"line {at[1]}, column {int(at[2]) + 1}:", message)
 
 

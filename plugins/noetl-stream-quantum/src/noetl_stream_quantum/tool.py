@@ -58,7 +58,7 @@ def _combination_error(given: Collection[str]) -> str | None:
 
 
 class QuantumTool:
-    """Hands tasks to backends, each of which is made when the first task names it."""
+    """Passes tasks to backends, each made for the first task that names it."""
 
     spec = KindSpec(kind="quantum", inputs=QuantumInputs, knobs=QuantumKnobs, combination_error=_combination_error)
     settings = QuantumSettings
@@ -139,7 +139,7 @@ def _program(inputs: QuantumInputs, knobs: QuantumKnobs, call: ToolCall) -> Prog
 
 
 def _seed_of(call: ToolCall) -> int:
-    """A seed that a redelivery of the task repeats."""
+    """A seed that redeliveries of the task share."""
     return int.from_bytes(hashlib.sha256(call.idempotency_key.encode()).digest()[:4], "big")
 
 
