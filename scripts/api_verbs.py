@@ -1,4 +1,4 @@
-"""The verbs, documents and problems of the HTTP API, as clients in any language are made from them."""
+"""The verbs, documents and problems of the HTTP API, as input of the generators of clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noetl_stream.ports.operations.problems import PROBLEMS, ProblemKind
 from noetl_stream.ports.operations.verbs import API
 
 OF_BROWSERS: Final = ("signIn", "signOut")
-"""Operations that a token has no use for."""
+"""Operations that are of no use with a token."""
 
 HEADERS: Final = {
     "reason": "X-Reason",
@@ -25,7 +25,7 @@ HEADERS: Final = {
     "if_match": "If-Match",
     "traceparent": "traceparent",
 }
-"""Arguments that are headers."""
+"""Arguments that are sent as headers."""
 
 STREAMED: Final = ("text/event-stream", "application/octet-stream")
 """What clients read piece by piece."""
@@ -37,7 +37,7 @@ PAIRS: Final = "^[^=]+="
 
 
 class ApiArgument(NamedTuple):
-    """An argument of a verb. ``kinds`` are the schemas that its value may have, ``null`` aside."""
+    """An argument of a verb. ``kinds`` are the schemas of its value without ``null``."""
 
     name: str
     kinds: tuple[dict[str, Any], ...]
@@ -50,7 +50,7 @@ class ApiArgument(NamedTuple):
 
     @property
     def is_pairs(self) -> bool:
-        """Whether it is labels, sent as ``name=value``."""
+        """Whether the argument is a list of labels, sent as ``name=value``."""
         return str(self.kinds[0].get("items", {}).get("pattern", "")).startswith(PAIRS)
 
 
@@ -81,12 +81,12 @@ class ApiVerb(NamedTuple):
 
     @property
     def arguments(self) -> list[ApiArgument]:
-        """All but those in its path and a body that is one argument; those that are required first."""
+        """The arguments without those in the path and in a whole body; required ones first."""
         return sorted([*self.body, *self.query, *self.headers], key=lambda one: not one.required)
 
     @property
     def route(self) -> dict[str, Any]:
-        """Where its arguments are, as far as it has any."""
+        """The places of its arguments, without empty ones."""
         found: dict[str, Any] = {
             "query": [one.name for one in self.query],
             "body": [one.name for one in self.body],
@@ -101,14 +101,14 @@ class ApiVerb(NamedTuple):
 
 
 def api_document() -> dict[str, Any]:
-    """The OpenAPI document, with the documents of events and of who calls among its components."""
+    """The OpenAPI document, with the documents of events and of the caller among its components."""
     found = openapi_of([*RESOURCES, *system_routes(cast(GatewayStatus, None), dict)], "")
     found["components"]["schemas"] |= component_schemas([EventDocument, CallerDocument])
     return found
 
 
 def documents_of(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The schemas of what the API answers, by name."""
+    """The schemas of the responses of the API, by name."""
     schemas = described["components"]["schemas"]
     return {name: one for name, one in sorted(schemas.items()) if not name.endswith("Request")}
 
@@ -165,7 +165,7 @@ def _verb(method: str, path: str, operation: dict[str, Any], schemas: dict[str, 
 
 
 def _answer(operation: dict[str, Any], schemas: dict[str, Any]) -> tuple[str, str]:
-    """What a verb answers with, and the argument that leads to the next page."""
+    """The answer of a verb, and the argument of the next page."""
     good = [one for status, one in sorted(operation["responses"].items()) if status < "300"]
     content = good[0].get("content", {})
     schema = content.get(JSON, {}).get("schema")
@@ -187,7 +187,7 @@ def _argument(name: str, schema: dict[str, Any], required: bool, says: str = "")
 
 
 class ProblemClass(NamedTuple):
-    """An exception for a kind of problem. ``base``: the kind that it is one of; empty: none."""
+    """The exception of a kind of problem. ``base`` is the kind that it is a case of; empty without one."""
 
     name: str
     base: str
@@ -199,7 +199,7 @@ class ProblemClass(NamedTuple):
 
 
 def problem_classes() -> Iterator[ProblemClass]:
-    """The exceptions, each after the one that it is a kind of: as the errors of the program are."""
+    """The exceptions, each after its base, in the hierarchy of the program's errors."""
     known: dict[type[NoetlError], str] = {}
     left = list(PROBLEMS)
     while left:
@@ -211,7 +211,7 @@ def problem_classes() -> Iterator[ProblemClass]:
 
 
 def _class_name(kind: ProblemKind) -> str:
-    """That of its error on the command line, for the first kind of the error."""
+    """The name of the error on the command line, for the first kind of the error."""
     first = next(one for one in PROBLEMS if one.error is kind.error)
     if first is kind and kind.error is not NoetlError:
         return kind.error.__name__
@@ -219,7 +219,7 @@ def _class_name(kind: ProblemKind) -> str:
 
 
 def _base(kind: ProblemKind, known: dict[type[NoetlError], str], left: list[ProblemKind]) -> str | None:
-    """The exception that this one is a kind of; ``None``: it is not written yet."""
+    """The base of this exception; ``None`` if it is not written yet."""
     waiting = {one.error for one in left if one is not kind}
     for error in kind.error.__mro__:
         if error in known:

@@ -2,7 +2,7 @@
 
 The pages under ``docs/`` are plain Markdown that reads well in the repository. Zensical makes HTML of a copy of them in
 strict mode: a link to a page, a heading or a file that does not exist ends the build. Next to the HTML, the site has
-the pages as Markdown, ``llms.txt`` (a list of them) and ``llms-full.txt`` (all of them in one file). The pages of the
+the pages as Markdown, ``llms.txt`` (a list of them) and ``llms-full.txt`` (all in one file). The pages of the
 conformance table are made of its sentences.
 """
 
@@ -25,7 +25,7 @@ IMAGES = "images"
 """The folder of ``docs/`` with pictures that pages show."""
 
 TABLE = PurePosixPath("tests/conformance/conformance_table.py")
-"""The program that makes the pages of the conformance table, where there is one."""
+"""The program that generates the pages of the conformance table, if it is installed."""
 
 CONFORMANCE = PurePosixPath("reference/conformance")
 """Their folder below ``docs/``."""
@@ -34,10 +34,10 @@ SOURCE = PurePosixPath("source")
 """The folder of the site with the files of the repository that pages link to."""
 
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
-"""Label, target and heading of a relative link."""
+"""The label, target and heading of a relative link."""
 
 FENCE = re.compile(r"^```(\w+) [\w ]+$", re.MULTILINE)
-"""An opening fence with words for the tests after its language, which Zensical does not accept."""
+"""An opening fence with options for the tests after its language, which Zensical does not accept."""
 
 
 class BrokenDocs(Exception):
@@ -64,13 +64,13 @@ class Page:
 
     @property
     def summary(self) -> str:
-        """The first paragraph, links as their text."""
+        """The first paragraph, with links as plain text."""
         paragraph = self.text.split("\n\n")[1].removeprefix("> ")
         return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", " ".join(paragraph.split()))
 
 
 def build(root: Path, folder: Path) -> Path:
-    """Builds the site of the repository at ``root`` in ``folder``, which is emptied first.
+    """Builds the site of the repository at ``root`` in ``folder``, which is cleared first.
 
     Returns:
         The folder to serve.
@@ -104,7 +104,7 @@ def build(root: Path, folder: Path) -> Path:
 
 
 def complete_docs(root: Path, folder: Path) -> Path:
-    """A copy of ``docs/`` with the pages that are made, in ``folder``, which is emptied first."""
+    """A copy of ``docs/`` with the generated pages, in ``folder``, which is cleared first."""
     shutil.rmtree(folder, ignore_errors=True)
     docs = shutil.copytree(root / "docs", folder / "docs")
     if (root / TABLE).is_file():
@@ -121,7 +121,7 @@ def read_page(docs: Path, path: PurePosixPath) -> Page:
 
 
 def read_index(docs: Path, path: PurePosixPath) -> Page:
-    """An index page with what it lists: the target of the first link of each item, those of other indexes in turn."""
+    """An index page with its pages: the target of the first link of each item, and those of nested indexes."""
     index = read_page(docs, path)
     for target in re.findall(r"^(?:- |\| )\[[^]]+\]\(([^)#:\s]+\.md)\)", index.text, re.MULTILINE):
         listed = resolved(path, target)
@@ -132,7 +132,7 @@ def read_index(docs: Path, path: PurePosixPath) -> Page:
 
 
 def walk(page: Page) -> Iterator[Page]:
-    """A page and those below it, in the order of the navigation."""
+    """The page and its descendants, in the order of the navigation."""
     yield page
     for below in page.pages:
         yield from walk(below)
@@ -147,7 +147,7 @@ def require_listed(docs: Path, pages: list[Page]) -> None:
 
 
 def resolved(page: PurePosixPath, target: str) -> PurePosixPath:
-    """Where a relative link of a page leads, from ``docs/``; outside of it the path begins with ``..``."""
+    """The target of a relative link of a page, from ``docs/``; outside of it the path begins with ``..``."""
     return PurePosixPath(os.path.normpath(page.parent / target))
 
 
@@ -192,7 +192,7 @@ def run_zensical(folder: Path) -> None:
 
 
 def overview(start: Page, sections: list[Page]) -> str:
-    """``llms.txt``: every page with what it is about."""
+    """``llms.txt``: each page with its summary."""
     parts = [f"# {start.title}\n\n> {start.summary}\n\nAll pages in one file: [llms-full.txt](llms-full.txt)\n"]
     for section in sections:
         parts.append(f"\n## {section.title}\n\n")

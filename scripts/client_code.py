@@ -45,7 +45,7 @@ WITHOUT_ASYNC: Final = (
     (r"\banext\b", "next"),
     (r"\b_async\b", "_sync"),
 )
-"""What a module with ``async`` says, and what the one without says for it."""
+"""The phrases of modules with ``async``, and their replacements in the modules without."""
 
 
 def client_code() -> dict[Path, str]:

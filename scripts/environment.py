@@ -1,8 +1,8 @@
 """Makes the environment in ``.venv``: ``python scripts/environment.py runtime|development``.
 
-``runtime`` is what the program and its demonstration need, ``development`` what the tests need too. Both are installed
-from the locks, by uv, which takes seconds where pip takes minutes; by pip where uv is not available. Packages come only
-from the index that pip is configured for.
+``runtime`` has the packages of the program and its demonstration, ``development`` also those of the tests. Both are
+installed from the locks, by uv, which takes seconds where pip takes minutes; by pip where uv is not available. Packages
+come only from the index that pip is configured for.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 UV = VENV / "uv"
-"""Where uv is installed if it is not on the PATH."""
+"""The folder of uv if it is not on the PATH."""
 
 BESIDE = (
     "clients/python",
     *sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml")),
 )
-"""The packages of this repository beside the program, for its tests."""
+"""The packages of this repository, next to the program, for its tests."""
 
 RUNTIME_LOCK = ROOT / "requirements.lock"
 DEVELOPMENT_LOCK = ROOT / "requirements-dev.lock"
@@ -52,7 +52,7 @@ def say(text: str) -> None:
 
 
 def call(command: list[str | Path], *, environment: dict[str, str] | None = None) -> str | None:
-    """Runs a command, and prints now and then that it still runs. Returns why it failed, or ``None``."""
+    """Runs a command, with a message now and then while it runs. Returns the reason of a failure, or ``None``."""
     began = time.monotonic()
     try:
         process = subprocess.Popen(
@@ -85,9 +85,9 @@ def pinned(name: str) -> str:
 
 
 def installations(kind: str) -> list[list[str | Path]]:
-    """Arguments of one ``pip install`` after the other. A lock is complete, so nothing else is resolved.
+    """The arguments of each ``pip install``, in order. A lock is complete, so nothing else is resolved.
 
-    What has no hash, such as this folder, cannot be installed together with a lock.
+    Sources without a hash, such as this folder, cannot be installed together with a lock.
     """
     ours: list[str | Path] = ["--no-deps", "--editable", "clients/cli", "--editable", "."]
     if kind == "development":
@@ -98,13 +98,13 @@ def installations(kind: str) -> list[list[str | Path]]:
 
 
 def install(kind: str, command: list[str | Path], environment: dict[str, str] | None = None) -> str | None:
-    """Returns why it failed, or ``None``."""
+    """Returns the reason of a failure, or ``None``."""
     failures = (call([*command, "--quiet", *given], environment=environment) for given in installations(kind))
     return next((failure for failure in failures if failure), None)
 
 
 def make_venv() -> None:
-    """Makes an empty environment, unless there is one whose Python runs."""
+    """Makes an empty environment, unless one with a working Python exists."""
     if call([PYTHON, "-c", ""]) is None:
         return
     say(f"Python {'.'.join(map(str, sys.version_info[:3]))} of {sys.executable}, in {VENV.name}")
@@ -126,7 +126,7 @@ def pip_in_venv() -> list[str | Path]:
 
 
 def index_settings() -> dict[str, str] | None:
-    """Environment variables that make uv use pip's index; ``None`` if pip is configured to use none."""
+    """The environment variables with which uv uses pip's index; ``None`` if pip is configured without one."""
     listed = subprocess.run([*pip(), "config", "list"], capture_output=True, text=True, check=False).stdout
     lines = re.findall(r"^(\S+)\.([\w-]+)=(.*)$", listed, re.MULTILINE)
     found = {key: ast.literal_eval(value) for rank in PIP_SECTIONS for section, key, value in lines if section == rank}
@@ -139,7 +139,7 @@ def index_settings() -> dict[str, str] | None:
 
 
 def install_with_uv(kind: str) -> str | None:
-    """Returns why it failed, or ``None``."""
+    """Returns the reason of a failure, or ``None``."""
     settings = index_settings()
     if settings is None:
         return "pip is configured for no index"

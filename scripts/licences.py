@@ -11,7 +11,7 @@ CLASSIFIER = "License :: OSI Approved :: "
 
 
 def licence_of(found: PackageMetadata) -> str:
-    """The SPDX expression of a package; of an older one, what its classifiers or its field say."""
+    """The SPDX expression of a package; for an older one, its classifiers or its field."""
     classifiers = [text.removeprefix(CLASSIFIER) for text in found.get_all("Classifier") or [] if CLASSIFIER in text]
     stated = [
         *(found.get_all("License-Expression") or []),

@@ -1,7 +1,7 @@
 """Packs a new Postgres cluster with the schema of this version into the package: ``python scripts/pack_cluster.py``.
 
-Homes of the embedded stack begin with it (``noetl_stream/local/cluster_archive.py``). It is made again when the
-environment is, and goes into the wheel; it serves the system that it was made on.
+Homes of the embedded stack begin with it (``noetl_stream/local/cluster_archive.py``). It is packed anew with the
+environment, and goes into the wheel; it serves only the system that made it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The images of others that a release builds on and starts, each by the digest that its registry says.
+"""The third-party images of a release, each by its digest in the registry.
 
     python scripts/pin_images.py            asks the registries, with docker, and writes the digests behind the tags
     python scripts/pin_images.py --check    exits with 1 if an image has none, as the workflow of a release does
@@ -21,12 +21,12 @@ IMAGE: Final = re.compile(
     r"(?P<tagged>[\w./-]+:[\w.-]+)(?P<digest>@sha256:[0-9a-f]{64}\b)?",
     re.MULTILINE,
 )
-"""An image with a tag. Ours has none: it is built here."""
+"""An image with a tag. The project's own has none: it is built here."""
 CHECK: Final = "--check"
 
 
 def digest_of(image: str) -> str:
-    """The digest of what a tag names now, for all platforms."""
+    """The digest that a tag names now, for all platforms."""
     inspect = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]
     asked = subprocess.run(inspect, capture_output=True, text=True)
     digest = asked.stdout.strip()
@@ -36,7 +36,7 @@ def digest_of(image: str) -> str:
 
 
 def pinned(text: str) -> str:
-    """The text of a file with the digests that its tags have now."""
+    """The text of a file with the current digests of its tags."""
     return IMAGE.sub(lambda image: f"{image['before']}{image['tagged']}@{digest_of(image['tagged'])}", text)
 
 

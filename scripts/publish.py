@@ -28,7 +28,7 @@ def version() -> str:
 
 
 def run(*words: str | Path) -> str:
-    """Runs a program. Returns its output, and shows it to who watches."""
+    """Runs a program. Returns its output, and shows it as it runs."""
     done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(done.stdout, file=sys.stderr, end="")
     if done.returncode:

@@ -41,7 +41,7 @@ def commit() -> str:
 
 
 def seeds(effort: str) -> list[str]:
-    """How many simulations and random executions the tests run with this effort."""
+    """The numbers of simulations and random executions of the tests with this effort."""
     code = "from effort import *; print(f'{SIMULATIONS:,} {RANDOM_EXECUTIONS:,}')"
     environment = {**os.environ, "NOETL_TEST_EFFORT": effort, "PYTHONPATH": str(ROOT / "tests")}
     printed = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -49,7 +49,7 @@ def seeds(effort: str) -> list[str]:
 
 
 def counts(report: Path) -> list[str]:
-    """How many tests of a JUnit report ran, failed and were skipped."""
+    """The numbers of tests in a JUnit report that ran, failed and were skipped."""
     suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
     total = {key: sum(int(suite.get(key, 0)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")}
     return [f"{total['tests']:,}", str(total["failures"] + total["errors"]), str(total["skipped"])]
