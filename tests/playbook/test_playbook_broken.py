@@ -109,6 +109,7 @@ def test_diagnostics_are_in_file_order() -> None:
         ("misspelt_keys_are_read_on", "unknown_key", "did you mean `kind`?"),
         ("task_inputs", "unknown_key", "did you mean `params`?"),
         ("task_kinds", "unknown_kind", "did you mean `http`?"),
+        ("task_kinds", "unknown_kind", "use `files`, of the plugin noetl-stream-files"),
         ("rules_directives", "unknown_task", "did you mean `second`?"),
         ("rules_directives", "invalid_value", "did you mean `continue`?"),
         ("next_problems", "unknown_step", "did you mean `start`?"),

@@ -76,7 +76,7 @@ MISSING_HINTS: Final = {
 
 MISSING_KINDS: Final = {
     **dict.fromkeys(("snowflake", "bigquery"), "`http`, with the SQL API of the service"),
-    **dict.fromkeys(("gcs", "s3", "azure_blob", "storage"), "`http`, with a signed URL or a token"),
+    **dict.fromkeys(("gcs", "s3", "azure_blob", "storage", "sftp"), "`files`, of the plugin noetl-stream-files"),
     **dict.fromkeys(
         ("mysql", "mssql", "oracle", "mongodb", "redis", "clickhouse"), "`python`, with the client of the database"
     ),
