@@ -32,7 +32,7 @@ HOP_BY_HOP = {"transfer-encoding", "connection", "content-length"}
 
 
 class ObjectStorage:
-    """There is one bucket, ``bucket``: a folder in ``folder``. ``refused`` says which requests get 503.
+    """There is one bucket, ``bucket``: a folder in ``folder``. ``refused`` says which requests get ``refusal``.
 
     Attributes:
         requests: Methods and paths of those that came, in order.
@@ -44,6 +44,7 @@ class ObjectStorage:
         self.requests: list[tuple[str, str]] = []
         self.sent_bytes = 0
         self.refused: Callable[[str, str], bool] = self.never
+        self.refusal = 503
         self._port = free_port()
         self._loop = asyncio.new_event_loop()
         self._writing = asyncio.Lock()
@@ -114,7 +115,7 @@ class ObjectStorage:
     async def _forward(self, request: web.Request) -> web.Response:
         self.requests.append((request.method, request.path_qs))
         if self.refused(request.method, request.path_qs):
-            return web.Response(status=503)
+            return web.Response(status=self.refusal)
         if request.method != "PUT" or not {"If-Match", "If-None-Match"} & request.headers.keys():
             return await self._pass_on(request)
         async with self._writing:

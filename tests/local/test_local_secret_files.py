@@ -10,7 +10,11 @@ import pytest
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.sources.environment import Settings
-from noetl_stream.settings.sources.process_environment import drop_engine_variables, inherited_environment
+from noetl_stream.settings.sources.process_environment import (
+    drop_bucket_variables,
+    drop_engine_variables,
+    inherited_environment,
+)
 
 NATS = {"HOME": "/home/ann", "NOETL_NATS_URL": "nats://localhost:4222"}
 
@@ -70,3 +74,13 @@ def test_tasks_do_not_learn_where_the_secrets_of_the_engine_are(monkeypatch: pyt
     assert not {"NOETL_NATS_NKEY_FILE", "NOETL_POSTGRES_DSN_FILE"} & inherited_environment().keys()
     assert drop_engine_variables() == ["NOETL_POSTGRES_DSN_FILE"]  # what a worker should not have been given
     assert not {"NOETL_NATS_NKEY_FILE", "NOETL_POSTGRES_DSN_FILE"} & os.environ.keys()
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_worker_keeps_no_key_of_the_bucket_of_objects(monkeypatch: pytest.MonkeyPatch, is_used: bool) -> None:
+    monkeypatch.delenv("NOETL_OBJECTS", raising=False)
+    keys = {"AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS"}
+    for name in (*keys, *(["NOETL_OBJECTS"] if is_used else [])):
+        monkeypatch.setenv(name, "s3://bucket")
+    drop_bucket_variables()
+    assert keys & os.environ.keys() == (set() if is_used else keys)

@@ -268,7 +268,7 @@ def test_a_task_that_waits_for_a_process_of_its_worker_says_for_which() -> None:
     held = RunningCommandDocument(scenario.execution_id, command_id, "work", 1, task_waits_for=text)
     found = reasons(scenario, workers=[replace(WORKER, running=[held])])["worker_full"]
     assert found.sentence == f"Step `work` waits at worker {WORKER.name} for {text}."
-    assert found.moves == "another task of that worker ends, or what it makes is ready; it has no timeout"
+    assert found.moves == "another task of that worker ends, or what it waits for is ready; it has no timeout"
 
 
 def test_a_worker_that_keeps_a_finished_result_says_what_it_waits_for() -> None:

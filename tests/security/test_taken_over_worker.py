@@ -7,7 +7,7 @@ nobody believes what it says in the name of others (PROTOCOL §7 *Capabilities*,
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,12 @@ import pytest
 from msgspec.structs import replace
 from server_stage import Stage
 
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.broker import MemoryBlobs
+from noetl_stream.adapters.memory.bus import Line
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.adapters.simulated_time import cancel_all_tasks
-from noetl_stream.errors import BlobMissing
+from noetl_stream.errors import BlobMissing, Unreachable
 from noetl_stream.model.events import (
     CancelRequested,
     ChildCall,
@@ -53,15 +56,18 @@ from noetl_stream.model.messages import (
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.ports.stores.credentials import MAX_VALUES_GIVEN
-from noetl_stream.ports.streams.blobs import checksum_of, read_object
+from noetl_stream.ports.streams.blobs import Method, checksum_of, read_object
 from noetl_stream.ports.streams.command_queue import Delivery
 from noetl_stream.protocol import subjects
+from noetl_stream.protocol.object_addresses import AddressAnswer, AddressQuestion, addresses_in
 from noetl_stream.protocol.signed_requests import RequestSigner
+from noetl_stream.sealing.data_references import PART_BYTES, DataReference, StoredParts, sealed_for
 from noetl_stream.sealing.handover import HandoverKey, seal
-from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.sealing.keys import KEY_BYTES, KeyRing, new_key, read_key
 from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.server.answers.credential_values import MAX_HIDDEN_A_MINUTE, SecretsResponder
+from noetl_stream.storage.object_places import PlacedBlobs
 from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE, SAMPLE_S
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.storage.used_secrets import UsedSecrets
@@ -84,6 +90,24 @@ def book(name: str, pool: str) -> str:
     return playbook(name, steps, executor={"spec": {"pool": pool, "policy": SMALL}})
 
 
+class Bucket(MemoryBlobs):
+    """A bucket whose addresses say what they are for."""
+
+    place = "s3://bucket"
+    away = ""
+
+    def __init__(self) -> None:
+        super().__init__(Line(ManualClock()))
+
+    async def addresses(self, method: Method, keys: Sequence[str]) -> Sequence[str]:
+        if self.away:
+            raise Unreachable(self.away)
+        return [f"{method} {key}" for key in keys]
+
+    async def verify(self) -> None:
+        """Is there."""
+
+
 @dataclass
 class Scene:
     """Both executions are about to run ``second``: the thief was given ``own``, while ``other`` waits in pool ``b``."""
@@ -95,8 +119,9 @@ class Scene:
     own: StepCommand
     own_delivery: Delivery
     other: StepCommand
+    bucket: Bucket
 
-    async def ask(self, subject: str, pool: str, question: WorkerQuestion) -> Any:
+    async def ask(self, subject: str, pool: str, question: WorkerQuestion | AddressQuestion) -> Any:
         """What servers answer."""
         body = await self.stage.broker.bus.ask(f"{subject}.{pool}", codec.encode(question), 1)
         return None if body is None else codec.decode_json(body)
@@ -144,9 +169,11 @@ async def scene() -> AsyncIterator[Scene]:
     ring = KeyRing(read_key(new_key(), "a test"))
     await DirectCredentials(credentials, ring).put("pg", SECRET, "ann")
     stage.secrets = SecretsResponder(credentials, audit, stage.clock, ring)
+    bucket = Bucket()
+    stage.places = PlacedBlobs(stage.broker.blobs, [bucket, None])
     await stage.server()
     (own, delivery), (other, _) = [await at_second(stage, *one) for one in ((MINE, "a"), (THEIRS, "b"))]
-    yield Scene(stage, audit, credentials, ring, own, delivery, other)
+    yield Scene(stage, audit, credentials, ring, own, delivery, other, bucket)
     await cancel_all_tasks()
     assert not stage.store.stuck
 
@@ -233,6 +260,7 @@ async def test_no_other_command_gets_it_anything(
         (subjects.ASK_PLAYBOOK, PlaybookQuestion(command)),
         (subjects.ASK_CATALOG, CatalogQuestion(command, "team/b")),
         (subjects.ASK_RESULT, ResultQuestion(command, f"{THEIRS}.{scene.other.step_run_id}")),
+        (subjects.ASK_ADDRESSES, AddressQuestion(command, reads=[reference_of(scene.other).key])),
     ):
         assert list(await scene.ask(subject, pool, question)) == ["refused"]
     entries = await scene.audit.page(10, None, None)
@@ -262,6 +290,57 @@ async def test_a_command_that_has_ended_opens_nothing_any_more(scene: Scene) -> 
     await scene.stage.ended(MINE)
     answer = await scene.ask(subjects.ASK_SECRET, "a", secret_question(shown(scene.own)))
     assert "has ended" in answer["refused"]
+
+
+# --- addresses of objects ---------------------------------------------------------------------------------------------
+
+
+async def addresses(scene: Scene, **asked: Any) -> Any:
+    """The addresses that its own command gets, or why it gets none."""
+    command = shown(scene.own)
+    answer = await scene.ask(subjects.ASK_ADDRESSES, "a", AddressQuestion(command, **asked))
+    if "body" not in answer:
+        return answer
+    sealed = AddressAnswer(base64.b64decode(answer["body"]))
+    assert addresses_in(sealed, replace(command, issue=2), own_keys(scene)) is None
+    assert addresses_in(sealed, command, KeyRing(scene.other.object_keys[THEIRS][0])) is None
+    return addresses_in(sealed, command, own_keys(scene))
+
+
+async def test_its_own_command_gets_addresses_of_what_it_reads_and_writes(scene: Scene) -> None:
+    read, run = reference_of(scene.own).key, f"{MINE}/{scene.own.command_id}/1.1.nonce"
+    assert await addresses(scene, reads=[read], writes=[f"{run}/0", f"{run}/1/7"]) == {
+        read: [f"GET {read}", "nats"],
+        f"{run}/0": [f"PUT {run}/0"],
+        f"{run}/1/7": [f"PUT {run}/1/7"],
+    }
+
+
+async def test_a_key_that_is_away_is_said(scene: Scene) -> None:
+    scene.bucket.away = "there are no credentials for s3://bucket"
+    assert await addresses(scene, reads=[reference_of(scene.own).key]) == {"away": scene.bucket.away}
+
+
+async def test_it_writes_nothing_but_what_is_below_runs_of_its_command(scene: Scene) -> None:
+    own, others = f"{MINE}/{scene.own.command_id}", f"{THEIRS}/{scene.other.command_id}"
+    wrong = [reference_of(scene.own).key, f"{others}/1.1.n/0", f"{own}/2.1.n/0", f"{own}/1.1.n", f"{own}/1.1.n/a"]
+    wrong += [f"{own}/1.1.n/../../../{others}/1.1.n/0", f"{own}/1.1.n/0/0/0", f"{MINE}/loop/loop", ""]
+    for key in wrong:
+        assert "may not ask for the object" in (await addresses(scene, writes=[f"{own}/1.1.n/0", key]))["refused"]
+    many = [f"{own}/1.1.n/{number}" for number in range(65)]
+    assert "more than 64" in (await addresses(scene, writes=many))["refused"]
+
+
+async def test_it_reads_no_file_of_another_execution_that_was_not_sealed_for_its_own(scene: Scene) -> None:
+    parts = StoredParts(f"{THEIRS}/c/1.1.n/0/", 2)
+    file = DataReference(parts.key, size=PART_BYTES + 1, checksum="sha256:0")
+    theirs = sealed_for(file, b"k" * KEY_BYTES, KeyRing(scene.other.object_keys[THEIRS][0]))
+    given = sealed_for(file, b"k" * KEY_BYTES, own_keys(scene))
+    for shown_file in (file, theirs):
+        assert "may not ask" in (await addresses(scene, reads=[f"{parts.prefix}0"], files=[shown_file]))["refused"]
+    assert list(await addresses(scene, reads=[f"{parts.prefix}1"], files=[given])) == [f"{parts.prefix}1"]
+    for other in (f"{THEIRS}/c/1.1.n/1/0", f"{parts.prefix}0/../../1/0", "playbook/sha256", ""):
+        assert "may not ask" in (await addresses(scene, reads=[other], files=[given]))["refused"]
 
 
 # --- values to hide ---------------------------------------------------------------------------------------------------

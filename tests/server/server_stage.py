@@ -46,6 +46,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.server.status_report import ServerStatus
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsSource
+from noetl_stream.storage.object_places import PlacedBlobs
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
@@ -92,6 +93,7 @@ class Stage:
         self.open_streams: tuple[str, ...] = ()
         self.max_stored_bytes: int | None = None
         self.pool_labels: PoolLabels | None = None
+        self.places: PlacedBlobs | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -126,6 +128,7 @@ class Stage:
             open_streams=self.open_streams,
             max_stored_bytes=self.max_stored_bytes,
             pool_labels=self.pool_labels,
+            places=self.places,
         )
 
     async def server(self, *, reads: int = AGGREGATES_FORMAT, **times: float) -> Server:

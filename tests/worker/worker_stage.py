@@ -127,6 +127,7 @@ class Stage:
         self.puppet = Puppet()
         self.tools: dict[str, Tool] = {"noop": NoopTool(), "puppet": self.puppet}
         self.plans = KnownPlans()
+        self.capabilities = CAPABILITIES
         self.workers: list[tuple[Worker, asyncio.Task[None]]] = []
         self.claims: list[tuple[Report, StepClaimed]] = []
         self._answer: Callable[[Report], ClaimAnswer | None] | None = None
@@ -179,7 +180,7 @@ class Stage:
         return StepCommand(**{**given, **changes})
 
     async def issue(self, command: StepCommand) -> None:
-        body = CAPABILITIES.encode(command, command.share)
+        body = self.capabilities.encode(command, command.share)
         queued = QueuedCommand(command.pool, command.execution_id, command.command_id, command.issue, body)
         await self.broker.command_queue.issue([queued], {})
         await self.settle()

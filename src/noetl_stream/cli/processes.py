@@ -22,7 +22,7 @@ from noetl_stream.ports.operations.cluster import WorkerDocument
 from noetl_stream.settings.children import ISOLATIONS, Isolation
 from noetl_stream.settings.monitoring import StatusAddress, read_status_address
 from noetl_stream.settings.sources.environment import Settings
-from noetl_stream.settings.sources.process_environment import drop_engine_variables
+from noetl_stream.settings.sources.process_environment import drop_bucket_variables, drop_engine_variables
 from noetl_stream.telemetry.structured_logs import configure
 
 log = logging.getLogger(__name__)
@@ -314,6 +314,8 @@ def _logged(home: Path | None, role: str = "", status_address: StatusAddress | N
         settings = replace(settings, status_address=status_address)
     configure(settings.log_level, settings.log_format)
     superfluous = drop_engine_variables()
+    if role == "worker":
+        drop_bucket_variables()
     if superfluous and role == "worker":
         log.warning("a worker must not have %s: not used, and removed from its environment", ", ".join(superfluous))
     return settings

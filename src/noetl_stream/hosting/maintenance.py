@@ -9,10 +9,11 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.concurrency import Deferred, closing
 from noetl_stream.errors import Conflict
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS
+from noetl_stream.storage.object_places import PlacedBlobs
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.operations import credential_keys
 from noetl_stream.wiring.role_assembly import make_retention, make_server
-from noetl_stream.wiring.stores import COMMAND_WAIT_S, connect, connect_to_nats, required_dsn
+from noetl_stream.wiring.stores import COMMAND_WAIT_S, connect, connect_to_nats, open_objects, required_dsn
 
 if TYPE_CHECKING:  # each command imports what it uses
     from noetl_stream.backup.reader import BackupReader
@@ -67,7 +68,8 @@ async def create_backup(
     async with closing(await connect_to_nats(endpoint, name="noetl-backup", nats_wait_s=COMMAND_WAIT_S)) as ports:
         origin = BackupOrigin(made_by, shown_address(dsn))
         database = PostgresBackup(dsn)
-        return await create(database, ports.blobs, ports.clock, place, keys=keys, origin=origin, name=name)
+        objects = open_objects(endpoint, ports.blobs)
+        return await create(database, objects, ports.clock, place, keys=keys, origin=origin, name=name)
 
 
 async def restore_backup(endpoint: Endpoint, backup: BackupReader) -> RestoredBackup:
@@ -80,7 +82,7 @@ async def restore_backup(endpoint: Endpoint, backup: BackupReader) -> RestoredBa
     async with closing(await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)) as ports:
         await verify_empty(ports.nats, (EVENTS, COMMANDS))
         await ports.blobs.verify()
-        return await restore(backup, PostgresBackup(dsn), ports.blobs)
+        return await restore(backup, PostgresBackup(dsn), open_objects(endpoint, ports.blobs))
 
 
 async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
@@ -89,7 +91,7 @@ async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
 
     async with closing(await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)) as ports:
         await ports.blobs.verify()
-        return await restore(backup, ports.blobs)
+        return await restore(backup, open_objects(endpoint, ports.blobs))
 
 
 async def plan_retention(endpoint: Endpoint) -> list[RetentionPlan]:
@@ -120,6 +122,7 @@ async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument
     name, dsn = "noetl-doctor", required_dsn(endpoint)
     nats = Deferred(lambda: connect_to_nats(endpoint, name=name, nats_wait_s=COMMAND_WAIT_S))
     store = Deferred(lambda: PostgresStore.open(dsn, name=name))
+    blobs = open_objects(endpoint, nats.part("blobs"))
     ports = DoctorPorts(
         database=store.part("diagnosis"),
         nats=nats.part("diagnosis"),
@@ -134,6 +137,7 @@ async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument
         keys=credential_keys(endpoint),
         on_demand=on_demand,
         postgres_max_bytes=endpoint.postgres_max_bytes,
+        places=blobs if isinstance(blobs, PlacedBlobs) else None,
     )
     try:
         return await DirectDiagnosis(ports).examine()

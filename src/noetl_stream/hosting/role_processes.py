@@ -219,6 +219,7 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
 
     Raises:
         NotReady, StreamLost: The schema or the streams are not prepared.
+        UsageError: A place of objects is refused.
     """
 
     async def connect_and_verify() -> Connected:
@@ -229,6 +230,8 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
         connected = await connect(endpoint, name=f"noetl-{identity}", nats_wait_s=ROLE_WAIT_S)
         try:
             await warn_of_excess_rights(connected, identity)
+            if connected.places is not None:
+                await connected.places.verify()
         except BaseException:
             await connected.close()
             raise

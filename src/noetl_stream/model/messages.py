@@ -257,7 +257,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     that its Python tasks can import.
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
-    empty until it is issued.
+    empty until it is issued. ``by_address``: objects may be elsewhere than in NATS, and servers sign their addresses.
     """
 
     command_id: str
@@ -297,6 +297,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     stored_bytes: int = 0
     share: NamespaceShare = NamespaceShare()
     bundle: str = ""
+    by_address: bool = False
     format: int = OLDEST_FORMAT
 
 

@@ -108,6 +108,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.ask.result.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.secret.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.hide.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.addresses.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     # Objects. They are sealed with a key of their execution; deleting them is a purge. An admin backs them up.
     SubjectRights(f"$O.{RESULTS_BUCKET}.C.*", publish=(ADMIN, SERVER, GATEWAY, WORKER)),
     SubjectRights(f"$O.{RESULTS_BUCKET}.M.*", publish=(ADMIN, SERVER, GATEWAY, WORKER)),

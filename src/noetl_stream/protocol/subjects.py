@@ -81,6 +81,10 @@ ASK_HIDE: Final = "noetl.ask.hide"
 """Worker → any server: :class:`~noetl_stream.model.messages.HideQuestion`."""
 
 
+ASK_ADDRESSES: Final = "noetl.ask.addresses"
+"""Worker → any server: :class:`~noetl_stream.protocol.object_addresses.AddressQuestion`."""
+
+
 def claim_answer(pool: str, run: RunId) -> str:
     """The subject of the answer to a claim by this run; its parts are valid ids. Workers do not choose it: servers may
     publish what workers may not.

@@ -51,6 +51,7 @@ from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile, GrantsSource
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
+from noetl_stream.storage.object_places import PlacedBlobs
 from noetl_stream.telemetry.measures import ByPath, Durations, long_durations
 from noetl_stream.trigger.rates import DEFAULT_RATES, TriggerRates
 
@@ -149,7 +150,7 @@ class ServerPorts:
     executions of a namespace may have ``max_stored_bytes`` in the object store; ``None``: any number. Steps with a
     placement run in pools with such ``pool_labels``; ``None``: where they would without one. ``page_url`` is where
     people open the page; empty: not known. ``refusals`` says why JetStream has refused messages of this process for a
-    while.
+    while. ``places`` signs addresses of objects that are not in NATS alone.
     """
 
     log: EventLog
@@ -175,6 +176,7 @@ class ServerPorts:
     max_stored_bytes: int | None = None
     pool_labels: PoolLabels | None = None
     refusals: Callable[[], list[str]] = list
+    places: PlacedBlobs | None = None
 
 
 @dataclass(frozen=True, slots=True)

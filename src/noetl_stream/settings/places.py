@@ -11,7 +11,10 @@ import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.secrets.urls import split_address
+from noetl_stream.settings.sources.variables import Given, words_of
 
+OBJECTS_VARIABLE: Final = "NOETL_OBJECTS"
+IN_NATS: Final = "nats"
 SCHEMES: Final = ("s3", "gs", "az")
 ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
@@ -56,6 +59,40 @@ def read_place(name: str, text: str) -> Place:
             hint="leave out credentials and endpoints: they come from the environment",
         )
     return ObjectAddress(scheme, bucket, "/".join(parts))
+
+
+def read_object_places(variable: str, given: Given) -> tuple[Place | None, ...]:
+    """Reads the places of objects, such as ``s3://bucket/prefix, nats``: the first is written, all are read.
+
+    ``None`` is NATS, which is always among them; without any other there are none.
+
+    Raises:
+        UsageError: one is not a place, or there twice.
+    """
+    found: list[Place | None] = []
+    for text in words_of(variable, given):
+        place = None if text == IN_NATS else _object_place(variable, text)
+        if place in found:
+            raise UsageError(f"{variable} names {text} twice", hint="name each place once, the one to write first")
+        found.append(place)
+    places = tuple(found if None in found else (*found, None))
+    return () if places == (None,) else places
+
+
+def _object_place(variable: str, text: str) -> Place:
+    folder = text.removeprefix("file://")
+    if folder != text and folder.startswith("/") and ".." not in Path(folder).parts:
+        return Path(folder)
+    place = read_place(variable, text) if folder == text else None
+    if not isinstance(place, ObjectAddress):
+        hint = f"use s3://BUCKET/PREFIX, gs://…, az://…, file:///FOLDER, or {IN_NATS}"
+        raise UsageError(f"invalid {variable}: it names a place that cannot hold objects", hint=hint)
+    return place
+
+
+def shown_place(place: Place) -> str:
+    """A place of objects as it is written."""
+    return place.as_uri() if isinstance(place, Path) else str(place)
 
 
 def read_endpoints(environ: Mapping[str, str]) -> list[str]:

@@ -19,6 +19,7 @@ from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import Unprinted
 from noetl_stream.settings.monitoring import TraceSettings
+from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.settings.servers import NatsSync, Spread
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
@@ -52,6 +53,7 @@ class Endpoint(Unprinted, frozen=True):
         page_url: The address of the page, for links that a server here writes; empty: not known.
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a role here go; ``None`` for nowhere.
+        objects: The places of objects, the first of which is written; ``None`` is NATS, alone if empty. Not a worker's.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
         nats_sync: What is known of how NATS writes to its disks.
     """
@@ -81,6 +83,7 @@ class Endpoint(Unprinted, frozen=True):
     trigger_rates: TriggerRates = TriggerRates()
     page_url: str = ""
     pool_labels: PoolLabels = MappingProxyType({})
+    objects: tuple[Place | None, ...] = ()
 
     def only_for(self, identity: str) -> Self:
         """Returns the part of this endpoint that a process with the identity may hold."""
@@ -91,7 +94,9 @@ class Endpoint(Unprinted, frozen=True):
             return replace(self, identity=identity, credentials={}, server_keys=(), retention=retention)
         with_keys = replace(self, identity=identity, postgres_read_dsn=None, retention=retention)
         without_keys = replace(with_keys, credential_keys=(), server_keys=(), access_keys=())
-        return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
+        if identity == ADMIN:
+            return replace(without_keys, credentials={})
+        return replace(without_keys, postgres_dsn=None, objects=())
 
 
 def process_name(role: str) -> str:

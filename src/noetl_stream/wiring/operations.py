@@ -200,6 +200,7 @@ class DirectOperations:
             keys=self._keys,
             postgres_max_bytes=self._endpoint.postgres_max_bytes,
             watch=self._watch,
+            places=given.places,
         )
         return DirectDiagnosis(ports)
 

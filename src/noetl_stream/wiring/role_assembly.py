@@ -30,6 +30,7 @@ from noetl_stream.wiring.operations import (
 from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, needed_keys, open_files, required_dsn
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
+    from noetl_stream.adapters.object_addresses import AddressedObjects
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.ports.operations import Operations
     from noetl_stream.ports.stores.retention import Archiver
@@ -66,7 +67,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         clock=connected.clock,
         catalog=store.catalog,
         evaluator=EvaluationPool(),
-        capabilities=Capabilities(server_keys, access_keys),
+        capabilities=Capabilities(server_keys, access_keys, by_address=connected.places is not None),
         signer=RequestSigner(access_keys),
         rights=store.rights,
         tracing=open_tracing(endpoint.traces, SERVER, name),
@@ -93,6 +94,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         pool_labels=endpoint.pool_labels,
         max_stored_bytes=endpoint.retention.namespace_max_stored_bytes,
         refusals=connected.refusals,
+        places=connected.places,
     )
     states = StateBounds(max_bytes=endpoint.max_state_bytes)
     return Server(name, ports, kinds_without(), limits=endpoint.limits, states=states)
@@ -127,12 +129,14 @@ class HostedWorker(msgspec.Struct, frozen=True):
     worker: Worker
     tools: Mapping[str, Tool]
     plans: PlanClient
+    objects: AddressedObjects
     show_in_logs: Callable[[], None]
 
     async def close(self) -> None:
         """Closes the worker, then its tools: their sessions, pools and child processes."""
         await self.worker.close()
         await self.plans.close()
+        await self.objects.close()
         await asyncio.gather(*(tool.close() for tool in self.tools.values()))
         self.show_in_logs()
 
@@ -152,6 +156,7 @@ def make_worker(
         drain_s: The time in which its running tasks may finish.
         confinement: The level of confinement that it reports.
     """
+    from noetl_stream.adapters.object_addresses import AddressedObjects
     from noetl_stream.adapters.trace_exporter import open_tracing
     from noetl_stream.tools.registry import create_tools
     from noetl_stream.worker.child_playbooks import PlanClient
@@ -161,7 +166,7 @@ def make_worker(
 
     tools = create_tools(installed_kinds(), endpoint.tools)
     plans = PlanClient({kind: tool.spec for kind, tool in tools.items()})
-    name = process_name(WORKER)
+    name, objects = process_name(WORKER), AddressedObjects()
     worker = Worker(
         name=name,
         pool=pool,
@@ -182,8 +187,9 @@ def make_worker(
         confinement=confinement,
         network=endpoint.tools.children.network,
         tracing=open_tracing(endpoint.traces, WORKER, name),
+        objects=objects,
     )
-    return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
+    return HostedWorker(worker, tools, plans, objects, hide_in_logs(worker.keychain.redactor))
 
 
 async def check_way_in(connected: OperatorPorts, settings: Settings, host: str) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +19,9 @@ from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE
-from noetl_stream.settings.places import Place
+from noetl_stream.settings.places import OBJECTS_VARIABLE, Place
 from noetl_stream.settings.servers import POSTGRES_VARIABLE, NatsSync
+from noetl_stream.storage.object_places import PlacedBlobs
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.wiring.endpoint import Endpoint
 
@@ -62,7 +63,7 @@ PATIENCE_S: Final = 15.0
 """The time for which a request of a gateway waits for a Postgres that fails over."""
 
 
-_OF_NATS: Final = ("log", "queue", "bus", "blobs", "task_logs")
+_OF_NATS: Final = ("log", "queue", "bus", "task_logs")
 _OF_NATS_IF_USED: Final = ("diagnosis", "trigger_streams")
 
 
@@ -115,7 +116,7 @@ class OperatorPorts(msgspec.Struct, frozen=True):
     """The ports of a command: over Postgres, which is connected, and over NATS, which may connect on first use.
 
     Attributes:
-        blobs: Objects as they are stored; :attr:`objects` opens and seals them.
+        blobs: Objects as they are stored, in all their places; :attr:`objects` opens and seals them.
         access_keys: ``None`` if the endpoint has none, as an admin's.
         replica: The store to read executions from, if there is another; connected when it is first used.
     """
@@ -139,6 +140,11 @@ class OperatorPorts(msgspec.Struct, frozen=True):
     def refusals(self) -> list[str]:
         """Returns the reasons for which JetStream has refused messages for a while, one line for each stream."""
         return []
+
+    @property
+    def places(self) -> PlacedBlobs | None:
+        """The places of objects; ``None``: NATS alone."""
+        return self.blobs if isinstance(self.blobs, PlacedBlobs) else None
 
     @property
     def requests(self) -> Requests:
@@ -228,6 +234,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
     dsn = required_dsn(endpoint)
     ports = await connect_to_nats(endpoint, name=name, nats_wait_s=nats_wait_s)
     try:
+        blobs = open_objects(endpoint, ports.blobs)
         store = await _open_store(dsn, endpoint, name)
     except BaseException:
         await ports.close()
@@ -236,6 +243,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
     return Connected(
         **{name: getattr(ports, name) for name in _OF_NATS},
         **{name: at_hand.part(name) for name in _OF_NATS_IF_USED},
+        blobs=blobs,
         clock=ports.clock,
         store=store,
         access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
@@ -252,6 +260,7 @@ async def connected_when_used(endpoint: Endpoint, *, name: str) -> AsyncIterator
     try:
         yield OperatorPorts(
             **{name: nats.part(name) for name in (*_OF_NATS, *_OF_NATS_IF_USED)},
+            blobs=open_objects(endpoint, nats.part("blobs")),
             clock=SystemClock(),
             store=store,
             access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
@@ -354,8 +363,23 @@ def open_files(place: Place) -> FolderFiles | ObjectFiles:
         from noetl_stream.adapters.files.folder import FolderFiles
 
         return FolderFiles(place)
-    try:
+    with _extra_needed(str(place)):
         from noetl_stream.adapters.files.objects import ObjectFiles
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{place} needs {error.name}", hint="install noetl-stream[objects]") from None
     return ObjectFiles(place)
+
+
+def open_objects(endpoint: Endpoint, nats: Blobs) -> Blobs:
+    """Opens the places of objects, of which NATS is one. Errors: as of :func:`open_files`."""
+    if not endpoint.objects:
+        return nats
+    with _extra_needed(OBJECTS_VARIABLE):
+        from noetl_stream.adapters.files.object_places import ObjectPlace
+    return PlacedBlobs(nats, [None if place is None else ObjectPlace(place) for place in endpoint.objects])
+
+
+@contextmanager
+def _extra_needed(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{what} needs {error.name}", hint="install noetl-stream[objects]") from None

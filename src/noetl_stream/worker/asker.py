@@ -6,6 +6,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.messages import ShownCommand, StepCommand, WorkerQuestion
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.protocol.object_addresses import AddressQuestion
 from noetl_stream.worker.waiting import ask
 
 
@@ -33,6 +34,6 @@ class Asker:
         """The command as it is shown to servers."""
         return ShownCommand.from_command(self._command)
 
-    async def ask(self, subject: str, question: WorkerQuestion) -> bytes:
+    async def ask(self, subject: str, question: WorkerQuestion | AddressQuestion) -> bytes:
         """Returns the answer to ``question`` on ``subject``, to which the pool is added."""
         return await ask(self._bus, self._clock, f"{subject}.{self._command.pool}", codec.encode(question))

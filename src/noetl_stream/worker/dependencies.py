@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.blobs import Blobs, ObjectsByAddress
 from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.ports.traces import Tracing
 from noetl_stream.tools.contract import Tool
@@ -28,6 +28,7 @@ class Dependencies:
 
     Attributes:
         max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
+        objects: Reaches objects that are elsewhere than in NATS.
     """
 
     worker: str
@@ -47,3 +48,4 @@ class Dependencies:
     schemas: Schemas = field(default_factory=Schemas)
     counts: WorkerCounts = field(default_factory=WorkerCounts)
     tracing: Tracing | None = None
+    objects: ObjectsByAddress | None = None

@@ -15,7 +15,7 @@ from noetl_stream.errors import NotReady, PayloadRefused, StoreMissing
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, ChildUse, MemoryUse, WorkerPresence
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.blobs import Blobs, ObjectsByAddress
 from noetl_stream.ports.streams.bus import Bus, Handler, Subscription
 from noetl_stream.ports.streams.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.streams.event_log import EventLog
@@ -60,6 +60,7 @@ class Worker:
         keychain_folders: The folders whose files entries of kind ``file`` may read.
         max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
+        objects: Reaches objects that are elsewhere than in NATS.
         ack_wait_s: How long a lease of the queue lasts; it is renewed three times meanwhile.
 
     Attributes:
@@ -89,6 +90,7 @@ class Worker:
         grace_s: float = DEFAULT_WORKER_DRAIN_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
         tracing: Tracing | None = None,
+        objects: ObjectsByAddress | None = None,
         confinement: str = "",
         network: str = "",
     ) -> None:
@@ -118,6 +120,7 @@ class Worker:
             log_publisher=self.logs,
             max_result_bytes=max_result_bytes,
             tracing=tracing,
+            objects=objects,
         )
         self.tracing = tracing
         self._confinement = confinement

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from hashlib import sha256
 from io import BufferedReader, RawIOBase
@@ -23,6 +23,7 @@ from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
+from noetl_stream.ports.streams.blobs import MISSING_CODES
 from noetl_stream.settings.places import ObjectAddress
 from noetl_stream.settings.sources.process_environment import object_endpoints
 
@@ -45,9 +46,67 @@ CREDENTIALS_HINT: Final = "look at the AWS_…, GOOGLE_… or AZURE_… variable
 _METADATA_SERVERS: Final = ("169.254.169.254", "metadata.google.internal")
 _STATUS: Final = re.compile(r"status code: ([0-9]{3})")
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
+_NUMBER: Final = re.compile(r"\(os error ([0-9]{1,4})\)")
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|specified bucket does not exist|ContainerNotFound", re.IGNORECASE)
 _LEFT_OUT: Final = re.compile(r"Generic \w{1,40} error: |\w{1,20}://\S+|[A-Za-z0-9+/=_-]{24,}")
 """The parts of an error that are not shown: addresses may be signed, and long words may be keys."""
+
+
+def open_bucket(address: ObjectAddress, retry_s: float) -> Any:
+    """Opens the store of an address, which tries a request again for so long.
+
+    Raises:
+        UsageError: a variable of the service is invalid.
+    """
+    over_http = [url.startswith("http://") for url in object_endpoints()]
+    with reworded(str(address)):
+        return from_url(
+            str(address),
+            client_options={
+                "connect_timeout": timedelta(seconds=5),
+                "timeout": timedelta(seconds=REQUEST_S),
+                **({"allow_http": True} if any(over_http) else {}),
+            },
+            retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=retry_s)},
+        )
+
+
+@contextmanager
+def reworded(place: str) -> Iterator[None]:
+    """Turns ``obstore``'s errors about a place into those of :class:`~noetl_stream.ports.files.Files`."""
+    try:
+        yield
+    except (BaseError, OSError, ValueError) as error:
+        raise _error_of(place, str(error), is_missing=isinstance(error, FileNotFoundError)) from None
+
+
+def _error_of(place: str, text: str, *, is_missing: bool) -> NoetlError:
+    """Returns the error for ``obstore``'s text, which is long and may hold secrets."""
+    found, code, number = _STATUS.search(text), _CODE.search(text), _NUMBER.search(text)
+    status = "" if found is None else found[1]
+    answer = f"{status} {code[1]}" if code else status
+    if any(server in text for server in _METADATA_SERVERS):
+        return UsageError(f"there are no credentials for {place}", hint=CREDENTIALS_HINT)
+    if _NO_BUCKET.search(text):
+        bucket = place.partition("://")[2].partition("/")[0]
+        return UsageError(f"{place}: there is no bucket {bucket!r}", hint="make the bucket, or correct its name")
+    if status in ("401", "403"):
+        return UsageError(f"{place}: access is refused ({answer})", hint=CREDENTIALS_HINT)
+    if status == "404" and "performing GET" in text and (code is None or code[1] not in MISSING_CODES):
+        return Unreachable(f"{place}: object storage answers {answer}")
+    if status == "404" or is_missing:
+        return NotFound(f"{place} is not there")
+    if status.startswith(("3", "4")):
+        hint = "look at AWS_REGION and AWS_ENDPOINT_URL"
+        return UsageError(f"{place}: the request is refused ({answer})", hint=hint)
+    if status:
+        return Unreachable(f"{place}: object storage answers {answer}")
+    if "HTTP error" in text or "timed out" in text:
+        return Unreachable(f"{place}: object storage does not answer", hint="look at the network and the endpoint")
+    if number is not None:
+        return UsageError(f"{place}: {os.strerror(int(number[1]))}", hint="look at the folder, its owner and its disk")
+    line = _LEFT_OUT.sub("", text.partition("\n")[0])[:200]
+    return UsageError(f"{place}: {line}", hint=CREDENTIALS_HINT)
 
 
 class ObjectFiles:
@@ -61,17 +120,7 @@ class ObjectFiles:
         self._address = address
         self.place = str(address)
         self.name = self.place.rpartition("/")[2]
-        over_http = [url.startswith("http://") for url in object_endpoints()]
-        with self.errors():
-            self._store: Any = from_url(
-                self.place,
-                client_options={
-                    "connect_timeout": timedelta(seconds=5),
-                    "timeout": timedelta(seconds=REQUEST_S),
-                    **({"allow_http": True} if any(over_http) else {}),
-                },
-                retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
-            )
+        self._store = open_bucket(address, RETRY_S)
 
     def below(self, name: str) -> ObjectFiles:
         prefix = f"{self._address.prefix}/{name}".lstrip("/")
@@ -122,39 +171,9 @@ class ObjectFiles:
     def _reader(self, name: str, size: int, buffer_bytes: int) -> BinaryIO:
         return cast(BinaryIO, BufferedReader(_ObjectReader(self, name, size), buffer_bytes))
 
-    @contextmanager
-    def errors(self, name: str | None = None) -> Iterator[None]:
+    def errors(self, name: str | None = None) -> AbstractContextManager[None]:
         """Turns ``obstore``'s errors into those of :class:`~noetl_stream.ports.files.Files`."""
-        place = self.place if name is None else f"{self.place}/{name}"
-        try:
-            yield
-        except (BaseError, OSError, ValueError) as error:
-            raise self._error_of(place, str(error)) from None
-
-    def _error_of(self, place: str, text: str) -> NoetlError:
-        """Returns the error for ``obstore``'s text, which is long and may hold secrets."""
-        found, code = _STATUS.search(text), _CODE.search(text)
-        status = "" if found is None else found[1]
-        answer = f"{status} {code[1]}" if code else status
-        if any(server in text for server in _METADATA_SERVERS):
-            return UsageError(f"there are no credentials for {place}", hint=CREDENTIALS_HINT)
-        if _NO_BUCKET.search(text):
-            return UsageError(
-                f"{place}: there is no bucket {self._address.bucket!r}", hint="make the bucket, or correct its name"
-            )
-        if status in ("401", "403"):
-            return UsageError(f"{place}: access is refused ({answer})", hint=CREDENTIALS_HINT)
-        if status == "404":
-            return NotFound(f"{place} is not there")
-        if status.startswith(("3", "4")):
-            hint = "look at AWS_REGION and AWS_ENDPOINT_URL"
-            return UsageError(f"{place}: the request is refused ({answer})", hint=hint)
-        if status:
-            return Unreachable(f"{place}: object storage answers {answer}")
-        if "HTTP error" in text or "timed out" in text:
-            return Unreachable(f"{place}: object storage does not answer", hint="look at the network and the endpoint")
-        line = _LEFT_OUT.sub("", text.partition("\n")[0])[:200]
-        return UsageError(f"{place}: {line}", hint=CREDENTIALS_HINT)
+        return reworded(self.place if name is None else f"{self.place}/{name}")
 
 
 class _NewObject:

@@ -125,6 +125,31 @@ CAUSES: Final = (
         "Postgres .*the database does not exist", "the database does not exist", _MIGRATE, "create it: `createdb NAME`"
     ),
     Cause("Postgres .*its disk is full", "the disk of Postgres is full", _AGAIN, "make it larger"),
+    Cause("there is no bucket", "the bucket does not exist", _AGAIN, "make it, or correct its name in NOETL_OBJECTS"),
+    Cause(
+        "access is refused|there are no credentials",
+        "the key of the bucket is wrong, missing, or lacks a right",
+        _AGAIN,
+        "correct the variables of its service, with rights to list, read, write and delete below the prefix",
+    ),
+    Cause(
+        "refuses an address that a server signed",
+        "the bucket refuses what servers sign",
+        _AGAIN,
+        "compare the clocks of the servers and the bucket, and see whether its key was changed",
+    ),
+    Cause(
+        "object storage (does not answer|answers)",
+        "the bucket does not answer, or not as it should",
+        _AGAIN,
+        "look at its state, at the network between, and at its endpoint",
+    ),
+    Cause(
+        "the folder .* of objects is not there",
+        "a machine lacks the folder of objects",
+        _AGAIN,
+        "share it, under the same path, with the machines of all roles",
+    ),
     Cause("lacks a privilege", "the user lacks a right that this version needs", f"{_MIGRATE} --roles"),
     Cause("has a newer schema", "a newer release has changed the schema", "pip install --upgrade noetl-stream"),
     Cause("has no schema yet|has an older schema", "migrations are missing", _MIGRATE),

@@ -149,6 +149,18 @@ def _scarce(uses: Sequence[StoreUse], watched: Sequence[StoreUse]) -> Finding | 
     return verdict(f"little room is left: {'; '.join(says)}", mend)
 
 
+async def objects(read: Readings) -> Finding:
+    """Objects can be written, read and deleted where they are."""
+    try:
+        places = await read.places
+    except NoetlError as error:
+        return explained(error)
+    if places:
+        return ok(f"can be written, read and deleted in {places}")
+    await read.nats
+    return ok("are in NATS alone")
+
+
 async def namespaces(read: Readings) -> Finding:
     """Every namespace may store more in the object store."""
     uses = [use for use in (await read.servers).value if use.max_stored_bytes]

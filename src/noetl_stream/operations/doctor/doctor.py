@@ -78,6 +78,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "durability": checks.durability(read),
         "power-loss": power_loss(read),
         "storage": checks.storage(read, watched),
+        "objects": checks.objects(read),
         "clocks": checks.clocks(read),
         "certificates": checks.certificates(read),
         "permissions": checks.permissions(read),

@@ -32,6 +32,7 @@ from noetl_stream.ports.streams.command_queue import CommandQueue, QueuedPool
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 from noetl_stream.sealing.keys import KeyRing
+from noetl_stream.storage.object_places import PlacedBlobs
 
 if TYPE_CHECKING:
     from noetl_stream.engine.aggregates.triggers import TriggerState
@@ -64,6 +65,7 @@ class DoctorPorts(NamedTuple):
         on_demand: Whether commands start a server here when they need one.
         postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
         watch: What has seen the stores grow, if anything here has.
+        places: Where objects are; ``None``: in NATS alone.
     """
 
     database: DatabaseDiagnosis
@@ -80,6 +82,7 @@ class DoctorPorts(NamedTuple):
     on_demand: bool = False
     postgres_max_bytes: int | None = None
     watch: StoreUses | None = None
+    places: PlacedBlobs | None = None
 
 
 class Timed(NamedTuple, Generic[Read]):
@@ -122,6 +125,7 @@ class Readings(NamedTuple):
     triggers: asyncio.Future[list[TriggerState]]
     credentials: asyncio.Future[list[CredentialInfo]]
     tokens: asyncio.Future[list[StoredToken]]
+    places: asyncio.Future[str]
 
     async def close(self) -> None:
         """Ends pending readings, and drops errors that no check has asked for."""
@@ -159,6 +163,7 @@ def begin(ports: DoctorPorts) -> Readings:
         triggers=reading("the triggers", _triggers(ports.store)),
         credentials=reading("the credentials", ports.credentials.list_all()),
         tokens=reading("the tokens", ports.tokens.list_all()),
+        places=reading("the objects", _places(ports)),
     )
 
 
@@ -172,6 +177,10 @@ async def _in_time(what: str, work: Awaitable[Read]) -> Read:
         return await asyncio.wait_for(work, READ_S)
     except TimeoutError:
         raise Unreachable(f"reading {what} {TOO_LONG}") from None
+
+
+async def _places(ports: DoctorPorts) -> str:
+    return "" if ports.places is None else await ports.places.verify()
 
 
 async def _timed(clock: Clock, work: Awaitable[Read]) -> Timed[Read]:

@@ -473,7 +473,7 @@ def _running(
         return reason("retry", text, "the time is reached", until_ms=command.next_ms, **at)
     if shown is not None and shown.task_waits_for:
         text = f"{where} waits at worker {command.worker} for {shown.task_waits_for}."
-        moves = f"another task of that worker ends, or what it makes is ready{_or_timeout(until)}"
+        moves = f"another task of that worker ends, or what it waits for is ready{_or_timeout(until)}"
         return reason("worker_full", text, moves, until_ms=until, **at)
     what = f"task `{command.task}`, attempt {command.attempt}" if command.task else "its pipeline"
     lasting = f" for {duration_text((around.now_ms - since) / 1000)}" if since else ""

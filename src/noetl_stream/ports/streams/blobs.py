@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model.json import codec, pieces
@@ -13,6 +13,14 @@ from noetl_stream.model.outcome import Reference
 
 MUCH_BYTES: Final = 1024 * 1024
 """The checksum of more takes milliseconds."""
+
+MISSING_CODES: Final = ("NoSuchKey", "BlobNotFound")
+"""The words by which storage says that an object is lost. A missing bucket, or a proxy's word, is mended."""
+
+Method = Literal["GET", "PUT"]
+
+ADDRESS_LASTS_S: Final = 600.0
+"""How long an address that a server signs can be used."""
 
 
 class Blobs(Protocol):
@@ -33,6 +41,43 @@ class Blobs(Protocol):
         Raises:
             Unreachable: no answer in time.
         """
+
+
+class SignedBlobs(Blobs, Protocol):
+    """Objects in a place that workers have no key of: they read and write by addresses of single objects.
+
+    Attributes:
+        place: As it is shown.
+    """
+
+    place: str
+
+    async def addresses(self, method: Method, keys: Sequence[str]) -> Sequence[str]:
+        """Signs an address for each key, which lasts for :data:`ADDRESS_LASTS_S`.
+
+        Raises:
+            Unreachable: what signs them is away.
+        """
+
+    async def verify(self) -> None:
+        """Writes, reads and deletes an object.
+
+        Raises:
+            UsageError: that is refused; the message says why.
+            Unreachable: no answer in time.
+        """
+
+
+class ObjectsByAddress(Protocol):
+    """Reads and writes objects by addresses. Without a right to do so it raises
+    :class:`~noetl_stream.errors.Forbidden`, and without an answer :class:`~noetl_stream.errors.Unreachable`.
+    """
+
+    async def put(self, address: str, data: bytes) -> None:
+        """As :meth:`Blobs.put`."""
+
+    async def get(self, address: str) -> bytes | None:
+        """As :meth:`Blobs.get`; ``None`` if there is no object."""
 
 
 async def read_object(blobs: Blobs, reference: Reference) -> bytes:

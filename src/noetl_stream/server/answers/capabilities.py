@@ -24,25 +24,25 @@ class Capabilities:
 
     A capability is ``<pool>.<signature>``, over the command, its issue and the pool. It holds as long as the server key
     is known; whether the command is still live depends on the state.
+
+    Args:
+        by_address: Whether objects may be elsewhere than in NATS, so that workers ask for their addresses.
     """
 
-    def __init__(self, server_keys: KeyRing, access_keys: KeyRing) -> None:
+    def __init__(self, server_keys: KeyRing, access_keys: KeyRing, *, by_address: bool = False) -> None:
         self._signer = Signer(server_keys, "command")
         self._pins = Signer(server_keys, "call")
         self._servers = Signer(server_keys, "server")
         self.object_keys: Final = DerivedKeys(access_keys)
+        self._by_address = by_address
 
     def encode(self, command: StepCommand, share: NamespaceShare) -> bytes:
         """Encodes a command for its worker, with its capability, its object keys and the share of its namespace."""
         parts = _parts(command, command.pool)
         capability = f"{command.pool}{SEPARATOR}{self._signer.sign(*parts)}"
-        keys = {command.execution_id: self.object_keys.ring(command.execution_id).all}
-        for reference in references_of(command):
-            keys[reference.execution_id] = self.object_keys.ring(reference.execution_id).all
-        if command.bundle:
-            owner = bundle_owner(command.bundle)
-            keys[owner] = self.object_keys.ring(owner).all
-        return codec.encode(msgspec.structs.replace(command, capability=capability, object_keys=keys, share=share))
+        keys = {owner: self.object_keys.ring(owner).all for owner in owners_read(command)}
+        given = {"capability": capability, "object_keys": keys, "by_address": self._by_address}
+        return codec.encode(msgspec.structs.replace(command, **given, share=share))
 
     def pool_of(self, shown: Report | ShownCommand) -> str | None:
         """Returns the pool that this issue of the command was given to; ``None`` if the capability is for another."""
@@ -74,6 +74,12 @@ class Capabilities:
     def is_pinned(self, execution_id: str, call: ChildCall) -> bool:
         """Whether a server has resolved the playbook of ``call`` for this execution."""
         return self._pins.holds(call.pin, execution_id, call.digest, call.path)
+
+
+def owners_read(command: StepCommand) -> dict[str, None]:
+    """The executions and bundles whose objects a command reads, in order."""
+    owners = dict.fromkeys((command.execution_id, *(one.execution_id for one in references_of(command))))
+    return {**owners, bundle_owner(command.bundle): None} if command.bundle else owners
 
 
 def _parts(command: StepCommand | Report | ShownCommand, pool: str) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from noetl_stream.engine.effects import build_command
 from noetl_stream.engine.state import Assignment, Execution
-from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused, UsageError
+from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model.ids import is_valid_id, partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import (
@@ -31,15 +32,18 @@ from noetl_stream.ports.stores.catalog import ADDRESS_FORM, PLAYBOOK, Address, N
 from noetl_stream.ports.streams.blobs import checksum_of
 from noetl_stream.ports.streams.bus import Handler
 from noetl_stream.protocol import subjects
+from noetl_stream.protocol.object_addresses import MOST_ASKED, AddressAnswer, AddressQuestion, sealed_answer
 from noetl_stream.sealing.handover import CannotOpen
+from noetl_stream.server.answers.capabilities import owners_read
 from noetl_stream.server.assembly import ServerParts
 from noetl_stream.server.inputs.execution_starter import refusal
 from noetl_stream.settings.grants import Grants
 from noetl_stream.storage.loop_results import gather_iterations
+from noetl_stream.storage.object_places import PlacedBlobs
 
 log = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked", bound=WorkerQuestion)
+Asked = TypeVar("Asked", bound=WorkerQuestion | AddressQuestion)
 
 
 class LiveCommand(NamedTuple):
@@ -68,7 +72,7 @@ class CommandQuestions:
 
     def handlers(self) -> Mapping[str, Handler]:
         """Returns the handlers by subject; its last token is the pool of the worker that asks."""
-        return {
+        found = {
             f"{subjects.ASK_PLAYBOOK}.*": self._question_handler(codec.decode_playbook_question, self._playbook),
             f"{subjects.ASK_RESULT}.*": self._question_handler(codec.decode_result_question, self._result),
             f"{subjects.ASK_CATALOG}.*": self._question_handler(codec.decode_catalog_question, self._catalog_entry),
@@ -79,6 +83,11 @@ class CommandQuestions:
                 codec.decode_hide_question, self._hide, self._refuse_secret
             ),
         }
+        if self._ports.places is not None:  # until all servers know the places, workers ask again
+            decode = partial(codec.decode_as, AddressQuestion)
+            signing = partial(self._addresses, self._ports.places)
+            found[f"{subjects.ASK_ADDRESSES}.*"] = self._question_handler(decode, signing)
+        return found
 
     def _question_handler(
         self,
@@ -190,6 +199,21 @@ class CommandQuestions:
         reference = Reference("nats", f"{execution_id}/{step_run_id}/loop", len(data), checksum_of(data))
         await self._ports.blobs.put(reference.key, data)
         return reference
+
+    async def _addresses(self, places: PlacedBlobs, question: AddressQuestion, live: LiveCommand) -> AddressAnswer:
+        asked = len(question.reads) + len(question.writes) + len(question.files)
+        if asked > MOST_ASKED:
+            raise NotAllowed(f"{asked} addresses are asked for at once, more than {MOST_ASKED}")
+        ring = self._ports.capabilities.object_keys.ring(live.state.execution_id)
+        owners = owners_read(build_command(live.plan, live.state, live.assignment))
+        for refused in question.refused(owners, ring):
+            raise NotAllowed(f"command {question.command.command_id} may not ask for the object {refused[:200]}")
+        try:
+            found = await places.addresses_to_read(question.reads)
+            written = await places.addresses_to_write(question.writes)
+        except Unreachable as error:
+            return AddressAnswer(away=error.message)
+        return sealed_answer(question, {**found, **written}, ring)
 
     async def _catalog_entry(self, question: CatalogQuestion, live: LiveCommand) -> dict[str, Any]:
         """Resolves a playbook for ``kind: playbook`` (LANGUAGE §12).

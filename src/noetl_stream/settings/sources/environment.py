@@ -79,7 +79,7 @@ from noetl_stream.settings.monitoring import (
     read_status_address,
     read_traces,
 )
-from noetl_stream.settings.places import Place
+from noetl_stream.settings.places import OBJECTS_VARIABLE, Place, read_object_places
 from noetl_stream.settings.python_environments import ENVIRONMENTS_VARIABLE, EnvironmentSettings, read_environments
 from noetl_stream.settings.retention_periods import (
     ARCHIVE_VARIABLE,
@@ -308,9 +308,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         trigger_streams: The names of the streams that triggers may read.
         page_url: The address of the page, for links to it; empty if it is not configured.
         pool_labels: The labels of pools, by which servers choose the pool of a step.
-        trigger_rate, namespace_trigger_rate: Use :attr:`trigger_rates`.
-        stream_replicas, stream_placement_tags: Use :attr:`spread`.
-        nats_sync_interval_s, nats_monitors: Use :attr:`nats_sync`.
+        trigger_rate, …, stream_replicas, …, nats_monitors: Use :attr:`trigger_rates`, :attr:`spread`, :attr:`nats_sync`
+        objects: The places of objects, the first of which is written; ``None`` is NATS, and alone if there are none.
         egress_allow: Destinations that tasks may connect to beyond the public internet; ``None``: the stack's default.
         egress_deny: Destinations that tasks may not connect to, even if another rule allows it.
         kinds_off: The kinds whose tasks must not run.
@@ -380,6 +379,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", stream_size(None))
     logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", stream_age(None))
     namespace_max_stored_bytes: int | None = setting(STORED_VARIABLE, "none", stream_size(None))
+    objects: tuple[Place | None, ...] = setting(OBJECTS_VARIABLE, "nats", read_object_places)
     trigger_streams: tuple[str, ...] = setting(STREAMS_VARIABLE, "none", read_trigger_streams)
     trigger_rate: int = setting(TRIGGER_RATE_VARIABLE, str(MOST_PER_MINUTE), number(MOST_PER_MINUTE, MOST_PER_MINUTE))
     namespace_trigger_rate: int = setting(

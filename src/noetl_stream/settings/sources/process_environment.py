@@ -18,7 +18,7 @@ from noetl_stream.settings.key_variables import (
     SERVER_KEY_VARIABLE,
 )
 from noetl_stream.settings.monitoring import HEADERS_VARIABLES
-from noetl_stream.settings.places import read_endpoints
+from noetl_stream.settings.places import OBJECTS_VARIABLE, read_endpoints
 from noetl_stream.settings.retention_periods import LOGS_MAX_AGE_VARIABLE, LOGS_MAX_BYTES_VARIABLE
 from noetl_stream.settings.servers import (
     GATEWAY_POSTGRES_VARIABLE,
@@ -100,6 +100,9 @@ _OF_SERVERS: Final = frozenset(
 )
 """The variables that name the servers to use, and the identity for them."""
 
+_OF_BUCKETS: Final = ("AWS_", "AZURE_", "GOOGLE_")
+"""The starts of the variables by which object storage is opened."""
+
 _OF_STREAMS: Final = frozenset(
     {REPLICAS_VARIABLE, PLACEMENT_VARIABLE, LOGS_MAX_BYTES_VARIABLE, LOGS_MAX_AGE_VARIABLE, PARTITIONS_VARIABLE}
 )
@@ -117,7 +120,7 @@ def settings_to_set_up() -> dict[str, str]:
         hint = "unset it, and name with --seeds the folder of `noetl-stream nats accounts`, which has one for each"
         raise UsageError(f"{NKEY_VARIABLE} is the seed of one identity: a setup needs all", hint=hint)
     taken = (_OF_SERVERS - {SETTINGS_VARIABLE}) | {SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, *KEY_VARIABLES}
-    taken |= _OF_STREAMS | set(SECRET_VARIABLES)
+    taken |= _OF_STREAMS | {OBJECTS_VARIABLE, *SECRET_VARIABLES}
     return {name: value for name, value in found.items() if name in taken}
 
 
@@ -190,6 +193,14 @@ def drop_engine_variables() -> list[str]:
         del os.environ[name]
     erase_variables(found)
     return [name for name in found if name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES - WORKER_VARIABLES]
+
+
+def drop_bucket_variables() -> None:
+    """Removes what opens the places of objects from a worker's environment: only servers and gateways hold that."""
+    found = [name for name in os.environ if name.startswith(_OF_BUCKETS)] if OBJECTS_VARIABLE in os.environ else []
+    for name in found:
+        del os.environ[name]
+    erase_variables(found)
 
 
 def _is_for_the_engine(name: str) -> bool:

@@ -92,7 +92,7 @@ class AttemptData:
         data_key = self._data_key(reference)
         assert data_key is not None, "only what `reference` returned is read"
         try:
-            async for part in read_parts(reference, data_key, self._results.get_object):
+            async for part in read_parts(reference, data_key, self._results.part_reader(reference)):
                 yield part
         except BlobMissing as missing:
             raise ToolFailure.of("result_lost", f"{reference.what} is lost: {missing.message}") from None

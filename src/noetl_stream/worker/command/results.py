@@ -17,14 +17,15 @@ from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.messages import ResultQuestion, StepCommand
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.streams.blobs import Blobs, decoded, found_checksum, read_object
+from noetl_stream.ports.streams.blobs import Blobs, ObjectsByAddress, decoded, found_checksum, read_object
 from noetl_stream.protocol import subjects
-from noetl_stream.sealing.data_references import hand_on, has_references
+from noetl_stream.sealing.data_references import DataReference, hand_on, has_references
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import GivenKeys
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.asker import Asker
+from noetl_stream.worker.command.addressed_blobs import AddressedBlobs
 from noetl_stream.worker.command.stored_bytes import StoredBytes
 from noetl_stream.worker.waiting import Trouble, persist
 
@@ -71,6 +72,7 @@ class RunResults:
         loaded: Values read back so far, by the key of their reference. Templates read them from here.
         keeping: How many results are being stored; a run is not given up meanwhile.
         trouble: Why results are not stored yet.
+        reading: Why an object is not read yet.
     """
 
     def __init__(
@@ -83,11 +85,13 @@ class RunResults:
         *,
         pages: Pages,
         stored_bytes: StoredBytes,
+        objects: ObjectsByAddress | None = None,
     ) -> None:
         self.loaded: dict[str, Any] = {}
         self.keeping = 0
         self.trouble = Trouble(clock, "its result cannot be stored")
-        self._plain_blobs = blobs
+        self.reading = Trouble(clock, "an object that it reads")
+        self._plain_blobs: Blobs = blobs
         self._asker = asker
         self._clock = clock
         self._pages = pages
@@ -97,6 +101,8 @@ class RunResults:
         self._run = run
         self._objects = 0
         self._loaded_bytes = 0
+        if command.by_address and objects is not None:
+            self._plain_blobs = AddressedBlobs(asker, self.own_ring, blobs, objects, clock)
 
     @property
     def _blobs(self) -> Blobs:
@@ -149,13 +155,14 @@ class RunResults:
         self._stored_bytes.take(self._command, len(sealed))
         await self._put(self._plain_blobs, key, sealed)
 
-    async def get_object(self, key: str) -> bytes:
-        """Reads an object as it is.
+    def part_reader(self, file: DataReference) -> Callable[[str], Awaitable[bytes]]:
+        """Returns what reads a part of a file or table, as it is stored, by its key.
 
-        Raises:
-            BlobMissing: it does not exist, or is damaged.
+        It raises :class:`~noetl_stream.errors.BlobMissing` if the part does not exist, or is damaged.
         """
-        return await persist(self._clock, f"read {key}", lambda: self._plain_blobs.get(key))
+        if isinstance(self._plain_blobs, AddressedBlobs):
+            self._plain_blobs.will_read(file)
+        return lambda key: self._read_until_answered(key, lambda: self._plain_blobs.get(key))
 
     @property
     def own_ring(self) -> KeyRing:
@@ -193,7 +200,7 @@ class RunResults:
         """
         name = self._command.bundle
         try:
-            data = await persist(self._clock, f"read {name}", lambda: self._blobs.get(subjects.bundle_key(name)))
+            data = await self._read_until_answered(name, lambda: self._blobs.get(subjects.bundle_key(name)))
         except BlobMissing as error:
             raise ReferenceUnavailable(f"the packages {name} are lost: {error.message}") from error
         if not is_bundle(name, data):
@@ -208,10 +215,17 @@ class RunResults:
             self.keeping -= 1
             self.trouble.end()
 
+    async def _read_until_answered(self, what: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
+        try:
+            return await persist(self._clock, f"read {what}", read, self.reading.note)
+        finally:
+            self.reading.end()
+
     async def _read(self, reference: Reference) -> Any:
         stored = reference if reference.store == "nats" else await self._gather(reference)
         try:
-            data = await persist(self._clock, f"read result {stored.key}", lambda: read_object(self._blobs, stored))
+            reading = self._read_until_answered(f"result {stored.key}", lambda: read_object(self._blobs, stored))
+            data = await reading
         except BlobMissing as error:
             raise ReferenceUnavailable(f"the result kept as {stored.key} is lost: {error.message}") from error
         giver = GivenKeys(self._command.object_keys).ring(reference.execution_id) or self.own_ring

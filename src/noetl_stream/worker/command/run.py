@@ -93,6 +93,7 @@ class CommandRun:
             self.run,
             pages=dependencies.pages,
             stored_bytes=dependencies.stored_bytes,
+            objects=dependencies.objects,
         )
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
@@ -120,7 +121,7 @@ class CommandRun:
             command.step,
             self.run.num_delivered,
             self.trouble.why,
-            self._attempts.waits_for if self._attempts is not None else "",
+            self._results.reading.why or (self._attempts.waits_for if self._attempts is not None else ""),
         )
 
     def interrupt(self, why: Interruption, reason: str = "") -> None:

@@ -22,6 +22,7 @@ from noetl_stream.server.formats import Formats
 from noetl_stream.server.server import Server
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsSource
+from noetl_stream.storage.object_places import PlacedBlobs
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.child_playbooks import PlanClient
@@ -58,6 +59,7 @@ def server_on(
     open_streams: Collection[str] = (),
     max_stored_bytes: int | None = None,
     pool_labels: PoolLabels | None = None,
+    places: PlacedBlobs | None = None,
     server_type: type[Server] = Server,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
@@ -82,6 +84,7 @@ def server_on(
         open_streams=open_streams,
         max_stored_bytes=max_stored_bytes,
         pool_labels=pool_labels,
+        places=places,
     )
     return server_type(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 

@@ -1,0 +1,99 @@
+"""A stack whose files, tables and large results are in a bucket, which its worker has no key of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
+
+import pytest
+from journey_stack import NOETL
+
+from cli_program import only_json
+from homes import copy_home, folder_for_home
+from noetl_stream.local.processes import choose_port
+from object_storage import object_storage
+from warm_program import noetl
+
+ROWS, KEPT = 500_000, ["0", "0", "1", "2"]
+JOIN = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: join, path: tests/objects-join }
+executor: { spec: { result: { rows: "{{ count.rows[0].found }}", long: "{{ large | length }}" } } }
+workflow:
+  - step: fetch
+    tool: { kind: http, url: "{{ workload.url }}", into: file }
+    next: { arcs: [ { step: large } ] }
+  - step: large
+    tool: { kind: python, code: "result = 'x' * 200_000" }
+    next: { arcs: [ { step: count } ] }
+  - step: count
+    tool: { kind: duckdb, tables: { squares: "{{ fetch.file }}" }, command: select count(*) as found from squares }
+"""
+THIEF = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: thief, path: tests/objects-thief }
+keychain: [ { name: bucket, kind: env, variable: AWS_SECRET_ACCESS_KEY } ]
+workflow:
+  - step: steal
+    tool: { kind: http, url: "http://127.0.0.1:1", auth: "{{ keychain.bucket }}" }
+"""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of an HTTP server of the files in a folder."""
+    serving = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), serving) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@contextmanager
+def running(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
+    """A stack in a home, with these settings."""
+    command = [*NOETL, "dev", "--home", str(home), "--gateway-port", str(choose_port())]
+    environment = {**os.environ, **settings}
+    process = subprocess.Popen(command, stdout=PIPE, stdin=DEVNULL, text=True, env=environment)
+    try:
+        assert process.stdout is not None and "is running" in process.stdout.readline()
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.xdist_group("own_stacks")
+def test_a_worker_fetches_and_joins_through_a_bucket_whose_key_it_has_not(used_home: Path, tmp_path: Path) -> None:
+    (tmp_path / "squares.csv").write_text("n,square\n" + "".join(f"{n},{n * n}\n" for n in range(ROWS)))
+    for name, text in (("join", JOIN), ("thief", THIEF)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    with folder_for_home("objects") as folder, object_storage() as storage, served(tmp_path) as url:
+        home = copy_home(used_home, folder / "home")
+        settings = {"NOETL_HOME": str(home), "NOETL_OBJECTS": "s3://bucket/noetl", **storage.variables()}
+
+        def kept() -> list[str]:
+            """The names of what is in the bucket, besides the sources of playbooks on their way."""
+            files = [path for path in (storage.folder / "bucket" / "noetl").rglob("*") if path.is_file()]
+            return sorted(path.name for path in files if path.parent.name != "playbook")
+
+        with running(home, settings):
+            ran = noetl("run", tmp_path / "join.yaml", "--set", f"url={url}/squares.csv", "-o", "json", **settings)
+            execution = only_json(ran)
+            assert execution["result"] == {"rows": ROWS, "long": 200_000}
+            assert kept() == KEPT, "a large result, and the parts of a file"
+            refused = noetl("run", tmp_path / "thief.yaml", **settings)
+            assert "the variable AWS_SECRET_ACCESS_KEY is not set for this worker" in refused.stdout + refused.stderr
+            checked = noetl("doctor", **settings)
+            assert "can be written, read and deleted in s3://bucket/noetl, nats" in checked.stdout
+            deleted = noetl("execution", "delete", execution["execution_id"], **settings)
+            assert (deleted.returncode, kept()) == (0, []), deleted.stderr
