@@ -95,6 +95,7 @@ TEXTS: Final[Mapping[str, Mapping[str, Stage | str]]] = {
         "noetl-stream grant apply": Stage.OWN,
         "noetl-stream grant get": Stage.OWN,
     },
+    "keep-objects-in-a-bucket.md": {"noetl-stream objects move": "journeys/test_journey_objects.py"},
     "move-to-another-cluster.md": {"noetl-stream database migrate --roles": Stage.OWN},
     "own-servers.md": {
         "noetl-stream nats accounts --pool default": Stage.OWN,

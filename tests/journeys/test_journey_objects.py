@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 
 import pytest
-from journey_stack import NOETL
+from journey_stack import NOETL, ROOT
 
 from cli_program import only_json
 from homes import copy_home, folder_for_home
@@ -22,6 +23,10 @@ from object_storage import object_storage
 from warm_program import noetl
 
 ROWS, KEPT = 500_000, ["0", "0", "1", "2"]
+BOTH, BUCKET = re.findall(
+    r"^NOETL_OBJECTS=(\S+)$", (ROOT / "docs" / "how-to" / "keep-objects-in-a-bucket.md").read_text(), re.MULTILINE
+)
+"""What the page sets first, and then."""
 JOIN = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -79,11 +84,12 @@ def test_a_worker_fetches_and_joins_through_a_bucket_whose_key_it_has_not(used_h
         (tmp_path / f"{name}.yaml").write_text(text)
     with folder_for_home("objects") as folder, object_storage() as storage, served(tmp_path) as url:
         home = copy_home(used_home, folder / "home")
-        settings = {"NOETL_HOME": str(home), "NOETL_OBJECTS": "s3://bucket/noetl", **storage.variables()}
+        (storage.folder / "objects").mkdir()
+        settings = {"NOETL_HOME": str(home), "NOETL_OBJECTS": BUCKET, **storage.variables()}
 
         def kept() -> list[str]:
             """The names of what is in the bucket, besides the sources of playbooks on their way."""
-            files = [path for path in (storage.folder / "bucket" / "noetl").rglob("*") if path.is_file()]
+            files = [path for path in (storage.folder / "objects" / "noetl").rglob("*") if path.is_file()]
             return sorted(path.name for path in files if path.parent.name != "playbook")
 
         with running(home, settings):
@@ -94,6 +100,10 @@ def test_a_worker_fetches_and_joins_through_a_bucket_whose_key_it_has_not(used_h
             refused = noetl("run", tmp_path / "thief.yaml", **settings)
             assert "the variable AWS_SECRET_ACCESS_KEY is not set for this worker" in refused.stdout + refused.stderr
             checked = noetl("doctor", **settings)
-            assert "can be written, read and deleted in s3://bucket/noetl, nats" in checked.stdout
+            assert f"can be written, read and deleted in {BUCKET}, nats" in checked.stdout
+            moved = noetl("objects", "move", **{**settings, "NOETL_OBJECTS": BOTH})
+            assert (moved.stdout[:17], kept()) == (f"moved {len(KEPT)} objects, ", []), moved.stderr
+            assert noetl("objects", "move", **settings).stdout == moved.stdout
+            assert kept() == KEPT
             deleted = noetl("execution", "delete", execution["execution_id"], **settings)
             assert (deleted.returncode, kept()) == (0, []), deleted.stderr

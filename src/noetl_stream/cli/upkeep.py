@@ -1,4 +1,4 @@
-"""``noetl-stream backup|retention``: copies of the database and its objects, and what servers delete each hour."""
+"""``noetl-stream backup|objects|retention``: copies of the database, its objects, and what servers delete each hour."""
 
 from __future__ import annotations
 
@@ -251,6 +251,34 @@ def make_key(file: Path, encryption: bool) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror}") from None
     say(public)
+
+
+@click.group()
+def objects() -> None:
+    """Move files, tables and large results between NATS, buckets and folders.
+
+    NOETL_OBJECTS says where they are: the first place is written, all are read.
+    """
+
+
+@objects.command("move")
+@home_option
+def move_objects(home: Path | None) -> None:
+    """Move all objects to the first place of NOETL_OBJECTS, while everything runs.
+
+    Run it as the owner of the schema and the NATS identity `admin`, as `database migrate`. Each object is copied,
+    compared and deleted where it was. An interrupted move is repeated: it goes on where it ended.
+    """
+    from noetl_stream.hosting.maintenance import move_objects as move
+
+    found = run_on_stack(settings_for(home), ADMIN, move, prepares=True)
+    say(f"moved {found.moved:,} objects, {found.bytes:,} bytes")
+    if found.differing:
+        shown = f"{found.differing[0]}{' and others' if len(found.differing) > 1 else ''}"
+        raise NoetlError(
+            f"{len(found.differing)} objects have other bytes in the first place: {shown}",
+            hint="they stay in both places, and the first is read",
+        )
 
 
 def _opened(place: Place, settings: Settings, *, unsigned: bool) -> BackupReader:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.concurrency import Deferred, closing
-from noetl_stream.errors import Conflict
+from noetl_stream.errors import Conflict, UsageError
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS
 from noetl_stream.storage.object_places import PlacedBlobs
 from noetl_stream.wiring.endpoint import Endpoint
@@ -16,6 +16,7 @@ from noetl_stream.wiring.role_assembly import make_retention, make_server
 from noetl_stream.wiring.stores import COMMAND_WAIT_S, connect, connect_to_nats, open_objects, required_dsn
 
 if TYPE_CHECKING:  # each command imports what it uses
+    from noetl_stream.backup.move import MovedObjects
     from noetl_stream.backup.reader import BackupReader
     from noetl_stream.backup.restore import RestoredBackup
     from noetl_stream.ports.files import Files
@@ -92,6 +93,26 @@ async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
     async with closing(await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)) as ports:
         await ports.blobs.verify()
         return await restore(backup, open_objects(endpoint, ports.blobs))
+
+
+async def move_objects(endpoint: Endpoint) -> MovedObjects:
+    """Moves all objects that the database names to the first of their places. Everything may run meanwhile.
+
+    Raises:
+        UsageError: they have one place only.
+    """
+    from noetl_stream.adapters.postgres.backup import PostgresBackup
+    from noetl_stream.backup.move import move
+
+    dsn = required_dsn(endpoint)
+    async with closing(await connect_to_nats(endpoint, name="noetl-move", nats_wait_s=COMMAND_WAIT_S)) as ports:
+        objects = open_objects(endpoint, ports.blobs)
+        if not isinstance(objects, PlacedBlobs):
+            hint = "set it to the places, the one to move to first: NOETL_OBJECTS=s3://BUCKET/PREFIX,nats"
+            raise UsageError("NOETL_OBJECTS names no place other than NATS", hint=hint)
+        await ports.blobs.verify()
+        await objects.verify()
+        return await move(PostgresBackup(dsn), *objects.places)
 
 
 async def plan_retention(endpoint: Endpoint) -> list[RetentionPlan]:

@@ -109,12 +109,12 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.ask.secret.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.hide.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.addresses.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
-    # Objects. They are sealed with a key of their execution; deleting them is a purge. An admin backs them up.
+    # Objects. They are sealed with a key of their execution; deleting them is a purge. An admin backs up, and moves.
     SubjectRights(f"$O.{RESULTS_BUCKET}.C.*", publish=(ADMIN, SERVER, GATEWAY, WORKER)),
     SubjectRights(f"$O.{RESULTS_BUCKET}.M.*", publish=(ADMIN, SERVER, GATEWAY, WORKER)),
     _api(f"STREAM.INFO.{RESULTS}", GATEWAY),
     _api(f"STREAM.MSG.GET.{RESULTS}", ADMIN, SERVER, GATEWAY, WORKER),
-    _api(f"STREAM.PURGE.{RESULTS}", SERVER),
+    _api(f"STREAM.PURGE.{RESULTS}", ADMIN, SERVER),
     # The event log: servers read and trim it, gateways count what is not folded yet.
     _api(f"STREAM.INFO.{EVENTS}", SERVER, GATEWAY),
     _api(f"STREAM.PURGE.{EVENTS}", ADMIN, SERVER),
