@@ -56,6 +56,7 @@ WRONG = (
     ('pools.gpu={"autoscaling": {"by": "cpu", "minReplicas": 0}}', "minReplicas': minimum: got 0, want 1"),
     ('pools.gpu={"settings": {"NOETL_SLOT": "4"}}', "invalid propertyName 'NOETL_SLOT'"),
     ('pools.gpu={"settings": {"NOETL_POSTGRES_DSN": "x"}}', "invalid propertyName 'NOETL_POSTGRES_DSN'"),
+    ('pools.gpu={"settings": {"NOETL_OBJECTS": "s3://a"}}', "invalid propertyName 'NOETL_OBJECTS'"),
     ('server.settings={"NOETL_SERVER_KEY": "in plain text"}', "invalid propertyName 'NOETL_SERVER_KEY'"),
     ('server.secretSettings={"NOETL_CREDENTIAL_KEY": {"secret": "a", "key": "b"}}', "'not' failed"),
     ('server.secretSettings={"NOETL_CREDENTIAL_A": "in plain text"}', "got string, want object"),

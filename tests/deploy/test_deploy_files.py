@@ -187,3 +187,11 @@ def test_the_monitor_of_nats_answers_inside_its_container_alone() -> None:
     configuration = (DEPLOY / "compose" / "nats.conf").read_text()
     assert not {"-m", "-ms", "--http_port", "--https_port"} & set(command)
     assert re.findall(r"(?m)^(?:http|https|monitor)\w*: *(.*)$", configuration) == ['"127.0.0.1:8222"']
+
+
+def test_the_key_of_a_bucket_is_given_to_servers_and_gateways_alone() -> None:
+    given = YAML(typ="safe").load(DEPLOY / "compose" / "objects.yaml")["services"]
+    assert given.keys() == {"server", "gateway"}
+    assert {name for name in given if given[name]["env_file"]} == given.keys()
+    units = {unit.stem for unit in UNITS if "objects.env" in unit.read_text()}
+    assert units == {"noetl-server", "noetl-gateway"}
