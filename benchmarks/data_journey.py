@@ -1,10 +1,11 @@
 """Much data on its way through a playbook: its time, the memory of each process, and a worker that is killed.
 
-    python benchmarks/data_journey.py [--megabytes 2000] [--no-kill]
+    python benchmarks/data_journey.py [--megabytes 2000] [--no-kill] [--objects]
 
 A CSV file from an HTTP server on loopback is fetched, joined with a table in DuckDB, loaded into Postgres, and copied
 as Parquet into a bucket of an S3 server. The worker that joins is killed in the middle. Prints the time of each step
-and the memory of each process, at rest and the most; fails if rows are missing or there twice.
+and the memory of each process, at rest and the most; fails if rows are missing or there twice. With ``--objects``,
+files and tables are in the bucket, too, in place of NATS.
 """
 
 from __future__ import annotations
@@ -42,6 +43,11 @@ SAMPLED_EVERY_S: Final = 0.2
 KILLED_AFTER_S: Final = 2.0
 SETTLED_S: Final = 5.0
 MIB: Final = 1024 * 1024
+OF_OBJECTS: Final = {
+    "NOETL_OBJECTS": "s3://bench/objects",
+    "AWS_ACCESS_KEY_ID": KEYS[0],
+    "AWS_SECRET_ACCESS_KEY": KEYS[1],
+}
 VARIABLES: Final = {
     "NOETL_EGRESS_ALLOW": "loopback",
     "NOETL_LIMIT_MAX_STORED_BYTES": str(50 * 1024**3),
@@ -256,12 +262,13 @@ async def journey(gateway: Gateway, workload: dict[str, Any], *, kill: bool) -> 
     return document
 
 
-async def measure(megabytes: int, *, kill: bool) -> None:
+async def measure(megabytes: int, *, kill: bool, objects: bool) -> None:
     source, memory = Source(megabytes), Memory()
     with tempfile.TemporaryDirectory(prefix="journey-") as name:
         folder = Path(name)
         async with served(source) as url, bucket(folder / "s3") as bucket_url:
             os.environ |= VARIABLES | {"AWS_ENDPOINT_URL": bucket_url, "TMPDIR": str(folder)}
+            os.environ |= OF_OBJECTS if objects else {}
             with open_stack(Settings(home_folder=folder / "home")) as place, listen(0) as free:
                 port = free.getsockname()[1]
                 free.close()
@@ -300,5 +307,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=2_000, help="of the CSV file")
     parser.add_argument("--no-kill", action="store_true", help="do not kill the worker that joins")
+    parser.add_argument("--objects", action="store_true", help="keep files and tables in the bucket, not in NATS")
     arguments = parser.parse_args()
-    asyncio.run(measure(arguments.megabytes, kill=not arguments.no_kill))
+    asyncio.run(measure(arguments.megabytes, kill=not arguments.no_kill, objects=arguments.objects))
