@@ -22,6 +22,7 @@ from noetl_stream.model.rights import Role
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.executions import Start
 from noetl_stream.protocol.subjects import bundle_key
 from wheels import wheel
 
@@ -577,3 +578,13 @@ async def test_nothing_is_registered_whose_requirements_are_not_locked(project: 
     other = requiring("tiny", "tiny>=1") + f"bundle: {name}\n"
     with pytest.raises(UsageError, match="the task requires tiny, tiny>=1, and nothing locks that"):
         await playbooks.register(other.encode(), "n.yaml", "")
+
+
+async def test_no_text_is_started_whose_requirements_are_not_locked(project: Folder, index: Path) -> None:
+    source, executions = requiring("tiny"), project.session.operations.executions
+    with pytest.raises(UsageError, match="playbook:8: the task requires tiny, and nothing locks that"):
+        await executions.start(Start(playbook=source), "")
+    project.has({"playbooks/needs.yaml": source})
+    await project.deploy()
+    locked = await registered_text(project, "team/needs")
+    assert (await executions.start(Start(playbook=locked), "")).path == "team/needs"

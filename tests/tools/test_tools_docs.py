@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from pydantic import AliasChoices, BaseModel
 from ruamel.yaml import YAML
 
+import noetl_stream
 from noetl_stream.model.outcome import ERROR_KINDS
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
@@ -71,6 +73,17 @@ def test_the_error_kinds_are_those_of_the_model() -> None:
     listed = re.findall(r"^\| `(\w+)` \| (.*?) \|$", section("Error kinds"), re.MULTILINE)
     assert dict(listed) == ERROR_KINDS
     assert len(listed) == len(ERROR_KINDS)
+
+
+def test_every_error_kind_that_the_sources_write_has_its_meaning() -> None:
+    written = {
+        str(node.args[0].value)
+        for file in Path(noetl_stream.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)
+        if ast.unparse(node.func) in ("ToolFailure.of", "ErrorInfo", "JobFailed")
+    }
+    assert len(written) > 20 and written - ERROR_KINDS.keys() == set()
 
 
 async def test_the_samples_of_the_page_about_tool_kinds_work(make_call: Any) -> None:

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import BlobMissing, Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER, TriggerTerms
-from noetl_stream.model.bundles import files_of, is_bundle, named_bundle
+from noetl_stream.model.bundles import files_of, named_bundle
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import covers
+from noetl_stream.operations.bundles import read_bundle
 from noetl_stream.operations.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.operations.executions.submit import delete_by_server
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
@@ -145,10 +146,10 @@ class DirectPlaybooks:
         if checked.document is None or circle:
             raise refusal_of(replace(checked, diagnostics=(*circle, *checked.diagnostics)), name)
         bundle = checked.plan.bundle if checked.plan is not None else ""
-        if bundle and not (await self._wants(bundle) and await self._bundle(bundle) is not None):
+        if bundle and not (await self._wants(bundle) and await read_bundle(self._blobs, bundle) is not None):
             raise UsageError(f"the bundle {bundle} is not stored", hint="`noetl-stream deploy` stores it")
         if checked.plan is not None:
-            await self._require_locks(checked.plan, name)
+            await self._checking.require_locks(self._blobs, checked.plan, name)
         text = source.decode()
         now_ms = self._clock.now_ms()
         wanted = await asyncio.to_thread(  # it reads the text again
@@ -168,29 +169,13 @@ class DirectPlaybooks:
             raise
         return document_from(RegisteredDocument, entry_document(entry), created=is_new)
 
-    async def _require_locks(self, plan: Plan, name: str) -> None:
-        """
-        Raises:
-            UsageError: the bundle of a playbook has no lock of what a task requires.
-        """
-        from noetl_stream.tools.python.environments.requirements import required_by  # commands that read load no tools
-
-        required = await asyncio.to_thread(required_by, plan)
-        data = await self._bundle(plan.bundle) if required and plan.bundle else None
-        files = {} if data is None else await asyncio.to_thread(files_of, data)
-        for one, line in required.items():
-            if one.lock_name not in files:
-                what = ", ".join(one.requires) or f"Python {one.python}"
-                hint = "`noetl-stream deploy` locks what tasks require, and registers the playbook with it"
-                raise UsageError(f"{name}:{line}: the task requires {what}, and nothing locks that", hint=hint)
-
     async def put_bundle(self, path: str, source: bytes, by: str) -> BundleDocument:
         files = await asyncio.to_thread(files_of, source)
         name = str(named_bundle(_address(path, None).path, source))
         if not await self._wants(name):
             hint = "repeat the command in a moment"
             raise Conflict(f"the bundle {name} is being deleted, since nothing named it", hint=hint)
-        if await self._bundle(name) is None and not await self._stores(name, source):
+        if await read_bundle(self._blobs, name) is None and not await self._stores(name, source):
             await delete_by_server(self._bus, [bundle_key(name)])
             if not await self._stores(name, source):
                 hint = "repeat the command; if that does not help, look at the object store with `noetl-stream doctor`"
@@ -199,7 +184,7 @@ class DirectPlaybooks:
 
     async def get_bundle(self, path: str, digest: str) -> StoredBundleDocument:
         name = f"{_address(path, None).path}@{digest}"
-        if (data := await self._bundle(name)) is None:
+        if (data := await read_bundle(self._blobs, name)) is None:
             raise NotFound(f"no bundle {name} is stored, or it is damaged", hint="`noetl-stream deploy` stores it")
         return StoredBundleDocument(name, len(files_of(data)), len(data), b64encode(data).decode())
 
@@ -210,13 +195,7 @@ class DirectPlaybooks:
         """Stores a bundle. Returns whether it is stored intact: a damaged one is never overwritten."""
         with suppress(BlobMissing):
             await self._blobs.put(bundle_key(name), source)
-        return await self._bundle(name) is not None
-
-    async def _bundle(self, name: str) -> bytes | None:
-        with suppress(BlobMissing):
-            data = await self._blobs.get(bundle_key(name))
-            return data if is_bundle(name, data) else None
-        return None
+        return await read_bundle(self._blobs, name) is not None
 
     async def page(
         self,

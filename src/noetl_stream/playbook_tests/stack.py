@@ -276,7 +276,7 @@ class CompiledPlaybooks:
 
     def __init__(self, kinds: Kinds, limits: Limits) -> None:
         self.kinds, self.limits = kinds, limits
-        self.for_clients = PlaybookChecker(lambda: kinds, limits)
+        self.for_clients = PlaybookChecker(lambda: kinds, limits, needs_locks=False)
         self._known: LruCache[str, CheckResult] = LruCache(PLAYBOOKS_KEPT)
 
     def for_servers(

@@ -180,6 +180,8 @@ class DirectExecutions:
             stored = stored or await self._store.playbook(digest) is not None
         else:
             checked = await self._checking.plan(found.source, found.name)
+        if wanted.playbook is not None and not isinstance(checked, CheckedText):
+            await self._checking.require_locks(self._ports.blobs, checked, found.name)
         await refuse_workload(checked, wanted.workload, self._ports.evaluator)
         more: dict[str, Any] = {
             "workload": dict(wanted.workload),

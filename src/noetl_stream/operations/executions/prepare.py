@@ -23,11 +23,13 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.limits import Limits
+from noetl_stream.operations.bundles import require_locks
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.playbooks import SchemaKind
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Catalog, find_entry, read_address
 from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.streams.blobs import Blobs
 
 if TYPE_CHECKING:  # starting a registered playbook does not wait for the compiler
     from noetl_stream.playbook.compile.compiler import CheckResult, Schemas
@@ -70,10 +72,19 @@ class PlaybookChecker:
         kinds: Called when the first playbook is checked.
         limits: Of the operator; a playbook may lower them.
         checked: Checked before with the same kinds and limits.
+        needs_locks: Whether what tasks require has to be locked.
     """
 
-    def __init__(self, kinds: Callable[[], Kinds], limits: Limits, checked: Iterable[CheckedText] = ()) -> None:
+    def __init__(
+        self,
+        kinds: Callable[[], Kinds],
+        limits: Limits,
+        checked: Iterable[CheckedText] = (),
+        *,
+        needs_locks: bool = True,
+    ) -> None:
         self._kinds = kinds
+        self._needs_locks = needs_locks
         self._limits = limits
         self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
         self._checked = {one.digest: one for one in checked}
@@ -130,6 +141,15 @@ class PlaybookChecker:
             plan = self.plan_of(await self.check(source, name), name)
             self._plans.put(digest, plan)
         return plan
+
+    async def require_locks(self, blobs: Blobs, plan: Plan, name: str) -> None:
+        """As :func:`~noetl_stream.operations.bundles.require_locks`, where locks are needed.
+
+        Raises:
+            UsageError: one is missing.
+        """
+        if self._needs_locks:
+            await require_locks(blobs, plan, name)
 
     def plan_of(self, checked: CheckResult, name: str) -> Plan:
         """The plan of a checked text.

@@ -1,0 +1,42 @@
+"""The bundles of playbooks, with the locks of what their tasks require."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from noetl_stream.errors import BlobMissing, UsageError
+from noetl_stream.model.bundles import files_of, is_bundle
+from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.protocol.subjects import bundle_key
+
+if TYPE_CHECKING:  # who starts what is in the catalog does not wait for it
+    from noetl_stream.playbook.plan import Plan
+
+
+async def read_bundle(blobs: Blobs, name: str) -> bytes | None:
+    """A bundle; ``None`` if it is not stored, or damaged."""
+    with suppress(BlobMissing):
+        data = await blobs.get(bundle_key(name))
+        return data if is_bundle(name, data) else None
+    return None
+
+
+async def require_locks(blobs: Blobs, plan: Plan, name: str) -> None:
+    """
+    Raises:
+        UsageError: the bundle of a playbook has no lock of what a task requires.
+    """
+    from noetl_stream.tools.python.environments.requirements import required_by  # commands that read load no tools
+
+    required = required_by(plan)
+    data = await read_bundle(blobs, plan.bundle) if required and plan.bundle else None
+    files = {} if data is None else await asyncio.to_thread(files_of, data)
+    for one, line in required.items():
+        if one.lock_name not in files:
+            what = ", ".join(one.requires) or f"Python {one.python}"
+            hint = (
+                "`noetl-stream deploy` and `run FILE` lock what tasks require, and hand the lock in with the playbook"
+            )
+            raise UsageError(f"{name}:{line}: the task requires {what}, and nothing locks that", hint=hint)
