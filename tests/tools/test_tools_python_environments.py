@@ -14,17 +14,21 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from msgspec.structs import replace
 
 from noetl_stream.model.bundles import named_bundle, zip_of
 from noetl_stream.settings.children import CONFINEMENTS, ChildSettings, Confinement
 from noetl_stream.settings.python_environments import EnvironmentSettings
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.testing.calls import tool_call
 from noetl_stream.tools.contract import ToolCall, ToolFailure, WorkerUnfit
+from noetl_stream.tools.python.environments import environment_store
 from noetl_stream.tools.python.environments.entry import MODULES
-from noetl_stream.tools.python.environments.environment_store import failure_of
-from noetl_stream.tools.python.environments.interpreters import interpreters_of
-from noetl_stream.tools.python.environments.requirements import requirements_of
+from noetl_stream.tools.python.environments.environment_store import MakingEnvironment, failure_of
+from noetl_stream.tools.python.environments.interpreters import Interpreter, interpreters_of
+from noetl_stream.tools.python.environments.requirements import Requirements, requirements_of
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_testkit.waiting import TIMEOUT_S
 from wheels import wheel, wheel_of_installed
@@ -291,17 +295,138 @@ async def test_each_failure_says_what_to_do(folder: Path, index: Path, tmp_path:
         assert words in error.message
 
 
+@in_child
+async def test_an_index_that_is_away_is_told_with_what_is_missing(
+    folder: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(environment_store.VARIABLES, b"UV_HTTP_RETRIES", b"0")
+    away = "http://127.0.0.1:9/simple"
+    settings = ToolSettings(python_environments=replace(environments(folder, index), index=away))
+    tool = PythonTool.configured(settings)
+    try:
+        error = await failure(tool, call(lock(index, "tiny==1.0"), code=SHOW))
+    finally:
+        await tool.close()
+    assert (error.code, error.retryable) == ("index_away", True), error.message
+    assert f"the index {away} does not give tiny==1.0; see that it runs" in error.message
+    assert "NOETL_PYTHON_INDEX" in error.message and all_in(folder) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 1 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=755", "none", str(place)]
+    if subprocess.run(mounting, check=False, capture_output=True).returncode != 0:
+        pytest.skip("NO DISK: only root mounts a small one")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@in_child
+async def test_a_full_disk_takes_what_nobody_uses_and_else_is_told(
+    small_disk: Path, index: Path, tmp_path: Path
+) -> None:
+    folder, pinned = small_disk / "environments", lock(index, "tiny==1.0", "large==1.0")
+    tool = PythonTool(environments=environments(folder, index), max_children=1)
+    try:
+        assert await run(tool, call(pinned, code=SHOW)) == "1.0"
+        (first,) = made_in(folder)
+        (small_disk / "others").write_bytes(b"x" * free_bytes(small_disk))
+        error = await failure(tool, call(lock(index, "tiny==2.0", "base==1.0", "large==1.0"), code=SHOW))
+        assert (error.code, error.retryable) == ("disk_full", True)
+        assert "no space is left" in error.message and "NOETL_PYTHON_ENVIRONMENTS" in error.message
+        assert await run(tool, call(pinned, code=SHOW)) == "1.0" and made_in(folder) == [first]
+    finally:
+        await tool.close()
+    assert all_in(folder) == [first], "nothing is left half-made"
+    later = PythonTool(environments=environments(folder, index), max_children=1)
+    try:
+        assert await run(later, call(lock(index, "tiny==2.0", "base==1.0"), code=SHOW)) == "2.0"
+        assert first not in made_in(folder), "it has made room"
+    finally:
+        await later.close()
+
+
+def free_bytes(disk: Path) -> int:
+    found = os.statvfs(disk)
+    return found.f_bavail * found.f_frsize
+
+
 @pytest.mark.parametrize(
-    "said",
+    ("said", "words"),
     [
-        "error: Failed to install: tiny-1.0-py3-none-any.whl\n  cause: No space left on device (os error 28)",
-        "error: Failed to fetch: http://127.0.0.1:9/simple/tiny/\n  cause: error sending request for url",
-        "error: Request failed after 3 retries in 7.1s\n  cause: HTTP status server error (503 Service Unavailable)",
+        (
+            "Failed to install: big_one-1.0-py3-none-any.whl\n  cause: No space left on device (os error 28)",
+            "in /e for",
+        ),
+        ("Failed to fetch: http://127.0.0.1:9/simple/big-one/\n  cause: error sending request for url", "not give"),
+        (
+            "Request failed after 3 retries\n  cause: HTTP status server error (503) for url (/simple/big.one/)",
+            "not give",
+        ),
     ],
 )
-def test_a_full_disk_and_an_index_that_is_away_may_pass(said: str) -> None:
-    error = failure_of(said).error
-    assert error.retryable and said.splitlines()[0].removeprefix("error: ") in error.message
+def test_what_may_pass_is_told_with_the_package_and_what_required_it(said: str, words: str) -> None:
+    wanted, pins = Requirements(("many>=1",)), b"# many>=1\nbig-one==1.0 \\\n    --hash=sha256:00\none==1.0\n"
+    making = MakingEnvironment("name", Interpreter("", "", ""), wanted, pins)
+    error = failure_of(f"error: {said}", making, EnvironmentSettings(folder="/e")).error
+    assert error.retryable and f"{words} big-one==1.0 (the task requires many>=1); " in error.message
+
+
+@in_child
+async def test_uv_reaches_the_index_by_the_guard_where_tasks_use_the_network_of_the_machine(
+    folder: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index is the operator's choice, wherever it is; a server that it names for its files is not."""
+    monkeypatch.setitem(environment_store.VARIABLES, b"UV_HTTP_RETRIES", b"0")
+    pinned = lock(index, "tiny==1.0")
+    file = index / "tiny-1.0-py3-none-any.whl"
+    async with Index(file) as here, Index(file) as elsewhere:
+        for files, is_made in ((here, True), (elsewhere, False)):
+            here.files = files.url
+            made = replace(environments(folder / str(is_made), index), index=here.url)
+            tool = PythonTool.configured(ToolSettings(python_environments=made))
+            try:
+                if is_made:
+                    assert await run(tool, call(pinned, code=SHOW)) == "1.0"
+                else:
+                    assert (await failure(tool, call(pinned, code=SHOW))).code == "index_away"
+            finally:
+                await tool.close()
+        assert (here.given, elsewhere.given) == (1, 0)
+
+
+class Index:
+    """An index of one package on this machine, whose page names a server for the file. ``given``: how often this one
+    has given the file.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.url = self.files = ""
+        self.given = 0
+
+    async def __aenter__(self) -> Index:
+        app = web.Application()
+        app.router.add_get("/{package}/", self._page)
+        app.router.add_get(f"/files/{self._file.name}", self._give)
+        self._server = TestServer(app)
+        await self._server.start_server()
+        self.url = str(self._server.make_url("")).rstrip("/")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.close()
+
+    async def _page(self, _request: web.Request) -> web.Response:
+        link = f'<a href="{self.files}/files/{self._file.name}">{self._file.name}</a>'
+        return web.Response(text=f"<!DOCTYPE html><html><body>{link}</body></html>", content_type="text/html")
+
+    async def _give(self, _request: web.Request) -> web.Response:
+        self.given += 1
+        return web.Response(body=self._file.read_bytes())
 
 
 @in_child

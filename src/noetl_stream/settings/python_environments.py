@@ -55,6 +55,15 @@ class EnvironmentSettings(msgspec.Struct, frozen=True):
     sdists: bool = False
     interpreters: tuple[str, ...] = ()
 
+    @property
+    def index_address(self) -> str:
+        """The host and port of the index, as ``NOETL_EGRESS_ALLOW`` has them; empty if it is a folder."""
+        parts = split_address(self.index or DEFAULT_INDEX)
+        if Path(self.index).is_absolute() or parts is None:
+            return ""
+        host = parts.hostname or ""
+        return f"{f'[{host}]' if ':' in host else host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
 
 def read_environments(variable: str, given: Mapping[str, str]) -> EnvironmentSettings:
     """Reads the settings.

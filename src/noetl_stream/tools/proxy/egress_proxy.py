@@ -16,7 +16,10 @@ from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import UsageError
+from noetl_stream.settings.egress import read_allowed
 from noetl_stream.settings.tools import HTTP_PROXY_VARIABLE, ToolSettings
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach
 from noetl_stream.tools.proxy.heads import END, ProxyRefusal, ProxyRequest, is_interim, last_of_connection, read_request
@@ -86,6 +89,15 @@ class EgressProxy:
             hint = "name a proxy by http://, or choose another NOETL_CHILD_NETWORK"
             raise UsageError(f"NOETL_CHILD_NETWORK=proxy cannot use an https:// {HTTP_PROXY_VARIABLE}", hint=hint)
         return cls(Egress(settings.egress), settings.http_proxy)
+
+    @classmethod
+    def of_index(cls, settings: ToolSettings) -> EgressProxy:
+        """Makes it for what installs packages: that reaches the operator's index, too, wherever it is."""
+        rules, address = settings.egress, settings.python_environments.index_address
+        if address:
+            rules = replace(rules, allowed=(*rules.allowed, *read_allowed(address).targets))
+        is_usable = settings.http_proxy is not None and urlsplit(settings.http_proxy).scheme == "http"
+        return cls(Egress(rules), settings.http_proxy if is_usable else None)
 
     def open(self) -> ChildProxy:
         """Makes the proxy of a new child."""
@@ -158,6 +170,16 @@ class ChildProxy:
         self.child_end.close()
         for task in self._serving:
             task.cancel()
+
+    def listen_here(self) -> int:
+        """Listens in the network of this machine, for a child that has that; returns the port."""
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self._listen()
+        port: int = self._listener.getsockname()[1]
+        return port
 
     def _take_listener(self) -> None:
         _, descriptors, _, _ = socket.recv_fds(self._listener, 1, 1)

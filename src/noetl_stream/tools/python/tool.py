@@ -27,6 +27,7 @@ from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import AUTH_ALIASES, Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.proxy.egress_proxy import EgressProxy
@@ -264,6 +265,7 @@ class PythonTool:
         answer_s: See :class:`Launcher`; it holds for children too.
         max_scratch_bytes: Bytes of files that one task may read by path.
         environments: Whether there are environments of playbooks. Default: none.
+        guard: See :class:`Environments`. Default: it lets uv reach the public internet.
     """
 
     spec = KindSpec(
@@ -290,6 +292,7 @@ class PythonTool:
         answer_s: float = ANSWER_S,
         max_scratch_bytes: int = DEFAULT_MAX_SCRATCH_BYTES,
         environments: EnvironmentSettings = _NO_ENVIRONMENTS,
+        guard: EgressProxy | None = None,
     ) -> None:
         self._scratch_folders = ScratchFolders(max_scratch_bytes)
         settings = settings or ChildSettings()
@@ -302,7 +305,8 @@ class PythonTool:
         )
         self._pool = ChildPool(launcher, max_children=max_children, answer_s=answer_s)
         self._packages = PackageFolders(lambda: self._pool.folders)
-        self._environments = Environments(environments, settings, proxy, lambda: self._pool.folders)
+        guard = guard or EgressProxy(Egress())
+        self._environments = Environments(environments, settings, proxy, guard, lambda: self._pool.folders)
         self.debugger: int | None = None
         self._debugging = asyncio.Lock()
 
@@ -313,6 +317,7 @@ class PythonTool:
             settings.children,
             proxy=EgressProxy.configured(settings),
             environments=settings.python_environments,
+            guard=EgressProxy.of_index(settings),
             max_scratch_bytes=settings.max_scratch_bytes,
         )
 

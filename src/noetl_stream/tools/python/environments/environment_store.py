@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import re
 import stat
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ from msgspec.structs import replace
 
 import noetl_stream
 from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.egress import ALLOW_VARIABLE
 from noetl_stream.settings.python_environments import (
     DEFAULT_INDEX,
     ENVIRONMENTS_VARIABLE,
@@ -34,7 +36,7 @@ from noetl_stream.settings.python_environments import (
     EnvironmentSettings,
 )
 from noetl_stream.tools.child_process import CapturedOutput
-from noetl_stream.tools.children.launcher import Launcher
+from noetl_stream.tools.children.launcher import PROXY_ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ExternalProgram
 from noetl_stream.tools.children.mounts import remove_folder
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure
@@ -52,19 +54,28 @@ _OF_CLIENT: Final = ("__init__", "tasks")
 
 _MAX_SAID_BYTES: Final = 16 * 1024
 _MAX_WORDS: Final = 1_500
-_LATER: Final = re.compile(
-    "error sending request|failed to fetch|request failed|timed out|connection|dns error|os error 28|no space left"
-    "|status code: 5|503|502|429",
+_AWAY: Final = re.compile(
+    "error sending request|failed to fetch|request failed|timed out|connection|dns error|status code: 5|503|502|429",
     re.IGNORECASE,
 )
-"""What uv says when waiting may help."""
+_FULL: Final = re.compile(r"os error (?:28|122)\b|no space left|quota exceeded", re.IGNORECASE)
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+DISK_FULL: Final = "disk_full"
+INDEX_AWAY: Final = "index_away"
+"""The codes of errors that may pass."""
+_ROOM: Final = f"make room there, or name another folder ({ENVIRONMENTS_VARIABLE})"
+_REACH: Final = (
+    f"see that it runs, and that workers may connect to it and where it leads ({ALLOW_VARIABLE}), or name another"
+    f" ({INDEX_VARIABLE})"
+)
+_PIN: Final = re.compile(r"^[A-Za-z0-9][^\s;\\]*", re.MULTILINE)
 _WHEELS: Final = re.compile("source distribution|no usable wheels|no-build|no wheels", re.IGNORECASE)
 _SCRIPT: Final = (
     'set -e; uv="$1" python="$2"; shift 2; "$uv" venv -q --relocatable --python "$python" environment; '
     '"$uv" pip install --python environment/bin/python --link-mode copy --require-hashes --no-deps "$@" -r -; '
     '"$python" -I -S -m compileall -q environment/lib || true'
 )
-_VARIABLES: Final = {
+VARIABLES: Final = {
     b"UV_PYTHON_DOWNLOADS": b"never",
     b"UV_NO_CONFIG": b"1",
     b"UV_NO_CACHE": b"1",
@@ -85,10 +96,29 @@ class MadeEnvironment(NamedTuple):
         return self.folders[_ENVIRONMENT]
 
 
+class MakingEnvironment(NamedTuple):
+    """An environment that is made."""
+
+    name: str
+    interpreter: Interpreter
+    wanted: Requirements
+    lock: bytes
+
+    def packages_in(self, words: str) -> str:
+        """The packages of the lock that these words name, and what the task requires, if that has other names."""
+        pins, required = _PIN.findall(self.lock.decode()), ", ".join(self.wanted.requires)
+        named = [pin for pin in pins if _names(words, pin)]
+        if not named:
+            return required
+        is_required = any(_names(required, pin) for pin in named)
+        return ", ".join(named) + ("" if is_required else f" (the task requires {required})")
+
+
 class Environments:
     """The environments of one worker process.
 
     Args:
+        guard: What uv reaches the index by where children use the network of this machine.
         used: Returns the folders of those in which children live.
     """
 
@@ -97,9 +127,11 @@ class Environments:
         settings: EnvironmentSettings,
         children: ChildSettings,
         proxy: EgressProxy | None,
+        guard: EgressProxy,
         used: Callable[[], Collection[str]],
     ) -> None:
         self._settings, self._children, self._proxy, self._used = settings, children, proxy, used
+        self._guard = guard
         self._root = Path(settings.folder)
         self._interpreters: list[Interpreter] = []
         self._launcher: Launcher | None = None
@@ -125,12 +157,13 @@ class Environments:
         self._running[name] += 1
         try:
             if not self._hold(name):
-                number = len(re.findall(rb"^[^\s#-]", lock, re.MULTILINE))
+                number = len(_PIN.findall(lock.decode()))
                 packages = "1 package is" if number == 1 else f"{number} packages are"
                 with call.queued(f"its environment, for which {packages} installed"):
                     async with self._one_by_one[name]:
                         if not self._hold(name):
-                            await self._make(name, interpreter, lock, launcher, call)
+                            making = MakingEnvironment(name, interpreter, wanted, lock)
+                            await self._make(making, launcher, call)
             folders = {_ENVIRONMENT: str(self._root / name), "runtime": str(Path(self._making, "runtime"))}
             words = (
                 "{environment}/bin/python",
@@ -198,17 +231,30 @@ class Environments:
         os.close(self._held.pop(name))
         return True
 
-    async def _make(self, name: str, interpreter: Interpreter, lock: bytes, launcher: Launcher, call: ToolCall) -> None:
-        with _told("its environment cannot be made"), contextlib.ExitStack() as closing:
-            source = closing.enter_context(tempfile.TemporaryFile())
-            source.write(lock)
+    async def _make(self, making: MakingEnvironment, launcher: Launcher, call: ToolCall) -> None:
+        """Makes an environment; where the disk is too full for it, once more without those that nobody uses."""
+        try:
+            await self._install(making, launcher, call)
+        except ToolFailure as failed:
+            gone = self._make_room(self._settings.max_bytes) if failed.error.code == DISK_FULL else []
+            if not gone:
+                raise
+            for folder in gone:
+                await asyncio.to_thread(remove_folder, folder)
+            await self._install(making, launcher, call)
+
+    async def _install(self, making: MakingEnvironment, launcher: Launcher, call: ToolCall) -> None:
+        with _told(f"its environment cannot be made in {self._root}"), contextlib.ExitStack() as closing:
+            source = closing.enter_context(tempfile.TemporaryFile(dir=self._making))
+            source.write(making.lock)
             source.seek(0)
             reading, writing = os.pipe()
             output = CapturedOutput(reading, _MAX_SAID_BYTES, partial(call.write, "stderr"))
             closing.callback(output.close)
             try:
                 descriptors = [source.fileno(), writing, writing, writing]
-                process = await launcher.start(descriptors, self._program(interpreter))
+                variables = closing.enter_context(self._way_to_index())
+                process = await launcher.start(descriptors, self._program(making.interpreter, variables))
             finally:
                 os.close(writing)
             try:
@@ -216,13 +262,23 @@ class Environments:
                 process.kill()  # its leftovers change nothing any more
                 said = output.take()[0]
                 if exit_code != 0:
-                    raise failure_of(said or f"exit code {exit_code}")
-                await self._complete(name, Path(process.home, _ENVIRONMENT))
+                    raise failure_of(said or f"exit code {exit_code}", making, self._settings)
+                await self._complete(making.name, Path(process.home, _ENVIRONMENT))
             finally:
                 process.kill()
                 await process.end()
 
-    def _program(self, interpreter: Interpreter) -> ExternalProgram:
+    @contextlib.contextmanager
+    def _way_to_index(self) -> Iterator[Mapping[bytes, bytes]]:
+        """Yields variables of a child that uses the network of this machine, by which it asks the egress guard, too."""
+        if self._children.network != "host" or not self._settings.index_address:
+            yield {}
+            return
+        with contextlib.closing(self._guard.open()) as proxy:
+            url = f"http://127.0.0.1:{proxy.listen_here()}".encode()
+            yield {name.encode(): url for name in PROXY_ENVIRONMENT if name.lower() != "no_proxy"}
+
+    def _program(self, interpreter: Interpreter, variables: Mapping[bytes, bytes]) -> ExternalProgram:
         index = self._settings.index
         options = ["--default-index", index or DEFAULT_INDEX]
         if os.path.isabs(index):  # noqa: PTH117
@@ -232,7 +288,7 @@ class Environments:
         if self._settings.constraints:
             options += ["--constraint", self._settings.constraints]
         words = ["/bin/sh", "-c", _SCRIPT, "sh", uv_program(), interpreter.path, *options]
-        return ExternalProgram([*map(os.fsencode, words)], _VARIABLES, None)
+        return ExternalProgram([*map(os.fsencode, words)], {**VARIABLES, **variables}, None)
 
     async def _complete(self, name: str, made: Path) -> None:
         """Gives an environment its name, unless another worker was quicker."""
@@ -279,6 +335,12 @@ class Environments:
         return True
 
 
+def _names(words: str, pin: str) -> bool:
+    """Whether words have the name of a package of a lock, however it is written."""
+    name = re.sub(r"[-_.]+", "[-_.]+", pin.partition("==")[0])
+    return re.search(rf"(?<![\w.-]){name}(?![a-z])", words, re.IGNORECASE) is not None
+
+
 def _copy(source: Path, target: Path, modules: Iterable[str]) -> None:
     for module in modules:
         file = Path(*module.split(".")).with_suffix(".py")
@@ -307,8 +369,10 @@ def _told(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"{what}: {error.strerror or error}"
-        raise ToolFailure.of("environment", message, retryable=error.errno in OWN_TROUBLE) from None
+        is_full = error.errno in _NO_ROOM
+        message = f"{what}: no space is left; {_ROOM}" if is_full else f"{what}: {error.strerror or error}"
+        code = DISK_FULL if is_full else None
+        raise ToolFailure.of("environment", message, retryable=error.errno in OWN_TROUBLE, code=code) from None
 
 
 def _take(folder: Path) -> int:
@@ -334,11 +398,19 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def failure_of(said: str) -> ToolFailure:
+def failure_of(said: str, making: MakingEnvironment, settings: EnvironmentSettings) -> ToolFailure:
     """The failure of a task whose environment could not be made, from what uv said."""
     words = " ".join(said.split("error:", 1)[-1].split())[:_MAX_WORDS]
+    what, code = "its environment cannot be made: ", None
     hint = f"; {SDISTS_VARIABLE}=on of the operator allows what is built here" if _WHEELS.search(words) else ""
     if "hash mismatch" in words.lower():
         hint = f"; {INDEX_VARIABLE} of this worker has another file than the one that was locked: deploy again"
-    later = bool(_LATER.search(words)) and "hash mismatch" not in words.lower()
-    return ToolFailure.of("environment", f"its environment cannot be made: {words}{hint}", retryable=later)
+    elif _FULL.search(words):
+        what, code = (
+            f"{what}no space is left in {settings.folder} for {making.packages_in(words)}; {_ROOM}: ",
+            DISK_FULL,
+        )
+    elif _AWAY.search(words):
+        what += f"the index {settings.index or DEFAULT_INDEX} does not give {making.packages_in(words)}; {_REACH}: "
+        code = INDEX_AWAY
+    return ToolFailure.of("environment", f"{what}{words}{hint}", retryable=code is not None, code=code)
