@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from textwrap import indent
 from typing import Any, Final
@@ -32,13 +32,14 @@ from noetl_stream.playbook.diagnostics import Location
 from noetl_stream.playbook.kinds.spec import unchecked_kind
 from noetl_stream.playbook_tests.expectations import Observed, deviations
 from noetl_stream.playbook_tests.journal import SeenJournal, read_journal
-from noetl_stream.playbook_tests.loading import LoadedTest
+from noetl_stream.playbook_tests.loading import LoadedTest, TestedFile
 from noetl_stream.playbook_tests.reading import Expected, UserAction
 from noetl_stream.playbook_tests.schema import REAL_KINDS
 from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, EndlessExecution, MemoryStack
 from noetl_stream.playbook_tests.stubs import MAX_CALLS, MissingStub, RecordedCall, StubbedCalls, StubbedTool
 from noetl_stream.ports.operations.executions import ReasonDocument, Start, WhyDocument
 from noetl_stream.telemetry.structured_logs import ROOT_NAME
+from noetl_stream.tools.python.environments.requirements import required_by
 from noetl_stream.tools.registry import KindOff, ToolClass, kinds_of
 
 _RESULTS: Final = {
@@ -161,6 +162,8 @@ class TestRunner:
     Args:
         tools: The installed tool classes, by kind.
         real_work_s: How long a task that runs for real may be silent, by a real clock.
+        bundle_of: Returns the name and the bytes of the bundle of a playbook, by its file and text, with the locks of
+            what its tasks require; ``None``: it needs none.
     """
 
     __test__ = False
@@ -171,11 +174,21 @@ class TestRunner:
         limits: Limits = DEFAULT_LIMITS,
         seed: int = 0,
         real_work_s: float = REAL_WORK_S,
+        bundle_of: Callable[[str, str], tuple[str, bytes] | None] = lambda _file, _source: None,
     ) -> None:
+        self._bundle_of, self._bundles = bundle_of, dict[str, tuple[str, bytes] | None]()
         self._real_work_s = real_work_s
         self.tools = tools
         self.compiled = CompiledPlaybooks(kinds_of(tools), limits)
         self._seed = seed
+
+    def bundle(self, tested: TestedFile) -> tuple[str, bytes] | None:
+        """The bundle of a playbook whose tasks require something; ``None`` for any other."""
+        if tested.digest not in self._bundles:
+            plan = tested.checked.plan
+            needs_one = plan is not None and bool(required_by(plan))
+            self._bundles[tested.digest] = self._bundle_of(tested.file, tested.source) if needs_one else None
+        return self._bundles[tested.digest]
 
     def run(self, test: LoadedTest) -> TestOutcome:
         began_s = time.perf_counter()
@@ -198,7 +211,8 @@ class _Course:
         self._loaded = loaded
         self._test = loaded.test
         self._runner = runner
-        self._calls = StubbedCalls(loaded.stubs, self._test.given.real)
+        files = {one.digest: one for one in (loaded.playbook, *loaded.catalog)}
+        self._calls = StubbedCalls(loaded.stubs, self._test.given.real, lambda digest: runner.bundle(files[digest]))
         self._problems: list[FoundProblem] = []
         self._journals: list[SeenJournal] = []
         self._why: tuple[str, ...] = ()

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.adapters.simulated_time import simulated_loop
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import PayloadRefused, UsageError
 from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook_tests.loading import ALWAYS_REAL, TaskKey
 from noetl_stream.playbook_tests.reading import Stub
 from noetl_stream.playbook_tests.stub_files import with_references
 from noetl_stream.settings.children import ChildSettings
-from noetl_stream.settings.sources.environment import python_path
+from noetl_stream.settings.sources.environment import environment_settings, python_path
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.response import header_mapping, status_failure
@@ -55,9 +55,16 @@ class StubbedCalls:
         missing: The first call without an answer. The call never returns: the test ends.
         is_endless: Whether there were more than :data:`MAX_CALLS` calls; none returns then.
         used: The stubs that have stood for a call, by their identity.
+        bundle: Returns the name and the bytes of the bundle of a playbook, by its digest; ``None``: it needs none.
     """
 
-    def __init__(self, stubs: Mapping[TaskKey, tuple[Stub, ...]], real: frozenset[str]) -> None:
+    def __init__(
+        self,
+        stubs: Mapping[TaskKey, tuple[Stub, ...]],
+        real: frozenset[str],
+        bundle: Callable[[str], tuple[str, bytes] | None],
+    ) -> None:
+        self.bundle = bundle
         self.calls: list[RecordedCall] = []
         self.missing: MissingStub | None = None
         self.is_endless = False
@@ -91,8 +98,7 @@ class StubbedCalls:
         return _outcome(msgspec.structs.replace(stub, result=result), tool.spec, call)
 
     def _record(self, kind: str, call: ToolCall) -> RecordedCall:
-        digest, _, _ = call.trust_domain.partition(" ")
-        key = TaskKey(digest, call.step, call.task)
+        key = TaskKey(_digest_of(call), call.step, call.task)
         self._numbers[key] += 1
         recorded = RecordedCall(
             key=key,
@@ -120,11 +126,20 @@ class StubbedTool:
         return await self._calls.answer(self, call)
 
     async def run_really(self, call: ToolCall) -> ToolResult:
-        """Runs a call by the real tool. No simulated time passes meanwhile."""
+        """Runs a call by the real tool, with what its task requires. No simulated time passes meanwhile."""
         if self._real is None:
-            settings = ToolSettings(children=ChildSettings(python_path=(*given_folders(), *map(str, python_path()))))
+            children = ChildSettings(python_path=(*given_folders(), *map(str, python_path())))
+            settings = ToolSettings(children=children, python_environments=environment_settings(at_home=True))
             self._real = create_tools({self.spec.kind: self._class}, settings)[self.spec.kind]
         with simulated_loop().real_work():
+            try:
+                bundle = self._calls.bundle(_digest_of(call))
+            except UsageError as error:
+                raise ToolFailure.of(
+                    "environment", f"{error.message}{f'; {error.hint}' if error.hint else ''}"
+                ) from None
+            if bundle is not None:
+                call = msgspec.structs.replace(call, bundle=bundle[0], read_bundle=lambda: _given(bundle[1]))
             return await self._real.run(call)
 
     async def close(self) -> None:
@@ -132,6 +147,15 @@ class StubbedTool:
         if self._real is not None:
             with simulated_loop().real_work():
                 await self._real.close()
+
+
+def _digest_of(call: ToolCall) -> str:
+    """The digest of the playbook of a call."""
+    return call.trust_domain.partition(" ")[0]
+
+
+async def _given(data: bytes) -> bytes:
+    return data
 
 
 def _fits(stub: Stub, call: RecordedCall) -> bool:

@@ -55,6 +55,12 @@ class EnvironmentSettings(msgspec.Struct, frozen=True):
     sdists: bool = False
     interpreters: tuple[str, ...] = ()
 
+    def of_home(self, home: Path | None) -> EnvironmentSettings:
+        """Those of a worker of the embedded stack in ``home``, where it may keep environments."""
+        if self.folder or self.is_off or home is None:
+            return self
+        return replace(self, folder=str(home / "environments"))
+
     @property
     def index_address(self) -> str:
         """The host and port of the index, as ``NOETL_EGRESS_ALLOW`` has them; empty if it is a folder."""

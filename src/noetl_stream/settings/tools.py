@@ -78,10 +78,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
 
     def of_home(self, home: Path | None) -> Self:
         """The permissions of a worker of the embedded stack in ``home``, where it may keep environments."""
-        found = self.python_environments
-        if found.folder or found.is_off or home is None:
-            return self
-        return replace(self, python_environments=replace(found, folder=str(home / "environments")))
+        return replace(self, python_environments=self.python_environments.of_home(home))
 
 
 def check_renamed(given: Mapping[str, str]) -> None:

@@ -12,8 +12,6 @@ from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_table, say
 from noetl_stream.cli.playbook.playbook_source import kinds_option
 from noetl_stream.errors import UsageError
-from noetl_stream.model.limits import operator_limits
-from noetl_stream.settings.sources.environment import limit_settings
 
 if TYPE_CHECKING:
     from noetl_stream.playbook_tests.journal import Coverage
@@ -52,19 +50,16 @@ def test_files(
     \b
     Exit code: 0 all passed    1 a test failed, or too little is covered    2 a test or a playbook is invalid
     """
-    from noetl_stream.cli.project.project_file import package_folders
+    from noetl_stream.cli.playbook.project_tests import in_project, test_runner
     from noetl_stream.playbook_tests.journal import Coverage, coverage_json
-    from noetl_stream.playbook_tests.run import TestRunner, tool_not_installed
+    from noetl_stream.playbook_tests.run import tool_not_installed
     from noetl_stream.playbook_tests.suite import find_documents, junit, run_document, suite_json, text_lines
-    from noetl_stream.tools.python.signatures import modules_in
-    from noetl_stream.tools.registry import load_tools
 
-    foreign = {kind: tool_not_installed(kind) for kind in map(str.strip, extra.split(",")) if kind}
-    runner = TestRunner({**foreign, **load_tools()}, operator_limits(limit_settings()), seed)
+    runner = test_runner(seed, {kind: tool_not_installed(kind) for kind in map(str.strip, extra.split(",")) if kind})
     coverage = Coverage()
     ran = []
     for file in find_documents(files or (Path(),)):
-        with modules_in(package_folders(file)):
+        with in_project(file):
             ran.append(run_document(file, runner, coverage, only))
         if output == "text":
             for line in text_lines(ran[-1]):

@@ -582,17 +582,14 @@ def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def python_path() -> tuple[Path, ...]:
-    """The folders of :attr:`Settings.python_path` without the other settings.
-
-    Raises:
-        UsageError: One is not absolute, or holds keys of noetl-stream.
-    """
+    """The folders of :attr:`Settings.python_path` without the other settings. Raises ``UsageError`` as those do."""
     return _read_folders_apart(PYTHON_PATH_VARIABLE, os.environ)
 
 
-def environment_settings() -> EnvironmentSettings:
-    """The settings of :attr:`Settings.python_environments` without the others."""
-    return read_environments(ENVIRONMENTS_VARIABLE, os.environ)
+def environment_settings(*, at_home: bool = False) -> EnvironmentSettings:
+    """:attr:`Settings.python_environments` without the others; ``at_home``: as the embedded stack has it."""
+    found = read_environments(ENVIRONMENTS_VARIABLE, os.environ)
+    return found.of_home(read_home(HOME_VARIABLE, os.environ)) if at_home else found
 
 
 def kinds_off() -> frozenset[str]:

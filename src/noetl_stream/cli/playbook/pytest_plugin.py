@@ -30,15 +30,17 @@ class PlaybookTestFile(pytest.File):
         """Collects the tests of the document.
 
         Raises:
-            CollectError: the document or its playbook has errors.
+            CollectError: the document, its playbook or its project has errors.
         """
+        from noetl_stream.cli.playbook.project_tests import in_project
         from noetl_stream.errors import UsageError
         from noetl_stream.playbook_tests.loading import load
         from noetl_stream.telemetry.terminal import shown
 
         runner = _runner(self.config)
         try:
-            document = load(self.path, runner.compiled.kinds, runner.compiled.limits)
+            with in_project(self.path):
+                document = load(self.path, runner.compiled.kinds, runner.compiled.limits)
         except UsageError as error:
             raise self.CollectError(error.message) from None
         if document.diagnostics:
@@ -56,7 +58,10 @@ class PlaybookTestItem(pytest.Item):
 
     def runtest(self) -> None:
         """Runs the test."""
-        outcome = _runner(self.config).run(self._test)
+        from noetl_stream.cli.playbook.project_tests import in_project
+
+        with in_project(self.path):
+            outcome = _runner(self.config).run(self._test)
         if not outcome.passed:
             raise PlaybookTestFailed(outcome)
         for note in outcome.notes:
@@ -99,10 +104,7 @@ _RUNNER: pytest.StashKey[TestRunner] = pytest.StashKey()
 def _runner(config: pytest.Config) -> TestRunner:
     """The test runner of the session, which keeps what it has compiled."""
     if _RUNNER not in config.stash:
-        from noetl_stream.model.limits import operator_limits
-        from noetl_stream.playbook_tests.run import TestRunner
-        from noetl_stream.settings.sources.environment import limit_settings
-        from noetl_stream.tools.registry import load_tools
+        from noetl_stream.cli.playbook.project_tests import test_runner
 
-        config.stash[_RUNNER] = TestRunner(load_tools(), operator_limits(limit_settings()))
+        config.stash[_RUNNER] = test_runner()
     return config.stash[_RUNNER]
