@@ -92,3 +92,9 @@ async def test_a_handle_shows_the_execution_as_it_is_now_or_why_it_cannot(stage:
             await handle.result()
         html = await asyncio.to_thread(handle._repr_html_)  # as notebooks call it
     assert ("completed" in html and "<svg" in html) if is_there else "execution none not found" in html
+
+
+async def test_outside_of_a_notebook_a_handle_shows_its_text(stage: GatewayStage) -> None:
+    async with AsyncClient(stage.url, TOKEN) as client:
+        with pytest.raises(NotImplementedError):  # by which IPython goes on to the text
+            client.execution("none")._ipython_display_()

@@ -17,6 +17,12 @@ from wheel_building import ROOT
 
 PAGE = (ROOT / "docs" / "how-to" / "use-python.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+SHOWING = [
+    'shown = client.start("team/refund", {"amount": 1})\nwhile shown.get().status != "waiting":\n    pass\nshown',
+    'assert shown.patch({"decision": "approved"}) and shown.result(60)',
+    "import threading\n[one.join() for one in threading.enumerate() if one.name.startswith('display of')]\nNone",
+]
+"""Cells that show an execution which waits, let it go on, and wait for what shows it."""
 SHOWN = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
 
@@ -34,7 +40,7 @@ async def test_the_blocks_of_the_page_do_what_it_says_in_a_notebook(
     monkeypatch.setenv("NOETL_URL", stage.url)
     monkeypatch.setenv("NOETL_TOKEN", TOKEN)
     cells = [block.replace("asyncio.run(main())", "await main()") for block in BLOCKS]
-    cells.insert(-1, "refund")
+    cells[-1:-1] = SHOWING
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     await NotebookClient(notebook, timeout=TIMEOUT_S, kernel_name="python3").async_execute()
     for cell in notebook.cells:
@@ -44,6 +50,7 @@ async def test_the_blocks_of_the_page_do_what_it_says_in_a_notebook(
         for line, shown in zip(told, expected, strict=True):
             pattern = ".*".join(map(re.escape, shown.split("…")))
             assert re.fullmatch(pattern, line), line
-    (shown,) = notebook.cells[-2].outputs
-    assert "<svg" in shown["data"]["text/html"]
+    (shown,) = notebook.cells[-len(SHOWING) - 1].outputs
     assert re.fullmatch("<ExecutionHandle .* of team/refund>", shown["data"]["text/plain"])
+    html = shown["data"]["text/html"]
+    assert "<svg" in html and ">completed</b>" in html and "waiting" not in html, "the cell has followed the execution"

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Final, NamedTuple
 
 from noetl_stream_client.documents import Execution, ExecutionGraph, Graph
 from noetl_stream_client.errors import ClientError
 from noetl_stream_client.gateways import Gateway
+from noetl_stream_client.outcomes import ENDED
+
+PAUSE_S: Final = 0.5
+"""How long a notebook shows one state at least."""
 
 MAX_ROWS: Final = 50
 MAX_NODES: Final = 60
@@ -25,18 +33,53 @@ OTHER: Final = "#9e9e9e"
 
 def execution_html(gateway: Gateway, execution_id: str) -> str:
     """The execution as it is now, or why it cannot be read."""
+    return next(_shown(gateway, execution_id))
+
+
+def show_live(gateway: Gateway, execution_id: str, text: str) -> None:
+    """Shows the execution in the cell of a notebook, and what happens to it, until it has ended, from a thread.
+
+    Raises:
+        NotImplementedError: this is no notebook.
+    """
+    ipython = sys.modules.get("IPython")
+    if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
+        raise NotImplementedError
+    shown = _shown(gateway, execution_id)
+
+    def cell(html: str) -> dict[str, str]:
+        return {"text/html": html, "text/plain": text}
+
+    handle = ipython.display.display(cell(next(shown)), raw=True, display_id=True)
+
+    def update() -> None:
+        for html in shown:
+            handle.update(cell(html), raw=True)
+
+    threading.Thread(target=update, name=f"display of {execution_id}", daemon=True).start()
+
+
+def _shown(gateway: Gateway, execution_id: str) -> Iterator[str]:
+    """The execution as it is, again and again when something has happened, until it has ended or cannot be read."""
     from noetl_stream_client._sync.client import Client  # it imports this
 
     with Client(gateway.url, gateway.token, verify=gateway.verify, proxy=gateway.proxy) as client:
-        try:
-            found = client.get_execution(execution_id)
-        except ClientError as error:
-            return f"<p>execution {escape(execution_id)}: {escape(str(error))}</p>"
-        try:
-            graph = client.get_execution_graph(execution_id, so_far=True)
-        except ClientError:
-            graph = None
-    return html_of(found, graph)
+        while True:
+            try:
+                found = client.get_execution(execution_id)
+            except ClientError as error:
+                yield f"<p>execution {escape(execution_id)}: {escape(str(error))}</p>"
+                return
+            try:
+                graph = client.get_execution_graph(execution_id, so_far=True)
+            except ClientError:
+                graph = None
+            yield html_of(found, graph)
+            if found.status in ENDED:
+                return
+            with suppress(ClientError):
+                next(client.execution(execution_id).events(found.position), None)
+            time.sleep(PAUSE_S)
 
 
 def html_of(found: Execution, graph: ExecutionGraph | None) -> str:

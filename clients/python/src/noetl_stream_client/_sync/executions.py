@@ -44,10 +44,16 @@ class ExecutionHandle:
         return f"<{type(self).__name__} {self.id}{f' of {self.path}' if self.path else ''}>"
 
     def _repr_html_(self) -> str:
-        """The execution as a notebook shows it: read when it is shown."""
+        """The execution as it is when this is called."""
         from noetl_stream_client.display import execution_html
 
         return execution_html(self._client.gateway, self.id)
+
+    def _ipython_display_(self) -> None:
+        """Show the execution in a notebook, as it goes on. What shows no HTML gets its text."""
+        from noetl_stream_client.display import show_live
+
+        show_live(self._client.gateway, self.id, repr(self))
 
     def get(self) -> documents.Execution:
         """Get an overview of the execution."""
