@@ -27,7 +27,8 @@ HEADERS: Final = {
 }
 """Arguments that are sent as headers."""
 
-STREAMED: Final = ("text/event-stream", "application/octet-stream")
+EVENTS: Final = "text/event-stream"
+OCTETS: Final = "application/octet-stream"
 """What clients read piece by piece."""
 
 JSON: Final = "application/json"
@@ -60,7 +61,7 @@ class ApiVerb(NamedTuple):
     Attributes:
         reads: Whether it changes nothing, though it is no GET.
         whole: The argument that is the whole body.
-        answer: The name of the document that it answers with, or ``text``, ``object``, ``none``.
+        answer: The name of the document that it answers with, or ``text``, ``object``, ``bytes``, ``none``.
         next: The argument that leads to the next page, if it has pages.
     """
 
@@ -95,6 +96,7 @@ class ApiVerb(NamedTuple):
             "media": self.media[0] if self.media and self.media[0] != JSON else "",
             "takes_key": self.takes_key,
             "reads": self.reads,
+            "bytes": self.answer == "bytes",
             "next": self.next,
         }
         return {name: value for name, value in found.items() if value}
@@ -113,15 +115,19 @@ def documents_of(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {name: one for name, one in sorted(schemas.items()) if not name.endswith("Request")}
 
 
-def verbs_of(described: dict[str, Any], *, of_browsers: bool = False) -> Iterator[ApiVerb]:
-    """The verbs that a token opens, streams and downloads aside.
+def verbs_of(
+    described: dict[str, Any], *, of_browsers: bool = False, with_downloads: bool = False
+) -> Iterator[ApiVerb]:
+    """The verbs that a token opens, streams of events aside.
 
     Args:
         of_browsers: Whether those of a browser's session are among them.
+        with_downloads: Whether those that answer with bytes are.
     """
+    streamed = (EVENTS,) if with_downloads else (EVENTS, OCTETS)
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
-            is_stream = any(media in str(operation["responses"]) for media in STREAMED)
+            is_stream = any(media in str(operation["responses"]) for media in streamed)
             is_of_browsers = operation["operationId"] in OF_BROWSERS
             is_offered = of_browsers if is_of_browsers else "x-role" in operation
             if path.startswith(f"{API}/") and is_offered and not is_stream:
@@ -169,6 +175,8 @@ def _answer(operation: dict[str, Any], schemas: dict[str, Any]) -> tuple[str, st
     good = [one for status, one in sorted(operation["responses"].items()) if status < "300"]
     content = good[0].get("content", {})
     schema = content.get(JSON, {}).get("schema")
+    if OCTETS in content:
+        return "bytes", ""
     if schema is None:
         return "text" if content else "none", ""
     name = schema["$ref"].rpartition("/")[2]

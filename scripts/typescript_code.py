@@ -34,7 +34,10 @@ export interface FeedEvent extends Event {
 def typescript_code() -> dict[Path, str]:
     """The generated modules, by their paths."""
     described = api_document()
-    schemas, verbs = described["components"]["schemas"], list(verbs_of(described, of_browsers=True))
+    schemas, verbs = (
+        described["components"]["schemas"],
+        list(verbs_of(described, of_browsers=True, with_downloads=True)),
+    )
     documents = documents_of(described)
     return {
         PACKAGE / "documents.ts": f"// The documents of the HTTP API. {MADE}\n"
@@ -132,8 +135,9 @@ def _method(verb: ApiVerb) -> str:
     kind = f"{base} & {{ {'; '.join(fields)} }}" if fields else base
     is_needed = any(one.required for one in given)
     answer = {"text": "string", "none": "void", "object": "Record<string, unknown>"}.get(verb.answer, verb.answer)
+    returned = "AsyncGenerator<Uint8Array>" if verb.answer == "bytes" else f"Promise<{answer}>"
     says = verb.says.replace("\n\n", " ").replace("*/", "* /")
-    return f"  /** {says} */\n  {verb.operation}(given{'' if is_needed else '?'}: {kind}): Promise<{answer}>\n"
+    return f"  /** {says} */\n  {verb.operation}(given{'' if is_needed else '?'}: {kind}): {returned}\n"
 
 
 def _kind(argument: ApiArgument) -> str:

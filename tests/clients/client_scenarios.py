@@ -66,7 +66,9 @@ class Doer(ABC):
         if "same" in step:
             assert len({self._filled(one) for one in step["same"]}) == 1
             return
-        options = self._filled(step.get("with", {}))
+        options, piled = self._filled(step.get("with", {})), bytearray()
+        if step.get("call") == "download":
+            options["write"] = piled.extend
         if "raises" in step:
             with pytest.raises(ClientError) as caught:
                 await self._called(getattr(self._target(step), step["call"]), options)
@@ -78,6 +80,7 @@ class Doer(ABC):
             found: Any = await self._read(getattr(self.client, step["each"]), options, step["meanwhile"])
         else:
             found = await self._called(getattr(self._target(step), step["call"]), options)
+            found = piled.decode() if "write" in options else found
         if "as" in step:
             self._named[step["as"]] = found
         self._check(step, found)
@@ -110,7 +113,8 @@ class Doer(ABC):
         """The value with the ids of what earlier steps have named."""
         if isinstance(value, str) and value.startswith("$"):
             name, _, attribute = value[1:].partition(".")
-            return getattr(self._named[name], attribute)
+            named = self._named[name]
+            return named[attribute] if isinstance(named, dict) else getattr(named, attribute)
         if isinstance(value, list):
             return [self._filled(one) for one in value]
         return {key: self._filled(one) for key, one in value.items()} if isinstance(value, dict) else value

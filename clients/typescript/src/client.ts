@@ -87,8 +87,8 @@ export function requestOf<Name extends keyof Verbs>(name: Name, ...[given]: Para
 
 for (const [name, route] of Object.entries(ROUTES)) {
   Object.defineProperty(Client.prototype, name, {
-    value: function (this: Client, given: Readonly<Record<string, unknown>> = {}): Promise<unknown> {
-      return this.transport.ask(route, given)
+    value: function (this: Client, given: Readonly<Record<string, unknown>> = {}): unknown {
+      return route.bytes ? this.transport.download(route, given) : this.transport.ask(route, given)
     },
   })
 }

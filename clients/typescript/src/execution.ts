@@ -1,6 +1,14 @@
 import type { Client } from './client.js'
 import type { Accepted, Event, Execution, LogLine, LogPage, Why } from './documents.js'
-import { ClientError, ExecutionCancelled, ExecutionFailed, OutOfTime, ResultTooLarge, StillRunning } from './errors.js'
+import {
+  ClientError,
+  ExecutionCancelled,
+  ExecutionFailed,
+  OutOfTime,
+  ResultTooLarge,
+  StillRunning,
+  UnexpectedAnswer,
+} from './errors.js'
 import { OutcomeUnknown, TooBusy, Unreachable } from './problems.js'
 import { type Asked, type Changing, FOLLOW_PATIENCE, LATE, type Route } from './transport.js'
 import { ROUTES } from './verbs.js'
@@ -25,6 +33,14 @@ export interface LogChoice {
   task?: string | null
   iteration?: string | null
   grep?: string | null
+}
+
+/** A reference to a file or table, as far as a download needs it. */
+export interface FileReference {
+  key: string
+  size: number
+  checksum: string
+  seal: string
 }
 
 /** An execution by its id, which is asked for whenever something of it is needed. */
@@ -112,6 +128,25 @@ export class ExecutionHandle {
       yield event
       if (event.name === LAST_EVENT) return
     }
+  }
+
+  /**
+   * Download a file or table that it holds: `download({ reference: result.file, write: (piece) => file.write(piece) })`.
+   *
+   * @param given.reference As a result, an argument or `ctx` has it.
+   * @param given.write Is given the bytes, piece by piece. They are whole once this returns.
+   */
+  async download(
+    given: Asked & { reference: FileReference; write: (piece: Uint8Array) => unknown },
+  ): Promise<void> {
+    const { reference, write, abort } = given
+    const { key, size, checksum, seal } = reference
+    let received = 0
+    for await (const piece of this.#client.getFile({ execution_id: this.id, key, size, checksum, seal, abort })) {
+      received += piece.length
+      await write(piece)
+    }
+    if (received !== size) throw new UnexpectedAnswer(`the file has ${size} bytes, and ${received} have come`)
   }
 
   /** Read what its tasks have written; with `follow`, go on until it has ended. `after` is the id of a line. */

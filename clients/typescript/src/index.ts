@@ -1,7 +1,7 @@
 export { Client, requestOf } from './client.js'
 export type * from './documents.js'
 export * from './errors.js'
-export { ExecutionHandle, type LogChoice, type Waiting } from './execution.js'
+export { ExecutionHandle, type FileReference, type LogChoice, type Waiting } from './execution.js'
 export * from './problems.js'
 export type { ApiRequest, Asked, Changing, Connecting } from './transport.js'
 export type { Verbs } from './verbs.js'

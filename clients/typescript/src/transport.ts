@@ -28,6 +28,8 @@ export interface Route {
   takes_key?: boolean
   /** It changes nothing, though it is no GET. */
   reads?: boolean
+  /** It answers with the bytes of a file. */
+  bytes?: boolean
   next?: string
 }
 
@@ -56,7 +58,7 @@ export const FOLLOW_PATIENCE = 60_000
 const ANSWER = 60_000
 /** How much later than its caller waits an answer may come, so that one on its way is not lost. */
 export const LATE = 2_000
-/** A gateway sends something on a stream three times as often. */
+/** A gateway sends something on a stream of events three times as often. */
 const SILENCE = 45_000
 /** How often a connection is tried again where no gateway has ever answered: its address may be wrong. */
 const REFUSED_CONNECTIONS = 3
@@ -152,14 +154,27 @@ export class Transport {
     }
   }
 
+  /** The bytes of a file, piece by piece. Nothing is tried again. */
+  async *download(route: Route, given: Given): AsyncGenerator<Uint8Array> {
+    try {
+      yield* this.#pieces(this.#request(route, given), given.abort as AbortSignal | undefined)
+    } catch (error) {
+      throw error instanceof Passing ? error.error : error
+    }
+  }
+
   async *#frames(request: Request, abort: AbortSignal | undefined): AsyncGenerator<Frame> {
+    const frames = new Frames()
+    for await (const piece of this.#pieces(request, abort)) yield* frames.take(piece)
+  }
+
+  async *#pieces(request: Request, abort: AbortSignal | undefined): AsyncGenerator<Uint8Array> {
     const silent = new AbortController()
     let timer = setTimeout(() => silent.abort(), SILENCE)
     try {
       const response = await this.#answer(request, silent.signal, abort)
       if (response.status !== 200 || response.body === null) return void (await this.#body(response, request))
       this.#heard(null)
-      const frames = new Frames()
       const reader = (response.body as ReadableStream<Uint8Array>).getReader()
       try {
         for (;;) {
@@ -169,7 +184,7 @@ export class Transport {
           if (done) return
           clearTimeout(timer)
           timer = setTimeout(() => silent.abort(), SILENCE)
-          yield* frames.take(value)
+          yield value
         }
       } finally {
         await reader.cancel().catch(() => undefined)

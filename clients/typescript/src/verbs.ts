@@ -92,6 +92,9 @@ export interface Verbs {
   /** Get the result of an ended execution, whole. A result kept by reference is loaded unless it is very large. */
   getResult(given: Asked & { execution_id: string }): Promise<Result>
 
+  /** Download a file or table that an execution holds. The parameters are fields of its reference. A response that is shorter than its `Content-Length` is not whole. */
+  getFile(given: Asked & { execution_id: string; key: string; size: number; checksum: string; seal: string; name?: string | null }): AsyncGenerator<Uint8Array>
+
   /** List its step runs, in the order they began. Without `limit` all of them, else a page, by `order`. */
   listSteps(given: Asked & { execution_id: string; limit?: number | null; first?: number | null; step?: string | null; step_run_id?: string | null; order?: "began" | "duration" | null }): Promise<StepRuns>
 
@@ -381,6 +384,7 @@ export const ROUTES: { readonly [Name in keyof Verbs]: Route } = {
   getExecution: { method: "GET", path: "/executions/{execution_id}", query: ["wait"] },
   deleteExecution: { method: "DELETE", path: "/executions/{execution_id}" },
   getResult: { method: "GET", path: "/executions/{execution_id}/result" },
+  getFile: { method: "GET", path: "/executions/{execution_id}/file", query: ["key", "size", "checksum", "seal", "name"], bytes: true },
   listSteps: { method: "GET", path: "/executions/{execution_id}/steps", query: ["limit", "first", "step", "step_run_id", "order"], next: "first" },
   getStepResult: { method: "GET", path: "/executions/{execution_id}/steps/{step_run_id}/result" },
   listIterations: { method: "GET", path: "/executions/{execution_id}/steps/{step_run_id}/iterations", query: ["limit", "cursor"], next: "cursor" },

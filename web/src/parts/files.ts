@@ -1,3 +1,5 @@
+import { requestOf } from 'noetl-stream-client'
+
 /** A reference to a file or table, as far as people need it. */
 export interface StoredFile {
   key: string
@@ -29,6 +31,5 @@ export function aboutOf(file: StoredFile): string {
 /** Where it is downloaded, of an execution that holds it. */
 export function downloadOf(file: StoredFile, execution: string): string {
   const { key, size, checksum, seal } = file
-  const query = new URLSearchParams({ key, size: String(size), checksum, seal, name: nameOf(file) })
-  return `/api/v1/executions/${encodeURIComponent(execution)}/file?${query}`
+  return requestOf('getFile', { execution_id: execution, key, size, checksum, seal, name: nameOf(file) }).path
 }
