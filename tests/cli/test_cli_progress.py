@@ -29,6 +29,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.json.codec import decode_json, encode
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.task_log import LogStream
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.reading.feed import FeedEvent
 from noetl_stream.ports.operations.reading.logs import LogLineDocument
@@ -84,8 +85,8 @@ def test_the_output_of_a_task_is_shown_before_its_retry() -> None:
     assert lines == [["greet[3].call | one", "greet[3].call | two", retry], ["greet.call | three"], []]
 
 
-def line_of(text: str, attempt: int) -> LogLineDocument:
-    return LogLineDocument("1", "", "greet", "run1", "call", attempt, [], "stdout", text, "default", "w")
+def line_of(text: str, attempt: int, stream: LogStream = "stdout") -> LogLineDocument:
+    return LogLineDocument("1", "", "greet", "run1", "call", attempt, [], stream, text, "default", "w")
 
 
 def test_what_was_shown_while_a_task_ran_is_not_shown_again_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,12 +95,13 @@ def test_what_was_shown_while_a_task_ran_is_not_shown_again_at_its_end(capsys: p
     ended = ProgressUpdate(TaskProcessed("call", 1, Outcome("ok", output=output), "continue"), "run1")
     for update in (ENQUEUED, CLAIMED):
         progress.event(fold(update))
+    progress.written([line_of("Installed 2 packages", 1, "stderr")])
     progress.written(line_of(str(number), 1) for number in range(30))
     progress.written([line_of("a long ", 1)])
     progress.event(fold(ended))
     progress.written([line_of("line in two", 1), line_of("of the next attempt", 2)])
     shown = [line.removeprefix("greet.call | ") for line in capsys.readouterr().out.splitlines()]
-    assert shown == [*map(str, range(30)), "a long ", "line in two", "of the next attempt"]
+    assert shown == ["Installed 2 packages", *map(str, range(30)), "a long ", "line in two", "of the next attempt"]
 
 
 def test_a_picture_shows_what_a_task_writes_above_it_and_once() -> None:

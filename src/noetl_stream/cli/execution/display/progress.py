@@ -101,7 +101,8 @@ class ProgressFold(JournalReader[str]):
         attempt = (line.step_run_id, tuple(line.iteration), line.task, line.attempt)
         if attempt in self._told:
             return []
-        self._written.setdefault(attempt, []).append(line.text)
+        if line.stream == "stdout":  # of code, all of it; on the other is what installs its environment
+            self._written.setdefault(attempt, []).append(line.text)
         return [_output_line(line.step, attempt[1], line.task, line.text)]
 
     def _unwritten(self, attempt: _Attempt, output: str) -> str:
