@@ -398,6 +398,12 @@ async def test_uv_reaches_the_index_by_the_guard_where_tasks_use_the_network_of_
         assert (here.given, elsewhere.given) == (1, 0)
 
 
+def test_the_files_of_the_public_index_are_part_of_it_wherever_they_are() -> None:
+    public, own = EnvironmentSettings(), EnvironmentSettings(index="http://[fd00::1]:8080/simple")
+    assert public.index_addresses == ("pypi.org:443", "files.pythonhosted.org:443")
+    assert (own.index_addresses, replace(own, index="/wheels").index_addresses) == (("[fd00::1]:8080",), ())
+
+
 class Index:
     """An index of one package on this machine, whose page names a server for the file. ``given``: how often this one
     has given the file.

@@ -323,7 +323,9 @@ async def test_plain_types_are_read_without_pydantic(tool: PythonTool, make_call
 def test_a_module_that_is_missing_is_said_with_where_to_install_it() -> None:
     with pytest.raises(JobFailed) as failed:
         call("no_such_module:main")
-    assert failed.value.error["message"].startswith("function: No module named 'no_such_module'; install it in ")
+    message = failed.value.error["message"]
+    assert message.startswith("function: No module named 'no_such_module'; install it in ")
+    assert "`python: { requires: [...] }`" in message and "NOETL_PYTHON_PATH" in message
 
 
 @in_child

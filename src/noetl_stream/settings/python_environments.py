@@ -31,6 +31,7 @@ VARIABLES: Final = (
 """All variables of these settings."""
 
 DEFAULT_INDEX: Final = "https://pypi.org/simple"
+FILES_OF_PYPI: Final = "files.pythonhosted.org:443"
 DEFAULT_MAX_BYTES: Final = 10 * 1024**3
 
 
@@ -62,13 +63,13 @@ class EnvironmentSettings(msgspec.Struct, frozen=True):
         return replace(self, folder=str(home / "environments"))
 
     @property
-    def index_address(self) -> str:
-        """The host and port of the index, as ``NOETL_EGRESS_ALLOW`` has them; empty if it is a folder."""
+    def index_addresses(self) -> tuple[str, ...]:
+        """The hosts and ports of the index, as ``NOETL_EGRESS_ALLOW`` has them; none if it is a folder."""
         parts = split_address(self.index or DEFAULT_INDEX)
         if Path(self.index).is_absolute() or parts is None:
-            return ""
-        host = parts.hostname or ""
-        return f"{f'[{host}]' if ':' in host else host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+            return ()
+        host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        return (f"{f'[{host}]' if ':' in host else host}:{port}", *([FILES_OF_PYPI] if host == "pypi.org" else ()))
 
 
 def read_environments(variable: str, given: Mapping[str, str]) -> EnvironmentSettings:

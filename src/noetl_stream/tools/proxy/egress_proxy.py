@@ -93,9 +93,9 @@ class EgressProxy:
     @classmethod
     def of_index(cls, settings: ToolSettings) -> EgressProxy:
         """Makes it for what installs packages: that reaches the operator's index, too, wherever it is."""
-        rules, address = settings.egress, settings.python_environments.index_address
-        if address:
-            rules = replace(rules, allowed=(*rules.allowed, *read_allowed(address).targets))
+        addresses, rules = settings.python_environments.index_addresses, settings.egress
+        of_index = (target for address in addresses for target in read_allowed(address).targets)
+        rules = replace(rules, allowed=(*rules.allowed, *of_index))
         is_usable = settings.http_proxy is not None and urlsplit(settings.http_proxy).scheme == "http"
         return cls(Egress(rules), settings.http_proxy if is_usable else None)
 

@@ -280,7 +280,8 @@ def _remedy(error: BaseException) -> str:
         return "; name its package in `requires`, or deploy it with a project, in its `packages`"
     if isinstance(error, ModuleNotFoundError):
         place = f"install it in {sys.prefix}, the worker's Python, and restart workers that ran before"
-        return f"; {place}, name its folder in their NOETL_PYTHON_PATH, or deploy it with a project, in its `packages`"
+        own = "name its folder in their NOETL_PYTHON_PATH, or deploy it with a project, in its `packages`"
+        return f"; {place}, require its package (`python: {{ requires: [...] }}`), {own}"
     if isinstance(error, PermissionError) and error.filename is not None:
         return f"; {_WHAT_IT_SEES}"
     if isinstance(error, FileNotFoundError) and _is_of_the_machine(error.filename):

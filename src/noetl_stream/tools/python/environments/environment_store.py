@@ -271,7 +271,7 @@ class Environments:
     @contextlib.contextmanager
     def _way_to_index(self) -> Iterator[Mapping[bytes, bytes]]:
         """Yields variables of a child that uses the network of this machine, by which it asks the egress guard, too."""
-        if self._children.network != "host" or not self._settings.index_address:
+        if self._children.network != "host" or not self._settings.index_addresses:
             yield {}
             return
         with contextlib.closing(self._guard.open()) as proxy:
