@@ -49,11 +49,17 @@ def limit_cpu_time(seconds: int) -> None:
     limit(resource.RLIMIT_CPU, end_s, end_s + 1)
 
 
+def cpu_bounds(seconds: int) -> tuple[int, int]:
+    """The same for a process that this one forks, as :func:`resource.setrlimit` takes it: it has used none."""
+    return _bounds(resource.RLIMIT_CPU, seconds + 1, seconds + 2)
+
+
 def limit(kind: int, soft: int, hard: int | None = None) -> None:
     """Limits this process for good, as far as it may still raise the limit."""
-    given = resource.getrlimit(kind)[1]
-    wanted = (soft, soft if hard is None else hard)
-    if given != resource.RLIM_INFINITY:
-        wanted = (min(wanted[0], given), min(wanted[1], given))
     with contextlib.suppress(ValueError):  # macOS refuses some values
-        resource.setrlimit(kind, wanted)
+        resource.setrlimit(kind, _bounds(kind, soft, soft if hard is None else hard))
+
+
+def _bounds(kind: int, soft: int, hard: int) -> tuple[int, int]:
+    given = resource.getrlimit(kind)[1]
+    return (soft, hard) if given == resource.RLIM_INFINITY else (min(soft, given), min(hard, given))

@@ -13,13 +13,12 @@ import io
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import module_from_spec
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from types import CodeType, ModuleType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from noetl_stream.tools.python.annotations import parameters_of
 
@@ -51,7 +50,10 @@ class _Ahead:
 
     def has_changed(self) -> bool:
         """Returns whether a file has."""
-        return any(_version_of(file) != version for file, version in self.files.values())
+        for file, version in self.files.values():  # noqa: SIM110  # a generator would be one more function
+            if _version_of(file) != version:
+                return True
+        return False
 
 
 _ahead = _Ahead()
@@ -131,14 +133,33 @@ class CompiledModules:
 
 def import_ahead(path: str, modules: CompiledModules) -> None:
     """Imports the module of ``module:name`` and reads the parameters of the function. Errors are shown when the job
-    does so.
+    does so. What Python code prints is kept, and what other code writes dropped: the output belongs to the job that
+    runs. As little is called as can be: each function that is called first costs a forked process copies of pages.
     """
     last, began_ns = next(reversed(sys.modules)), time.time_ns() - CLOCK_TICK_NS
-    with _silence(), contextlib.suppress(BaseException):
-        module, _, name = path.partition(":")
-        parameters_of(reduce(getattr, name.split("."), cast(Any, modules.load(module))))
+    out, err, nowhere = os.dup(1), os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    streams = sys.stdout, sys.stderr
+    sys.stdout = sys.stderr = _ahead.printed
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        module, _, names = path.partition(":")
+        found = modules.load(module)
+        for name in names.split("."):
+            found = getattr(found, name)
+        parameters_of(found)
+    except BaseException:  # noqa: S110  # the job says so
+        pass
+    finally:
+        sys.stdout, sys.stderr = streams
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for descriptor in (out, err, nowhere):
+            os.close(descriptor)
     _ahead.path = path
-    for name in takewhile(last.__ne__, reversed(sys.modules)):  # reading all names would write to their memory
+    for name in reversed(sys.modules):  # reading all names would write to their memory
+        if name == last:
+            break
         file = getattr(sys.modules[name], "__file__", None)
         if isinstance(file, str) and not file.startswith(INSTALLED):
             _ahead.files[name] = file, _version_of(file, began_ns)
@@ -157,27 +178,9 @@ def use_ahead(path: str) -> None:
     if path != _ahead.path or _ahead.has_changed():
         for name in _ahead.files:
             sys.modules.pop(name, None)
-    elif printed := _ahead.printed.getvalue():
-        sys.stdout.write(printed)
+    elif _ahead.printed.tell():
+        sys.stdout.write(_ahead.printed.getvalue())
     _ahead.path = ""  # of runs that share a process the first uses it
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keeps what Python code prints, and drops what other code writes: the output belongs to the job that runs."""
-    streams, outputs = (sys.stdout, sys.stderr), [os.dup(1), os.dup(2)]
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        for number in (1, 2):
-            os.dup2(nowhere, number)
-        sys.stdout = sys.stderr = _ahead.printed
-        yield
-    finally:
-        sys.stdout, sys.stderr = streams
-        for number, output in enumerate(outputs, start=1):
-            os.dup2(output, number)
-            os.close(output)
-        os.close(nowhere)
 
 
 def _version_of(file: str, since_ns: float = float("inf")) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import builtins
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +27,7 @@ CONTEXT: Final = "noetl_stream_client.tasks.Context"
 
 _PLAIN: Final = (str, int, float, bool)
 _READ_ALONE: Final = (*_PLAIN, dict, list, Any)
+_VARIABLE: Final = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 class FileHint(NamedTuple):
@@ -58,7 +59,7 @@ def call_function(function: Callable[..., Any], args: Mapping[str, Any], context
             given[name] = _convert(name, given[name], hint)
         elif _is_context(hint):
             given[name] = _context(hint, context)
-    if parameters.are_named and parameters.required <= given.keys() <= parameters.hints.keys():
+    if parameters.are_named and given.keys() <= parameters.hints.keys() and given.keys() >= {*parameters.required}:
         return function(**given)
     signature = inspect.signature(function)
     try:
@@ -78,7 +79,7 @@ class FunctionParameters(NamedTuple):
     """
 
     hints: Mapping[str, Any]
-    required: frozenset[str] = frozenset()
+    required: Sequence[str] = ()
     are_named: bool = False
 
 
@@ -116,20 +117,22 @@ def _plain_parameters(function: FunctionType) -> FunctionParameters | None:
     """Returns the parameters of a function whose annotations are classes, without what reads all others: `inspect` and
     `typing` write to many pages of memory, each of which a forked process has to copy first.
     """
-    code, defaults = function.__code__, function.__defaults__ or ()
-    if code.co_posonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+    code, defaults, named = function.__code__, function.__defaults__ or (), function.__kwdefaults__ or {}
+    if code.co_posonlyargcount or code.co_flags & _VARIABLE:
         return None
-    positional, hints = code.co_argcount, {}
-    names = code.co_varnames[: positional + code.co_kwonlyargcount]
-    for name in names:
+    positional, hints, required = code.co_argcount, {}, []
+    for place, name in enumerate(code.co_varnames[: positional + code.co_kwonlyargcount]):
         hint = function.__annotations__.get(name, Any)
         if isinstance(hint, str):
             hint = function.__globals__.get(hint) or getattr(builtins, hint, None)
-        if hint is not Any and not issubclass(type(hint), type):
-            return None
-        hints[name] = _hint_of(hint)
-    optional = {*names[positional - len(defaults) : positional], *(function.__kwdefaults__ or ())}
-    return FunctionParameters(hints, frozenset(names).difference(optional), are_named=True)
+        if hint not in _READ_ALONE:
+            if not isinstance(hint, type):
+                return None
+            hint = _hint_of(hint)
+        hints[name] = hint
+        if (place < positional - len(defaults)) if place < positional else (name not in named):
+            required.append(name)
+    return FunctionParameters(hints, required, are_named=True)
 
 
 def _is_context(hint: Any) -> bool:

@@ -20,6 +20,7 @@ import errno
 import faulthandler
 import io
 import os
+import resource
 import socket
 import sys
 import time
@@ -29,11 +30,12 @@ from typing import Any, Final, NoReturn
 from noetl_stream.tools.children.frames import HEADER_BYTES, add_length, take_frames
 from noetl_stream.tools.children.landlock import landlock_version, stay_apart
 from noetl_stream.tools.children.linux import die_with_parent
-from noetl_stream.tools.children.own_limits import OwnLimits, limit_cpu_time
+from noetl_stream.tools.children.own_limits import OwnLimits, cpu_bounds
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import FILES_VARIABLE, folders_in_memory
 from noetl_stream.tools.convert import decode_json, encode_json
-from noetl_stream.tools.python.ahead import CompiledModules, import_ahead
+from noetl_stream.tools.python.ahead import CompiledModules, import_ahead, use_ahead
+from noetl_stream.tools.python.annotations import parameters_of
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
 from noetl_stream.tools.python.line import LINE, JobFrames
@@ -62,6 +64,14 @@ _FIRST_CALL: Final = encode_json({**decode_json(_FIRST_JOB), "function": f"{__na
 """The same, for calls of functions."""
 
 
+_WARMING: Final = "colorsys:rgb_to_hsv"
+"""A function that is imported like those of jobs: a small one of the standard library."""
+_WARM_RUNS: Final = 20
+"""How often what each job does is done before a process is forked: Python changes code the first times it runs, and a
+forked process copies the pages of what changes.
+"""
+
+
 def _first(n: int) -> int:
     return n
 
@@ -79,8 +89,15 @@ def prepare() -> None:
         show_log_records()
     finally:
         os.register_at_fork = register
-    for job in (_FIRST_JOB, _FIRST_CALL):
-        _answer(job)
+    modules = CompiledModules()
+    modules.compile(_WARMING)
+    for _ in range(_WARM_RUNS):
+        parameters_of.cache_clear()
+        for job in (_FIRST_JOB, _FIRST_CALL):
+            _answer(job)
+        import_ahead(_WARMING, modules)
+        use_ahead("")
+        sys.modules.pop(_WARMING.partition(":")[0], None)
 
 
 def serve(channel_fd: int, cpu_s: int) -> None:
@@ -91,7 +108,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     """
     channel, folders = socket.socket(fileno=channel_fd), _own_folders()
     use_folders(os.getcwd(), os.environ.get(FILES_VARIABLE, ""))  # noqa: PTH109
-    limits, children, landlock = OwnLimits(), ChildrenList(), landlock_version()
+    limits, children, landlock, most = OwnLimits(), ChildrenList(), landlock_version(), cpu_bounds(cpu_s)
     faulthandler.enable(file=2, all_threads=False)
     sys.stdout = sys.stderr = output = text_output()
     exit_code, received, functions, modules = 0, bytearray(), [""], CompiledModules()
@@ -107,7 +124,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
                 for one in (channel, ours, children):
                     one.close()
                 stay_apart(landlock)  # it cannot stop this process or the next one either
-                _run(theirs, output, cpu_s, gate, modules, _FIRST_CALL if functions[-1] else _FIRST_JOB)
+                _run(theirs, output, most, gate, modules, _FIRST_CALL if functions[-1] else _FIRST_JOB)
         os.close(gate)
         return process_id, ours, opener
 
@@ -191,17 +208,26 @@ def _remove(entry: os.DirEntry[str], device: int) -> None:
 
 
 def _run(
-    connection: socket.socket, output: io.TextIOWrapper, cpu_s: int, gate: int, modules: CompiledModules, first: bytes
+    connection: socket.socket,
+    output: io.TextIOWrapper,
+    most: tuple[int, int],
+    gate: int,
+    modules: CompiledModules,
+    first: bytes,
 ) -> NoReturn:
     """Runs a job in the process made for it, which ends without Python's work at an exit.
 
     Args:
+        most: Its limits of CPU time.
         first: A job that it runs first.
         gate: What the job will probably call is read from here, to its end; nothing if that is not known.
     """
     try:
         die_with_parent()
-        limit_cpu_time(cpu_s)
+        try:  # noqa: SIM105  # a context costs more pages
+            resource.setrlimit(resource.RLIMIT_CPU, most)
+        except ValueError:  # as on macOS
+            pass
         for hooks in _FORK_HOOKS:
             os.register_at_fork(**hooks)
         mine, other = socket.socketpair()
