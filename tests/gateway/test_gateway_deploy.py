@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 from noetl_stream.cli.base.session import CallerRights, Session
 from noetl_stream.cli.project.deployment import Deployment, compared, require_author
+from noetl_stream.cli.project.locks import RequiringTask, locks_of
 from noetl_stream.cli.project.packages import bundle_in, bundle_of, project_locks, stored_files, with_bundle
 from noetl_stream.cli.project.project_check import check_project
 from noetl_stream.cli.project.project_file import read_project, texts_of
@@ -24,6 +26,7 @@ from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.protocol.subjects import bundle_key
+from noetl_stream.tools.python.environments.requirements import Requirements
 from wheels import wheel
 
 HEAD = "apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{ name: one, path: {path}{more} }}\n"
@@ -524,7 +527,7 @@ def index(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return folder
 
 
-async def locks_of(project: Folder, path: str) -> dict[str, str]:
+async def stored_locks(project: Folder, path: str) -> dict[str, str]:
     name = bundle_in(await registered_text(project, path))
     assert name is not None
     return {file: data.decode() for file, data in (await stored_files(project.session, name)).items()}
@@ -535,7 +538,7 @@ async def test_what_tasks_require_is_locked_once_and_the_lock_is_part_of_the_bun
 ) -> None:
     project.has({"playbooks/needs.yaml": requiring("tiny>=1"), "playbooks/part.yaml": playbook("team/part")})
     assert await project.deploy() == [("added", path) for path in ("team/flows", "team/needs", "team/part")]
-    ((file, text),) = (await locks_of(project, "team/needs")).items()
+    ((file, text),) = (await stored_locks(project, "team/needs")).items()
     assert text.startswith("# tiny>=1\ntiny==1.0 \\\n    --hash=sha256:") and file.startswith("locks/")
     assert (project.folder / file).read_text() == text, "it is kept with the project"
     wheel(index, "tiny", "1.1", {"tiny.py": ""})
@@ -543,7 +546,28 @@ async def test_what_tasks_require_is_locked_once_and_the_lock_is_part_of_the_bun
     (project.folder / file).unlink()
     changes = [("changed", "team/flows"), ("changed", "team/needs"), ("unchanged", "team/part")]
     assert await project.deploy() == changes
-    assert (await locks_of(project, "team/needs"))[file].startswith("# tiny>=1\ntiny==1.1 ")
+    assert (await stored_locks(project, "team/needs"))[file].startswith("# tiny>=1\ntiny==1.1 ")
+
+
+@pytest.mark.usefixtures("index")
+async def test_a_lock_that_cannot_be_written_leaves_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+
+    def full(part: Path, target: Path) -> None:
+        written.append(part.read_bytes())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    wanted = {Requirements(("tiny",)): RequiringTask("needs.yaml", "", 4)}
+    with pytest.raises(UsageError, match=r"/locks/\w+\.txt: cannot be written: No space left on device"):
+        locks_of(wanted, tmp_path, keep=True)
+    assert b"tiny==1.0" in written[0] and list((tmp_path / "locks").iterdir()) == []
+    (tmp_path / "locks").rmdir()
+    (tmp_path / "locks").touch()
+    with pytest.raises(UsageError, match=r"/locks/\w+\.txt: cannot be written: File exists"):
+        locks_of(wanted, tmp_path, keep=True)
 
 
 async def test_what_cannot_be_locked_is_told_with_its_requirement_and_its_line(direct: Folder, index: Path) -> None:

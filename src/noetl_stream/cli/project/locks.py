@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -65,10 +66,14 @@ def locks_of(required: Mapping[Requirements, RequiringTask], folder: Path | None
             continue
         found[one.lock_name] = made = _locked(one, place)
         if file is not None and keep:
+            part = file.with_suffix(f".{os.getpid()}")
             try:
                 file.parent.mkdir(exist_ok=True)
-                file.write_bytes(made)
+                part.write_bytes(made)
+                part.replace(file)  # it is whole, also if another command makes it at the same time
             except OSError as error:
+                with suppress(OSError):
+                    part.unlink()
                 raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
     return found
 
