@@ -57,6 +57,7 @@ GET /api/v1/executions/{execution_id}/ctx/changes
 GET /api/v1/executions/{execution_id}/calls
 GET /api/v1/executions/{execution_id}/lineage
 GET /api/v1/executions/{execution_id}/file
+GET /api/v1/executions/{execution_id}/table
 GET /api/v1/executions/{execution_id}/timeline
 GET /api/v1/executions/{execution_id}/steps/{step_run_id}/strip
 GET /api/v1/executions/{execution_id}/steps/{step_run_id}/iterations/summaries

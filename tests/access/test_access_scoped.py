@@ -75,6 +75,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "result": lambda operations, one: operations.executions.result(one),
     "result_pieces": lambda operations, one: operations.executions.result_pieces(one),
     "file": lambda operations, one: operations.executions.file(one, DataReference("k", 0, "", "")),
+    "table": lambda operations, one: operations.executions.table(one, DataReference("k", 0, "", ""), 1),
     "steps": lambda operations, one: operations.executions.steps(one),
     "runs": lambda operations, one: operations.executions.runs(one, StepRunRange()),
     "run_result": lambda operations, one: operations.executions.run_result(one, "s"),

@@ -109,7 +109,8 @@ async def test_an_execution_is_looked_at_from_all_sides_and_forgotten(api: Descr
     execution_id = ended.body["execution_id"]
     [run] = (await api.call("listSteps", execution_id=execution_id)).body["items"]
     reference = {"key": f"{execution_id}/c/r/0/parts-1", "size": 1, "checksum": "sha256:0", "seal": "AAAA"}
-    assert (await api.call("getFile", execution_id=execution_id, query=reference)).status == 404
+    for operation in ("getFile", "getTable"):
+        assert (await api.call(operation, execution_id=execution_id, query=reference)).status == 404
     for operation in ("listCalls", "listLineage"):
         assert (await api.call(operation, execution_id=execution_id)).body["items"] == []
     assert run["loop"] == {"count": 3, "ok": 3, "failed": 0, "skipped": 0, "failed_leaves": 0}

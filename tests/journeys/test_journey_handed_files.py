@@ -44,6 +44,18 @@ workflow:
       args: { file: "{{ fetch.file }}", url: "{{ workload.url }}" }
 """
 
+TABLE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: table, path: tests/look-into-table }
+workflow:
+  - step: load
+    tool:
+      kind: duckdb
+      command: select i as id, case when i % 2 = 1 then 'odd' end as name from range(40) t(i)
+      into: table
+"""
+
 
 @contextmanager
 def files_served() -> Iterator[tuple[str, list[bytes]]]:
@@ -106,3 +118,19 @@ def test_a_file_is_handed_on_and_comes_to_a_folder(shared_home: Path, tmp_path: 
     said("execution", "delete", first["execution_id"])
     said("execution", "result", only_json(again)["execution_id"], "--to", folders[0], "--force")
     assert (folders[0] / "squares.csv").read_bytes() == CONTENT
+
+
+def test_a_table_is_looked_into_where_a_step_returned_it(shared_home: Path, tmp_path: Path) -> None:
+    (tmp_path / "table.yaml").write_text(TABLE)
+    ran = noetl("execution", "start", tmp_path / "table.yaml", "--wait", "--home", shared_home, "-o", "name")
+    assert ran.returncode == 0, ran.stderr
+    found = noetl("execution", "table", ran.stdout.strip(), "load", "--rows", "1", "--home", shared_home)
+    assert found.stdout.splitlines() == [
+        "column  type     nulls  lowest  highest  values",
+        "id      BIGINT   0      0       39       ████████████████████",
+        "name    VARCHAR  20     odd     odd      █",
+        "",
+        "id  name",
+        "0",
+        "1 of 40 rows",
+    ]

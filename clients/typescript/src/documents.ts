@@ -1425,9 +1425,29 @@ export interface StoredBundle {
   content: string
 }
 
+export interface StoredTable {
+  execution_id: string
+  rows: number
+  rows_read: number
+  columns: TableColumn[]
+  columns_left_out: number
+  first_rows: ((string | null)[])[]
+  note: string
+}
+
 export interface StripCounts {
   status: "cancelled" | "done" | "failed" | "reused" | "running" | "skipped" | "waiting"
   counts: number[]
+}
+
+export interface TableColumn {
+  name: string
+  type: string
+  nulls: number | null
+  low: string | null
+  high: string | null
+  whole: boolean
+  counts: ValueCount[]
 }
 
 export interface Timeline {
@@ -1555,6 +1575,12 @@ export interface Upcoming {
 
 export interface UpcomingOccurrences {
   items: Upcoming[]
+}
+
+export interface ValueCount {
+  low: string
+  high: string
+  rows: number
 }
 
 export interface ValueDifference {

@@ -58,6 +58,7 @@ import type {
   StepRuns,
   Storage,
   StoredBundle,
+  StoredTable,
   Timeline,
   TriggerEvent,
   TriggerEventPage,
@@ -97,6 +98,9 @@ export interface Verbs {
 
   /** List its step runs, in the order they began. Without `limit` all of them, else a page, by `order`. */
   listSteps(given: Asked & { execution_id: string; limit?: number | null; first?: number | null; step?: string | null; step_run_id?: string | null; order?: "began" | "duration" | null }): Promise<StepRuns>
+
+  /** Look at a table that an execution holds: its columns, how often which values are in them, its first rows. */
+  getTable(given: Asked & { execution_id: string; key: string; size: number; checksum: string; seal?: string | null; rows?: number | null; first?: number | null; limit?: number | null }): Promise<StoredTable>
 
   /** Get the result of a step run, whole, from wherever it is kept. */
   getStepResult(given: Asked & { execution_id: string; step_run_id: string }): Promise<StepRunResult>
@@ -386,6 +390,7 @@ export const ROUTES: { readonly [Name in keyof Verbs]: Route } = {
   getResult: { method: "GET", path: "/executions/{execution_id}/result" },
   getFile: { method: "GET", path: "/executions/{execution_id}/file", query: ["key", "size", "checksum", "seal", "name"], bytes: true },
   listSteps: { method: "GET", path: "/executions/{execution_id}/steps", query: ["limit", "first", "step", "step_run_id", "order"], next: "first" },
+  getTable: { method: "GET", path: "/executions/{execution_id}/table", query: ["key", "size", "checksum", "seal", "rows", "first", "limit"] },
   getStepResult: { method: "GET", path: "/executions/{execution_id}/steps/{step_run_id}/result" },
   listIterations: { method: "GET", path: "/executions/{execution_id}/steps/{step_run_id}/iterations", query: ["limit", "cursor"], next: "cursor" },
   explainExecution: { method: "GET", path: "/executions/{execution_id}/why" },

@@ -75,9 +75,7 @@ async def read_parts(
             assert fetching is not None
             sealed = await fetching
             fetching = asyncio.create_task(_done(get, keys[number])) if number < len(keys) else None
-            part = await asyncio.to_thread(open_part, data_key, key, sealed)
-            if part is None:
-                raise BlobMissing(f"the part {key} of {reference.what} was modified in the store")
+            part = await _opened(reference, data_key, key, sealed)
             await asyncio.to_thread(digest.update, part)
             size += len(part)
             yield part
@@ -87,6 +85,19 @@ async def read_parts(
             await asyncio.wait([fetching])
     if size != reference.size or f"sha256:{digest.hexdigest()}" != reference.checksum:
         raise BlobMissing(f"{reference.what} is damaged: its size or checksum differs")
+
+
+async def read_part(
+    reference: DataReference, data_key: bytes, number: int, get: Callable[[str], Awaitable[bytes]]
+) -> bytes:
+    """One part of a file or table, which a reader of parts need not be given in order.
+
+    Raises:
+        BlobMissing: it is missing, or is not what was written.
+    """
+    parts = parts_of(reference.key)
+    key = f"{'' if parts is None else parts.prefix}{number}"
+    return await _opened(reference, data_key, key, await get(key))
 
 
 async def delete_object(blobs: Blobs, key: str) -> None:
@@ -99,6 +110,13 @@ async def delete_object(blobs: Blobs, key: str) -> None:
     while missing < MISSING_IN_A_ROW and number != parts.total:
         missing = 0 if await blobs.delete(f"{parts.prefix}{number}") else missing + 1
         number += 1
+
+
+async def _opened(reference: DataReference, data_key: bytes, key: str, sealed: bytes) -> bytes:
+    part = await asyncio.to_thread(open_part, data_key, key, sealed)
+    if part is None:
+        raise BlobMissing(f"the part {key} of {reference.what} was modified in the store")
+    return part
 
 
 async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -1819,11 +1819,39 @@ class StoredBundle(Document, frozen=True, kw_only=True):
     content: str
 
 
+class StoredTable(Document, frozen=True, kw_only=True):
+    """A table. `rows_read` are the rows that `counts` are of. `first_rows` are texts, of which long ones are cut.
+    `columns_left_out` are behind the last one. `note` says what is not known, and why.
+    """
+
+    execution_id: str
+    rows: int
+    rows_read: int
+    columns: list[TableColumn]
+    columns_left_out: int
+    first_rows: list[list[str | None]]
+    note: str
+
+
 class StripCounts(Document, frozen=True, kw_only=True):
     """How many iterations of each bucket have this status."""
 
     status: Literal["cancelled", "done", "failed", "reused", "running", "skipped", "waiting"]
     counts: list[int]
+
+
+class TableColumn(Document, frozen=True, kw_only=True):
+    """A column. `nulls`, `low` and `high` are of all rows if `whole` is true, else of those that were read; null
+    where they are not known. `counts` are at most 20.
+    """
+
+    name: str
+    type: str
+    nulls: int | None
+    low: str | None
+    high: str | None
+    whole: bool
+    counts: list[ValueCount]
 
 
 class Timeline(Document, frozen=True, kw_only=True):
@@ -2000,6 +2028,16 @@ class Upcoming(Document, frozen=True, kw_only=True):
 
 class UpcomingOccurrences(Document, frozen=True, kw_only=True):
     items: list[Upcoming]
+
+
+class ValueCount(Document, frozen=True, kw_only=True):
+    """How many of the rows that were read have a value from `low` to `high`; they are the same where values are
+    counted each by itself.
+    """
+
+    low: str
+    high: str
+    rows: int
 
 
 class ValueDifference(Document, frozen=True, kw_only=True):

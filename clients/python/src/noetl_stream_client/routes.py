@@ -93,6 +93,9 @@ ROUTES: Final = {
         query=("limit", "first", "step", "step_run_id", "order"),
         next="first",
     ),
+    "get_table": Route(
+        "GET", "/executions/{execution_id}/table", query=("key", "size", "checksum", "seal", "rows", "first", "limit")
+    ),
     "get_step_result": Route("GET", "/executions/{execution_id}/steps/{step_run_id}/result"),
     "list_iterations": Route(
         "GET", "/executions/{execution_id}/steps/{step_run_id}/iterations", query=("limit", "cursor"), next="cursor"

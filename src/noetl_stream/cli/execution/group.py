@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = {
     "start": "execution.start",
+    "table": "execution.stored_tables",
     **dict.fromkeys(("diff", "count", "logs"), "execution.readings"),
     **dict.fromkeys(("wait", "watch"), "execution.follow"),
     **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume", "retry-now"), "execution.interventions"),

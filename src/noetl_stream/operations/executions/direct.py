@@ -87,6 +87,7 @@ from noetl_stream.ports.operations.executions import (
 )
 from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.reading.table_views import StoredTableDocument
 from noetl_stream.ports.operations.waits import WaitDocument
 from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
@@ -98,6 +99,7 @@ from noetl_stream.storage.undoing import find_undoing
 
 if TYPE_CHECKING:
     from noetl_stream.engine.state import Execution
+    from noetl_stream.operations.executions.reading.table_views import TableViews
     from noetl_stream.operations.why.journal import JournalHistories
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations.cluster import Cluster
@@ -168,6 +170,7 @@ class DirectExecutions:
         self._summaries = StepSummaries(ports.store)
         self._histories: JournalHistories | None = None
         self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
+        self._tables: TableViews | None = None
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         """Starts an execution. A playbook known only as checked is not compiled, and the answer has no ``waits``."""
@@ -282,15 +285,35 @@ class DirectExecutions:
     async def file(self, execution_id: str, reference: DataReference) -> AsyncIterator[bytes]:
         from noetl_stream.storage.data_parts import read_parts  # most verbs start faster without it
 
+        data_key = await self._data_key(execution_id, reference)
+        try:
+            return await begun(read_parts(reference, data_key, self._ports.blobs.get))
+        except BlobMissing as missing:
+            raise NotFound(f"{reference.what} is lost: {missing.message}") from None
+
+    async def table(self, execution_id: str, reference: DataReference, limit: int) -> StoredTableDocument:
+        from noetl_stream.operations.executions.reading.table_views import TableViews  # most verbs start faster so
+        from noetl_stream.storage.data_parts import read_part
+
+        data_key = await self._data_key(execution_id, reference)
+        self._tables = self._tables or TableViews()
+        try:
+            return await self._tables.view(
+                execution_id,
+                reference,
+                lambda number: read_part(reference, data_key, number, self._ports.blobs.get),
+                limit,
+            )
+        except BlobMissing as missing:
+            raise NotFound(f"{reference.what} is lost: {missing.message}") from None
+
+    async def _data_key(self, execution_id: str, reference: DataReference) -> bytes:
         await self._row(execution_id)
         data_key = data_key_of(reference, (self._ports.object_keys.ring(execution_id),))
         if data_key is None:
             hint = "take the reference as the execution shows it"
             raise NotFound(f"execution {execution_id} has no such file: its reference opens nothing", hint=hint)
-        try:
-            return await begun(read_parts(reference, data_key, self._ports.blobs.get))
-        except BlobMissing as missing:
-            raise NotFound(f"{reference.what} is lost: {missing.message}") from None
+        return data_key
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         row = await self._row(execution_id)

@@ -15,6 +15,7 @@ from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.reading.table_views import RowLimit, StoredTableDocument, TableReference
 from noetl_stream.ports.operations.verbs import (
     Cursor,
     ExecutionId,
@@ -450,6 +451,15 @@ class Executions(Protocol):
 
         Raises:
             NotFound: the reference is not sealed for the execution, or the first part is lost.
+        """
+
+    @verb("GET", "/executions/{execution_id}/table", "getTable", refuses=("too-busy",), heavy=True)
+    async def table(self, execution_id: ExecutionId, reference: TableReference, limit: RowLimit) -> StoredTableDocument:
+        """Look at a table that an execution holds: its columns, how often which values are in them, its first rows.
+
+        Raises:
+            NotFound: as of :meth:`file`, or it is no table.
+            TooBusy: it took too long.
         """
 
     @verb("GET", "/executions/{execution_id}/steps", replica=True)

@@ -259,6 +259,25 @@ class Verbs(Asking):
         """
         return self._ask("list_steps", documents.StepRuns, locals())
 
+    def get_table(
+        self,
+        execution_id: str,
+        *,
+        key: str,
+        size: int,
+        checksum: str,
+        seal: str | None = None,
+        rows: int | None = None,
+        first: int | None = None,
+        limit: int | None = None,
+    ) -> documents.StoredTable:
+        """Look at a table that an execution holds: its columns, how often which values are in them, its first rows.
+
+        Args:
+            limit: Maximum number of first rows; fewer of many columns.
+        """
+        return self._ask("get_table", documents.StoredTable, locals())
+
     def get_step_result(self, execution_id: str, step_run_id: str) -> documents.StepRunResult:
         """Get the result of a step run, whole, from wherever it is kept."""
         return self._ask("get_step_result", documents.StepRunResult, locals())
