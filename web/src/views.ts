@@ -10,7 +10,7 @@ export type View =
   | { screen: 'system'; part: Part; choice?: SystemChoice }
   | { screen: 'missing' }
 
-export const TABS = ['steps', 'timeline', 'events', 'ctx', 'result', 'logs'] as const
+export const TABS = ['steps', 'timeline', 'events', 'ctx', 'result', 'logs', 'lineage'] as const
 export type Tab = (typeof TABS)[number]
 
 /** What is chosen within an execution: a position of its journal, a step, a part of the timeline, filters. */
