@@ -81,6 +81,9 @@ class FilesInFolder:
 
         return read_parts(reference, self._key, get)
 
+    def note(self, namespace: str, name: str, *, written: bool) -> None:
+        """Nobody asks for it."""
+
 
 class Memory:
     """The most resident memory of this process and of one that it has started, in bytes."""

@@ -14,6 +14,7 @@ import pytest
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.egress import EgressRules
 from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.testing.calls import FilesInMemory
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_testkit.waiting import TIMEOUT_S
@@ -81,7 +82,10 @@ async def run(
 
 async def test_tables_and_views_are_read_by_their_names(run: Runner) -> None:
     sql = "select count(*) as n, sum(l.id) as s from pg.attached a join pg.sales.large l using (id)"
-    assert await run(sql, "attached", "sales.large") == [{"n": 1, "s": 1}]
+    files = FilesInMemory()
+    assert await run(sql, "attached", "sales.large", data=files) == [{"n": 1, "s": 1}]
+    names = [one.name.partition(".")[2] for one in files.datasets if not one.written]
+    assert names == ["public.attached", "sales.large"]
 
 
 async def test_text_numbers_and_nulls_come_as_they_are(run: Runner) -> None:

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from http_stage import BODY, CHECKSUM, Client, Server, once, served
 
+from noetl_stream.model.outcome import Dataset
 from noetl_stream.sealing.data_references import PARQUET, Column, DataReference
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.contract import ToolFailure
@@ -42,6 +43,7 @@ async def test_a_response_is_stored_as_a_file(server: Server, client: Client) ->
     assert about == {"name": "orders.csv", "media_type": "text/csv", "size": len(BODY), "checksum": CHECKSUM}
     assert await client.content(found["file"]) == BODY
     assert server.seen[0].headers["Accept-Encoding"] == "identity"
+    assert client.files.datasets == [Dataset(server.url, "/data/orders.csv")]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +134,7 @@ async def test_a_file_is_sent_as_the_body(server: Server, client: Client) -> Non
     file = (await client.send(url=server.url, into="file"))["file"]
     server.answer(b"")
     await client.send(method="PUT", url=server.url, body=file)
+    assert client.files.datasets[-1] == Dataset(server.url, "/", written=True)
     assert server.bodies[-1] == BODY
     assert server.seen[-1].headers["Content-Length"] == str(len(BODY))
     assert server.seen[-1].headers["Content-Type"] == "text/csv"

@@ -193,6 +193,16 @@ def _parse_second(text: str) -> int:
     return round(datetime.fromisoformat(f"{text}Z").timestamp())
 
 
+class Dataset(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Data elsewhere that a task has read or ``written``, by the names of OpenLineage: ``postgres://host:5432`` and
+    ``sales.public.orders``.
+    """
+
+    namespace: str
+    name: str
+    written: bool = False
+
+
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The envelope of one tool run.
 
@@ -200,7 +210,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     ``py {exception_type, traceback}``; templates read it as ``outcome.http`` and so on. ``output`` is captured text.
     ``warnings`` are shown with the execution (LANGUAGE §14). ``stored_bytes`` are those of the files and tables
     that the run has stored, also of what it has not finished; ``written`` are those that it has, ``read`` those
-    that it has read, without their seals.
+    that it has read, without their seals; ``datasets`` are elsewhere.
     """
 
     status: Literal["ok", "error"]
@@ -213,6 +223,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     stored_bytes: int = 0
     written: tuple[DataReference, ...] = ()
     read: tuple[DataReference, ...] = ()
+    datasets: tuple[Dataset, ...] = ()
 
 
 class StepValue(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.outcome import Dataset, ErrorInfo
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.ports.streams.blobs import checksum_of
 from noetl_stream.sealing.data_references import PART_BYTES, Column, DataReference, StoredParts, read_reference
@@ -15,10 +15,15 @@ from noetl_stream.tools.contract import DataStore, ToolCall, ToolFailure
 
 
 class FilesInMemory:
-    """A :class:`~noetl_stream.tools.contract.DataStore` in memory, for :func:`tool_call`."""
+    """A :class:`~noetl_stream.tools.contract.DataStore` in memory, for :func:`tool_call`.
+
+    Attributes:
+        datasets: What was noted.
+    """
 
     def __init__(self) -> None:
         self._saved: dict[str, bytes] = {}
+        self.datasets: list[Dataset] = []
 
     async def save(
         self,
@@ -54,6 +59,9 @@ class FilesInMemory:
         data = self._saved[reference.seal]
         for at in range(0, len(data), PART_BYTES):
             yield data[at : at + PART_BYTES]
+
+    def note(self, namespace: str, name: str, *, written: bool) -> None:
+        self.datasets.append(Dataset(namespace, name, written))
 
 
 def tool_call(

@@ -150,6 +150,10 @@ class DataStore(Protocol):
         """
         ...
 
+    def note(self, namespace: str, name: str, *, written: bool) -> None:
+        """Notes data elsewhere that the task has read or written, by the names of OpenLineage."""
+        ...
+
 
 class NoData:
     """:class:`DataStore` for :attr:`ToolCall.data` without an object store."""
@@ -162,6 +166,9 @@ class NoData:
 
     def read(self, reference: DataReference) -> AsyncIterator[bytes]:
         raise ToolFailure.of("not_allowed", "there is no object store here")
+
+    def note(self, namespace: str, name: str, *, written: bool) -> None:
+        """Nobody asks for it."""
 
 
 async def no_bundle() -> bytes:

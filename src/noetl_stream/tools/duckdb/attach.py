@@ -39,7 +39,8 @@ set local datestyle = 'ISO'; set local intervalstyle = 'postgres'; set local tim
 set local extra_float_digits = 1; set local bytea_output = 'hex'
 """
 FIND_TABLE: Final = """
-select n.nspname as schema, c.relname as name, cardinality(parse_ident($1)) > 1 as is_qualified
+select n.nspname as schema, c.relname as name, cardinality(parse_ident($1)) > 1 as is_qualified,
+       concat_ws('.', current_database(), n.nspname, c.relname) as whole_name
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where c.oid = to_regclass($1)
 """
@@ -103,7 +104,7 @@ async def copy_databases(
                     for name in given.tables:
                         place.text = f"attach.{alias}.{name}"
                         file = folder / f"{number}-{len(tables)}.csv"
-                        tables.append(await _copy(connection, place.text, name, file, budget, call.timeouts.read))
+                        tables.append(await _copy(call, connection, place.text, name, file, budget))
         databases.append(CopiedDatabase(alias, f"{number}.duckdb", tuple(tables)))
     return databases
 
@@ -126,9 +127,9 @@ def _too_large(place: str) -> ToolFailure:
 
 
 async def _copy(
-    connection: Connection, place: str, name: str, file: Path, budget: _ByteBudget, timeout_s: float | None
+    call: ToolCall, connection: Connection, place: str, name: str, file: Path, budget: _ByteBudget
 ) -> CopiedTable:
-    table = await connection.fetchrow(FIND_TABLE, name)
+    timeout_s, table = call.timeouts.read, await connection.fetchrow(FIND_TABLE, name)
     if table is None:
         raise ToolFailure.of("not_found", f"{place}: no such table or view")
     columns = await columns_of(connection, _TABLE_COLUMNS, name)
@@ -138,7 +139,9 @@ async def _copy(
     line = " || ',' || ".join(map(_field, columns))
     # By cursor, since the driver cannot cancel a COPY whose data it has not read.
     rows = await connection.cursor(f"select {line} from {source}", timeout=timeout_s)
-    received, wanted = cast("DomainConnection", connection).received, _FIRST_ROWS
+    own = cast("DomainConnection", connection)
+    call.data.note(own.server, table["whole_name"], written=False)
+    received, wanted = own.received, _FIRST_ROWS
     with file.open("wb") as sink:
         while batch := await _fetch(received, rows, wanted, place, budget, timeout_s):
             data = "".join(f"{row[0]}\n" for row in batch).encode()

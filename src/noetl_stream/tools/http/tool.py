@@ -155,6 +155,9 @@ class HttpTool:
         make = partial(request_of, inputs, credential, call.idempotency_key, call.traceparent, call.data.reference)
         request = await asyncio.to_thread(make) if pieces.is_long(call.inputs) else make()
         status, headers, body, kept = await self._exchange(request, inputs, knobs, call)
+        if request.pieces or body is None:
+            url = parse_url(request.url)
+            call.data.note(f"{url.scheme}://{url.host}:{url.port}", url.path, written=bool(request.pieces))
         if body is None:
             return _stored(request, status, headers, kept, inputs.checksum)
         as_text = knobs.numbers == "text"

@@ -17,9 +17,11 @@ class DomainConnection(asyncpg.Connection):
 
     Attributes:
         received: Counts what the connection receives.
+        server: The server that it leads to, as ``postgres://host:5432``.
     """
 
     _domain: str | None = None
+    server = ""
 
     def __init__(self, protocol: Any, transport: CountedTransport, loop: CountingLoop, *more: Any) -> None:
         super().__init__(protocol, transport, loop.loop, *more)

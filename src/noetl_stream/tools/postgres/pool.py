@@ -109,7 +109,9 @@ async def _new_pool(address: PostgresAddress, reach: Reach, egress: Egress) -> P
     from noetl_stream.tools.postgres.domain_connection import DomainConnection
 
     async def open_connection(dsn: str | None = None, **given: Any) -> asyncpg.Connection[asyncpg.Record]:
-        return await connect(address, egress, reach, **given)
+        made = await connect(address, egress, reach, **given)
+        cast("DomainConnection", made).server = f"postgres://{address.hosts[0].name}:{address.hosts[0].port}"
+        return made
 
     # Opens no connections yet, so it does not block. No statement cache: the tool prepares each statement itself.
     return await asyncpg.create_pool(

@@ -127,6 +127,7 @@ class Transfer:
             timeout=self.timeout_s,
             **about,
         )
+        self.call.data.note(cast("DomainConnection", self.connection).server, table["whole_name"], written=True)
         return int(status.rpartition(" ")[2])
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.errors import BlobMissing
-from noetl_stream.model.outcome import Outcome
+from noetl_stream.model.outcome import Dataset, Outcome
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.sealing.data_references import (
     Column,
@@ -29,6 +29,9 @@ from noetl_stream.worker.command.stored_bytes import StorageExhausted
 
 MAX_WRITTEN: Final = 1_000
 """How many files and tables one attempt may write: the journal names them all."""
+MAX_DATASETS: Final = 100
+MAX_NAME: Final = 1_000
+"""How many datasets of an attempt are noted, and how much of their names."""
 
 
 class AttemptData:
@@ -46,6 +49,7 @@ class AttemptData:
         self.stored_bytes = 0
         self.written: list[DataReference] = []
         self._read: dict[tuple[str, int], DataReference] = {}
+        self._datasets: dict[Dataset, None] = {}
         self._results = results
         self._begun = begun
 
@@ -97,14 +101,20 @@ class AttemptData:
         except BlobMissing as missing:
             raise ToolFailure.of("result_lost", f"{reference.what} is lost: {missing.message}") from None
 
+    def note(self, namespace: str, name: str, *, written: bool) -> None:
+        if len(self._datasets) < MAX_DATASETS:
+            self._datasets[Dataset(namespace, name[:MAX_NAME], written)] = None
+
     def noted_in(self, outcome: Outcome, used: Redactor | None) -> Outcome:
         """Returns the outcome of the attempt with what it has written and read, without the secrets that it used."""
-        if not self.stored_bytes and not self.written and not self._read:
+        if not self.stored_bytes and not self.written and not self._read and not self._datasets:
             return outcome
+        datasets = tuple(self._datasets)
         written, read = tuple(self.written), tuple(self._read.values())[:MAX_WRITTEN]
         if used is not None:
             written, read = (tuple(_without_secrets(one, used) for one in ones) for ones in (written, read))
-        return replace(outcome, stored_bytes=self.stored_bytes, written=written, read=read)
+            datasets = tuple(Dataset(used.text(one.namespace), used.text(one.name), one.written) for one in datasets)
+        return replace(outcome, stored_bytes=self.stored_bytes, written=written, read=read, datasets=datasets)
 
     async def _put(self, prefix: str, key: str, sealed: bytes) -> None:
         if key == f"{prefix}1":
