@@ -13,7 +13,8 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model.json import codec
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations.reading.feed import FeedEvent
-from noetl_stream.ports.stores.store import FedEvent, PartitionLease, StoredEvent
+from noetl_stream.ports.stores.fed_events import FedEvent
+from noetl_stream.ports.stores.store import PartitionLease, StoredEvent
 from noetl_stream.protocol import subjects
 from noetl_testkit.conformance.feed import tick_with_events
 from noetl_testkit.conformance.store_rows import FACTS, taken, tick_of

@@ -76,6 +76,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "unsafe_settings": EVERYONE,
     "table_sizes": EVERYONE,
     "use_objects": (SERVER,),
+    "feed_told": (SERVER,),
+    "feed_set_told": (SERVER,),
     # Reading executions.
     "answered": EVERYONE,
     "count_terms": PEOPLE,

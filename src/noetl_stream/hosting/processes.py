@@ -211,6 +211,7 @@ class Supervised:
             server_keys=endpoint.server_keys,
             access_keys=endpoint.access_keys,
             archive_signing_key=endpoint.retention.archive_keys.signing_key,
+            lineage_url="" if endpoint.lineage is None else endpoint.lineage.written,
         )
 
     def _of_tasks(self, stack: StackAccess, told: Mapping[str, str]) -> dict[str, str]:

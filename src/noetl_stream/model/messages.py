@@ -454,7 +454,8 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     ``disagreements``: of the server that compares them, some of what Postgres and EVENTS disagree on.
     ``stored``: of a server, what namespaces with little room have in the object store, where each may have
     ``max_stored_bytes``; 0: any number. ``unstored``: of a server, why it cannot store what it decides, a line a store.
-    ``pool_labels``: of a server, the labels of pools by which it places steps.
+    ``pool_labels``: of a server, the labels of pools by which it places steps. ``untold``: of a server, why it cannot
+    tell lineage.
     """
 
     role: str
@@ -471,6 +472,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     max_stored_bytes: int = 0
     unstored: list[str] = []
     pool_labels: dict[str, dict[str, str]] = {}
+    untold: str = ""
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):

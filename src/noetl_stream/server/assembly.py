@@ -15,6 +15,7 @@ from noetl_stream.model.rights import namespace_of
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
+from noetl_stream.ports.lineage_receiver import LineageReceiver
 from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.identities import Rights
 from noetl_stream.ports.stores.store import Store, Tick
@@ -48,6 +49,7 @@ from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Pub
 from noetl_stream.server.ticks.tick import PendingTick
 from noetl_stream.server.ticks.watching import WatchingTriggers
 from noetl_stream.server.traces import ServerTraces
+from noetl_stream.server.upkeep.lineage_feed import LineageFeed
 from noetl_stream.server.upkeep.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile, GrantsSource
 from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
@@ -166,6 +168,7 @@ class ServerPorts:
     signer: RequestSigner
     rights: Rights | None = None
     tracing: Tracing | None = None
+    lineage: LineageReceiver | None = None
     secrets: SecretsResponder | None = None
     grants: GrantsSource | None = None
     upkeep: Upkeep | None = None
@@ -269,6 +272,9 @@ class ServerParts:
             )
         used = None if ports.secrets is None else ports.secrets.used
         self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store, used)
+        self.lineage = None
+        if ports.lineage is not None and ports.upkeep is not None and ports.upkeep.feed is not None:
+            self.lineage = LineageFeed(ports.upkeep.feed, ports.store, ports.lineage, ports.clock, used)
         self._failure, self._failed_s = "", 0.0
 
     def new_fold(self) -> Fold:
@@ -304,6 +310,7 @@ class ServerParts:
             stored=self.shares.nearly_full(),
             max_stored_bytes=self.shares.max_stored_bytes or 0,
             unstored=self.unstored(),
+            untold=self.lineage.failure if self.lineage is not None else "",
             pool_labels={pool: dict(labels) for pool, labels in (self.ports.pool_labels or {}).items()},
         )
 

@@ -131,6 +131,9 @@ class Server(ServerParts):
             self.lasting["audit of refusals"] = asyncio.ensure_future(refusals.record_left_out())
         if self.traces is not None:
             self.lasting["spans"] = asyncio.ensure_future(self.traces.run())
+        if self.lineage is not None:
+            telling = self.lineage.run(lambda: self.ownership.get(UPKEEP) is not None)
+            self.lasting["lineage"] = asyncio.ensure_future(telling)
         if self.ports.grants is not None:
             fresh = keep_fresh(self.ports.grants, self.ports.clock)
             self.lasting["grants"] = asyncio.ensure_future(fresh)
@@ -161,6 +164,8 @@ class Server(ServerParts):
             if in_order:
                 await self.assignment.release_all()
                 await self.leases.leave()
+            if self.lineage is not None:
+                await self.lineage.close()
             if self.traces is not None:  # last: an absent collector must keep no partition from others
                 await self.traces.close()
 

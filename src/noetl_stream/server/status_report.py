@@ -157,6 +157,7 @@ class ServerStatus:
             *self._of_streams(),
             *memory_readings([server.memory_use()]),
             *(server.traces.tracing.readings() if server.traces is not None else ()),
+            *(server.lineage.readings() if server.lineage is not None else ()),
         ]
 
     def _of_upkeep(self) -> Iterator[Reading]:

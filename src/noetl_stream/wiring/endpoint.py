@@ -18,6 +18,7 @@ from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import Unprinted
+from noetl_stream.settings.lineage import LineageSettings
 from noetl_stream.settings.monitoring import TraceSettings
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention_periods import RetentionSettings
@@ -54,6 +55,7 @@ class Endpoint(Unprinted, frozen=True):
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a role here go; ``None`` for nowhere.
         objects: The places of objects, the first of which is written; ``None`` is NATS, alone if empty. Not a worker's.
+        lineage: Who a server here tells lineage; ``None`` for nobody.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
         nats_sync: What is known of how NATS writes to its disks.
     """
@@ -75,6 +77,7 @@ class Endpoint(Unprinted, frozen=True):
     retention: RetentionSettings = RetentionSettings()
     max_state_bytes: int = DEFAULT_STATE_BYTES
     traces: TraceSettings | None = None
+    lineage: LineageSettings | None = None
     spread: Spread = Spread()
     nats_sync: NatsSync = NatsSync()
     postgres_read_dsn: str | None = None
@@ -91,8 +94,8 @@ class Endpoint(Unprinted, frozen=True):
             return replace(self, identity=identity, postgres_read_dsn=None)
         retention = replace(self.retention, archive_keys=FileKeys())
         if identity == GATEWAY:
-            return replace(self, identity=identity, credentials={}, server_keys=(), retention=retention)
-        with_keys = replace(self, identity=identity, postgres_read_dsn=None, retention=retention)
+            return replace(self, identity=identity, credentials={}, server_keys=(), retention=retention, lineage=None)
+        with_keys = replace(self, identity=identity, postgres_read_dsn=None, retention=retention, lineage=None)
         without_keys = replace(with_keys, credential_keys=(), server_keys=(), access_keys=())
         if identity == ADMIN:
             return replace(without_keys, credentials={})

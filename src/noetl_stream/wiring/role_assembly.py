@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
 
 def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
+    from noetl_stream.adapters.lineage_receiver import HttpLineageReceiver
     from noetl_stream.adapters.trace_exporter import open_tracing
     from noetl_stream.server.answers.capabilities import Capabilities
     from noetl_stream.server.answers.credential_values import SecretsResponder
@@ -71,6 +72,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         signer=RequestSigner(access_keys),
         rights=store.rights,
         tracing=open_tracing(endpoint.traces, SERVER, name),
+        lineage=None if endpoint.lineage is None else HttpLineageReceiver(endpoint.lineage),
         secrets=SecretsResponder(
             store.credentials, store.audit, connected.clock, credential_keys(endpoint), endpoint.credentials
         ),

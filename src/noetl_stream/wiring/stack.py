@@ -133,6 +133,7 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
         retention=settings.retention,
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
+        lineage=settings.lineage,
         spread=settings.spread,
         nats_sync=settings.nats_sync,
         postgres_read_dsn=settings.postgres_read_dsn,
@@ -184,6 +185,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         objects=settings.objects,
         max_state_bytes=settings.server_max_state_bytes,
         traces=settings.traces,
+        lineage=settings.lineage,
         nats_sync=NatsSync(SYNC_S),
         postgres_max_bytes=settings.postgres_max_bytes,
     )

@@ -43,10 +43,9 @@ from noetl_stream.model.search_terms import (
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.stores.cursors import Cursor, Repair
 from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
+from noetl_stream.ports.stores.fed_events import FedEvent, FeedFloor
 from noetl_stream.ports.stores.store import (
     ExecutionRow,
-    FedEvent,
-    FeedFloor,
     InboxItem,
     KnownServer,
     ObjectUseRow,
@@ -322,7 +321,7 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
 
 
 class PostgresFeed(DatabasePort):
-    """:class:`~noetl_stream.ports.stores.store.FeedStore` over the table ``noetl.feed``; the port documents each
+    """:class:`~noetl_stream.ports.stores.fed_events.FeedStore` over the table ``noetl.feed``; the port documents each
     method.
     """
 
@@ -336,6 +335,14 @@ class PostgresFeed(DatabasePort):
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         rows = await self._database.fetch("feed", partition_ids=list(after), ticks=list(after.values()), limit=limit)
         return [event for row in rows for event in _fed_events(row)]
+
+    async def told(self, reader: str) -> dict[int, int]:
+        return await self._pairs("feed_told", reader=reader)
+
+    async def set_told(self, reader: str, ticks: Mapping[int, int]) -> None:
+        await self._database.fetch(
+            "feed_set_told", reader=reader, partition_ids=list(ticks), ticks=list(ticks.values())
+        )
 
     async def trim(self, keep_ms: int, limit: int) -> int:
         return int(await self._value("feed_trim", keep_ms=keep_ms, limit=limit))

@@ -337,6 +337,17 @@ async def results(read: Readings) -> Finding:
     return wrong(f"{'; '.join(says)}: {why[:REASON_CHARS]}", remedy_of(why))
 
 
+async def lineage(read: Readings) -> Finding:
+    """Who is to be told lineage takes it."""
+    untold = [one.untold for one in (await read.servers).value if one.untold]
+    if untold:
+        return warning(
+            f"lineage cannot be told: {untold[0][:REASON_CHARS]}",
+            f"start the receiver, or mend NOETL_OPENLINEAGE_URL, within a day: {page('how-to/move-data')}",
+        )
+    return ok("no server fails to tell lineage")
+
+
 async def pools(read: Readings) -> Finding:
     """Where commands wait, there are workers to take them."""
     queued, workers = await read.pools, (await read.workers).value

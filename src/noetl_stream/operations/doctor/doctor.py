@@ -90,6 +90,7 @@ def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Findin
         "fold": _unless_on_demand(read, on_demand, checks.fold(read)),
         "confinement": checks.confinement(read),
         "results": checks.results(read),
+        "lineage": checks.lineage(read),
         "pools": _unless_on_demand(read, on_demand, checks.pools(read)),
         "placement": _unless_on_demand(read, on_demand, placement(read)),
         "stuck": checks.stuck(read),

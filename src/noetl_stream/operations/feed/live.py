@@ -32,7 +32,8 @@ from noetl_stream.operations.feed.sources import (
 )
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent
-from noetl_stream.ports.stores.store import FeedStore, Store
+from noetl_stream.ports.stores.fed_events import FeedStore
+from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.bus import Bus, Subscription
 from noetl_stream.protocol import subjects
 from noetl_stream.storage.used_secrets import UsedSecrets

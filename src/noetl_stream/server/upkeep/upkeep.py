@@ -22,8 +22,9 @@ from noetl_stream.model.ids import is_valid_id
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.cursors import Cursors
 from noetl_stream.ports.stores.dead_letters import DeadLetters, LetterBounds
+from noetl_stream.ports.stores.fed_events import FeedStore
 from noetl_stream.ports.stores.retention import RetentionStore
-from noetl_stream.ports.stores.store import FeedStore, Store
+from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.command_queue import CommandQueue
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal_records import (
@@ -205,6 +206,7 @@ class Upkeep:
     """The periodic work on the stores. Every server trims the feed; the rest is done by one of them.
 
     Attributes:
+        feed: The feed that is trimmed.
         letters_dropped: Dead letters above their bounds.
         disagreements: The disagreements between Postgres and EVENTS at the last comparison, a line each.
     """
@@ -226,7 +228,7 @@ class Upkeep:
     ) -> None:
         self._trim_events_s = trim_events_s
         self._clock = clock
-        self._feed = feed
+        self.feed = feed
         self._trimmer = trimmer
         self._retention = retention
         self._letters = letters
@@ -246,7 +248,7 @@ class Upkeep:
             is_mine: Returns whether this server does the work that one server does for all.
         """
         async with asyncio.TaskGroup() as group:
-            if self._feed is not None:
+            if self.feed is not None:
                 group.create_task(self._repeat(lambda: self._trim_feed(feed_keep_s), TRIM_FEED_S, "trim the feed"))
             if self._trimmer is not None:
                 group.create_task(self._repeat(self._trimmer.trim, self._trim_events_s, "trim EVENTS", is_mine))
@@ -272,7 +274,7 @@ class Upkeep:
                 group.create_task(self._repeat(delete, DELETE_OLD_S, "delete old executions", is_mine))
 
     async def _trim_feed(self, keep_s: float) -> None:
-        while self._feed is not None and await self._feed.trim(int(keep_s * 1000), TICKS_AT_ONCE) == TICKS_AT_ONCE:
+        while self.feed is not None and await self.feed.trim(int(keep_s * 1000), TICKS_AT_ONCE) == TICKS_AT_ONCE:
             pass
 
     async def _trim_letters(self, letters: DeadLetters) -> None:

@@ -71,6 +71,7 @@ from noetl_stream.settings.key_variables import (
     read_secret_key,
     read_seed,
 )
+from noetl_stream.settings.lineage import LINEAGE_VARIABLE, LineageSettings, read_lineage
 from noetl_stream.settings.monitoring import (
     STATUS_VARIABLE,
     TRACES_VARIABLE,
@@ -287,20 +288,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         postgres_max_bytes: The disk space for the database; ``None`` if it is not configured.
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         settings_file: The file that these settings are from, or ``None`` if all are from the environment.
-        pool: The worker pool that ``worker`` serves.
-        slots: Tasks that a worker runs at the same time.
+        pool, slots: The worker pool that ``worker`` serves, and how many tasks it runs at the same time.
         partitions: P of the stores.
         worker_drain_s: The time in seconds for which a stopping worker lets running tasks finish.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``text`` or ``json``, with one line per record.
         status_address: The address at which a server, worker or gateway answers probes and scrapes, if any.
-        traces: The destination of spans of a server or worker, if any.
+        traces, lineage: Where spans of a server or worker go, and who servers tell lineage, if anybody.
         credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
         server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
-        access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
-            command line.
+        access_keys: Keys that sign requests and seal objects, the current one first. Not for workers.
         grants_file: The file of what playbooks may use, by path; ``None``: there is no file.
         grants_default: What playbooks may use that no grant covers; ``None``: everything, or nothing with grants.
         backup_keys: The keys of backups; to them, the embedded stack adds its own.
@@ -357,6 +356,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: LogFormat = setting("NOETL_LOG_FORMAT", "text", choice(LOG_FORMATS, "text"))
     status_address: StatusAddress | None = setting(STATUS_VARIABLE, "none", read_status_address)
     traces: TraceSettings | None = setting(TRACES_VARIABLE, "none", read_traces, is_secret=True)
+    lineage: LineageSettings | None = setting(LINEAGE_VARIABLE, "none", read_lineage, is_secret=True)
     credentials: Mapping[str, str] = setting(CREDENTIAL_VARIABLE, "none", read_credentials, is_secret=True)
     credential_key: str | None = setting(KEY_VARIABLE, "the embedded stack's own", read_secret_key, is_secret=True)
     credential_old_keys: tuple[str, ...] = setting(OLD_KEYS_VARIABLE, "none", read_old_keys, is_secret=True)

@@ -17,6 +17,7 @@ from noetl_stream.settings.key_variables import (
     OLD_KEYS_VARIABLE,
     SERVER_KEY_VARIABLE,
 )
+from noetl_stream.settings.lineage import LINEAGE_VARIABLE
 from noetl_stream.settings.monitoring import HEADERS_VARIABLES
 from noetl_stream.settings.places import OBJECTS_VARIABLE, read_endpoints
 from noetl_stream.settings.retention_periods import LOGS_MAX_AGE_VARIABLE, LOGS_MAX_BYTES_VARIABLE
@@ -234,6 +235,7 @@ def identity_environment(
     server_keys: Sequence[str] = (),
     access_keys: Sequence[str] = (),
     archive_signing_key: str = "",
+    lineage_url: str = "",
 ) -> dict[str, str]:
     """The variables that a child process with an identity gets in addition: only these addresses and keys."""
     held = {
@@ -246,6 +248,7 @@ def identity_environment(
         SERVER_KEY_VARIABLE: ",".join(server_keys),
         ACCESS_KEY_VARIABLE: ",".join(access_keys),
         ARCHIVE_SIGNING_VARIABLE: archive_signing_key,
+        LINEAGE_VARIABLE: lineage_url,
     }
     found = {name: value for name, value in held.items() if value}
     return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}

@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.stores.store.FeedStore`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.stores.fed_events.FeedStore`, as tests to inherit.
 
 A test class inherits :class:`FeedConformance`; the module or its ``conftest.py`` provides two fixtures:
 
@@ -16,7 +16,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from noetl_stream.model.json import codec
-from noetl_stream.ports.stores.store import FeedRow, FeedStore, Store, Tick
+from noetl_stream.ports.stores.fed_events import FeedStore
+from noetl_stream.ports.stores.store import FeedRow, Store, Tick
 from noetl_testkit.conformance.store_rows import entry_row, execution_row, following, taken, tick_of
 
 EVER_MS: Final = 1 << 52
@@ -132,3 +133,10 @@ class FeedConformance:
         assert await shown(feed, 0) == []
         assert (await feed.floor()).ticks == {0: 1}
         assert len(await store.journal("a")) == 1
+
+    async def test_a_reader_finds_how_far_it_was_and_never_goes_back(self, feed: FeedStore) -> None:
+        assert await feed.told("reader") == {}
+        await feed.set_told("reader", {0: 3, 1: 5})
+        await feed.set_told("reader", {0: 2, 1: 6})
+        await feed.set_told("another", {0: 9})
+        assert (await feed.told("reader"), await feed.told("another")) == ({0: 3, 1: 6}, {0: 9})

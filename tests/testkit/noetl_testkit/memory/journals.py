@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.stores.fed_events import FedEvent, FeedFloor
 from noetl_stream.ports.stores.retention import LivingExecution, Month, StartedExecution
-from noetl_stream.ports.stores.store import FedEvent, FeedFloor
 from noetl_stream.protocol.rows import columns_of
 
 
 class MemoryFeed:
-    """A :class:`~noetl_stream.ports.stores.store.FeedStore` over a :class:`MemoryStore`; the port documents each
+    """A :class:`~noetl_stream.ports.stores.fed_events.FeedStore` over a :class:`MemoryStore`; the port documents each
     method.
     """
 
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
+        self._told: dict[str, dict[int, int]] = {}
 
     async def now(self) -> dict[int, int]:
         return {view.id: view.tick for view in await self._store.read_partitions()}
@@ -35,6 +36,13 @@ class MemoryFeed:
             for tick in ticks[:limit]:
                 found += await self._events(partition, tick) or [FedEvent(partition, tick)]
         return found
+
+    async def told(self, reader: str) -> dict[int, int]:
+        return dict(self._told.get(reader, {}))
+
+    async def set_told(self, reader: str, ticks: Mapping[int, int]) -> None:
+        stored = self._told.setdefault(reader, {})
+        stored.update({one: max(tick, stored.get(one, tick)) for one, tick in ticks.items()})
 
     async def trim(self, keep_ms: int, limit: int) -> int:
         oldest_ms = self._clock.now_ms() - keep_ms

@@ -45,7 +45,7 @@ grant select (id) on noetl.dead_letter to noetl_server;
 
 -- Locking a row that is trimmed needs the right to update one of its columns.
 grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;
-grant select, insert, update (tick) on noetl.feed_floor to noetl_server;
+grant select, insert, update (tick) on noetl.feed_floor, noetl.feed_reader to noetl_server;
 
 -- The entry's own number comes back from its insertion, which needs the right to read it.
 grant select (number, at_ms) on noetl.audit to noetl_server;

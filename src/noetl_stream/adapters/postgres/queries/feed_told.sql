@@ -1,0 +1,1 @@
+select partition, tick from noetl.feed_reader where reader = :reader

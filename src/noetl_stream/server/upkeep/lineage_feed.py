@@ -1,0 +1,211 @@
+"""Lineage as it is told to a receiver: all events of all executions in the order of the feed, from where it was left.
+
+Law: what is told is recorded first, and where telling has come to is stored after the receiver has it. So each run is
+told at least once while the feed has it, whatever dies; and no execution waits for it, since one task of one server
+tells one event at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.errors import NoetlError, PayloadRefused, Unreachable
+from noetl_stream.lru import LruCache
+from noetl_stream.model.events import TaskProcessed, TokenClaimed, TokenEnqueued
+from noetl_stream.model.json import codec
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.lineage_receiver import LineageReceiver
+from noetl_stream.ports.stores.fed_events import FedEvent, FeedStore
+from noetl_stream.ports.stores.store import Store
+from noetl_stream.retries import backoff_s
+from noetl_stream.server.open_lineage import run_events_of
+from noetl_stream.storage.used_secrets import UsedSecrets
+from noetl_stream.telemetry.measures import Metric, Reading
+
+log = logging.getLogger(__name__)
+
+READER: Final = "openlineage"
+"""The name under which it is stored how far the feed is told."""
+
+PAGE_TICKS: Final = 2
+POLL_S: Final = 2.0
+"""How often the feed is read at its end."""
+LOOK_S: Final = 5.0
+"""How often a server checks whether it is the one that tells."""
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 60.0
+RUNS_KEPT: Final = 20_000
+"""The steps of so many runs are known without a look into their journals."""
+
+TOLD: Final = Metric("counter", "noetl_server_lineage_events", "Run events of OpenLineage, by outcome.", ("outcome",))
+UNTOLD: Final = Metric("gauge", "noetl_server_lineage_failing", "Whether the receiver of lineage takes nothing now.")
+
+
+class LineageFeed:
+    """Tells lineage.
+
+    Args:
+        secrets: Hides what executions were given.
+
+    Attributes:
+        failure: Why nothing can be told now; empty if all is well.
+        counts: Run events that were ``told``, that the receiver has ``refused``, and ticks of the feed that were
+            ``lost``, since they were trimmed before they were told.
+    """
+
+    def __init__(
+        self, feed: FeedStore, store: Store, receiver: LineageReceiver, clock: Clock, secrets: UsedSecrets | None
+    ) -> None:
+        self._feed, self._store, self._receiver, self._clock = feed, store, receiver, clock
+        self._secrets = secrets
+        self._steps = _Steps(store)
+        self.failure = ""
+        self.counts = {"told": 0, "refused": 0, "lost": 0}
+
+    def readings(self) -> Sequence[Reading]:
+        return [TOLD.read_each(self.counts), UNTOLD.read(int(bool(self.failure)))]
+
+    async def run(self, is_mine: Callable[[], bool]) -> None:
+        """Tells what the feed has until cancelled.
+
+        Args:
+            is_mine: Returns whether this server tells it for all.
+        """
+        tries, places = 0, None
+        while True:
+            if not is_mine():
+                self.failure, tries, places = "", 0, None
+                await self._clock.sleep(LOOK_S)
+                continue
+            try:
+                before = places if places is not None else await self._begin()
+                places = await self._tell_page(before, is_mine)
+                self.failure, tries = "", 0
+            except NoetlError as error:
+                self._note(error)
+                places = None
+                await self._clock.sleep(backoff_s(FIRST_PAUSE_S, tries, LONGEST_PAUSE_S))
+                tries += 1
+                continue
+            if places == before:
+                await self._clock.sleep(POLL_S)
+
+    async def close(self) -> None:
+        await self._receiver.close()
+
+    async def _begin(self) -> dict[int, int]:
+        """Returns the last tick of each partition that was told; at the very first, where the feed begins."""
+        now, stored = await self._feed.now(), await self._feed.told(READER)
+        stored = stored or (await self._feed.floor()).ticks
+        # Stores that were restored may be behind.
+        return await self._kept({one: min(stored.get(one, 0), tick) for one, tick in now.items()})
+
+    async def _kept(self, places: Mapping[int, int]) -> dict[int, int]:
+        """Returns the places without what was trimmed after them, which is counted."""
+        floor = (await self._feed.floor()).ticks
+        lost = sum(max(0, floor.get(one, 0) - tick) for one, tick in places.items())
+        if lost:
+            self.counts["lost"] += lost
+            log.error("%d ticks of the feed were trimmed before their lineage was told", lost)
+        return {one: max(tick, floor.get(one, 0)) for one, tick in places.items()}
+
+    async def _tell_page(self, places: Mapping[int, int], is_mine: Callable[[], bool]) -> dict[int, int]:
+        """Tells some ticks, and stores that they are told; returns the places after them."""
+        rows = await self._feed.read(places, PAGE_TICKS)
+        # Trimmed since: what was between is not among the rows.
+        after = await self._kept(places) | {row.partition: row.tick for row in rows}
+        for row in rows:
+            self._steps.take(row)
+            for event in await self._events(row):
+                if not await self._tell(event, is_mine):
+                    return dict(places)
+        if rows:
+            await self._feed.set_told(READER, after)
+        return after
+
+    async def _events(self, row: FedEvent) -> list[dict[str, Any]]:
+        if row.event is None:
+            return []
+        step = await self._steps.of(row) if row.event.name == TaskProcessed.event_name() else ""
+        told = list(run_events_of(row, step))
+        if told and self._secrets is not None:
+            redactor = (await self._secrets.redactors((row.execution_id,))).get(row.execution_id)
+            if redactor is not None:
+                told = await asyncio.to_thread(redactor.value, told)
+        return told
+
+    async def _tell(self, event: Mapping[str, Any], is_mine: Callable[[], bool]) -> bool:
+        """Sends an event until the receiver has answered; returns false if another server tells it now."""
+        tries = 0
+        while is_mine():
+            try:
+                await self._receiver.send(event)
+                self.counts["told"] += 1
+                self.failure = ""
+                return True
+            except PayloadRefused as error:
+                self.counts["refused"] += 1
+                log.warning("a run event is left out: %s", error)
+                return True
+            except Unreachable as error:
+                self._note(error)
+                await self._clock.sleep(backoff_s(FIRST_PAUSE_S, tries, LONGEST_PAUSE_S))
+                tries += 1
+        return False
+
+    def _note(self, error: NoetlError) -> None:
+        if not self.failure:
+            log.warning("lineage is not told, will retry: %s", error)
+        self.failure = str(error)
+
+
+class _TokenOf(msgspec.Struct, frozen=True):
+    token_id: str
+    step: str = ""
+
+
+class _Enqueued(msgspec.Struct, frozen=True):
+    token: _TokenOf
+
+
+class _Claimed(msgspec.Struct, frozen=True):
+    token_id: str
+    step_run_id: str
+
+
+class _Steps:
+    """The steps that runs are of."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._of_token: LruCache[str, str] = LruCache(RUNS_KEPT)
+        self._of_run: LruCache[str, str] = LruCache(RUNS_KEPT)
+
+    def take(self, row: FedEvent) -> None:
+        """Learns from an event."""
+        if row.event is not None:
+            self._learn(row.event.name, row.event.data)
+
+    async def of(self, row: FedEvent) -> str:
+        """Returns the step of the run that an event is of; empty if it is not known."""
+        run = (row.event.step_run_id if row.event is not None else None) or ""
+        if self._of_run.get(run) is None:
+            for event in await self._store.events_named(row.execution_id, _NAMES):
+                self._learn(event.name, event.data)
+        return self._of_run.get(run) or ""
+
+    def _learn(self, name: str, data: bytes) -> None:
+        if name == TokenEnqueued.event_name():
+            token = codec.decode_as(_Enqueued, data).token
+            self._of_token.put(token.token_id, token.step)
+        elif name == TokenClaimed.event_name():
+            claimed = codec.decode_as(_Claimed, data)
+            self._of_run.put(claimed.step_run_id, self._of_token.get(claimed.token_id) or "")
+
+
+_NAMES: Final = (TokenEnqueued.event_name(), TokenClaimed.event_name())
