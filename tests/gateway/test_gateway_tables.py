@@ -15,14 +15,20 @@ from gateway_stage import TOKEN, GatewayStage
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 from noetl_stream.errors import NotFound
+from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.operations.executions.reading import table_views
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.reading.table_views import StoredTableDocument
+from noetl_stream.ports.operations.reading.table_views import (
+    StoredTableDocument,
+    TableColumnDocument,
+    ValueCountDocument,
+)
 from noetl_stream.sealing import data_references
 from noetl_stream.sealing.data_references import PARQUET, Column, DataReference, sealed_for
 from noetl_stream.sealing.keys import KEY_BYTES
 from noetl_stream.storage import data_parts
 from noetl_stream.storage.data_parts import write_parts
+from noetl_stream.storage.used_secrets import hidden
 from noetl_testkit.keys import OBJECT_KEYS
 
 ROWS = """
@@ -67,7 +73,7 @@ async def test_a_table_shows_its_columns_and_which_values_are_in_them(stage: Gat
     execution_id, reference = await stored(stage, tmp_path, ROWS.format(rows=100), rows=100)
     found = await seen(stage, execution_id, reference, limit=2)
     assert (found.rows, found.rows_read, found.note, found.columns_left_out) == (100, 100, "", 0)
-    columns = {one.name: one for one in found.columns}
+    columns = {one.column: one for one in found.columns}
     assert {name: (one.type, one.nulls, one.low, one.high) for name, one in columns.items() if name != "most"} == {
         "the id": ("INTEGER", 0, "0", "99"),
         "third": ("BOOLEAN", 0, "false", "true"),
@@ -135,3 +141,13 @@ async def test_what_is_no_table_is_said_to_be_none(stage: GatewayStage, text: by
         await seen(stage, execution_id, sealed_for(reference, key, OBJECT_KEYS.ring(execution_id)))
     with pytest.raises(NotFound, match="opens nothing"):
         await seen(stage, execution_id, reference)
+
+
+def test_what_an_execution_was_given_is_hidden_in_names_and_values() -> None:
+    redactor = Redactor()
+    redactor.learn_texts(["s3cret-value"])
+    column = TableColumnDocument(
+        "of s3cret-value", "VARCHAR", 0, "s3cret-value", None, False, [ValueCountDocument("s3cret-value", "b", 1)]
+    )
+    shown = hidden(redactor, StoredTableDocument("e", 1, 1, [column], 0, [["x s3cret-value", None]], ""))
+    assert "s3cret" not in str(shown) and str(shown).count("***") == 4

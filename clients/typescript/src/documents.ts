@@ -1441,7 +1441,7 @@ export interface StripCounts {
 }
 
 export interface TableColumn {
-  name: string
+  column: string
   type: string
   nulls: number | null
   low: string | null

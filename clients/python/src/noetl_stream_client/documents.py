@@ -1845,7 +1845,7 @@ class TableColumn(Document, frozen=True, kw_only=True):
     where they are not known. `counts` are at most 20.
     """
 
-    name: str
+    column: str
     type: str
     nulls: int | None
     low: str | None

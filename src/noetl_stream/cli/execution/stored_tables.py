@@ -49,13 +49,13 @@ def table(execution_id: str, name: str, rows: int, output: str, target: Target) 
 
 def show_table(found: StoredTableDocument) -> None:
     columns = ("column", "type", "nulls", "lowest", "highest", "values")
-    print_table(columns, [(one.name, one.type, one.nulls, one.low, one.high, _bars(one)) for one in found.columns])
+    print_table(columns, [(one.column, one.type, one.nulls, one.low, one.high, _bars(one)) for one in found.columns])
     if found.columns_left_out:
         say(f"… and {found.columns_left_out:,} more columns")
     if found.note:
         say(found.note)
     say()
-    print_table(tuple(one.name for one in found.columns), found.first_rows)
+    print_table(tuple(one.column for one in found.columns), found.first_rows)
     say(f"{len(found.first_rows):,} of {found.rows:,} rows")
 
 

@@ -427,7 +427,7 @@ def _column(column: _Column, known: dict[str, Any] | None, found: _Sample) -> Ta
     is_whole = known is not None and known["nulls"] is not None and (known["low"] is not None or column.number is None)
     facts = known if is_whole and known is not None else read
     return TableColumnDocument(
-        name=column.name,
+        column=column.name,
         type=column.type,
         nulls=facts.get("nulls"),
         low=facts.get("low") or read.get("low"),

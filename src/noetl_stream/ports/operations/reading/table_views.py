@@ -37,7 +37,7 @@ class TableColumnDocument(Document, frozen=True):
     they are not known. `counts` are at most 20.
     """
 
-    name: str
+    column: str
     type: str
     nulls: int | None
     low: str | None
