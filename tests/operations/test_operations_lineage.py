@@ -43,6 +43,8 @@ class Copies:
         async def text() -> AsyncIterator[bytes]:
             yield b"1,Ada\n"
 
+        if source is None:
+            call.data.note("https://example.com:443", "/a.csv", written=False)
         pieces = text() if source is None else call.data.read(source)
         return ToolResult({"file": await call.data.save(pieces, name=given["name"]), "more": self.more})
 
@@ -69,6 +71,7 @@ async def test_each_attempt_says_what_it_has_read_and_written(without_worker: Op
         ("copy", "put", [0], ["a.csv"], ["b.csv"]),
         ("copy", "put", [1], ["a.csv"], ["c.csv"]),
     ]
+    assert [[one.shown for one in use.datasets] for use in uses] == [["https://example.com:443/a.csv"], [], []]
     assert {one.seal for use in uses for one in (*use.read, *use.written)} == {""}
 
 

@@ -391,6 +391,13 @@ export interface DataUse {
   attempt: number
   read: DataReference[]
   written: DataReference[]
+  datasets?: Dataset[]
+}
+
+export interface Dataset {
+  namespace: string
+  name: string
+  written?: boolean
 }
 
 export interface DeadLetter {

@@ -202,6 +202,11 @@ class Dataset(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str
     written: bool = False
 
+    @property
+    def shown(self) -> str:
+        """It for people, in a list."""
+        return f"{self.namespace}/{self.name.lstrip('/')}"
+
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """The envelope of one tool run.

@@ -449,8 +449,8 @@ class DataReference(Document, frozen=True, kw_only=True):
 
 
 class DataUse(Document, frozen=True, kw_only=True):
-    """The files and tables that an attempt of a task has read and written, without their seals. `at` is when it had
-    ended.
+    """The files and tables that an attempt of a task has read and written, without their seals, and the data
+    elsewhere that its tool knows of. `at` is when it had ended.
     """
 
     position: int
@@ -462,6 +462,17 @@ class DataUse(Document, frozen=True, kw_only=True):
     attempt: int
     read: list[DataReference]
     written: list[DataReference]
+    datasets: list[Dataset] = field(default_factory=list)
+
+
+class Dataset(Document, frozen=True, kw_only=True):
+    """Data elsewhere that a task has read or `written`, by the names of OpenLineage: `postgres://host:5432` and
+    `sales.public.orders`.
+    """
+
+    namespace: str
+    name: str
+    written: bool = False
 
 
 class DeadLetter(Document, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         StepRunDocument,
     )
     from noetl_stream.ports.operations.reading.events import ListedEventDocument
-    from noetl_stream.ports.operations.reading.views import KeyChangeDocument
+    from noetl_stream.ports.operations.reading.views import DataUseDocument, KeyChangeDocument
     from noetl_stream.sealing.data_references import DataReference
 
 MODULES: Final = {
@@ -106,15 +106,16 @@ STEP_COLUMNS: Final = columns_of(
 ITERATION_COLUMNS: Final = {"iteration": _place, **columns_of("status", "attempts", "worker", error=_error)}
 
 
-def _data_text(references: Sequence[DataReference]) -> str:
-    return ", ".join(one.shown for one in references)
+def _data_text(references: Sequence[DataReference], use: DataUseDocument, *, written: bool) -> str:
+    elsewhere = (one.shown for one in use.datasets if one.written == written)
+    return ", ".join((*(one.shown for one in references), *elsewhere))
 
 
 LINEAGE_COLUMNS: Final = columns_of(
     *("step", "task"),
     iteration=lambda one: ".".join(map(str, one.iteration)),
-    read=lambda one: _data_text(one.read),
-    written=lambda one: _data_text(one.written),
+    read=lambda one: _data_text(one.read, one, written=False),
+    written=lambda one: _data_text(one.written, one, written=True),
 )
 
 

@@ -246,7 +246,7 @@ class ExecutionIndex(JournalReader[int]):
         self.busy.measured(run, at.command_id, begin_ms, at.at_ms)
         if fact.path and (level := self._level_of(run, fact.path)) is not None:
             level.attempted(fact.path[-1], begin_ms)
-        if fact.outcome.written or fact.outcome.read:
+        if fact.outcome.written or fact.outcome.read or fact.outcome.datasets:
             self.data_uses.append((at.position, run))
         for key in fact.set_ctx:
             self.changes.add(at.position, key, run)

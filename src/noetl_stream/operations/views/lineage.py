@@ -37,4 +37,5 @@ def _use(index: ExecutionIndex, run: int, event: StoredEvent) -> DataUseDocument
         attempt=fact.attempt,
         read=list(fact.outcome.read),
         written=list(fact.outcome.written),
+        datasets=list(fact.outcome.datasets),
     )

@@ -24,3 +24,10 @@ test('of many files as many are drawn as can be looked at', () => {
   const { net, left } = lineageOf([use('split', 'split', [], Array.from({ length: 1000 }, (_, at) => file(String(at))))])
   expect([net.steps.length, left]).toEqual([MOST_DRAWN, 1001 - MOST_DRAWN])
 })
+
+test('data elsewhere is what a task has read or written, too', () => {
+  const datasets = [{ namespace: 'https://a:443', name: '/b.csv' }, { namespace: 'postgres://c:5432', name: 'd.e.f', written: true }]
+  const { net, marks } = lineageOf([{ ...use('fetch', 'fetch', [], []), datasets }])
+  expect(net.arcs.map(({ from, to }) => [from, to])).toEqual([['https://a:443/b.csv', 'fetch'], ['fetch', 'postgres://c:5432/d.e.f']])
+  expect(marks.steps.get('https://a:443/b.csv')).toBe('elsewhere')
+})

@@ -1,4 +1,4 @@
-import type { DataReference, DataUse } from 'noetl-stream-client'
+import type { DataReference, Dataset, DataUse } from 'noetl-stream-client'
 import type { Marks, Net } from '../graph/layout'
 
 /** So many tasks, files and tables are drawn. */
@@ -40,12 +40,21 @@ export function lineageOf(uses: readonly DataUse[]): Lineage {
     words.set(name, isTable ? [`${(one.rows ?? 0).toLocaleString('en')} rows`, ...columnWords(one)] : [`${one.size.toLocaleString('en')} bytes`])
     return name
   }
+  const placed = ({ namespace, name: within }: Dataset): string => {
+    const name = `${namespace}/${within.replace(/^\//, '')}`
+    names.set(name, name)
+    kinds.set(name, 'elsewhere')
+    words.set(name, [])
+    return name
+  }
   for (const use of uses) {
     const name = use.task === use.step || use.task === '' ? use.step : `${use.step}.${use.task}`
     const task = tasks.get(name) ?? { name, attempts: 0, read: [], written: [] }
     tasks.set(name, task)
     task.attempts += 1
-    const [read, written] = [use.read.map(named), use.written.map(named)]
+    const elsewhere = (isWritten: boolean): string[] =>
+      (use.datasets ?? []).filter((one) => (one.written ?? false) === isWritten).map((one) => placed(one))
+    const [read, written] = [[...use.read.map(named), ...elsewhere(false)], [...use.written.map(named), ...elsewhere(true)]]
     for (const one of read) if (!task.read.includes(one)) task.read.push(one)
     for (const one of written) if (!task.written.includes(one)) task.written.push(one)
     const arc = (from: string, to: string): void => {

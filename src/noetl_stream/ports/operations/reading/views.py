@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
-from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.outcome import Dataset, ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument
@@ -180,8 +180,8 @@ class CallPage(DocumentPage[CallDocument], frozen=True):
 
 
 class DataUseDocument(Document, frozen=True):
-    """The files and tables that an attempt of a task has read and written, without their seals. ``at`` is when it had
-    ended.
+    """The files and tables that an attempt of a task has read and written, without their seals, and the data elsewhere
+    that its tool knows of. ``at`` is when it had ended.
     """
 
     position: int
@@ -193,6 +193,7 @@ class DataUseDocument(Document, frozen=True):
     attempt: int
     read: list[DataReference]
     written: list[DataReference]
+    datasets: list[Dataset] = msgspec.field(default_factory=list)
 
 
 class LineagePage(DocumentPage[DataUseDocument], frozen=True):
