@@ -127,7 +127,15 @@ async def test_of_a_large_table_the_footer_and_the_first_groups_of_rows_are_read
     assert (found.columns[0].low, found.columns[0].high, found.columns[0].whole) == ("30000", "30009", False)
 
 
-@pytest.mark.parametrize("text", [b"PAR1", b"no table at all, but a text", b"\xff\xff\xff\x00PAR1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"PAR1",
+        b"no table at all, but a text",
+        b"\xff\xff\xff\x00PAR1",
+        b"PAR1" + b"no footer!" + (10).to_bytes(4, "little") + b"PAR1",
+    ],
+)
 async def test_what_is_no_table_is_said_to_be_none(stage: GatewayStage, text: bytes) -> None:
     execution_id = (await stage.operations.executions.start(Start(playbook=LOOP), "test")).execution_id
 

@@ -32,13 +32,17 @@ from noetl_stream.tools.duckdb.warm_processes import DuckdbProcesses, ProcessDie
 from noetl_stream.tools.scratch.parquet_footer import END_BYTES, NotParquet, footer_length
 from noetl_stream.tools.scratch.scratch import ScratchFolders
 
-SAMPLE_BYTES: Final = 24 * 1024 * 1024
+SAMPLE_BYTES: Final = 48 * 1024 * 1024
 """How much of a table is read, beside its footer."""
 SAMPLE_ROWS: Final = 250_000
 """In how many rows values are counted, at most."""
+COLUMNS_AT_ONCE: Final = 10
+"""Of how many columns one query asks: DuckDB sets memory aside for each."""
 MAX_FOOTER_BYTES: Final = 8 * 1024 * 1024
 VIEW_S: Final = 20.0
 """How long a view may take."""
+COUNT_S: Final = 8.0
+"""How long further columns are looked at."""
 MAX_BARS: Final = 20
 MAX_CELLS: Final = 2_000
 MAX_TEXT: Final = 200
@@ -133,6 +137,9 @@ class TableViews:
             raise TooBusy(f"cannot look at {reference.what}: {unfit}", 5.0) from None
         except NotParquet as error:
             raise NotFound(f"{reference.what} is no table: {error}", hint="download the file") from None
+        except ToolFailure as failure:
+            why = failure.error.message
+            raise NotFound(f"{reference.what} is no table that can be read: {why}", hint="download the file") from None
 
 
 async def _viewed(execution_id: str, reference: DataReference, read: ReadPart, limit: int) -> StoredTableDocument:
@@ -229,6 +236,8 @@ class _View:
                 note = f"its rows are not read: {failure.error.message}"
         if not note and found.rows < rows:
             note = f"values are counted in the first {found.rows:,} of {rows:,} rows"
+        if found.rows and found.columns < len(columns):
+            note = "; ".join(filter(None, (note, f"only those of the first {found.columns} columns are counted")))
         return StoredTableDocument(
             execution_id=self._execution_id,
             rows=rows,
@@ -246,16 +255,24 @@ class _View:
         cells = ", ".join(f"left({one.quoted}::varchar, {MAX_TEXT}) as c{one.at}" for one in columns)
         limit = min(limit, MAX_CELLS // max(1, len(columns)))
         first = await self._ask(f"select {cells} from {_TABLE} limit {limit}", part) if columns else []
-        facts = {one["at"]: one for one in await self._ask(_facts_query(columns), part)}
+        facts: dict[int, dict[str, Any]] = {one.at: {} for one in columns}
         counts: dict[int, list[ValueCountDocument]] = {}
-        counters = [counter for one in columns if (counter := _counter_of(one, facts.get(one.at))) is not None]
-        if counters:
+        loop = asyncio.get_running_loop()
+        ends_s, counted_columns = loop.time() + COUNT_S, 0
+        while counted_columns < len(columns) and loop.time() < ends_s:
+            some = columns[counted_columns : counted_columns + COLUMNS_AT_ONCE]
+            counted_columns += len(some)
+            for row in await self._ask(_facts_query(some), part):
+                for name, value in row.items():
+                    fact, _, of = name.partition("_")
+                    facts[int(of)][fact] = value
+            counters = [counter for one in some if (counter := _counter_of(one, facts[one.at])) is not None]
             counted = await self._ask(" union all ".join(one.query for one in counters), part)
             for counter in counters:
                 counts[counter.column.at] = counter.counts(
                     [(one["bar"], one["value"], int(one["n"])) for one in counted if one["at"] == counter.column.at]
                 )
-        return _Sample(part[1], facts, counts, [list(row.values()) for row in first])
+        return _Sample(part[1], facts, counts, [list(row.values()) for row in first], counted_columns)
 
     async def _ask(self, query: str, part: tuple[int, int] | None = None) -> list[dict[str, Any]]:
         """Returns the rows of a query about the table, or about a part of it."""
@@ -290,6 +307,7 @@ class _Sample(NamedTuple):
     facts: dict[int, dict[str, Any]]
     counts: dict[int, list[ValueCountDocument]]
     first_rows: list[list[str | None]]
+    columns: int = 0
 
 
 class _Counter(NamedTuple):
@@ -329,9 +347,9 @@ class _Counter(NamedTuple):
         return f"{value:.0f}" if self.column.type in _INTEGERS else f"{value:.6g}"
 
 
-def _counter_of(column: _Column, facts: dict[str, Any] | None) -> _Counter | None:
+def _counter_of(column: _Column, facts: dict[str, Any]) -> _Counter | None:
     """Returns what counts the values of a column; ``None`` where nothing can."""
-    if column.is_nested or facts is None:
+    if column.is_nested or not facts:
         return None
     if column.number is None:
         return _Counter(column, 0.0, 0.0, 0)
@@ -403,23 +421,31 @@ def _known_query(columns: Sequence[_Column]) -> str:
         found.append(
             f"(select {column.at} as at, case when {is_known} then sum(stats_null_count)::bigint end as nulls, "
             f"case when {has_all} then {low}::varchar end as low, case when {has_all} then {high}::varchar end as high "
-            f"from parquet_metadata('{_FILE}') where path_in_schema = {name})"
+            f"from known where path_in_schema = {name})"
         )
-    return " union all ".join(found)
+    if not found:
+        return ""
+    kept = "path_in_schema, num_values, stats_null_count, stats_min_value, stats_max_value"
+    return f"with known as materialized (select {kept} from parquet_metadata('{_FILE}')) {' union all '.join(found)}"
 
 
 def _facts_query(columns: Sequence[_Column]) -> str:
+    """Returns the query of what is known of the values that are read, in one scan of them."""
     found = []
     for column in columns:
         name, number = column.quoted, column.number
         low, high = ("null", "null") if column.is_nested else (f"min({name})::varchar", f"max({name})::varchar")
         finite = "" if number is None else f" filter (isfinite({number}))"
         least, most = ("null", "null") if number is None else (f"min({number}){finite}", f"max({number}){finite}")
-        found.append(
-            f"(select {column.at} as at, count(*) - count({name}) as nulls, left({low}, {MAX_TEXT}) as low, "
-            f"left({high}, {MAX_TEXT}) as high, {least}::double as least, {most}::double as most from {_TABLE})"
-        )
-    return " union all ".join(found)
+        facts = {
+            "nulls": f"count(*) - count({name})",
+            "low": f"left({low}, {MAX_TEXT})",
+            "high": f"left({high}, {MAX_TEXT})",
+            "least": f"{least}::double",
+            "most": f"{most}::double",
+        }
+        found += [f"{expression} as {fact}_{column.at}" for fact, expression in facts.items()]
+    return f"select {', '.join(found)} from {_TABLE}" if found else ""
 
 
 def _column(column: _Column, known: dict[str, Any] | None, found: _Sample) -> TableColumnDocument:
