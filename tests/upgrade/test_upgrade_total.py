@@ -8,6 +8,7 @@ import pytest
 from upgrade_pairs import upgraded, whole
 
 from effort import first_in_gate
+from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.upgrade.rules.case_entries import ACTIONS
 
 EVENTS = ("step.enter", "call.done", "step.exit", "step.failed")
@@ -70,6 +71,23 @@ def test_the_condition_of_an_entry_is_written_or_noted(word: str, event: str) ->
 def test_a_second_entry_is_written_or_noted(word: str, first: str, second: str) -> None:
     one, other = entry(first, "", "set: { ctx: { base: 1 } }"), entry(second, "", word)
     assert outcome(playbook(one, other)) != outcome(playbook(one))
+
+
+def test_a_key_that_is_there_twice_with_one_value_is_written_once() -> None:
+    text = whole(
+        "workload:\n  a: 1\n  b: text\n\n  a: 1\n  b: 'text'\nworkflow:\n- step: start\n  next: end\n- step: end\n"
+    )
+    found = upgraded(text)
+    assert "workload:\n  a: 1\n  b: text\n\nworkflow:" in found.text
+    lines = {note.line: note.message for note in found.notes if note.rule == "repeated_key"}
+    assert lines == {8: "`a: 1` is there twice", 9: "`b: 'text'` is there twice"}
+    assert [note.line for note in found.notes if note.rule == "next_shape"] == [12, 12]
+
+
+@pytest.mark.parametrize("other", ["a: true", "a: 2", "a: 1 # comment", "a:\n    - 1"])
+def test_a_key_that_is_there_twice_otherwise_is_not_upgraded(other: str) -> None:
+    with pytest.raises(InvalidPlaybook, match="duplicate key `a`"):
+        upgraded(whole(f"workload:\n  a: 1\n  {other}\nworkflow:\n- step: start\n  next: end\n- step: end\n"))
 
 
 def test_the_message_of_a_failure_is_noted() -> None:

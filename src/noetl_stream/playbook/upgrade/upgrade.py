@@ -16,11 +16,13 @@ from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
 from noetl_stream.playbook.upgrade.draft import Draft, Note, line_of, mappings
 from noetl_stream.playbook.upgrade.roundtrip import MARK, comments_in, open_playbook
 from noetl_stream.playbook.upgrade.rules import RULES
+from noetl_stream.playbook.yaml.mending import SAME_VALUE
 from noetl_stream.playbook.yaml.nodes import Mapping
-from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 _OPEN: Final = "open"
 _LEFT: Final = "check"
+_REPEATED: Final = "repeated_key"
 
 
 class Upgraded(msgspec.Struct, frozen=True):
@@ -69,6 +71,11 @@ def upgrade(source: str | bytes, kinds: Kinds, *, file: str, limits: Limits) -> 
     """
     problems = Problems(file)
     read = read_source(source, problems)
+    if read is not None and (cut := _without_repeats(read, problems)) is not None:
+        text, repeats = cut
+        found = upgrade(text, kinds, file=file, limits=limits)
+        moved = [replace(note, line=_line_before(note.line, repeats)) for note in found.notes]
+        return replace(found, before=read.text, notes=tuple(sorted([*moved, *repeats])))
     if read is None or problems.has_errors:
         raise InvalidPlaybook(problems.sorted())
     if not isinstance(read.root, Mapping) or not {"workflow", "steps"} & read.root.keys.keys():
@@ -91,6 +98,31 @@ def upgrade(source: str | bytes, kinds: Kinds, *, file: str, limits: Limits) -> 
         checked = check(text, kinds, file=file, limits=limits)
     notes = [*draft.notes, *_still_open(before, draft.notes)]
     return Upgraded(before, text, tuple(sorted(notes)), checked.diagnostics)
+
+
+def _without_repeats(read: PlaybookSource, problems: Problems) -> tuple[str, list[Note]] | None:
+    """The text without keys that repeat a value that is there already, and notes on them; ``None`` if that is not all
+    that is wrong.
+    """
+    found = problems.sorted() if problems.has_errors else ()
+    lines, repeats = read.text.split("\n"), list[Note]()
+    for one in found:
+        line = lines[one.line - 1]
+        if one.hint != SAME_VALUE or "#" in line:
+            return None
+        repeats.append(Note(one.line, "changed", _REPEATED, f"`{line.strip()}` is there twice"))
+    gone = {note.line for note in repeats}
+    text = "\n".join(line for number, line in enumerate(lines, start=1) if number not in gone)
+    again = read_source(text, rest := Problems(""))
+    is_same = again is not None and not rest.has_errors and again.root.plain() == read.root.plain()
+    return (text, repeats) if repeats and is_same else None
+
+
+def _line_before(line: int, repeats: Sequence[Note]) -> int:
+    """The line of the given file that a line of the text without repeated keys was."""
+    for repeat in repeats:
+        line += repeat.line <= line
+    return line
 
 
 def with_converter(

@@ -16,6 +16,7 @@ _TEXT: Final = re.compile(r'"([^"{}\n]*\{\{[^{}\n]*\}\}[^"{}\n]*)"')
 _CRON: Final = re.compile(r"\*(?:/\d+)?(?: +[\d*/,-]+){4}")
 _COMMENT: Final = re.compile(r"[ \t]*#")
 _MOST_SHOWN: Final = 120
+SAME_VALUE: Final = "remove this one: both have the same value"
 
 
 def _line(text: str, line: int) -> str:
@@ -113,8 +114,8 @@ def merged(name: str, first: Node, first_line: int, second: Node) -> str:
         if len(shown) <= _MOST_SHOWN:
             return f"in place of both, write {shown}"
         return f"move {moved} under the `{name}` of line {first_line}, and remove this one"
-    if first.plain() == second.plain():
-        return "remove this one: both have the same value"
+    if repr(first.plain()) == repr(second.plain()):  # 1 and true are not the same
+        return SAME_VALUE
     return "remove the one that you do not mean"
 
 

@@ -23,6 +23,7 @@ from noetl_stream.playbook.upgrade.rules import (
 Rule = Callable[[Draft], None]
 
 RULES: Final[tuple[Rule, ...]] = (
+    reads.quoted_braces,
     *root.RULES,
     *kinds.FIRST_RULES,
     *steps.RULES,

@@ -16,11 +16,14 @@ from noetl_stream.playbook.upgrade.draft import (
     kind_of,
     line_of,
     mapping_at,
+    quote,
+    quote_like,
+    section,
     tasks_of,
     to_ruamel,
     value_at,
 )
-from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, path_text, template
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, has_template, path_text, template
 from noetl_stream.playbook.upgrade.rules.kinds import entries_of
 from noetl_stream.playbook.upgrade.rules.reads import (
     SQL,
@@ -42,6 +45,13 @@ _COUNTS: Final = {
 """The statistics of a loop, and the functions of its present list for them."""
 _HTTP_PARTS: Final = {"status_code": "status", "status": "status", "headers": "headers", "data": "data", "body": "data"}
 """What older results of http have, and where that is now."""
+_CODE_PARTS: Final = re.compile(
+    r'''(?P<text>"""(?:[^"\\]|\\.|"(?!""))*+"""|\'{3}(?:[^'\\]|\\.|'(?!''))*+\'{3}|"(?:[^"\\\n]|\\.)*+"'''
+    r"""|'(?:[^'\\\n]|\\.)*+'|\#[^\n]*+)|\{\{\s*+(?P<path>[A-Za-z_]\w*+(?:\.\w++)*+)\s*+\}\}""",
+    re.DOTALL,
+)
+"""The texts and comments of Python code, and the templates outside them."""
+_PATH: Final = re.compile(r"[A-Za-z_]\w*+(?:\.\w++)*+\Z")
 _LIST: Final = frozenset(["len", "sorted", "enumerate", "list", "iter", "reversed"])
 
 
@@ -64,6 +74,46 @@ class CodeReads(msgspec.Struct):
     @property
     def keys(self) -> set[str]:
         return {way[0] for way in self.ways}
+
+
+def code_templates(draft: Draft) -> None:
+    """Rewrites templates in Python code, which older dialects rendered before they ran it, as args of the task."""
+    for task, _ in list(draft.tasks()) if draft.was_older else []:
+        code = task.get("code")
+        if kind_of(task) != "python" or not isinstance(code, str) or not has_template(code):
+            continue
+        written, given, is_all = _with_args(code, dict(mapping_at(task, "args") or {}))
+        if given:
+            draft.note_change((task, "code"), f"code is not rendered: {', '.join(given)} are args of the task")
+            task["code"] = quote_like(code, written)
+            args = section(task, "args")
+            args.update({name: quote(value) for name, value in given.items() if name not in args})
+        if not is_all:
+            draft.decide(task, "code", "code is not rendered: pass what stands in {{ }} as args, and read it by name")
+
+
+def _with_args(code: str, own: dict[str, Any]) -> tuple[str, dict[str, str], bool]:
+    """Code that reads args where it had templates, these args, and whether no other template is left in a text.
+
+    Args:
+        own: The args that the task has.
+    """
+    given, left = dict[str, str](), list[str]()
+
+    def write(match: re.Match[str]) -> str:
+        text, path = match["text"], match["path"]
+        if text is not None:
+            is_prefixed = match.string[: match.start()][-1:].isalnum()
+            path = None if is_prefixed else expression_in(text[1:-1])
+        name = str(path).rpartition(".")[2]
+        is_read = path is not None and _PATH.match(path) is not None
+        if not is_read or {**own, **given}.get(name, template(str(path))) != template(str(path)):
+            left.extend([match[0]] if "{{" in match[0] and not match[0].startswith("#") else [])
+            return match[0]
+        given[name] = template(str(path))
+        return name if text is None else f"str({name})"
+
+    return _CODE_PARTS.sub(write, code), given, not left
 
 
 def loop_results(draft: Draft) -> None:
@@ -290,4 +340,4 @@ def _name_of(node: ast.expr) -> str:
     return "" if way else name
 
 
-RULES: Final = (whole_results, loop_results, http_status, python_reads)
+RULES: Final = (code_templates, whole_results, loop_results, http_status, python_reads)

@@ -419,6 +419,14 @@ def postgres_pool(draft: Draft) -> None:
             draft.remove(task, "pool")
 
 
+def postgres_auth(draft: Draft) -> None:
+    """Names a credential for a task of postgres that names no database, which a person stores."""
+    for task, _ in list(draft.tasks()) if draft.was_older else []:
+        if kind_of(task) == "postgres" and not {"auth", "credential"} & task.keys():
+            task.insert(list(task).index("kind") + 1, "auth", "postgres")
+            draft.decide(task, "auth", "the task names no database: store the credential `postgres`, or name another")
+
+
 def code_elsewhere(draft: Draft) -> None:
     """Leaves code in a bucket, a file or a server to a person."""
     for task, _ in list(draft.tasks()):
@@ -483,4 +491,4 @@ RULES: Final = (
     code_elsewhere,
     task_assert,
 )
-LAST_RULES: Final = (secret_steps, missing_kinds, duckdb_reach, duckdb_tables)
+LAST_RULES: Final = (secret_steps, missing_kinds, duckdb_reach, duckdb_tables, postgres_auth)

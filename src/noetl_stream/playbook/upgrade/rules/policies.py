@@ -17,6 +17,7 @@ from noetl_stream.playbook.upgrade.draft import (
     quote_like,
     section,
     shown,
+    tasks_of,
     to_ruamel,
     value_at,
 )
@@ -43,6 +44,8 @@ _SYNONYMS: Final = {
     "interval": "delay",
     "max_delay_s": "max_delay",
 }
+_NOT_RESULTS: Final = (("results",), ("result_index",), ("current_index",))
+"""What is read of a step's name, and is not of its result."""
 _RETRIES: Final = ("retry", "retries", "max_retries")
 _DIRECTIVES: Final = ("retry", "fail", "skip", "jump", "continue", "break")
 _CONDITIONS: Final = ("when", "retry_when", "if", "expr", "on")
@@ -337,6 +340,24 @@ def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMa
         rules.append(to_ruamel({"else": {"then": then}}, line, block=True))
 
 
+def own_results(draft: Draft) -> None:
+    """Rewrites a step's own result in the policy of the task that gives it: it is there once the policy is through."""
+    for step in draft.steps() if draft.was_older else []:
+        name, tasks = str(step.get("step")), list(tasks_of(step.get("tool")))
+        task = next(
+            (one for one in tasks if one.get("name") == draft.results.get(name, "")), tasks[-1] if tasks else None
+        )
+        taken = {str(one.get("name")) for one in tasks} | {str(value_at(step, "loop", "iterator"))}
+
+        def rewrite(path: Path, name: str = name, taken: set[str] = taken) -> Replaced:
+            at = 2 if path[:2] == ("steps", name) else 1
+            is_own = at == 2 or (path[0] == name and name not in taken)
+            return (at, "outcome.result") if is_own and path[at : at + 1] not in _NOT_RESULTS else None
+
+        if task is not None and draft.rewrite(mapping_at(task, "spec", "policy"), rewrite):
+            draft.note_assumption((task, "spec"), f"`{name}` in its own policy is this run's result: `outcome.result`")
+
+
 SHAPE_RULES: Final = (task_eval, task_policy)
 """These run before the rules that add to a policy."""
-RULES: Final = (set_prev, task_writes, retries)
+RULES: Final = (set_prev, task_writes, retries, own_results)

@@ -39,6 +39,7 @@ RETURNS_VALUE: Final = "return args['value']"
 _FILTERS: Final = {"to_json": "tojson", "json": "tojson", "to_str": "string", "str": "string", "to_int": "int"}
 _FILTER: Final = re.compile(r"(\|\s*)(\w+)\b")
 _SAFE: Final = re.compile(r"\s*\|\s*safe\b")
+_BACKTICKS: Final = re.compile(r"\{\{`([^`]*+)`\}\}")
 _COMMAND: Final = re.compile(r"command_(\d+)\Z")
 _STATUS: Final = re.compile(r"(outcome\.status\s*(?:==|!=)\s*)(['\"])(success|done|completed|failed|failure)(?=['\"])")
 _EVENT_STATUS: Final = re.compile(r"(event\.status\s*(?:==|!=)\s*)(['\"])(ok|done|completed|failed|failure)(?=['\"])")
@@ -97,11 +98,11 @@ def rewrite_for_policy(expression: str, kind: str) -> str:
 def rewrite_for_arc(
     expression: str, kind: str, result: str = "event.result", bound: frozenset[str] = frozenset()
 ) -> str:
-    """Rewrites an expression over `response`, `error` and `result` for an arc.
+    """Rewrites an expression over `response`, `error`, `result` and `exit_code` for an arc.
 
     Args:
         result: The path of the step's result there.
-        bound: Those of the three names that mean something else in this playbook.
+        bound: Those of these names that mean something else in this playbook.
     """
     whole = f"{result}.data" if kind == "http" else result
 
@@ -121,6 +122,8 @@ def rewrite_for_arc(
                 return 2, "(event.error.code | default(0) | int)"
             case ("error", *_):
                 return 1, "event.error"
+            case ("exit_code",) if kind == "shell":
+                return 1, "(event.error.code | default(0) | int)"
             case _:
                 return None
 
@@ -191,7 +194,7 @@ def policy_words(draft: Draft) -> None:
 
 def event_words(draft: Draft) -> None:
     """Rewrites older names of events and results in guards and `args` of arcs."""
-    bound = _OLDER & declared_names(draft)
+    bound = (_OLDER | {"exit_code"}) & declared_names(draft)
     for step in draft.steps():
         end = "loop.done" if "loop" in step else "step.done"
         change = _arc_words(kind_of_result(step), end, bound)
@@ -222,18 +225,37 @@ def _event_names(text: str, end: str) -> str:
 
 def each_expression(node: Any, change: Callable[[str], str]) -> int:
     """Changes the code of each template in a collection. Returns how many texts changed."""
+    return _each_text(node, lambda text: with_code(text, change))
+
+
+def _each_text(node: Any, change: Callable[[str], str]) -> int:
     changes = 0
     for key, value in list(node.items()) if isinstance(node, CommentedMap) else enumerate(list(node)):
         if is_python_code(node, key):
             continue
         if isinstance(value, str) and has_template(value):
-            text = with_code(value, change)
+            text = change(value)
             if text != value:
                 node[key] = quote_like(value, text)
                 changes += 1
         elif isinstance(value, CommentedMap | CommentedSeq):
-            changes += each_expression(value, change)
+            changes += _each_text(value, change)
     return changes
+
+
+def quoted_braces(draft: Draft) -> None:
+    """Rewrites braces that are text, which templates of Go have between backticks, as text in quotes."""
+
+    def quoted(match: re.Match[str]) -> str:
+        mark = next((mark for mark in "'\"" if mark not in match[1]), None)
+        return match[0] if mark is None else f"{{{{ {mark}{match[1]}{mark} }}}}"
+
+    for key in ("workflow", "workbook"):
+        node = draft.root.get(key)
+        if isinstance(node, CommentedMap | CommentedSeq) and _each_text(
+            node, lambda text: _BACKTICKS.sub(quoted, text)
+        ):
+            draft.note_change((draft.root, key), "text with braces stands in quotes, not in backticks")
 
 
 def job_uuid(draft: Draft) -> None:

@@ -9,9 +9,20 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS
 from noetl_stream.playbook.model.document import API_VERSION
-from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, mapping_at, mappings, section, to_ruamel
-from noetl_stream.playbook.upgrade.expressions import has_template, paths_in, rename_to
+from noetl_stream.playbook.upgrade.draft import (
+    Draft,
+    kind_of,
+    line_of,
+    mapping_at,
+    mappings,
+    section,
+    tasks_of,
+    to_ruamel,
+    value_at,
+)
+from noetl_stream.playbook.upgrade.expressions import has_template, paths_in, rename_to, template
 from noetl_stream.playbook.upgrade.rules.reads import declared_names, each_expression
+from noetl_stream.template.runtime.scope import NAMESPACES
 
 _METADATA: Final = ("name", "path", "version", "description", "tags", "labels")
 _KNOWN_METADATA: Final = frozenset([*_METADATA, "annotations"])
@@ -35,6 +46,11 @@ _OWN_DEFAULT: Final = re.compile(r"\{\{\s*+(\w++)\s*+\|\s*+default\(\s*+(['\"])(
 """A workload key that is what the execution was given for it, or else a text."""
 _SETTING: Final = re.compile(r"\{\{\s*(?:workload\.)?([A-Za-z_]\w*)\s*\}\}")
 _EXECUTOR_SPEC: Final = frozenset([*_UNDER_SPEC, *_UNDER_POLICY, "no_next_is_error", "lifecycle"])
+_OLDER_NAMES: Final = frozenset(
+    "context data env environment error event execution input item job loop output params payload response result "  # noqa: SIM905
+    "secrets this vars".split()
+)
+"""Names that older dialects had for something of their own."""
 _LIMITS: Final = {"max_payload_bytes": "max_inline_bytes"}
 _CONSTANTS: Final = ("credential", "endpoint", "url", "token_endpoint", "token_url")
 """Settings of an entry that hold no secret."""
@@ -96,6 +112,29 @@ def workload_defaults(draft: Draft) -> None:
         if workload is not None and found is not None and found[1] == key:
             draft.note_change((workload, key), f"`{key}` of the workload is its default: a given value replaces it")
             workload[key] = found[3]
+
+
+def given_inputs(draft: Draft) -> None:
+    """Declares names that the first task reads and nothing defines: whoever starts the execution gives them."""
+    entry, steps = value_at(draft.root, "executor", "spec", "entry_step"), draft.steps()
+    step = next((one for one in steps if entry in (None, one.get("step"))), None) if draft.was_older else None
+    task = next(tasks_of(step.get("tool")), None) if step is not None else None
+    known = declared_names(draft) | NAMESPACES | _OLDER_NAMES
+    given: dict[str, None] = {}
+
+    def read(code: str) -> str:
+        is_asked = "default" in code or "defined" in code
+        found = () if is_asked else (path[0] for path in paths_in(template(code)))
+        given.update({str(name): None for name in found if name not in known})
+        return code
+
+    inputs = {key: task[key] for key in task if key not in ("name", "spec")} if task is not None else {}
+    each_expression(CommentedMap(inputs), read)
+    if given and "workload" not in draft.root:
+        draft.root.insert(list(draft.root).index("workflow"), "workload", to_ruamel({}))
+    for name in given:
+        draft.note_assumption((step, "tool"), f"`{name}` is read before any step has run: an input, empty if not given")
+        section(draft.root, "workload")[name] = ""
 
 
 def executor_facts(draft: Draft) -> None:
@@ -354,7 +393,7 @@ def runtime_options(draft: Draft) -> None:
         draft.drop(draft.root, "tracing", "servers and workers say where traces go, for all playbooks")
 
 
-LATER_RULES: Final = (other_metadata, workload_templates)
+LATER_RULES: Final = (other_metadata, workload_templates, given_inputs)
 RULES: Final = (
     api_version,
     root_steps,

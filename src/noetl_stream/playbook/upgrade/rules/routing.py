@@ -183,7 +183,7 @@ def router_keys(draft: Draft) -> None:
 
 
 def arc_words(draft: Draft) -> None:
-    """Rewrites `with` and `expr` of an arc, and arcs that are a name."""
+    """Rewrites `with`, `expr` and `cond` of an arc, and arcs that are a name."""
     for step in draft.steps():
         arcs = value_at(step, "next", "arcs")
         for index, arc in enumerate(arcs if isinstance(arcs, CommentedSeq) else ()):
@@ -191,6 +191,9 @@ def arc_words(draft: Draft) -> None:
                 draft.note_change((step, "next"), "an arc is a mapping with `step`")
                 arcs[index] = to_ruamel({"step": arc}, line_of(arcs))
         for arc in mappings(arcs):
+            if isinstance(arc.get("cond"), str) and "when" not in arc:
+                guard = arc["cond"] if has_template(arc["cond"]) else to_ruamel(template(arc["cond"]))
+                draft.rename(arc, "cond", "when", guard, note="`cond` of an arc is `when`")
             draft.rename_older(arc, _ARC_NAMES, "`{}` of an arc is `{}`")
 
 
