@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from random import Random
 from typing import Any, Final
@@ -15,6 +15,7 @@ from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
 from noetl_stream.model.aggregates import ScheduleRegistered, ScheduleTerms, Timetable, aggregate_id
+from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.submit import Requests, ask_aggregate
@@ -22,6 +23,7 @@ from noetl_stream.ports.stores.aggregates import HistoryRow
 from noetl_stream.schedule.recurrence import Recurrence
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.zones import iso_in, zone_named
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.history.check import violations
 from noetl_testkit.history.recorder import Recorder
@@ -33,6 +35,7 @@ from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on
 
 HOUR_S: Final = 3600.0
+HOUR_MS: Final = 3_600_000
 SLOW: Final = ServerTimes(
     lease_s=60.0, housekeeping_s=15.0, mark_s=30.0, compare_s=300.0, reconcile_s=600.0, silence_s=60.0, retry_s=15.0
 )
@@ -42,10 +45,19 @@ PLAYBOOK: Final = """\
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: { name: tick, path: tests/tick }
+executor: { spec: { result: "{{ execution }}" } }
 workflow: [ { step: start, next: { arcs: [ { step: start, when: "{{ workload.again }}" } ] } } ]
-workload: { again: false }
+workload: { again: false, told: {} }
 """
-"""It ends without a worker."""
+"""It ends without a worker, with what it knows of its start."""
+
+TOLD: Final = {
+    "due": "{{ schedule.due }}",
+    "from": "{{ schedule.interval.start }}",
+    "to": "{{ schedule.interval.end }}",
+    "backfill": "{{ schedule.backfill }}",
+}
+"""What the schedule tells each of its executions."""
 
 
 class ScheduleFaults(FaultInjector):
@@ -112,7 +124,7 @@ class ScheduleWorld:
         return [host for host in self._hosts if host.alive]
 
     async def register(self, path: str, **terms: Any) -> None:
-        given = ScheduleTerms(playbook="tests/tick", **terms)
+        given = ScheduleTerms(playbook="tests/tick", workload={"told": TOLD}, **terms)
         fact = ScheduleRegistered(f"register-{path.replace('/', '-')}", path, "ann", terms=given, revision=1)
         requests = Requests(self.broker.event_log, SIGNER)
         await ask_aggregate(requests, self.broker.bus, self.clock, "starter", fact)
@@ -182,29 +194,48 @@ class ScheduleWorld:
         """In order."""
         return (await self.store.aggregate_history(aggregate_id("starter", path), 100_000, None))[::-1]
 
-    async def started(self) -> Counter[tuple[str, int]]:
-        """How often each occurrence was started, by path and number."""
-        found: Counter[tuple[str, int]] = Counter()
-        for execution_id in self.store.tables.executions:
+    async def started(self, due_ms: Mapping[tuple[str, int], int]) -> tuple[Counter[tuple[str, int]], list[str]]:
+        """How often each occurrence was started, by path and number, and what an execution was told otherwise than its
+        timetable and its journal say.
+        """
+        found, problems = Counter[tuple[str, int]](), list[str]()
+        for execution_id, row in self.store.tables.executions.items():
             (first,) = await self.store.journal(execution_id, 0, 1)
             fact = codec.decode_fact(first.data)
             assert isinstance(fact, ExecutionRequested) and fact.origin is not None
-            found[fact.origin.path, fact.origin.number] += 1
-        return found
+            path, number = occurrence = fact.origin.path, fact.origin.number
+            found[occurrence] += 1
+            if occurrence not in due_ms:
+                continue
+            timetable, at_ms = self.terms[path].timetable, due_ms[occurrence]
+            *_, before_ms = Recurrence.from_timetable(timetable).occurrences(at_ms - 30 * HOUR_MS, at_ms - 1)
+            begin, end = (iso_in(one, zone_named(timetable.zone)) for one in (before_ms, at_ms))
+            told = {"told": {"due": end, "from": begin, "to": end, "backfill": False}}
+            origin = {"kind": "schedule", "path": path, "number": number, "execution_id": None}
+            ended = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
+            if (fact.workload, ended) != (told, {"due": end, "started": iso(first.at_ms), "origin": origin}):
+                problems.append(f"{path}: occurrence {number} was told {fact.workload}, and read {ended}")
+        return found, problems
 
     async def problems(self) -> Iterator[str]:
         """What is not as it must be: each occurrence started once, or skipped with a reason."""
         found = []
-        started = await self.started()
+        histories = {path: await self.history(path) for path in self.terms}
+        decoded = {path: [codec.decode_json(row.body) for row in rows] for path, rows in histories.items()}
+        due_at = {
+            (path, row.number): body["scheduled_ms"]
+            for path, rows in histories.items()
+            for row, body in zip(rows, decoded[path], strict=True)
+        }
+        started, misled = await self.started(due_at)
         now_ms = self.clock.now_ms()
         for path, terms in self.terms.items():
-            rows = await self.history(path)
+            rows, bodies = histories[path], decoded[path]
             due = list(
                 Recurrence.from_timetable(terms.timetable).occurrences(
                     self.registered_ms[path], now_ms - terms.jitter_s * 1000
                 )
             )
-            bodies = [codec.decode_json(row.body) for row in rows]
             if [body["scheduled_ms"] for body in bodies][: len(due)] != due:
                 found.append(f"{path}: the history has other occurrences than the timetable")
             if [row.number for row in rows] != list(range(1, len(rows) + 1)):
@@ -216,7 +247,8 @@ class ScheduleWorld:
                     found.append(f"{path}: occurrence {row.number} is {row.status}, and was started {times} times")
                 if row.status == "skipped" and not body.get("reason"):
                     found.append(f"{path}: occurrence {row.number} was skipped without a reason")
-        return iter([*found, *(f"{one} is in no history" for one in started), *await self._seen_problems()])
+        unknown = (f"{one} is in no history" for one in started)
+        return iter([*found, *misled, *unknown, *await self._seen_problems()])
 
     async def _seen_problems(self) -> list[str]:
         """What no legal history explains of the intervals: what an operator reads of them, and multiples since 1970."""
