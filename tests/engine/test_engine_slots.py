@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from textwrap import dedent
 from typing import Any
@@ -15,9 +15,10 @@ from noetl_stream.engine.effects import IssueCommand, SendMessage
 from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model import events
-from noetl_stream.model.aggregates import SlotAsked, SlotReturned
+from noetl_stream.model.aggregates import SlotAsked, SlotReturned, StartedEnded
 from noetl_stream.model.events import Fact, Parent, Rate
 from noetl_stream.model.json import codec
+from noetl_stream.model.messages import AggregateMessage, InboxMessage
 from noetl_testkit.scenario.scenario import AskRefused, Scenario, rerun
 
 ONE_AT_A_TIME = """
@@ -47,17 +48,28 @@ def refuse(scenario: Scenario, reason: str = "no slot left") -> Advanced:
     return scenario.feed(RecordedFact(events.SlotRefused("acme", reason)))
 
 
-def told(scenario: Scenario) -> list[SlotAsked | SlotReturned]:
-    """All that the execution has told limits, each told the limit of its key."""
-    state, found = None, []
+def messages(scenario: Scenario) -> Iterator[InboxMessage | AggregateMessage]:
+    """All that the execution has told others."""
+    state = None
     for recorded in scenario.inputs:
         advanced = advance(scenario.plan, state, recorded, scenario.execution_id)
         state = advanced.state
-        for effect in advanced.effects:
-            if isinstance(effect, SendMessage) and isinstance(effect.message.fact, SlotAsked | SlotReturned):
-                assert effect.message.execution_id == effect.message.fact.limit_id
-                found.append(effect.message.fact)
+        yield from (effect.message for effect in advanced.effects if isinstance(effect, SendMessage))
+
+
+def told(scenario: Scenario) -> list[SlotAsked | SlotReturned]:
+    """All that the execution has told limits, each told the limit of its key."""
+    found = []
+    for message in messages(scenario):
+        if isinstance(message.fact, SlotAsked | SlotReturned):
+            assert message.execution_id == message.fact.limit_id
+            found.append(message.fact)
     return found
+
+
+def ends_told(scenario: Scenario) -> list[StartedEnded]:
+    """What whoever started the execution was told of its end."""
+    return [message.fact for message in messages(scenario) if isinstance(message.fact, StartedEnded)]
 
 
 def names(facts: Sequence[Fact]) -> list[str]:
@@ -166,6 +178,26 @@ def test_an_execution_that_had_its_slot_runs_finally() -> None:
     scenario.cancel()
     scenario.wait(30)
     assert scenario.working == [("note", None)]
+
+
+def test_an_execution_that_undoes_keeps_its_slot_and_whoever_started_it_waits_until_it_has_ended() -> None:
+    compensated = (
+        "- step: work\n  tool: { kind: noop }\n  spec: { policy: { compensation: { tool: { kind: noop } } } }\n"
+    )
+    hold = "  next: { arcs: [ { step: hold } ] }\n- step: hold\n  tool: { kind: wait, signal: go, timeout_s: 60 }\n"
+    scenario = given(compensated + hold, ONE_AT_A_TIME)
+    origin = events.Origin("starter-1", "Schedule", "shop/nightly", 3)
+    digest, path = scenario.plan.digest, scenario.plan.path
+    scenario.feed(RecordedFact(events.ExecutionRequested("request-1", digest, path, origin=origin)))
+    grant(scenario)
+    scenario.done("work")
+    scenario.done("hold")
+    scenario.cancel()
+    assert scenario.execution.shown_status == "compensating"
+    assert (told(scenario)[1:], ends_told(scenario)) == ([], [])
+    scenario.done("work__compensation")
+    assert told(scenario)[1:] == [SlotReturned("acme", "execution-1")]
+    assert [(fact.number, fact.status) for fact in ends_told(scenario)] == [(3, "cancelled")]
 
 
 def test_a_slot_granted_twice_or_after_the_end_changes_nothing() -> None:

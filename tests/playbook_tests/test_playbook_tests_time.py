@@ -194,3 +194,42 @@ def test_a_test_says_for_when_the_execution_is_due_and_when_it_starts(tmp_path: 
           then: { result: { due: null, day: 2025-06-15 } }
     """
     assert problems(tmp_path, playbook, tests) == []
+
+
+ORDER = """
+    executor: { spec: { policy: { compensation: { on: [failed, cancelled, timeout] }, finally: note } } }
+    workflow:
+      - step: reserve
+        tool: { kind: http, method: POST, url: http://shop/reserve }
+        spec:
+          policy:
+            compensation:
+              tool: { kind: http, method: POST, url: "http://shop/release/{{ reserve.data.id }}" }
+        next: { arcs: [ { step: ship } ] }
+      - { step: ship, tool: { kind: wait, signal: carrier, timeout_s: 60 } }
+      - { step: note, tool: { kind: noop, args: { ended: "{{ execution.status }}" } } }
+"""
+
+
+def test_what_an_execution_undoes_and_finally_are_steps_of_the_test(tmp_path: Path) -> None:
+    tests = """
+        - name: nobody ships
+          given:
+            stubs:
+              reserve: { result: { data: { id: r-1 } } }
+              reserve__compensation: { result: { status: 204 } }
+          when: [ { after: 2m } ]
+          then:
+            error: { kind: timeout, step: ship }
+            path: [reserve, ship, reserve__compensation, note]
+            calls: { reserve__compensation: [ { url: http://shop/release/r-1 } ] }
+        - name: it is cancelled
+          given: { stubs: { reserve: { result: { data: { id: r-2 } } }, reserve__compensation: { result: {} } } }
+          when: [ { cancel: enough } ]
+          then: { status: cancelled, path: [reserve, ship, reserve__compensation, note] }
+        - name: it is shipped
+          given: { stubs: { reserve: { result: { data: { id: r-3 } } } } }
+          when: [ { signal: carrier } ]
+          then: { path: [reserve, ship, note], never: [reserve__compensation] }
+    """
+    assert problems(tmp_path, ORDER, tests) == []
