@@ -21,3 +21,10 @@ def test_a_template_inside_sql_is_warned_of_and_a_parameter_is_not(kind: str, na
     auth = {"auth": "db"} if kind == "postgres" else {}
     assert codes({"kind": kind, **auth, name: "select {{ workload.n }}"}) == ["template_in_sql"]
     assert codes({"kind": kind, **auth, name: "select $n", "params": {"n": "{{ workload.n }}"}}) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "warns"), [("'{{ '{{json .}}' }}'", False), ("{{ 'a' }}", False), ("{{ 'a' ~ workload.n }}", True)]
+)
+def test_a_template_that_a_shell_reads_is_warned_of_unless_it_is_constant(written: str, warns: bool) -> None:
+    assert codes({"kind": "shell", "command": f"echo {written}"}) == ["template_in_shell"] * warns

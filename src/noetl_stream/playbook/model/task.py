@@ -218,6 +218,8 @@ _SHELL_SIGNS: Final = re.compile(r"[|&;<>$`*?()'\"\\\n~#]")
 _TEMPLATE: Final = re.compile(r"\{\{-?+((?:[^}-]|-(?!\}\})|\}(?!\}))*+)-?\}\}")
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
 _HARMLESS: Final = frozenset({"execution_id", "_attempt", "iter.index", "iter.count"})
+_CONSTANT: Final = re.compile(r"""(['"])[^'"]*+(?:\1)?\Z""")
+"""A text, also one that is cut off where it has braces."""
 _HARMLESS_FILTERS: Final = frozenset({"int", "float", "length", "urlencode"})
 
 
@@ -246,7 +248,7 @@ def _warn_of_command(name: str, value: Node, problems: Problems) -> None:
 def _is_harmless(read: str) -> bool:
     """Whether an expression renders to text without characters that a shell interprets."""
     _, pipe, last = read.rpartition("|")
-    return read in _HARMLESS or (bool(pipe) and last.strip() in _HARMLESS_FILTERS)
+    return read in _HARMLESS or _CONSTANT.match(read) is not None or (bool(pipe) and last.strip() in _HARMLESS_FILTERS)
 
 
 def unlabel(node: Mapping, problems: Problems) -> Mapping:
