@@ -42,8 +42,8 @@ _KEEPING: Final = ("auto_renew", "ttl", "ttl_seconds", "cache_type", "expires_in
 _TOKEN_CALL: Final = re.compile(r"\btoken\(\s*['\"]([A-Za-z_]\w*)['\"]\s*\)")
 _TOKEN_OF_NAME: Final = re.compile(r"\btoken\(\s*(?:workload\.)?([A-Za-z_]\w*)\s*\)")
 _IS_NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
-_OWN_DEFAULT: Final = re.compile(r"\{\{\s*+(\w++)\s*+\|\s*+default\(\s*+(['\"])([^'\"\\]*+)\2\s*+\)\s*+\}\}\Z")
-"""A workload key that is what the execution was given for it, or else a text."""
+_OWN_DEFAULT: Final = re.compile(r"\{\{\s*+(\w++)\s*+(?:\|\s*+default\(\s*+(['\"])([^'\"\\]*+)\2\s*+\)\s*+)?\}\}\Z")
+"""A workload key that is what the execution was given for it, or else a text, or nothing."""
 _SETTING: Final = re.compile(r"\{\{\s*(?:workload\.)?([A-Za-z_]\w*)\s*\}\}")
 _EXECUTOR_SPEC: Final = frozenset([*_UNDER_SPEC, *_UNDER_POLICY, "no_next_is_error", "lifecycle"])
 _OLDER_NAMES: Final = frozenset(
@@ -105,13 +105,13 @@ def root_spec(draft: Draft) -> None:
 
 
 def workload_defaults(draft: Draft) -> None:
-    """Writes the text of `key: "{{ key | default('…') }}"` in the workload: what an execution is given wins anyway."""
+    """Writes the text of `key: "{{ key | default('…') }}"`, or none, in the workload: what is given wins anyway."""
     workload = mapping_at(draft.root, "workload")
     for key, value in list(workload.items()) if workload is not None else []:
         found = _OWN_DEFAULT.match(value.strip()) if isinstance(value, str) else None
         if workload is not None and found is not None and found[1] == key:
             draft.note_change((workload, key), f"`{key}` of the workload is its default: a given value replaces it")
-            workload[key] = found[3]
+            workload[key] = found[3] or ""
 
 
 def given_inputs(draft: Draft) -> None:
