@@ -1,4 +1,4 @@
-"""Random playbooks that read ``execution`` wherever they can, under random workers, people, time and faults (§2).
+"""Random playbooks that read ``execution`` everywhere, under random workers, people, time and faults (LANGUAGE §2).
 
 However late, after whatever crash and by whichever server or worker a template is evaluated, it reads what the request
 and the first entry of the journal say.
