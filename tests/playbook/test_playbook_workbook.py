@@ -6,7 +6,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from playbook_building import checked, codes, found, pipeline, task_of
+from playbook_building import checked, codes, found, pipeline, task_of, workflow
 
 from noetl_stream.playbook.plan import TaskPlan, Timeouts
 
@@ -148,3 +148,12 @@ def test_the_policy_of_an_unused_entry_is_checked() -> None:
 @pytest.mark.parametrize("empty", ["{}", "[]", "null", "{ tasks: {} }", "{ tasks: null }"])
 def test_an_empty_workbook_says_nothing(empty: str) -> None:
     assert codes(pipeline("- { kind: noop }", f"workbook: {empty}\n")) == []
+
+
+@pytest.mark.parametrize("word", ["type", "knd"])
+def test_an_entry_that_calls_the_workbook_by_an_older_or_misspelt_kind_is_refused(word: str) -> None:
+    text = (
+        workflow("- { step: start, tool: { kind: noop } }")
+        + f"workbook: {{ tasks: {{ x: {{ {word}: workbook, task: y }} }} }}\n"
+    )
+    assert "workbook_entry" in codes(text)

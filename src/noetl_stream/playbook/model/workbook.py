@@ -153,7 +153,10 @@ def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> T
             problems.error("workbook_entry", "a workbook entry cannot jump", rule.to_node or rule.at, hint)
     if draft.kind is WORKBOOK:
         problems.error(
-            "workbook_entry", "a workbook entry cannot call the workbook", task.values["kind"], "write the tool's kind"
+            "workbook_entry",
+            "a workbook entry cannot call the workbook",
+            task.values.get("kind", task),
+            "write the tool's kind",
         )
         return None
     return draft

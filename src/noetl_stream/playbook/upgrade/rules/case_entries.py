@@ -124,6 +124,8 @@ def pages_as_case(draft: Draft) -> None:
             continue
         if "case" in step or not re.fullmatch(r"data(\.\w+)*", path):
             continue
+        if pages.get("type", "response_based") != "response_based":
+            draft.drop(pages, "type", "what asks for the next page says how", heir=(step, "loop"))
         if "max_iterations" in pages:
             draft.drop(pages, "max_iterations", "an execution has a limit of task runs", heir=(step, "loop"))
         kept = draft.remove(step, "loop", note="`pagination` is a task that asks for page after page")

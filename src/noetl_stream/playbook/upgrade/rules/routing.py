@@ -220,11 +220,11 @@ def step_identifiers(draft: Draft) -> None:
     if not renamed:
         return
     for step in draft.steps():
-        for arc in [arc for arc in arcs_of(step) if arc.get("step") in renamed]:
-            arc["step"] = renamed[arc["step"]]
+        for arc in [arc for arc in arcs_of(step) if str(arc.get("step")) in renamed]:
+            arc["step"] = renamed[str(arc["step"])]
     spec = value_at(draft.root, "executor", "spec")
-    if value_at(spec, "entry_step") in renamed:
-        spec["entry_step"] = renamed[spec["entry_step"]]
+    if str(value_at(spec, "entry_step")) in renamed:
+        spec["entry_step"] = renamed[str(spec["entry_step"])]
 
     def rewrite(path: Path) -> Replaced:
         is_read = path[0] == "steps" and path[1:2] and path[1] in renamed
