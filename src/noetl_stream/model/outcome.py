@@ -85,7 +85,7 @@ ERROR_KINDS: dict[str, str] = {
     "http_status": "the response status was 400 or above, or below 200",
     "sql": "the database rejected a statement",
     "result_not_json": "the result holds something JSON cannot represent",
-    "schema_mismatch": "the result does not match the task's schema; `code` is the JSON pointer",
+    "schema_mismatch": "the result does not match its schema (`code` is the JSON pointer), or its table the columns",
     "schema_unavailable": "the schema of the result could not be loaded",
     "checksum_mismatch": "a file does not have the checksum that the task asks for",
     "result_too_large": "the result exceeds a limit",

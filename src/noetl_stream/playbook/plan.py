@@ -119,11 +119,44 @@ class Timeouts(msgspec.Struct, frozen=True):
     read: float | None = None
 
 
+class Tolerated(msgspec.Struct, frozen=True):
+    """How many iterations of a level, or rows of a table, may fail: a number, or ``percent`` of them."""
+
+    most: Decimal
+    percent: bool = False
+
+    def is_exceeded(self, failed: int, count: int) -> bool:
+        return failed * 100 > self.most * count if self.percent else failed > self.most
+
+    def __str__(self) -> str:
+        return f"{self.most}%" if self.percent else str(self.most)
+
+
+class ColumnPlan(msgspec.Struct, frozen=True):
+    """A column that the table of a result must have. Its ``type`` is empty if any will do; ``minimum`` and ``maximum``
+    are literals of SQL.
+    """
+
+    name: str
+    type: str = ""
+    nullable: bool = True
+    unique: bool = False
+    minimum: str = ""
+    maximum: str = ""
+
+
+class TablePlan(msgspec.Struct, frozen=True):
+    """What the table of a result must be like, and how many of its rows may be otherwise."""
+
+    columns: tuple[ColumnPlan, ...]
+    tolerated: Tolerated
+
+
 class TaskPlan(msgspec.Struct, frozen=True):
     """A task. ``inputs`` renders to a mapping; ``verbatim`` holds inputs that are never rendered (python ``code``).
 
-    ``schema`` is that of the result. Each attempt has a slot of its ``limit``. ``timeout_template`` renders to those of
-    its ``timeouts`` that are templates.
+    ``schema`` is that of the result, ``table`` what its table must be like. Each attempt has a slot of its ``limit``.
+    ``timeout_template`` renders to those of its ``timeouts`` that are templates.
     ``origin`` names the construct or workbook entry a generated task comes from; ``""`` for a task in the file.
     """
 
@@ -136,6 +169,7 @@ class TaskPlan(msgspec.Struct, frozen=True):
     timeouts: Timeouts = Timeouts()
     policy: PolicyPlan | None = None
     schema: ResultSchema | None = None
+    table: TablePlan | None = None
     origin: str = ""
     limit: LimitPlan | None = None
     timeout_template: Template | None = None
@@ -145,19 +179,6 @@ class TaskPlan(msgspec.Struct, frozen=True):
     def label(self) -> str:
         """The task's name and origin, for messages."""
         return f"{self.name} ({self.origin})" if self.origin else self.name
-
-
-class Tolerated(msgspec.Struct, frozen=True):
-    """How many iterations of a level may fail: a number, or ``percent`` of them."""
-
-    most: Decimal
-    percent: bool = False
-
-    def is_exceeded(self, failed: int, count: int) -> bool:
-        return failed * 100 > self.most * count if self.percent else failed > self.most
-
-    def __str__(self) -> str:
-        return f"{self.most}%" if self.percent else str(self.most)
 
 
 class LoopPlan(msgspec.Struct, frozen=True):

@@ -45,6 +45,7 @@ from noetl_stream.playbook.model.sections import (
     section,
 )
 from noetl_stream.playbook.results.result_schema import DIALECT, NamedSchema
+from noetl_stream.playbook.results.result_table import ResultTable, TableColumn
 from noetl_stream.playbook.vocabulary import advice, hints
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
 from noetl_stream.playbook.workload import MAX_CHOICES
@@ -119,6 +120,8 @@ SECTIONS: Final[tuple[type[Section], ...]] = (
         observability.EmitEntry,
         observability.SpanAttributes,
         NamedSchema,
+        ResultTable,
+        TableColumn,
     ),
 )
 """The sections in the order of their definitions."""

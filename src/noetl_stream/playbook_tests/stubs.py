@@ -14,13 +14,14 @@ from noetl_stream.adapters.simulated_time import simulated_loop
 from noetl_stream.errors import PayloadRefused, UsageError
 from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.playbook.plan import TablePlan
 from noetl_stream.playbook_tests.loading import ALWAYS_REAL, TaskKey
 from noetl_stream.playbook_tests.reading import Stub
 from noetl_stream.playbook_tests.stub_files import with_references
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.sources.environment import environment_settings, python_path
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.contract import BadRows, ChecksTables, Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.response import header_mapping, status_failure
 from noetl_stream.tools.python.signatures import given_folders
 from noetl_stream.tools.registry import ToolClass, create_tools
@@ -127,10 +128,7 @@ class StubbedTool:
 
     async def run_really(self, call: ToolCall) -> ToolResult:
         """Runs a call by the real tool, with what its task requires. No simulated time passes meanwhile."""
-        if self._real is None:
-            children = ChildSettings(python_path=(*given_folders(), *map(str, python_path())))
-            settings = ToolSettings(children=children, python_environments=environment_settings(at_home=True))
-            self._real = create_tools({self.spec.kind: self._class}, settings)[self.spec.kind]
+        real = self._really
         with simulated_loop().real_work():
             try:
                 bundle = self._calls.bundle(_digest_of(call))
@@ -140,7 +138,22 @@ class StubbedTool:
                 ) from None
             if bundle is not None:
                 call = msgspec.structs.replace(call, bundle=bundle[0], read_bundle=lambda: _given(bundle[1]))
-            return await self._real.run(call)
+            return await real.run(call)
+
+    async def bad_rows(self, call: ToolCall, table: Any, plan: TablePlan) -> BadRows:
+        """Checks a table by the real tool, also one that stands for another."""
+        checker = self._really
+        assert isinstance(checker, ChecksTables), "only duckdb is asked"
+        with simulated_loop().real_work():
+            return await checker.bad_rows(call, table, plan)
+
+    @property
+    def _really(self) -> Tool:
+        if self._real is None:
+            children = ChildSettings(python_path=(*given_folders(), *map(str, python_path())))
+            settings = ToolSettings(children=children, python_environments=environment_settings(at_home=True))
+            self._real = create_tools({self.spec.kind: self._class}, settings)[self.spec.kind]
+        return self._real
 
     async def close(self) -> None:
         """Ends the processes of the real tool."""

@@ -12,7 +12,7 @@ import msgspec
 from noetl_stream.model.outcome import ErrorInfo, RunWarning
 from noetl_stream.model.task_log import LogStream
 from noetl_stream.playbook.kinds.spec import KindSpec
-from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.plan import TablePlan, Timeouts
 from noetl_stream.sealing.data_references import Column, DataReference
 
 
@@ -265,6 +265,30 @@ class Debugged(Protocol):
     """
 
     debugger: int | None
+
+
+class BadRows(msgspec.Struct, frozen=True):
+    """How many rows of a table break its rules, and the first of them, each in words."""
+
+    count: int
+    first: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        return "; ".join([*self.first, *(["…"] if self.count > len(self.first) else [])])
+
+
+@runtime_checkable
+class ChecksTables(Protocol):
+    """A tool that can look into a table for its worker, beside the tasks of its kind."""
+
+    async def bad_rows(self, call: ToolCall, table: Any, plan: TablePlan) -> BadRows:
+        """Returns the rows of a table by reference that break the rules of ``plan``.
+
+        Raises:
+            ToolFailure: As of a task of the kind.
+            WorkerUnfit: As of a task of the kind.
+        """
+        ...
 
 
 @runtime_checkable

@@ -312,6 +312,7 @@ class PipelineLowering:
             timeouts=task.timeouts,
             policy=PolicyPlan(tuple(rules), task.policy.on_unmatched) if task.policy else None,
             schema=task.schema,
+            table=task.table,
             origin=task.origin,
             limit=self._limit(task.limit),
             timeout_template=None if task.timeout_templates is None else self._bound(task.timeout_templates),

@@ -30,6 +30,7 @@ from noetl_stream.playbook.plan import (
     RulePlan,
     SharedPlan,
     StepPlan,
+    TablePlan,
     TaskPlan,
     WaitPlan,
 )
@@ -178,10 +179,15 @@ def _task(task: TaskPlan) -> dict[str, Any]:
         knobs=dict(task.knobs),
         timeout=_without_empty(**asdict(task.timeouts) | (_source(task.timeout_template) or {})),
         schema=None if task.schema is None else task.schema.address or task.schema.content,
+        table=None if task.table is None else _result_table(task.table),
         limit=_limit(task.limit),
         tracing=_sources(task.tracing),
         policy=policy and {"on_unmatched": policy.on_unmatched, "rules": [_rule(rule) for rule in policy.rules]},
     )
+
+
+def _result_table(table: TablePlan) -> dict[str, Any]:
+    return {"columns": [asdict(one) for one in table.columns], "tolerated": str(table.tolerated)}
 
 
 def _rule(rule: RulePlan) -> dict[str, Any]:

@@ -51,6 +51,10 @@ MAX_LOOP_LEVELS: Final = 8
 
 PERCENT: Final = re.compile(r"(100|[0-9]{1,2}(\.[0-9]{1,6})?)%")
 
+TOLERATED: Final[Schema] = {
+    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{PERCENT.pattern}$"}, NULL]
+}
+
 READ_ONLY: Final = frozenset(["index", "count", "parent"])
 """Keys of ``iter`` that every loop level sets (LANGUAGE §5)."""
 
@@ -110,10 +114,7 @@ class LoopFailure(Section):
     mode: FailureMode | None = described(
         "`fail_fast`: the first failure ends the loop. `best_effort`: all iterations run."
     )
-    tolerated: Part = described(
-        "How many may fail under `best_effort`: a number, or a share as `5%`.",
-        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{PERCENT.pattern}$"}, NULL]},
-    )
+    tolerated: Part = described("How many may fail under `best_effort`: a number, or a share as `5%`.", TOLERATED)
 
 
 class FailureDraft(msgspec.Struct, frozen=True):
@@ -221,16 +222,17 @@ def read_failure(node: Node | None, problems: Problems) -> FailureDraft:
     """Reads ``failure`` of a loop's policy or of its step's."""
     failure = read_section(node, LoopFailure, problems)
     at = None if is_null(failure.tolerated) else failure.tolerated
-    return FailureDraft(failure.mode, None if at is None else _read_tolerated(at, problems), at)
+    return FailureDraft(failure.mode, None if at is None else read_tolerated(at, "iterations", problems), at)
 
 
-def _read_tolerated(node: Node, problems: Problems) -> Tolerated | None:
+def read_tolerated(node: Node, what: str, problems: Problems) -> Tolerated | None:
+    """Reads how many of ``what`` may fail: a number, or a share."""
     value = node.plain()
     if type(value) is int and value >= 0:
         return Tolerated(Decimal(value))
     if isinstance(value, str) and PERCENT.fullmatch(value):
         return Tolerated(Decimal(value[:-1]), percent=True)
-    message = f"`tolerated` must be a whole number of iterations or a share of them such as '5%', not {value!r}"
+    message = f"`tolerated` must be a whole number of {what} or a share of them such as '5%', not {value!r}"
     problems.error("invalid_value", message, node, "write tolerated: 10, or tolerated: 5%")
     return None
 

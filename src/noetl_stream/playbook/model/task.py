@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingOf
-from typing import Annotated, Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -12,14 +12,13 @@ from pydantic import BaseModel
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
-from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
 from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts, split_timeouts
 from noetl_stream.playbook.model.observability import read_tracing
 from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
 from noetl_stream.playbook.model.sections import (
     Part,
-    Required,
     Schema,
     Section,
     correct_spelling,
@@ -29,10 +28,12 @@ from noetl_stream.playbook.model.sections import (
     ref,
     report_lost_indentation,
     report_wrong_type,
+    section,
     text_of,
 )
-from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.plan import TablePlan, Timeouts
 from noetl_stream.playbook.results.result_schema import KEYWORDS, ResultSchema, read_result_schema
+from noetl_stream.playbook.results.result_table import read_result_table
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice, hints, kind_advice
 from noetl_stream.playbook.vocabulary.names import check_name
@@ -64,18 +65,20 @@ _ANY_SCHEMA: Final[Schema] = {
 class ResultSpec(Section):
     title = "`spec.result`"
     example = "write result: { schema: { type: object, … } }"
+    schema_rules: ClassVar[Schema] = {"anyOf": [{"required": ["schema"]}, {"required": ["table"]}]}
 
-    schema_: Annotated[Part, Required()] = described(
+    schema_: Part = described(
         "A JSON Schema that the result must match, or the path of a registered one.",
         {"anyOf": [ref("NamedSchema"), _ANY_SCHEMA]},
         alias="schema",
     )
+    table: Part = described("What the table of the result must be like.", section("ResultTable"))
 
 
 class TaskDraft(msgspec.Struct, frozen=True):
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are. ``knobs``
     and ``timeouts`` are the effective ones, merged over those of the outer scopes; ``timeout_templates`` are parts that
-    are rendered. ``schema`` is that of its result.
+    are rendered. ``schema`` is that of its result, ``table`` what the table of it must be like.
     ``knobs_at`` and ``schema_at`` are their places.
     """
 
@@ -91,6 +94,7 @@ class TaskDraft(msgspec.Struct, frozen=True):
     origin: str = ""
     schema: ResultSchema | None = None
     schema_at: Node | None = None
+    table: TablePlan | None = None
     limit: LimitDraft | None = None
     knobs_at: MappingOf[str, Node] = {}
     tracing: MappingOf[str, Node] = {}
@@ -115,7 +119,7 @@ def read_task(
     spec = _spec_of_task(node, kind, problems)
     policy = spec.get("policy")
     timeout, timeout_templates = split_timeouts(spec.get("timeout"))
-    schema_at = read_section(spec.get("result"), ResultSpec, problems).schema_
+    schema_at, table = _read_result(spec.get("result"), kind, node, problems)
     nothing = Mapping(node.mark, node.pointer)
     inputs, verbatim = _read_inputs(node, kind, at, problems, require_all) if kind else (nothing, {})
     knobs = _read_knobs(spec, kind, layer, at, problems) if kind else {}
@@ -131,10 +135,33 @@ def read_task(
         policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
         limit=read_limit(policy.get("limit"), problems) if isinstance(policy, Mapping) else None,
         tracing=read_tracing(policy.get("tracing"), problems) if isinstance(policy, Mapping) else {},
-        schema=None if is_null(schema_at) else read_result_schema(schema_at, problems),
+        schema=None if schema_at is None or is_null(schema_at) else read_result_schema(schema_at, problems),
         schema_at=schema_at,
+        table=table,
         knobs_at=knobs,
     )
+
+
+def _read_result(
+    node: Node | None, kind: KindSpec | None, task: Mapping, problems: Problems
+) -> tuple[Node | None, TablePlan | None]:
+    """Reads ``spec.result``: the place of the schema, and what the table must be like."""
+    found = read_section(node, ResultSpec, problems)
+    if isinstance(node, Mapping) and is_null(found.schema_) and is_null(found.table):
+        problems.error("missing_key", f"{ResultSpec.title} needs `schema` or `table`", node, ResultSpec.example)
+    table = None if is_null(found.table) else read_result_table(found.table, problems)
+    if table is not None and kind is not None and (hint := _table_hint(kind, task)):
+        problems.error("no_effect", "the result of this task has no table", found.table, hint)
+    return found.schema_, table
+
+
+def _table_hint(kind: KindSpec, task: Mapping) -> str:
+    """The hint for a task whose result has no table, whatever it does; empty if it may have one."""
+    if kind.kind in SUSPENDING_KINDS or (kind.result_keys and "table" not in kind.result_keys):
+        return "check it in the task that makes the table: of kind `duckdb`, `http`, `postgres` or `python`"
+    into = task.get("into")
+    makes_one = "table" not in kind.result_keys or (into is not None and into.plain() != "file")
+    return "" if makes_one else "make a table of its rows: write into: table beside `kind`"
 
 
 def _read_inputs(

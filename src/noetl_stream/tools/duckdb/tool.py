@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pydantic import Field, field_validator, model_validator
 
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
+from noetl_stream.playbook.plan import TablePlan
 from noetl_stream.sealing.data_references import PARQUET, Column
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import (
@@ -27,8 +28,9 @@ from noetl_stream.settings.tools import (
 )
 from noetl_stream.tools.children.frames import add_length
 from noetl_stream.tools.children.launcher import Launcher
-from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, ToolResult, beginning
+from noetl_stream.tools.contract import OWN_TROUBLE, BadRows, ToolCall, ToolFailure, ToolResult, beginning
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, copy_databases
+from noetl_stream.tools.duckdb.bad_rows import CHECKED, bad_rows_command, bad_rows_of, rules_of
 from noetl_stream.tools.duckdb.copies import CopiedDatabase, CopiedTable
 from noetl_stream.tools.duckdb.file_tables import files_among
 from noetl_stream.tools.duckdb.job import (
@@ -225,6 +227,15 @@ class DuckdbTool:
                 call, inputs, knobs, _Prepared(rows, databases, files, scratch, into=inputs.written)
             )
             return ToolResult(result if inputs.into is None else await _saved(call, inputs, result, scratch))
+
+    async def bad_rows(self, call: ToolCall, table: Any, plan: TablePlan) -> BadRows:
+        """See :meth:`~noetl_stream.tools.contract.ChecksTables.bad_rows`."""
+        rules = rules_of(plan)
+        if not rules:
+            return BadRows(0)
+        inputs = {"command": bad_rows_command(rules), "tables": {CHECKED: table}}
+        found = await self.run(replace(call, inputs=inputs, knobs={}))
+        return bad_rows_of(found.result["rows"], rules)
 
     async def write(
         self,

@@ -38,6 +38,7 @@ from noetl_stream.worker.command.heartbeats import AttemptHeartbeats, Heartbeats
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.command.spans import RunTrace
 from noetl_stream.worker.command.stored_bytes import StorageExhausted
+from noetl_stream.worker.command.table_checks import CheckedTool
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
@@ -260,6 +261,8 @@ class Attempts:
             ToolFailure: for any error, including a defect of the tool.
         """
         tool = self._dependencies.tools[action.task.kind]
+        if action.task.table is not None:
+            tool = CheckedTool(tool, action.task.table, self._dependencies.tools)
         try:
             try:
                 return await _run_tool(tool, self._tool_call(tool, action, inputs, secrets, told), current)

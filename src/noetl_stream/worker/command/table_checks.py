@@ -1,0 +1,69 @@
+"""Compares the table of a task's result with ``spec.result.table``, where it was made (LANGUAGE §10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from noetl_stream.model.outcome import RunWarning
+from noetl_stream.playbook.plan import TablePlan
+from noetl_stream.playbook.results.result_table import column_faults
+from noetl_stream.sealing.data_references import DataReference
+from noetl_stream.tools.contract import ChecksTables, Tool, ToolCall, ToolFailure, ToolResult
+
+CHECKER: Final = "duckdb"
+"""The kind whose tool looks into tables."""
+BAD_ROWS: Final = "bad_rows"
+"""The kind of the warning of rows that are tolerated."""
+
+
+class CheckedTool:
+    """A tool whose results must have a table as ``plan`` says."""
+
+    def __init__(self, tool: Tool, plan: TablePlan, tools: Mapping[str, Tool]) -> None:
+        self._tool, self._plan, self._tools = tool, plan, tools
+        self.spec = tool.spec
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """Runs the task, and reads its table again.
+
+        Raises:
+            ToolFailure: As of the tool; ``schema_mismatch``: the table is otherwise. The result is kept with it.
+        """
+        result = await self._tool.run(call)
+        value, table = _table_of(result.result, call)
+        if table is None:
+            raise _mismatch(result, "the result has no table: neither is it one itself, nor what it has as `table`")
+        faults = column_faults(self._plan, ((column.name, column.type) for column in table.columns or ()))
+        if faults:
+            raise _mismatch(result, f"the table is not as spec.result.table says: {'; '.join(faults)}")
+        checker = self._tools.get(CHECKER)
+        if not isinstance(checker, ChecksTables):
+            message = f"the table cannot be checked: this worker has no kind {CHECKER}"
+            raise ToolFailure.of("not_allowed", message, result=result.result)
+        bad = await checker.bad_rows(call, value, self._plan)
+        if not bad.count:
+            return result
+        rows, tolerated = table.rows or 0, self._plan.tolerated
+        message = f"{bad.count:,} of {rows:,} rows of the table are bad (tolerated: {tolerated}): {bad}"
+        if tolerated.is_exceeded(bad.count, rows):
+            raise _mismatch(result, message)
+        return replace(result, warnings=(*result.warnings, RunWarning(BAD_ROWS, message)))
+
+    async def close(self) -> None:
+        """Does nothing: the tool is the worker's."""
+
+
+def _table_of(result: Any, call: ToolCall) -> tuple[Any, DataReference | None]:
+    """Returns the value that is the table of a result, and its reference."""
+    for value in (result, result.get("table") if isinstance(result, dict) else None):
+        reference = call.data.reference(value)
+        if reference is not None and reference.columns is not None:
+            return value, reference
+    return None, None
+
+
+def _mismatch(result: ToolResult, message: str) -> ToolFailure:
+    return ToolFailure.of("schema_mismatch", message, result=result.result, helper=result.helper, output=result.output)
