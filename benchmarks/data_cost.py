@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -58,7 +58,7 @@ class FilesInFolder:
         self._key = os.urandom(KEY_BYTES)
         self._count = 0
 
-    async def save(self, pieces: AsyncIterator[bytes], **about: Any) -> dict[str, Any]:
+    async def save(self, pieces: AsyncIterator[bytes], head: Sequence[Any] = (), **about: Any) -> dict[str, Any]:
         self._count += 1
         (self._folder / str(self._count)).mkdir()
 

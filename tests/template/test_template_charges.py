@@ -59,6 +59,7 @@ def data(size: int) -> dict[str, Any]:
         "lines": "line\n" * (size * 20),
         "alike": "a" * size * 100,
         "digits": "1" * size * 2,
+        "table": {"key": "e/0/parts-1", "size": 1, "checksum": "", "seal": "", "rows": size, "columns": []},
         "size": size,
         "huge": 2 ** (size * 10),
     }
@@ -79,6 +80,7 @@ FILTER_CASES: Final[dict[str, list[str]]] = {
     "float": ["ctx.digits | float(0.0)"],
     "format": ["ctx.text | format", "'%s' | format(ctx.text)", "'%5000s' | format(ctx.size)"],
     "groupby": ["ctx.rows | groupby('a.b')"],
+    "head": ["ctx.table | head(20)"],
     "indent": ["ctx.lines | indent(4, true, true)"],
     "int": ["ctx.digits | int(0)", "'f' * ctx.size | int(0, 16)"],
     "items": ["ctx.mapping | items"],
@@ -201,7 +203,7 @@ FUNCTION_CASES: Final = {
 }
 
 CONSTANT: Final = (
-    frozenset({"abs", "count", "length", "first", "last", "d", "default", "get", "round"}) | TIME_FILTERS.keys()
+    frozenset({"abs", "count", "head", "length", "first", "last", "d", "default", "get", "round"}) | TIME_FILTERS.keys()
 )
 """What looks at no more than an element or two."""
 
@@ -217,7 +219,7 @@ def instructions(expression: str, size: int) -> tuple[int, int]:
     """How many instructions its evaluation takes, and how many operations it is charged."""
     guard = compile_guard(f"{{{{ {expression} }}}}", namespaces=frozenset({"ctx"}), bindings={})
     budget = Budget(sys.maxsize)
-    scope = Scope({"ctx": data(size)}, budget=budget)
+    scope = Scope({"ctx": data(size)}, {"e/0/head": [{"a": number} for number in range(20)]}, budget=budget)
     count = 0
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:

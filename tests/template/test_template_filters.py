@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from template_rendering import failure, rendered
+from msgspec.structs import replace
+from template_rendering import NAMESPACES, failure, rendered, scope
+
+from noetl_stream.template import ExpressionError, ReferenceNeeded, compile_template, render
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,37 @@ def test_batch_of_a_table_gives_parts_of_it_also_of_a_part() -> None:
     assert rendered("{{ ctx.table | batch(2) }}", ctx={"table": {**table, "rows": 0}}) == []
     message = failure("{{ ctx.table | batch(0) }}", ctx={"table": table}).message
     assert "`batch` takes a whole number of rows of at least 1" in message
+
+
+TABLE = {"key": "e/c/1.1.n/0/parts-1", "size": 9, "checksum": "sha256:0", "seal": "AAAA", "rows": 3, "columns": []}
+
+
+def test_head_of_a_table_asks_for_its_first_rows_and_gives_as_many_as_are_wanted() -> None:
+    head = compile_template("{{ ctx.table | head(2) }}", bindings={}, namespaces=NAMESPACES)
+    given = scope(ctx={"table": TABLE})
+    with pytest.raises(ReferenceNeeded) as needed:
+        render(head, given)
+    reference = needed.value.reference
+    assert (reference.store, reference.key) == ("head", "e/c/1.1.n/0/head")
+    assert reference.table is not None and reference.table.seal == "AAAA"
+    loaded = replace(given, references={reference.key: [{"a": 1}, {"a": 2}, {"a": 3}]})
+    assert render(head, loaded) == [{"a": 1}, {"a": 2}]
+    with pytest.raises(ExpressionError, match="`head` has 1 rows of this table"):
+        render(head, replace(given, references={reference.key: [{"a": 1}]}))
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "message", "hint"),
+    [
+        (TABLE, 21, "`head` gives 1 to 20 rows, not 21", "kind duckdb"),
+        (TABLE, 0, "`head` gives 1 to 20 rows, not 0", "kind duckdb"),
+        ({**TABLE, "first": 2}, 1, "not a part of one", "kind duckdb"),
+        ([1], 1, "`head` takes a table by reference, not a list", "write [:10] of a list"),
+    ],
+)
+def test_head_says_what_it_cannot_give(table: Any, rows: int, message: str, hint: str) -> None:
+    found = failure(f"{{{{ ctx.table | head({rows}) }}}}", ctx={"table": table})
+    assert message in found.message and hint in (found.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ async def test_rows_become_a_table_and_a_later_task_reads_it(stage: Stage) -> No
     table = made["table"]
     assert (table["rows"], table["media_type"]) == (3, "application/vnd.apache.parquet")
     assert table["columns"] == [{"name": "day", "type": "DATE"}, {"name": "ids", "type": "DECIMAL(38,0)"}]
+    assert [row["ids"] for row in stage.data.heads[table["key"]]] == [1, 2, 3]
     # by reference, and as the result of its task
     for given in (table, made):
         assert await stage.rows("select sum(ids)::int as n from made", made=given) == [{"n": 6}]
@@ -98,6 +99,12 @@ async def test_a_table_keeps_values_that_parquet_would_round(stage: Stage) -> No
     assert await stage.rows(shown, made=made["table"]) == [
         {"big": "1701411834604692310", "l": 1, "s": 2, "m": 3, "span": "1 month 00:00:00.000001", "given": "x"}
     ]
+
+
+@pytest.mark.parametrize("long", ["repeat('x', 3_000)", "repeat('x', 40_000_000)", "'nan'::double"])
+async def test_templates_read_so_many_rows_of_a_table_as_are_small_and_json(stage: Stage, long: str) -> None:
+    made = await stage.run(f"select {long} as a from range(10)", into="table", knobs={"max_result_bytes": 1_000_000})
+    assert len(stage.data.heads[made["table"]["key"]]) == (5 if "3_000" in long else 0)
 
 
 async def test_rows_become_a_file(stage: Stage) -> None:

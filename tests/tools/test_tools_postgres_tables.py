@@ -149,6 +149,7 @@ async def test_parameters_and_earlier_statements_work_with_a_table(stage: Stage)
     row = {"text": "it's \\ $ids", "day": "2026-01-31", "literal": "$text"}
     assert (await stage.duckdb.run(call)).result["rows"] == [{"id": 2, **row}, {"id": 3, **row}]
     assert [it["command"] for it in made["statements"]][-1:] == ["SELECT"]
+    assert stage.data.heads[made["table"]["key"]] == [{"id": 2, **row}, {"id": 3, **row}]
 
 
 async def test_rows_that_a_statement_changes_become_a_table(stage: Stage) -> None:

@@ -196,9 +196,12 @@ class LazyFrame:
             database.execute(f"COPY (SELECT * FROM (VALUES {values}) AS t(id, name)) TO '{path}' (FORMAT parquet)")
 class DataFrame(LazyFrame):
     def write_parquet(self, path): self.sink_parquet(path)
+    def to_dicts(self): return [{"id": number, "name": name} for number, name in self.rows]
 def scan_csv(path):
     with open(path) as file:
         return LazyFrame([(int(one["id"]), one["name"]) for one in csv.DictReader(file)])
+def read_parquet(path, n_rows):
+    return DataFrame(scan_parquet(path).rows[:n_rows])
 def scan_parquet(path):
     with duckdb.connect() as database:
         return LazyFrame(database.execute(f"FROM '{path}'").fetchall())
@@ -239,6 +242,7 @@ async def test_a_returned_frame_becomes_a_table_that_others_read(frames: Task) -
     table = found["all"]
     assert table["columns"] == [{"name": "id", "type": "INTEGER"}, {"name": "name", "type": "VARCHAR"}]
     assert (table["rows"], found["lazy"][0]["rows"], "name" in table) == (3, 1, False)
+    assert [row["name"] for row in frames.files.heads[table["key"]]] == ["ann", "bob", "cyd"]
     assert (await frames.content(table))[:4] == b"PAR1"
     assert await frames.call("rows", orders=table) == [[[1, "ann"], [2, "bob"], [3, "cyd"]], None]
 

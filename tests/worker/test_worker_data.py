@@ -17,7 +17,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import Outcome, Payload, Reference, StepValue
 from noetl_stream.ports.stores.store import StoredEvent
-from noetl_stream.sealing.data_references import PART_BYTES, DataReference, read_reference
+from noetl_stream.sealing.data_references import PART_BYTES, DataReference, head_key, read_reference
 from noetl_stream.storage.data_parts import delete_object
 from noetl_stream.storage.deletion import keys_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
@@ -139,6 +139,52 @@ async def test_a_whole_file_is_deleted_with_its_execution(stage: Stage) -> None:
     for key in keys_of(EXECUTION, [journal_entry(processed)]):
         await delete_object(stage.broker.blobs, key)
     assert await parts_left(stage, heartbeat) == [False, False, False]
+
+
+async def test_the_first_rows_of_a_table_are_read_by_templates_without_secrets_and_deleted_with_it(
+    stage: Stage,
+) -> None:
+    rows = [{"id": number, "text": "x" * 100} for number in range(50)]
+
+    async def write(call: ToolCall) -> dict[str, Any]:
+        return {"file": await call.data.save(pieces(b"parquet"), columns=[], rows=50, head=rows)}
+
+    stage.puppet.acts = {"write": write}
+    await stage.start()
+    plan = stage.plan(WRITE_THEN_READ.replace('"{{ write.file }}"', '"{{ write.file | head(20) }}"'))
+    await stage.issue(stage.command(plan))
+    await stage.soon(lambda: "step.done" in stage.names)
+    assert stage.puppet.calls[-1].inputs["file"] == rows[:20]
+    processed = next(fact for fact in stage.facts if isinstance(fact, TaskProcessed))
+    [written] = processed.outcome.written
+    assert await stage.broker.blobs.get(head_key(written.key))
+    for key in keys_of(EXECUTION, [journal_entry(processed)]):
+        await delete_object(stage.broker.blobs, key)
+    with pytest.raises(BlobMissing):
+        await stage.broker.blobs.get(head_key(written.key))
+
+
+@pytest.mark.parametrize("forged", [True, False])
+async def test_the_first_rows_of_what_looks_like_a_table_or_is_gone_are_lost(
+    stage: Stage, following: Stage, forged: bool
+) -> None:
+    async def write(call: ToolCall) -> dict[str, Any]:
+        return {"file": await call.data.save(pieces(b"parquet"), columns=[], rows=1, head=[{"id": 1}])}
+
+    real = value((await ran(stage, write))["write"])["file"]
+    if forged:
+        real |= {"seal": "AAAA"}
+    else:
+        await stage.broker.blobs.delete(head_key(real["key"]))
+    following.puppet.acts = {"write": answering(real)}
+    await following.start()
+    plan = following.plan(WRITE_THEN_READ.replace('"{{ write.file }}"', '"{{ write.file | head(1) }}"'))
+    await following.issue(following.command(plan))
+    await following.soon(lambda: "step.failed" in following.names)
+    error = [fact.outcome.error for fact in following.facts if isinstance(fact, TaskProcessed)][-1]
+    assert error is not None and error.kind == "result_lost"
+    said = "it is no table of this execution" if forged else "the object store has nothing under"
+    assert f"the first rows of the table are lost: {said}" in error.message
 
 
 def call_reference(file: dict[str, Any]) -> DataReference:

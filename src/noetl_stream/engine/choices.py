@@ -24,6 +24,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import Reference
 from noetl_stream.playbook.workload import WorkloadSchema
+from noetl_stream.sealing.data_references import is_head
 from noetl_stream.template import (
     ExpressionError,
     Guard,
@@ -269,7 +270,7 @@ def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
     shared = pack(seen, _SHARED, all_reads)
     packed = [shared, *(question.own for question in questions.values())]
     keys = {reference.key for part in packed for reference in part.references()}
-    references = {key: value for key, value in scope.references.items() if key in keys}
+    references = {key: value for key, value in scope.references.items() if key in keys or is_head(key)}
     return Questions(shared, limits, listed, questions, references)
 
 

@@ -27,8 +27,8 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reference to a value that is too large for an event.
 
     ``size`` counts bytes of JSON; ``checksum`` is ``sha256:<hex>`` over those bytes. ``store`` is ``nats`` for an
-    object, ``journal`` for a loop result that is gathered from the journal's iteration results when read.
-    ``has_data``: the value has references to files or tables.
+    object, ``journal`` for a loop result that is gathered from the journal's iteration results when read, ``head`` for
+    the first rows of a ``table``. ``has_data``: the value has references to files or tables.
     """
 
     store: str
@@ -38,11 +38,12 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     schema_hint: str = ""
     preview: str = ""
     has_data: bool = False
+    table: DataReference | None = None
 
     @property
     def execution_id(self) -> str:
         """The execution that the result belongs to: every key begins with its id (PROTOCOL §3 *Object keys*)."""
-        return self.key.partition("/" if self.store == "nats" else ".")[0]
+        return self.key.partition("." if self.store == "journal" else "/")[0]
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):

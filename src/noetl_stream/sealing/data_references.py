@@ -12,7 +12,7 @@ import binascii
 import contextlib
 import hmac
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,7 +22,13 @@ from noetl_stream.sealing.keys import KEY_BYTES, NONCE_BYTES, KeyRing, open_byte
 PART_BYTES: Final = 4 * 1024 * 1024
 """The bytes of each part but the last, each of which is an object."""
 
+HEAD_ROWS: Final = 20
+"""How many of a table's first rows templates may read."""
+HEAD_BYTES: Final = 16 * 1024
+"""The most bytes of JSON that these have."""
+
 _PARTS: Final = "parts"
+_HEAD: Final = "head"
 _MAX_DIGITS: Final = 7
 
 _MARKER: Final = b'"seal":"'
@@ -101,6 +107,27 @@ def parts_of(key: str) -> StoredParts | None:
     if kind != _PARTS or (dash and not (total.isascii() and total.isdecimal() and len(total) <= _MAX_DIGITS)):
         return None
     return StoredParts(prefix, int(total) if dash else None)
+
+
+def head_key(key: str) -> str:
+    """The key of the first rows of a table, given its own."""
+    return f"{key.rpartition('/')[0]}/{_HEAD}"
+
+
+def is_head(key: str) -> bool:
+    """Whether a key is that of the first rows of a table."""
+    return key.endswith(f"/{_HEAD}")
+
+
+def fitting_rows(rows: Sequence[Any]) -> list[Any]:
+    """The first rows of a table that its head has: those that templates may read."""
+    fitting, size = [], 2
+    for row in rows[:HEAD_ROWS]:
+        size += len(msgspec.json.encode(row)) + 1
+        if size > HEAD_BYTES:
+            break
+        fitting.append(row)
+    return fitting
 
 
 def read_reference(value: Any) -> DataReference | None:

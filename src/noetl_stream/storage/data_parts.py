@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from noetl_stream.errors import BlobMissing
 from noetl_stream.ports.streams.blobs import Blobs
-from noetl_stream.sealing.data_references import PART_BYTES, DataReference, StoredParts, open_part, parts_of, seal_part
+from noetl_stream.sealing.data_references import (
+    PART_BYTES,
+    DataReference,
+    StoredParts,
+    data_key_of,
+    fitting_rows,
+    head_key,
+    open_part,
+    parts_of,
+    seal_part,
+)
+from noetl_stream.sealing.keys import KeyRing
 
 Value = TypeVar("Value")
 
@@ -100,12 +113,33 @@ async def read_part(
     return await _opened(reference, data_key, key, await get(key))
 
 
+def sealed_head(rows: Sequence[Any], key: str, data_key: bytes) -> bytes:
+    """The first rows of the table with this key, as they are stored."""
+    return seal_part(data_key, head_key(key), msgspec.json.encode(fitting_rows(rows)))
+
+
+async def read_head(table: DataReference, ring: KeyRing, get: Callable[[str], Awaitable[bytes]]) -> bytes:
+    """The first rows of a table as JSON, if it is sealed for the execution with ``ring``.
+
+    Raises:
+        BlobMissing: it is not, or they are missing or modified.
+    """
+    data_key, key = data_key_of(table, (ring,)), head_key(table.key)
+    if data_key is None:
+        raise BlobMissing("it is no table of this execution: only its values look like one")
+    opened = open_part(data_key, key, await get(key))
+    if opened is None:
+        raise BlobMissing(f"the first rows of the table, {key}, were modified in the store")
+    return opened
+
+
 async def delete_object(blobs: Blobs, key: str) -> None:
     """Deletes the object with this key, or all parts that it stands for."""
     parts = parts_of(key)
     if parts is None:
         await blobs.delete(key)
         return
+    await blobs.delete(head_key(key))
     number = missing = 0
     while missing < MISSING_IN_A_ROW and number != parts.total:
         missing = 0 if await blobs.delete(f"{parts.prefix}{number}") else missing + 1

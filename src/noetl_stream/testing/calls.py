@@ -19,9 +19,11 @@ class FilesInMemory:
 
     Attributes:
         datasets: What was noted.
+        heads: The first rows of tables, by key.
     """
 
     def __init__(self) -> None:
+        self.heads: dict[str, list[Any]] = {}
         self._saved: dict[str, bytes] = {}
         self.datasets: list[Dataset] = []
 
@@ -33,6 +35,7 @@ class FilesInMemory:
         media_type: str = "",
         columns: Sequence[Column] | None = None,
         rows: int | None = None,
+        head: Sequence[Any] = (),
     ) -> dict[str, Any]:
         data = b"".join([piece async for piece in pieces])
         parts = StoredParts(f"execution-1/{len(self._saved)}/", -(-len(data) // PART_BYTES))
@@ -48,6 +51,7 @@ class FilesInMemory:
             rows=rows,
         )
         self._saved[found.seal] = data
+        self.heads[found.key] = list(head)
         value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
         return value
 

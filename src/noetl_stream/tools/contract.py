@@ -127,9 +127,13 @@ class DataStore(Protocol):
         media_type: str = "",
         columns: Sequence[Column] | None = None,
         rows: int | None = None,
+        head: Sequence[Any] = (),
     ) -> dict[str, Any]:
         """Stores a file, or a table with ``columns`` and ``rows`` as a Parquet file; returns the reference to it as a
         value of the language. An error of ``pieces`` ends the writing.
+
+        Args:
+            head: The first rows of a table as plain JSON, of which templates may read as many as are small.
 
         Raises:
             ToolFailure: ``limit_exceeded``: the execution may store no more.

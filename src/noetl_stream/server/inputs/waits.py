@@ -45,6 +45,7 @@ from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.server.journal_records import behind_events
 from noetl_stream.server.memory.execution_cache import ExecutionCache
 from noetl_stream.server.memory.plan_cache import KnownPlaybook, PlanCache
+from noetl_stream.storage.data_parts import read_head
 from noetl_stream.storage.loop_results import gather_iterations
 from noetl_stream.storage.undoing import find_undoing
 
@@ -285,12 +286,13 @@ class Waits:
         fact: ReferenceResolved | ReferenceLost
         value = None
         try:
-            data = await self._until_reached(f"result {reference.key}", lambda: self._read(reference))
+            data = await self._until_reached(f"result {reference.key}", lambda: self._read(execution_id, reference))
             giver, receiver = self._keys.ring(reference.execution_id), self._keys.ring(execution_id)
             value = await decoded(data, lambda text: pieces.decode(hand_on(text, giver, receiver)))
             fact = ReferenceResolved(reference.key, await found_checksum(data))
         except (BlobMissing, *VALUE_FAULTS) as error:
-            fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {fault_text(error)}")
+            what = f"a result of {reference.size} bytes" if reference.table is None else "the first rows of a table"
+            fact = ReferenceLost(reference.key, f"cannot read {what}: {fault_text(error)}")
         self._offer(execution_id, fact, value)
 
     def _offer(self, execution_id: str, fact: Fact, value: Any = NOT_LOADED) -> None:
@@ -328,7 +330,9 @@ class Waits:
         for fact in facts:
             self._offer(execution_id, fact, known)
 
-    async def _read(self, reference: Reference) -> bytes:
+    async def _read(self, execution_id: str, reference: Reference) -> bytes:
+        if reference.table is not None:
+            return await read_head(reference.table, self._keys.ring(execution_id), self._blobs.get)
         if reference.store == "journal":
             # Not always a result of the same execution: a child may have returned it.
             owner, _, step_run_id = reference.key.partition(".")

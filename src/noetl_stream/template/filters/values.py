@@ -16,8 +16,9 @@ from jinja2.runtime import Context
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import _PassArg
 
-from noetl_stream.sealing.data_references import read_reference
-from noetl_stream.template.failures import EvaluationFailure
+from noetl_stream.model.outcome import Reference
+from noetl_stream.sealing.data_references import HEAD_BYTES, HEAD_ROWS, head_key, read_reference
+from noetl_stream.template.failures import EvaluationFailure, ReferenceNeeded
 from noetl_stream.template.filters.base import Filter, leading_args, meter_of, reject_non_value, scope_of
 from noetl_stream.template.filters.text import TEXT_FILTERS
 from noetl_stream.template.filters.times import TIME_FILTERS
@@ -33,6 +34,8 @@ _JINJA_TESTS: Final = (
 )
 _COMPARING: Final = frozenset(_JINJA_TESTS[_JINJA_TESTS.index("==") :])
 _READING_TEXT: Final = frozenset({"lower", "upper"})
+
+_MORE_ROWS: Final = "a task of kind duckdb reads more: tables: { t: … }, command: from t limit 100"
 
 TOLERANT_TESTS: Final = frozenset({"defined", "undefined"})
 """Tests that accept an undefined part of an expression."""
@@ -238,6 +241,28 @@ def _batch(context: Context, value: Any, size: int, fill: Any = None) -> list[An
 
 
 @pass_context
+def _head(context: Context, value: Any, rows: int) -> list[Any]:
+    table, meter = read_reference(value), meter_of(context)
+    meter.work(HEAD_ROWS)
+    if table is None or table.rows is None:
+        raise EvaluationFailure(
+            f"`head` takes a table by reference, not {kind_of(value)}", hint="write [:10] of a list"
+        )
+    if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= HEAD_ROWS:
+        raise EvaluationFailure(f"`head` gives 1 to {HEAD_ROWS} rows, not {rows!r:.60}", hint=_MORE_ROWS)
+    if table.first:
+        raise EvaluationFailure("`head` takes a whole table, not a part of one", hint=_MORE_ROWS)
+    key, wanted = head_key(table.key), min(rows, table.rows)
+    found: list[Any] | None = scope_of(context).references.get(key)
+    if found is None:
+        raise ReferenceNeeded(Reference("head", key, HEAD_BYTES, table=table))
+    if len(found) < wanted:
+        few = f"`head` has {len(found)} rows of this table: those that JSON holds, and {HEAD_BYTES:,} bytes of it"
+        raise EvaluationFailure(few, hint=_MORE_ROWS)
+    return found[:wanted]
+
+
+@pass_context
 def _slice(context: Context, value: Any, slices: int, fill: Any = None) -> list[Any]:
     meter = meter_of(context)
     meter.repeat(slices)
@@ -285,6 +310,7 @@ def _round(context: Context, value: Any, precision: int = 0, method: str = "comm
 
 _OWN_FILTERS: Final[Mapping[str, Filter]] = {
     "batch": _batch,
+    "head": _head,
     "items": _items,
     "join": _join,
     "slice": _slice,

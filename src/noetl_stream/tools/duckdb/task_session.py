@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import duckdb
 import msgspec
 
+from noetl_stream.sealing.data_references import HEAD_ROWS, fitting_rows
 from noetl_stream.settings.tools import MAX_SCRATCH_BYTES_VARIABLE
 from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolFailure
@@ -236,7 +237,19 @@ class DuckdbSession:
         if into == "parquet":
             stored = self._run_query(place, f"describe from read_parquet('{_WRITTEN}')")
             rest["stored"] = [{"name": row[0], "type": row[1]} for row in stored]
+            rest["head"] = self._head(number)
         return SessionResult([], {**rest, "row_count": count, "columns": names})
+
+    def _head(self, number: int) -> list[Any]:
+        """Returns the first rows of the table that was written, as many as templates may read."""
+        assert self._connection is not None
+        [statement] = self._connection.extract_statements(f"from read_parquet('{_WRITTEN}') limit {HEAD_ROWS}")
+        try:
+            _, rows = self._statement(number, statement, {})
+        except ToolFailure:  # they are too long
+            return []
+        encoded = [] if rows is None or rows.not_json is not None else rows.encoded
+        return fitting_rows([row for batch in encoded for row in msgspec.json.decode(batch)])
 
     def _with_carriers(self, query: str, values: dict[str, Any], place: str) -> tuple[dict[int, Carrier], str] | None:
         """Returns the carriers of a query's columns, by index, and the query with them; ``None`` if it needs none."""

@@ -270,7 +270,7 @@ class DuckdbTool:
             ToolFailure: As :meth:`run`.
         """
         written = await self.write(call, scratch, query, "parquet", copied=copied, files=files)
-        return await _saved_table(call, written.pop("stored"), written["row_count"], scratch)
+        return await _saved_table(call, written["stored"], written["head"], written["row_count"], scratch)
 
     async def _run(self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, given: _Prepared) -> dict[str, Any]:
         making = partial(self._job, call, inputs, knobs, given)
@@ -341,16 +341,17 @@ class DuckdbTool:
 
 async def _saved(call: ToolCall, inputs: DuckdbInputs, result: dict[str, Any], scratch: Scratch) -> dict[str, Any]:
     """Stores the file that the task has written, and returns the result with the reference to it."""
-    stored, result = result.pop("stored", ()), {name: value for name, value in result.items() if name != "rows"}
+    stored, head = result.pop("stored", ()), result.pop("head", ())
+    result = {name: value for name, value in result.items() if name != "rows"}
     if inputs.into == "table":
-        return {"table": await _saved_table(call, stored, result["row_count"], scratch), **result}
+        return {"table": await _saved_table(call, stored, head, result["row_count"], scratch), **result}
     name, media_type = f"{call.task}.{inputs.written}", _MEDIA_TYPES[inputs.written or ""]
     return {"file": await call.data.save(scratch.read(WRITTEN_FILE), name=name, media_type=media_type), **result}
 
 
-async def _saved_table(call: ToolCall, stored: Any, rows: int, scratch: Scratch) -> dict[str, Any]:
-    columns = msgspec.convert(stored, list[Column])
-    return await call.data.save(scratch.read(WRITTEN_FILE), media_type=PARQUET, columns=columns, rows=rows)
+async def _saved_table(call: ToolCall, stored: Any, head: Sequence[Any], rows: int, scratch: Scratch) -> dict[str, Any]:
+    columns, pieces = msgspec.convert(stored, list[Column]), scratch.read(WRITTEN_FILE)
+    return await call.data.save(pieces, media_type=PARQUET, columns=columns, rows=rows, head=head)
 
 
 def _child_settings(settings: ToolSettings) -> ChildSettings:

@@ -3,8 +3,8 @@
 A question is a note of the job (:mod:`~noetl_stream.tools.python.line`). ``{"open": reference, "table": bool}`` is
 answered with ``{path, rows}``: the path below the folder that the process reads, and how many rows the stored table
 has; or with ``{refused}``. ``{"save": name}`` is followed by frames with the content of a file, at last an empty one;
-``{"save": "", "footer": bytes}`` by the footer of a Parquet file, and then by all of it. Either is answered with the
-reference.
+``{"save": "", "footer": bytes, "head": rows}`` by the footer of a Parquet file, and then by all of it. Either is
+answered with the reference.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class FileQuestion(msgspec.Struct, frozen=True):
     save: str | None = None
     table: bool = False
     footer: int | None = None
+    head: list[Any] = []
 
 
 def has_references(fields: bytes) -> bool:
@@ -73,7 +74,7 @@ class JobFiles:
         question = _questions.decode(note)
         if question.open is not None:
             return await self._open(question.open, is_table=question.table)
-        return await self._save(file_name(question.save or ""), question.footer, frame)
+        return await self._save(question, frame)
 
     async def _open(self, value: dict[str, Any], *, is_table: bool) -> Any:
         reference = self._call.data.reference(value)
@@ -88,14 +89,21 @@ class JobFiles:
             return {"refused": f"it is no table: {error}"}
         return {"path": str(path.relative_to(self._scratch.folder)), "rows": rows}
 
-    async def _save(self, name: str, footer_bytes: int | None, frame: NextFrame) -> Any:
+    async def _save(self, question: FileQuestion, frame: NextFrame) -> Any:
+        name, footer_bytes = file_name(question.save or ""), question.footer
         if footer_bytes is None:
             media_type = mimetypes.guess_type(name)[0] or _UNKNOWN
             return await self._call.data.save(_content(frame), name=name, media_type=media_type)
         try:
             footer = await _footer(footer_bytes, frame)
             pieces = _parquet(frame, footer_bytes)
-            return await self._call.data.save(pieces, media_type=PARQUET, columns=footer.columns, rows=footer.rows)
+            about: dict[str, Any] = {
+                "media_type": PARQUET,
+                "columns": footer.columns,
+                "rows": footer.rows,
+                "head": question.head,
+            }
+            return await self._call.data.save(pieces, **about)
         except NotParquet as error:
             raise ToolFailure.of("result_not_json", f"a table cannot be kept: {error}") from None
 

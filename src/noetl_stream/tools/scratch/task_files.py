@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from types import UnionType
 from typing import Any, Final
 
-from noetl_stream.tools.convert import NotJson
+from noetl_stream.tools.convert import NotJson, encode_json, to_json
 from noetl_stream.tools.python.line import LINE
 
 PIECE_BYTES: Final = 128 * 1024
@@ -25,6 +25,8 @@ PIECE_BYTES: Final = 128 * 1024
 _FIELDS: Final = ("key", "size", "checksum", "seal", "name", "first", "rows")
 _MAX_NAME_CHARACTERS: Final = 200
 _PARQUET_END: Final = 8
+_HEAD_ROWS: Final = 20
+_HEAD_BYTES: Final = 12 * 1024
 _BINARY: Final = (typing.BinaryIO, typing.IO[bytes], io.BufferedReader, io.BufferedIOBase, io.RawIOBase)
 _TEXT: Final = (typing.TextIO, typing.IO[str], io.TextIOWrapper, io.TextIOBase)
 
@@ -334,12 +336,33 @@ def _saved_table(write: Callable[[Any, str], None], table: Any) -> Any:
             file.seek(max(0, size - _PARQUET_END - length))
             footer = file.read(length)
             file.seek(0)
-            return _ask({"save": "", "footer": len(footer)}, _with_footer(footer, file))
+            asked = {"save": "", "footer": len(footer), "head": _head(table, path)}
+            return _ask(asked, _with_footer(footer, file))
     except ImportError as error:
         library = type(table).__module__.partition(".")[0]
         raise NotJson("", f"{library} cannot write a table in this environment: {error}") from None
     finally:
         os.unlink(path)  # noqa: PTH108
+
+
+def _head(table: Any, path: str) -> list[Any]:
+    """Returns the first rows of a table that was written, which a note has room for."""
+    try:
+        if type(table).__module__.partition(".")[0] == "polars":
+            rows = sys.modules["polars"].read_parquet(path, n_rows=_HEAD_ROWS).to_dicts()
+        else:
+            batch = next(_parquet().ParquetFile(path).iter_batches(batch_size=_HEAD_ROWS), None)
+            rows = [] if batch is None else batch.to_pylist()
+        plain, room = to_json(rows), _HEAD_BYTES
+    except Exception:  # what a library cannot read, or JSON not hold, templates do not read either
+        return []
+    fitting = []
+    for row in plain:
+        room -= len(encode_json(row)) + 1
+        if room < 0:
+            break
+        fitting.append(row)
+    return fitting
 
 
 def _with_footer(footer: bytes, file: io.RawIOBase) -> Iterator[bytes]:

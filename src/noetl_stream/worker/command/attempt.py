@@ -100,7 +100,7 @@ class Attempts:
         secrets = TaskSecrets(self._secrets, self._scope.readable_credentials(progress))
         lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, Any]()
         beats = AttemptHeartbeats(self._heartbeats, action)
-        data = AttemptData(self._results, beats.begin_writing)
+        data = AttemptData(self._results, beats.begin_writing, self._without_secrets)
         try:
             try:
                 if task.tracing and self._trace is not None and self._trace.is_sampled:

@@ -18,11 +18,12 @@ from noetl_stream.sealing.data_references import (
     DataReference,
     StoredParts,
     data_key_of,
+    head_key,
     read_reference,
     sealed_for,
 )
 from noetl_stream.sealing.keys import KEY_BYTES
-from noetl_stream.storage.data_parts import read_parts, write_parts
+from noetl_stream.storage.data_parts import read_parts, sealed_head, write_parts
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.stored_bytes import StorageExhausted
@@ -39,19 +40,23 @@ class AttemptData:
 
     Args:
         begun: Is told the key of what has more than one part, while it is written.
+        redact: Removes the secrets from the first rows of a table.
 
     Attributes:
         stored_bytes: The stored bytes, including those of unfinished files and tables.
         written: The references to written files and tables, without seals.
     """
 
-    def __init__(self, results: RunResults, begun: Callable[[str], None]) -> None:
+    def __init__(
+        self, results: RunResults, begun: Callable[[str], None], redact: Callable[[Any], Any] = lambda rows: rows
+    ) -> None:
         self.stored_bytes = 0
         self.written: list[DataReference] = []
         self._read: dict[tuple[str, int], DataReference] = {}
         self._datasets: dict[Dataset, None] = {}
         self._results = results
         self._begun = begun
+        self._redact = redact
 
     async def save(
         self,
@@ -61,6 +66,7 @@ class AttemptData:
         media_type: str = "",
         columns: Sequence[Column] | None = None,
         rows: int | None = None,
+        head: Sequence[Any] = (),
     ) -> dict[str, Any]:
         if len(self.written) == MAX_WRITTEN:
             message = f"a task writes at most {MAX_WRITTEN:,} files and tables; make one archive of them"
@@ -68,6 +74,9 @@ class AttemptData:
         data_key, prefix = os.urandom(KEY_BYTES), f"{self._results.next_key()}/"
         try:
             written = await write_parts(pieces, prefix, data_key, partial(self._put, prefix))
+            if columns is not None:
+                key = written.parts.key
+                await self._put(prefix, head_key(key), sealed_head(self._redact(list(head)), key, data_key))
         except StorageExhausted as exhausted:
             raise ToolFailure.of(exhausted.kind, f"the file cannot be stored: {exhausted}") from None
         reference = DataReference(

@@ -22,6 +22,7 @@ from noetl_stream.protocol import subjects
 from noetl_stream.sealing.data_references import DataReference, hand_on, has_references
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import GivenKeys
+from noetl_stream.storage.data_parts import read_head
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.asker import Asker
@@ -222,6 +223,11 @@ class RunResults:
             self.reading.end()
 
     async def _read(self, reference: Reference) -> Any:
+        if reference.table is not None:
+            try:
+                return codec.decode_json(await read_head(reference.table, self.own_ring, self.get_object))
+            except BlobMissing as error:
+                raise ReferenceUnavailable(f"the first rows of the table are lost: {error.message}") from error
         stored = reference if reference.store == "nats" else await self._gather(reference)
         try:
             reading = self._read_until_answered(f"result {stored.key}", lambda: read_object(self._blobs, stored))
