@@ -167,8 +167,10 @@ async def test_a_csv_file_is_loaded_by_the_names_in_its_first_line(stage: Stage)
         (gzip.compress(ORDERS), {}),
         (reordered, {"delimiter": ";"}),
         (ORDERS.partition(b"\n")[2], {"header": False}),
+        (ORDERS, {"format": "csv"}),
     ):
-        copy = {"table": "moved.orders", "from": await stage.file(content), **options}
+        name = "download" if "format" in options else "orders.csv"
+        copy = {"table": "moved.orders", "from": await stage.file(content, name), **options}
         assert (await stage.run(command="truncate moved.orders", copy=copy))["row_count"] == 2
         assert await stage.rows("select * from moved.orders order by id") == loaded
     (noted,) = set(stage.data.datasets)
@@ -228,6 +230,12 @@ async def test_damaged_files_and_values_that_only_look_like_references_are_refus
     assert await stage.failure(copy={"table": "moved.orders", "from": empty}) == (
         "sql",
         "copy.from: the file orders.csv is empty",
+    )
+    unnamed = await stage.file(ORDERS, "download")
+    assert await stage.failure(copy={"table": "moved.orders", "from": unnamed}) == (
+        "invalid_input",
+        "copy.from: the format of the file download is unknown, its media type is not known; write copy: "
+        "{ …, format: csv }, or json, ndjson, parquet, excel",
     )
     for given in ({**cut, "seal": "made up"}, "orders.csv", {"table": {}}):
         kind, message = await stage.failure(copy={"table": "moved.orders", "from": given})

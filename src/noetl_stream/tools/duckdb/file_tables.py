@@ -41,7 +41,8 @@ _ENDINGS: Final[Mapping[str, Format]] = {
     "parquet": "parquet",
     **dict.fromkeys(("xlsx", "xlsm", "xlsb", "xls", "ods"), "excel"),
 }
-_GZIP: Final = b"\x1f\x8b"
+GZIP: Final = b"\x1f\x8b"
+"""The first bytes of a packed file."""
 _OF_FORMATS: Final = (
     (("delimiter", "max_bad_rows"), ("csv",), "CSV"),
     (("header", "columns"), ("csv", "excel"), "CSV and Excel"),
@@ -78,17 +79,20 @@ class NamedFile:
 
     Args:
         place: Names it in errors.
+        advice: Says where to write its format.
 
     Attributes:
         format: Its format.
     """
 
-    def __init__(self, name: str, reference: DataReference, options: FileTable | None, *, place: str) -> None:
+    def __init__(
+        self, name: str, reference: DataReference, options: FileTable | None, *, place: str, advice: str
+    ) -> None:
         self.name = name
         self.reference = reference
         self._options = options
         self._place = place
-        self.format = self._found_format()
+        self.format = self._found_format(advice)
 
     async def copied(self, data: DataStore, scratch: Scratch) -> FileSource:
         """Writes it into the scratch folder, and returns how a DuckDB process reads it.
@@ -117,23 +121,27 @@ class NamedFile:
             sheet=given.sheet,
         )
 
-    def _found_format(self) -> Format:
+    def _found_format(self, advice: str) -> Format:
         given, reference = self._options, self.reference
-        *_, ending = reference.name.lower().removesuffix(".gz").rpartition(".")
         found = (given.format if given is not None else None) or (
             "parquet"
             if reference.columns is not None
-            else _MEDIA_TYPES.get(reference.media_type.lower()) or _ENDINGS.get(ending)
+            else _MEDIA_TYPES.get(reference.media_type.lower()) or format_named(reference.name)
         )
         if found is None:
             about = f"its media type is {reference.media_type or 'not known'}"
-            advice = f"write {self.name}: {{ file: …, format: csv }}, or json, ndjson, parquet, excel"
-            raise invalid_input(f"{self._place}: the format of {reference.what} is unknown, {about}; {advice}")
+            message = f"the format of {reference.what} is unknown, {about}; {advice}, or json, ndjson, parquet, excel"
+            raise invalid_input(f"{self._place}: {message}")
         for names, formats, of in _OF_FORMATS if given is not None else ():
             wrong = next((name for name in names if getattr(given, name) is not None), None)
             if wrong is not None and found not in formats:
                 raise invalid_input(f"{self._place}.{wrong}: is of {of}, and {reference.what} is read as {found}")
         return found
+
+
+def format_named(name: str) -> Format | None:
+    """Returns the format that the name of a file says."""
+    return _ENDINGS.get(name.lower().removesuffix(".gz").rpartition(".")[2])
 
 
 def files_among(tables: Mapping[str, Table], data: DataStore) -> tuple[list[NamedFile], dict[str, Table]]:
@@ -155,7 +163,8 @@ def files_among(tables: Mapping[str, Table], data: DataStore) -> tuple[list[Name
                 f"tables.{name}: is no reference that this task can open: it was changed, made by another execution, "
                 "or is data that looks like one"
             )
-        files.append(NamedFile(name, reference, options, place=f"tables.{name}"))
+        advice = f"write {name}: {{ file: …, format: csv }}"
+        files.append(NamedFile(name, reference, options, place=f"tables.{name}", advice=advice))
     return files, rows
 
 
@@ -175,4 +184,4 @@ def _reference_in(name: str, table: Table) -> tuple[Any, FileTable | None]:
 
 def _is_packed(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_GZIP)) == _GZIP
+        return file.read(len(GZIP)) == GZIP

@@ -119,10 +119,10 @@ class DuckdbSession:
             connection = duckdb.connect(database or ":memory:", config=dict(self._job.config))
         except (duckdb.OperationalError, duckdb.ConnectionException) as error:
             # Another process has the file open.
-            message = f"cannot open database {database!r}: {_message_of(error)}"
+            message = f"cannot open database {database!r}: {message_of(error)}"
             raise ToolFailure.of("connection", message, retryable=True) from None
         except duckdb.Error as error:
-            raise invalid_input(f"DuckDB rejects the knobs or the database: {_message_of(error)}") from None
+            raise invalid_input(f"DuckDB rejects the knobs or the database: {message_of(error)}") from None
         self._connection = connection
         return connection
 
@@ -375,7 +375,7 @@ def _returns_rows(command: str, columns: list[str], text: str) -> bool:
 def _failure(error: Exception, place: str) -> ToolFailure:
     code = type(error).__name__.removesuffix("Exception")
     if isinstance(error, duckdb.PermissionException):
-        message = f"{place}: {_message_of(error)}"
+        message = f"{place}: {message_of(error)}"
         if "://" in message:
             message += "; tasks of `http` can fetch it"
         elif "extension" not in message:
@@ -389,7 +389,7 @@ def _failure(error: Exception, place: str) -> ToolFailure:
             f"{place}: it writes more bytes than a task may have on its worker's disk ({MAX_SCRATCH_BYTES_VARIABLE})"
         )
         return ToolFailure.of(kind, message, code=code)
-    return ToolFailure.of(kind, f"{place}: {_message_of(error)}", code=code)
+    return ToolFailure.of(kind, f"{place}: {message_of(error)}", code=code)
 
 
 def _with_names(failure: ToolFailure, job: DuckdbJob) -> ToolFailure:
@@ -405,7 +405,7 @@ def _with_names(failure: ToolFailure, job: DuckdbJob) -> ToolFailure:
     return ToolFailure(msgspec.structs.replace(failure.error, message=message))
 
 
-def _message_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Returns DuckDB's message on one line, without its excerpt of the SQL."""
     written, advice, _ = str(error).partition(_INSTALL)
     message, _, excerpt = written.partition("\n\nLINE ")

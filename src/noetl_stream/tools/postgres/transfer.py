@@ -18,7 +18,7 @@ from noetl_stream.sealing.data_references import DataReference, read_reference
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, beginning
 from noetl_stream.tools.duckdb.attach import FIND_TABLE, QUERY_COLUMNS, columns_of
 from noetl_stream.tools.duckdb.copies import NULL, CopiedTable
-from noetl_stream.tools.duckdb.file_tables import FileTable, NamedFile
+from noetl_stream.tools.duckdb.file_tables import GZIP, FileTable, Format, NamedFile
 from noetl_stream.tools.duckdb.job import WRITTEN_FILE
 from noetl_stream.tools.duckdb.tables import quote_identifier
 from noetl_stream.tools.http.content import BrokenBody, Unpacker
@@ -37,7 +37,6 @@ _ROWS: Final = "rows"
 _FORMAT: Final = """
 set datestyle = 'ISO'; set intervalstyle = 'postgres'; set extra_float_digits = 1; set bytea_output = 'hex'
 """
-_GZIP: Final = b"\x1f\x8b"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MAX_HEADER_BYTES: Final = 1024 * 1024
 
@@ -50,6 +49,7 @@ class CopyInto(Inputs):
     columns: list[str] | None = Field(
         default=None, min_length=1, description="The columns to load. Default: those of the source."
     )
+    format: Format | None = Field(default=None, description="Of a file. Default: by its media type, else by its name.")
     delimiter: str = Field(default=",", min_length=1, max_length=1, description="Of a CSV file.")
     header: bool = Field(default=True, description="Whether the first line of a CSV file names its columns.")
 
@@ -106,8 +106,8 @@ class Transfer:
         table = await self.connection.fetchrow(FIND_TABLE, given.table)
         if table is None:
             raise ToolFailure.of("not_found", f"copy.table: no table {given.table}")
-        options = FileTable(file=None) if reference.columns is None else None
-        file = NamedFile("rows", reference, options, place="copy.from")
+        options = FileTable(file=None, format=given.format) if reference.columns is None else None
+        file = NamedFile("rows", reference, options, place="copy.from", advice="write copy: { …, format: csv }")
         if file.format == "csv":
             pieces = _unpacked(self.call.data.read(reference), reference)
             names, pieces = await _header(pieces, given, reference) if given.header else (given.columns, pieces)
@@ -179,7 +179,7 @@ async def _unpacked(pieces: AsyncIterator[bytes], reference: DataReference) -> A
     is_first = True
     try:
         async for piece in pieces:
-            if is_first and piece.startswith(_GZIP):
+            if is_first and piece.startswith(GZIP):
                 unpacker = Unpacker("gzip")
             for text in (piece,) if unpacker is None else unpacker.feed(piece):
                 yield text.removeprefix(_BYTE_ORDER_MARK) if is_first else text
