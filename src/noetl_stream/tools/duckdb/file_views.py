@@ -1,12 +1,18 @@
 """Views over files in the folder of a DuckDB process.
 
 DuckDB's own way to find out the dialect of a CSV file gives up at a broken line, without its number. So the dialect
-and the types are found with such lines left out, and then hold for every line.
+and the types are found with such lines left out, and then hold for every line. Nor has it a bound for a line of which
+it looks for the dialect: one of 100 MB took a minute.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
+from gzip import GzipFile
+from io import BufferedReader
+from pathlib import Path
 
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.copies import COPIED_CSV, Query
@@ -14,6 +20,11 @@ from noetl_stream.tools.duckdb.job import FileSource
 from noetl_stream.tools.duckdb.tables import quote_identifier, quote_text
 from noetl_stream.tools.duckdb.workbook import text_file, write_rows
 
+MAX_LINE_BYTES = 2_000_000
+"""The longest line of CSV that DuckDB reads."""
+_LOOKED_AT_BYTES = 64 * 1024 * 1024
+"""How much of a file has the lines in which DuckDB looks for the dialect, at most."""
+_BLOCK_BYTES = 1024 * 1024
 _SHOWN_REJECTS = 3
 _SNIFFED = "Delimiter, Quote, Escape, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
 
@@ -51,7 +62,25 @@ def _part_reader(given: str, first: int, rows: int) -> str:
     return f"(from read_parquet({given}, file_row_number = true) select * exclude (file_row_number) where {rows_read})"
 
 
+def _check_lines(source: FileSource) -> None:
+    """Refuses a file with a line that is too long, among those that the dialect is found in."""
+    opened: GzipFile | BufferedReader
+    opened = GzipFile(source.file) if source.packed else Path(source.file).open("rb")  # noqa: SIM115
+    number, length = 1, 0
+    with opened, suppress(EOFError, OSError, zlib.error):  # what is damaged is said by DuckDB
+        for _ in range(_LOOKED_AT_BYTES // _BLOCK_BYTES):
+            if not (block := opened.read(_BLOCK_BYTES).replace(b"\r", b"\n")):
+                return
+            end = block.find(b"\n")
+            length += len(block) if end < 0 else end
+            if length > MAX_LINE_BYTES:
+                raise _wrong(source, f"has a line of more than {MAX_LINE_BYTES:,} bytes, line {number:,}")
+            if end >= 0:
+                number, length = number + block.count(b"\n"), len(block) - block.rfind(b"\n") - 1
+
+
 def _csv_reader(source: FileSource, given: str, query: Query) -> str:
+    _check_lines(source)
     delimiter = "" if source.delimiter is None else f", delim = {quote_text(source.delimiter)}"
     header = "" if source.header is None else f", header = {str(source.header).lower()}"
     (found,) = query(f"select {_SNIFFED} from sniff_csv({given}{delimiter}{header}, ignore_errors = true)")

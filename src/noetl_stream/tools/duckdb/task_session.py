@@ -45,6 +45,8 @@ _NOT_HELD: Final = (
 )
 _INSTALL: Final = "\n\nPlease try installing"
 """The text with which DuckDB's advice on an extension begins."""
+_LARGER_OBJECTS: Final = ' Try increasing "maximum_object_size".'
+"""DuckDB's advice on JSON, which no task can follow."""
 _WRITTEN: Final = f"{COPIES_FOLDER}/{WRITTEN_FILE}"
 _CSV_LINE: Final = "CSV Error on Line: "
 _CSV_FILE: Final = "  file = "
@@ -417,6 +419,6 @@ def message_of(error: Exception) -> str:
         where = f"{file.removeprefix(_CSV_FILE)}, line {first.partition(_CSV_LINE)[2]}"
         message = f"{where}: {reason.removeprefix('Error when ')}"
     line = excerpt.partition(":")[0]
-    text = " ".join(message.split())[:_MESSAGE_CHARACTERS]
+    text = " ".join(message.split()).replace(_LARGER_OBJECTS, "")[:_MESSAGE_CHARACTERS]
     text += " Tasks cannot load extensions." if advice else ""
     return f"{text} (line {line})" if line.isdecimal() else text
