@@ -30,6 +30,22 @@ LOAD = """
       - step: look
         tool: { kind: noop, args: { rows: "{{ load.table.rows }}", columns: "{{ load.table.columns }}" } }
 """
+HEAD = """
+    workflow:
+      - step: load
+        tool: { kind: postgres, auth: pg, command: "SELECT 1" }
+        next: { arcs: [ { step: look, when: "{{ (load.table | head(2))[1].b == 'y' }}" } ] }
+      - step: look
+        tool:
+          - { name: count, kind: duckdb, tables: { t: "{{ load.table }}" }, command: "select sum(a)::int as s from t" }
+          - name: shown
+            kind: noop
+            args:
+              first: "{{ load.table | head(1) }}"
+              sum: "{{ count.rows[0].s }}"
+              type: "{{ load.table.columns[0].type }}"
+"""
+NDJSON = '{"a": 1, "b": "x"}\n{"a": 2, "b": "y"}\n'
 
 
 def test_a_file_stands_for_a_response_and_a_real_task_reads_it(tmp_path: Path) -> None:
@@ -55,6 +71,64 @@ def test_a_table_has_the_columns_and_rows_of_its_file(tmp_path: Path) -> None:
     assert problems(tmp_path, LOAD, tests) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("t.csv", "a,b\n1,x\n2,y\n"), ("t.json", '[{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]'), ("t.ndjson", NDJSON)],
+)
+def test_a_table_is_made_of_text_and_its_first_rows_are_read_by_templates_and_guards(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    tests = f"""
+        - name: heads
+          given: {{ real: [duckdb], stubs: {{ load: {{ result: {{ table: {{ table: {name} }} }} }} }} }}
+          then:
+            path: [load, look]
+            result: {{ first: [{{ a: 1, b: x }}], sum: 3, type: BIGINT }}
+    """
+    assert problems(tmp_path, HEAD, tests) == []
+
+
+def test_a_called_playbook_reads_the_first_rows_of_a_table_that_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n2\n")
+    called = "metadata: { name: c, path: tests/c }\nworkload: { table: null }\nworkflow:\n"
+    steps = [
+        '- { step: guard, tool: { kind: noop }, next: { arcs: [ { step: show, when: "{{ %s == 1 }}" } ] } }',
+        '- { step: show, tool: { kind: noop, args: { a: "{{ %s }}" } } }',
+    ]
+    reads = "\n".join(steps) % ("(workload.table | head(1))[0].a", "(workload.table | head(2))[1].a")
+    (tmp_path / "c.yaml").write_text(f"apiVersion: noetl.io/v2\nkind: Playbook\n{called}{reads}\n")
+    calls = """
+        workflow:
+          - step: load
+            tool: { kind: postgres, auth: pg, command: "SELECT 1" }
+            next: { arcs: [ { step: call } ] }
+          - step: call
+            tool: { kind: playbook, path: tests/c, args: { table: "{{ load.table }}" } }
+    """
+    tests = """
+        - name: calls
+          given: { catalog: { c.yaml: {} }, stubs: { load: { result: { table: { table: t.csv } } } } }
+          then: { result: { a: 2 } }
+    """
+    assert problems(tmp_path, calls, tests) == []
+
+
+def test_a_table_that_stands_for_another_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n-1\n")
+    tests = """
+        - name: bad
+          given: { stubs: { load: { result: { table: { table: t.csv } } } } }
+          then:
+            error:
+              kind: schema_mismatch
+              message: "1 of 2 rows of the table are bad (tolerated: 0): row 2: `a` is below 0"
+    """
+    rules = "spec: { result: { table: { columns: { a: { type: BIGINT, minimum: 0 } } } } }"
+    checked = LOAD.replace('command: "SELECT 1"', f'command: "SELECT 1", into: table, {rules}')
+    assert problems(tmp_path, checked, tests) == []
+
+
 def test_what_names_no_file_is_data(tmp_path: Path) -> None:
     tests = """
         - name: data
@@ -68,7 +142,7 @@ def test_what_names_no_file_is_data(tmp_path: Path) -> None:
     ("key", "said"),
     [
         ("file", "has more than 3 bytes; a stub has small files"),
-        ("table", "is no table in Parquet: it does not end as a Parquet file"),
+        ("table", "is no table: it does not end as a Parquet file, or its footer is too large; tables are CSV"),
     ],
 )
 def test_a_file_that_cannot_stand_for_a_reference_is_said(

@@ -115,7 +115,7 @@ class StubSection(Section):
     result: Part = described(
         "The task's result. Of `http`: `status` (200), `headers` and `data`; a status from 400 on is an "
         "error. Of `postgres` and `duckdb`: `rows`. `{ file: orders.csv }` is a reference to that file, seen from this "
-        "document, `{ table: orders.parquet }` to a table.",
+        "document, `{ table: orders.csv }` to a table with its rows.",
         ANYTHING,
     )
     error: Part = described(
