@@ -194,9 +194,11 @@ async def host_server(stack: StackAccess) -> None:
 async def host_worker(stack: StackAccess, pool: str, slots: int, debugger: int | None = None) -> None:
     """Connects to NATS, runs a worker until a signal, and closes. ``debugger``: see :class:`Debugged`."""
     endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
+    from noetl_stream.tools.children.linux import return_large_buffers
     from noetl_stream.tools.children.measures import confinement_of
     from noetl_stream.tools.contract import Debugged
 
+    return_large_buffers()
     confinement = confinement_of(settings.children).level
     about = {"pool": pool, "slots": slots, "isolation": settings.isolation, "confinement": confinement}
     async with status_of(settings, WORKER) as attach:

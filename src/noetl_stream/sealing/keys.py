@@ -99,7 +99,7 @@ def open_bytes(key: bytes, sealed: bytes | memoryview, context: bytes) -> bytes 
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     try:
-        return AESGCM(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], context)
+        return AESGCM(key).decrypt(sealed[:NONCE_BYTES], memoryview(sealed)[NONCE_BYTES:], context)
     except (InvalidTag, ValueError):
         return None
 

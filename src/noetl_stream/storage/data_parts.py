@@ -58,11 +58,14 @@ async def write_parts(
     try:
         async with aclosing(_parts(pieces)) as parts:
             async for part in parts:
+                size += len(part)
                 sealed = await asyncio.to_thread(seal, part)
+                del part
                 if storing is not None:
                     await storing
                 storing = asyncio.create_task(_done(put, f"{prefix}{number}", sealed))
-                size, number = size + len(part), number + 1
+                del sealed
+                number += 1
         if storing is not None:
             await storing
     finally:
@@ -89,6 +92,7 @@ async def read_parts(
             sealed = await fetching
             fetching = asyncio.create_task(_done(get, keys[number])) if number < len(keys) else None
             part = await _opened(reference, data_key, key, sealed)
+            del sealed
             await asyncio.to_thread(digest.update, part)
             size += len(part)
             yield part
@@ -156,10 +160,15 @@ async def _opened(reference: DataReference, data_key: bytes, key: str, sealed: b
 async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     held = bytearray()
     async for piece in pieces:
+        if not held and len(piece) == PART_BYTES:  # as files on the disk are read
+            yield piece
+            continue
         held += piece
         while len(held) >= PART_BYTES:
-            yield bytes(held[:PART_BYTES])
+            with memoryview(held) as view:
+                part = bytes(view[:PART_BYTES])
             del held[:PART_BYTES]
+            yield part
     if held:
         yield bytes(held)
 

@@ -185,9 +185,9 @@ class NatsBlobs(OutboxPort):
     async def _put_chunks(self, key: str, attempt: _Attempt) -> None:
         """Stores the chunks that are missing, in order."""
         data, subject = attempt.data, _chunk_subject(attempt.name)
-        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
-        while window := chunks[attempt.stored : attempt.stored + attempt.at_once]:
-            puts = (publish_once(self._outbox, subject, chunk, {}) for chunk in window)
+        places = range(0, len(data), CHUNK_BYTES)
+        while window := places[attempt.stored : attempt.stored + attempt.at_once]:
+            puts = (publish_once(self._outbox, subject, data[at : at + CHUNK_BYTES], {}) for at in window)
             # All answers first: a chunk in flight when its siblings are purged would stay for ever.
             answers = await asyncio.gather(*puts, return_exceptions=True)
             sequences = [one.seq for one in answers if isinstance(one, PublishAck)]

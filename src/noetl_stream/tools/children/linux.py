@@ -13,6 +13,10 @@ _SET_DUMPABLE: Final = 4
 _SET_CHILD_SUBREAPER: Final = 36
 _SET_NO_NEW_PRIVILEGES: Final = 38
 _CAPABILITY_VERSION: Final = 0x2008_0522
+_MMAP_THRESHOLD: Final = -3
+_ARENA_MAX: Final = -8
+_LARGE_BYTES: Final = 1024 * 1024
+_HEAPS: Final = 2
 
 # Loaded here, since a freshly forked process should do as little as possible. PyDLL keeps the GIL.
 LIBC: Final = ctypes.PyDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -51,6 +55,17 @@ def drop_capabilities() -> None:
     if LIBC is not None:
         header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
         check_result(LIBC.capset(header, (ctypes.c_uint32 * 6)()))
+
+
+def return_large_buffers() -> None:
+    """Has glibc give large buffers back to the system as soon as they are freed, and keep few heaps.
+
+    By itself it does so until one was freed: from then on each thread has a heap that keeps what is free in between.
+    """
+    mallopt = getattr(LIBC, "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+        mallopt(_ARENA_MAX, _HEAPS)
 
 
 def _prctl(option: int, value: int) -> None:
