@@ -2,7 +2,8 @@
 
 DuckDB's own way to find out the dialect of a CSV file gives up at a broken line, without its number. So the dialect
 and the types are found with such lines left out, and then hold for every line. Nor has it a bound for a line of which
-it looks for the dialect: one of 100 MB took a minute.
+it looks for the dialect: one of 100 MB took a minute. And where it reads in parallel, it leaves out a last line that is
+longer than its buffers, without a word.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_LINE_BYTES = 2_000_000
 """The longest line of CSV that DuckDB reads."""
 _LOOKED_AT_BYTES = 64 * 1024 * 1024
 """How much of a file has the lines in which DuckDB looks for the dialect, at most."""
-_BLOCK_BYTES = 1024 * 1024
+_BLOCK_BYTES = 64 * 1024
 _SHOWN_REJECTS = 3
 _SNIFFED = "Delimiter, Quote, Escape, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
 
@@ -63,20 +64,27 @@ def _part_reader(given: str, first: int, rows: int) -> str:
 
 
 def _check_lines(source: FileSource) -> None:
-    """Refuses a file with a line that is too long, among those that the dialect is found in."""
-    opened: GzipFile | BufferedReader
-    opened = GzipFile(source.file) if source.packed else Path(source.file).open("rb")  # noqa: SIM115
-    number, length = 1, 0
-    with opened, suppress(EOFError, OSError, zlib.error):  # what is damaged is said by DuckDB
-        for _ in range(_LOOKED_AT_BYTES // _BLOCK_BYTES):
-            if not (block := opened.read(_BLOCK_BYTES).replace(b"\r", b"\n")):
-                return
-            end = block.find(b"\n")
-            length += len(block) if end < 0 else end
-            if length > MAX_LINE_BYTES:
+    """Refuses a file with a line that is much too long. Of one that is packed, only its beginning is looked at."""
+    file: GzipFile | BufferedReader
+    file = GzipFile(source.file) if source.packed else Path(source.file).open("rb")  # noqa: SIM115
+    most = _LOOKED_AT_BYTES if source.packed else Path(source.file).stat().st_size
+    with file, suppress(EOFError, OSError, zlib.error):  # what is damaged is said by DuckDB
+        for at in range(0, most, MAX_LINE_BYTES):
+            file.seek(at)
+            if not _has_line_end(file):
+                file.seek(0)
+                before = (file.read(min(_BLOCK_BYTES, at - done)) for done in range(0, at, _BLOCK_BYTES))
+                number = 1 + sum(block.count(b"\n") or block.count(b"\r") for block in before)
                 raise _wrong(source, f"has a line of more than {MAX_LINE_BYTES:,} bytes, line {number:,}")
-            if end >= 0:
-                number, length = number + block.count(b"\n"), len(block) - block.rfind(b"\n") - 1
+
+
+def _has_line_end(file: GzipFile | BufferedReader) -> bool:
+    """Returns whether a line, or the file, ends within the length that a line may have."""
+    for _ in range(0, MAX_LINE_BYTES, _BLOCK_BYTES):
+        block = file.read(_BLOCK_BYTES)
+        if len(block) < _BLOCK_BYTES or b"\n" in block or b"\r" in block:
+            return True
+    return False
 
 
 def _csv_reader(source: FileSource, given: str, query: Query) -> str:
@@ -95,6 +103,7 @@ def _csv_reader(source: FileSource, given: str, query: Query) -> str:
         "header": str(has_header).lower(),
         "columns": f"{{{', '.join(f'{quote_text(name)}: {quote_text(kind)}' for name, kind in types.items())}}}",
         "auto_detect": "false",
+        "parallel": str(not source.packed).lower(),
     }
     if date:
         options["dateformat"] = quote_text(date)
