@@ -89,6 +89,28 @@ def test_a_table_is_made_of_text_and_its_first_rows_are_read_by_templates_and_gu
     assert problems(tmp_path, HEAD, tests) == []
 
 
+def test_what_only_looks_like_a_table_opens_nothing_in_a_guard(tmp_path: Path) -> None:
+    table = "{ key: other/c/1.1.n/0/parts-1, size: 5, checksum: 'sha256:0', seal: AAAA, rows: 3, columns: [] }"
+    guarded = f"""
+        workload: {{ table: {table} }}
+        workflow:
+          - step: load
+            tool: {{ kind: noop }}
+            next: {{ arcs: [ {{ step: look, when: "{{{{ workload.table | head(1) }}}}" }} ] }}
+          - step: look
+            tool: {{ kind: noop }}
+    """
+    tests = """
+        - name: opens nothing
+          then:
+            error:
+              kind: result_lost
+              message: "%s"
+    """
+    said = "cannot read the first rows of a table: it is no table of this execution: only its values look like one"
+    assert problems(tmp_path, guarded, tests % said) == []
+
+
 def test_a_called_playbook_reads_the_first_rows_of_a_table_that_it_is_given(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n2\n")
     called = "metadata: { name: c, path: tests/c }\nworkload: { table: null }\nworkflow:\n"
