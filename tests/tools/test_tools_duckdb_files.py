@@ -101,7 +101,7 @@ async def test_a_table_keeps_values_that_parquet_would_round(stage: Stage) -> No
     ]
 
 
-@pytest.mark.parametrize("long", ["repeat('x', 3_000)", "repeat('x', 40_000_000)", "'nan'::double"])
+@pytest.mark.parametrize("long", ["repeat('x', 3_000)", "repeat('x', 2_000_000)", "'nan'::double"])
 async def test_templates_read_so_many_rows_of_a_table_as_are_small_and_json(stage: Stage, long: str) -> None:
     made = await stage.run(f"select {long} as a from range(10)", into="table", knobs={"max_result_bytes": 1_000_000})
     assert len(stage.data.heads[made["table"]["key"]]) == (5 if "3_000" in long else 0)

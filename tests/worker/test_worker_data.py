@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
-from data_tasks import LONG, outcomes, pieces, ran, value, writing
+from data_tasks import LONG, WRITE_THEN_READ, outcomes, pieces, ran, value, writing
 from msgspec.structs import replace
 from worker_stage import EXECUTION, Stage
 

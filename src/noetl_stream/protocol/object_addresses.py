@@ -21,7 +21,7 @@ from noetl_stream.sealing.objects import owner_of
 MOST_ASKED: Final = 64
 """How many addresses one question may ask for."""
 
-_OF_A_RUN: Final = re.compile(r"[0-9]{1,9}\.[A-Za-z0-9_-]{1,64}(/[0-9]{1,9}){1,2}")
+_OF_A_RUN: Final = re.compile(r"[0-9]{1,9}\.[A-Za-z0-9_-]{1,64}/[0-9]{1,9}(/([0-9]{1,9}|head))?")
 
 Addresses = Mapping[str, Sequence[str]]
 """By key, the addresses of an object in the places where it may be, in order; ``nats`` in place of one: there."""

@@ -13,7 +13,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.blobs import ADDRESS_LASTS_S, Blobs, Method, ObjectsByAddress
 from noetl_stream.protocol import subjects
 from noetl_stream.protocol.object_addresses import AddressAnswer, AddressQuestion, addresses_in
-from noetl_stream.sealing.data_references import DataReference, parts_of
+from noetl_stream.sealing.data_references import DataReference, is_head, parts_of
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.places import IN_NATS
 from noetl_stream.worker.asker import Asker
@@ -106,7 +106,7 @@ class AddressedBlobs:
 
     def _question_to_write(self, key: str) -> AddressQuestion:
         prefix, _, number = key.rpartition("/")
-        if key.count("/") < _SLASHES_OF_A_PART:
+        if key.count("/") < _SLASHES_OF_A_PART or is_head(key):
             return AddressQuestion(self._asker.command, writes=[key])
         first = int(number)
         following = range(first, first + min(first + 1, AHEAD))
@@ -118,5 +118,7 @@ class AddressedBlobs:
         parts = None if file is None else parts_of(file.key)
         if file is None or parts is None or parts.total is None:
             return AddressQuestion(self._asker.command, reads=[key])
+        if is_head(key):
+            return AddressQuestion(self._asker.command, reads=[key], files=[file])
         following = range(int(number), min(int(number) + AHEAD, parts.total))
         return AddressQuestion(self._asker.command, reads=[f"{prefix}/{one}" for one in following], files=[file])

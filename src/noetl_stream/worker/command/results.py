@@ -225,7 +225,8 @@ class RunResults:
     async def _read(self, reference: Reference) -> Any:
         if reference.table is not None:
             try:
-                return codec.decode_json(await read_head(reference.table, self.own_ring, self.get_object))
+                read = self.part_reader(reference.table)
+                return codec.decode_json(await read_head(reference.table, self.own_ring, read))
             except BlobMissing as error:
                 raise ReferenceUnavailable(f"the first rows of the table are lost: {error.message}") from error
         stored = reference if reference.store == "nats" else await self._gather(reference)
