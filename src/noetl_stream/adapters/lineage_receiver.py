@@ -1,4 +1,4 @@
-"""A receiver of lineage over HTTP: an event is one POST (the HTTP transport of OpenLineage)."""
+"""The HTTP receiver of lineage: each event is one POST request (the HTTP transport of OpenLineage)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from noetl_stream.model.json import codec
 from noetl_stream.settings.lineage import LineageSettings
 
 SEND_S: Final = 10.0
-"""How long a receiver may take to answer."""
+"""The timeout of one POST, in seconds."""
 _SHOWN: Final = 200
 _REFUSALS: Final = (400, 409, 413, 422)
-"""Statuses that the same event would have again. Others are of the address, the key, or the moment."""
+"""HTTP statuses that reject the event for good. After any other error status the event is sent again."""
 
 
 class HttpLineageReceiver:
-    """:class:`~noetl_stream.ports.lineage_receiver.LineageReceiver` at an address of the operator's."""
+    """:class:`~noetl_stream.ports.lineage_receiver.LineageReceiver` over HTTP, at the configured URL."""
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""Where lineage is told: to a program that keeps run events of OpenLineage."""
+"""The port of a lineage receiver: a service that stores OpenLineage run events."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 class LineageReceiver(Protocol):
     async def send(self, event: Mapping[str, Any]) -> None:
-        """Sends a run event. One that is sent twice is the same run.
+        """Sends a run event. The same event may be sent more than once.
 
         Raises:
-            Unreachable: it was not taken, and may be later.
-            PayloadRefused: it will never be taken.
+            Unreachable: the receiver did not accept the event; a retry may succeed.
+            PayloadRefused: the receiver rejects the event for good.
         """
 
     async def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections."""

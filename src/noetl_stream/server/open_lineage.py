@@ -1,7 +1,7 @@
-"""Facts as run events of OpenLineage 2-0-2: executions, and the tasks that have read or written files and tables.
+"""OpenLineage 2-0-2 run events of executions, and of tasks that read or write files and tables.
 
-An execution is a run of the job that its playbook is. An attempt of a task is a run of its own, whose parent is the
-execution. What is known of a file or table is in facets: columns, rows, bytes, checksum. A run that is told twice has
+A playbook is a job; an execution is a run of that job. Each attempt of a task is a run of its own, with the execution
+as its parent. Facets hold the columns, row count, size and checksum of a file or table. A run that is sent again has
 the same id.
 """
 
@@ -20,24 +20,24 @@ from noetl_stream.ports.stores.fed_events import FedEvent
 from noetl_stream.sealing.data_references import DataReference, parts_of
 
 NAMESPACE: Final = "noetl-stream"
-"""The namespace of jobs, and of files and tables that workers have stored."""
+"""The OpenLineage namespace of jobs, and of stored files and tables."""
 
 PRODUCER: Final = f"https://github.com/noetl/noetl-stream/tree/v{__version__}"
 SCHEMA: Final = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 _FACETS: Final = "https://openlineage.io/spec/facets"
 MAX_FIELDS: Final = 1_000
 MAX_DATASETS: Final = 1_000
-"""How many columns, and how many files of one run, are told."""
+"""The maximum number of columns of a table, and of files of a run, in an event."""
 
 _ENDS: Final = {"completed": "COMPLETE", "failed": "FAIL", "cancelled": "ABORT"}
 _KINDS: Final = {kind.event_name(): kind for kind in (ExecutionStarted, ExecutionFinished, TaskProcessed)}
 
 
 def run_events_of(fed: FedEvent, step: str = "") -> Iterator[dict[str, Any]]:
-    """The run events that tell an event of the feed; most events are none.
+    """The run events for an event of the feed. Most events have none.
 
     Args:
-        step: Of a task, the step that it is in.
+        step: The step of the task, for an event of a task.
     """
     event = fed.event
     kind = None if event is None else _KINDS.get(event.name)
@@ -91,7 +91,7 @@ def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _dataset(reference: DataReference) -> dict[str, Any]:
-    """A file or table, by where it is stored. It is never changed: who has read it is led to who has written it."""
+    """The dataset of a stored file or table. Its name is its key, so readers and the writer share one dataset."""
     parts = parts_of(reference.key)
     called = reference.name or ("file" if reference.columns is None else "table")
     name = f"{'' if parts is None else parts.prefix}{called}"

@@ -1,4 +1,4 @@
-"""Who is told lineage; part of :mod:`noetl_stream.settings.sources.environment`."""
+"""The settings of the lineage receiver; part of :mod:`noetl_stream.settings.sources.environment`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LINEAGE_VARIABLE: Final = "NOETL_OPENLINEAGE_URL"
 
 
 class LineageSettings(msgspec.Struct, frozen=True, gc=False):
-    """The URL that run events are posted to, without its login, and the bearer token that is sent with them.
+    """The URL to post run events to, without credentials, and the bearer token of the requests.
 
-    ``written`` is what the variable says.
+    ``written`` is the value of the variable.
     """
 
     url: str
@@ -26,15 +26,15 @@ class LineageSettings(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def shown(self) -> str:
-        """The address for messages."""
+        """The URL as messages show it."""
         return strip_logins(self.url)
 
 
 def read_lineage(variable: str, given: Mapping[str, str]) -> LineageSettings | None:
-    """Reads who is told lineage, if the variable has a value.
+    """Reads the settings of the lineage receiver; ``None`` if the variable is not set.
 
     Raises:
-        UsageError: It is no URL. The message shows no part of it, which may hold the token.
+        UsageError: The value is not a URL. The message does not show it, since it may contain the token.
     """
     text = given.get(variable)
     if text is None:

@@ -1,4 +1,4 @@
-"""The whole feed: what each tick added to the journals."""
+"""The whole feed: the events that each tick added to the journals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from noetl_stream.ports.stores.store import StoredEvent
 
 
 class FedEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event of a tick. ``number`` counts the events of that tick in its partition, from 0, deleted ones too.
+    """An event of a tick. ``number`` is its index among the events of the tick in a partition, from 0.
 
-    ``digest`` and ``path`` are the playbook's. ``event`` is ``None`` in the single row of a tick whose
-    executions were all deleted.
+    Deleted events are numbered, too. ``digest`` and ``path`` identify the playbook. If all executions of a tick were
+    deleted, the tick has a single row, with ``event`` set to ``None``.
     """
 
     partition: int
@@ -28,11 +28,11 @@ class FedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class FeedFloor(msgspec.Struct, frozen=True, gc=False):
-    """Where the whole feed begins.
+    """The beginning of the whole feed.
 
     Attributes:
-        generation: Counts repairs and restores of the stores: nothing from another one can be relied on.
-        ticks: The last trimmed tick of each partition; partitions without trimmed ticks are missing.
+        generation: The number of repairs and restores of the stores. Positions of another generation are invalid.
+        ticks: The last trimmed tick of each partition. Partitions without trimmed ticks have no entry.
     """
 
     generation: int
@@ -40,27 +40,27 @@ class FeedFloor(msgspec.Struct, frozen=True, gc=False):
 
 
 class FeedStore(Protocol):
-    """What each tick added to the journals: the source of the whole feed (PROTOCOL §4).
+    """The events that each tick added to the journals: the source of the whole feed (PROTOCOL §4).
 
-    Ticks of one partition are serial: a reader that has seen one has seen all before it.
+    The ticks of a partition are in order: a reader that has read one has read all earlier ones.
 
-    Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away.
+    All methods raise :class:`~noetl_stream.errors.Unreachable` if the database cannot be reached.
     """
 
     async def now(self) -> dict[int, int]:
         """The last committed tick of each partition."""
 
     async def floor(self) -> FeedFloor:
-        """Where the feed begins."""
+        """The beginning of the feed."""
 
     async def read(self, after: Mapping[int, int], limit: int) -> Sequence[FedEvent]:
-        """The events of whole ticks above those named, at most ``limit`` ticks of each partition, in order."""
+        """The events of the ticks after ``after``, in order: whole ticks, at most ``limit`` for each partition."""
 
     async def told(self, reader: str) -> dict[int, int]:
-        """The last tick of each partition that a reader has stored, by its name; empty at first."""
+        """The position that a reader has stored: the last tick of each partition. Empty for a new reader."""
 
     async def set_told(self, reader: str, ticks: Mapping[int, int]) -> None:
-        """Stores these ticks for a reader. One that is below what is stored changes nothing."""
+        """Stores the position of a reader. A tick below the stored one is ignored."""
 
     async def trim(self, keep_ms: int, limit: int) -> int:
-        """Trims at most ``limit`` ticks older than ``keep_ms`` milliseconds; returns how many. The journals stay."""
+        """Trims at most ``limit`` ticks older than ``keep_ms`` milliseconds; returns the number. Journals are kept."""

@@ -1,8 +1,8 @@
-"""Lineage as it is told to a receiver: all events of all executions in the order of the feed, from where it was left.
+"""Sends the lineage of all executions to a receiver, in the order of the feed, from the stored position.
 
-Law: what is told is recorded first, and where telling has come to is stored after the receiver has it. So each run is
-told at least once while the feed has it, whatever dies; and no execution waits for it, since one task of one server
-tells one event at a time.
+Invariant: an event is in the journal before it is sent, and the position is stored after the receiver has answered. So
+each run is sent at least once while it is in the feed, even if a process crashes. One background task of one server
+sends one event at a time; executions never wait for it.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from noetl_stream.telemetry.measures import Metric, Reading
 log = logging.getLogger(__name__)
 
 READER: Final = "openlineage"
-"""The name under which it is stored how far the feed is told."""
+"""The name of the reader whose position in the feed is stored."""
 
 PAGE_TICKS: Final = 2
 POLL_S: Final = 2.0
-"""How often the feed is read at its end."""
+"""The interval between reads at the end of the feed, in seconds."""
 LOOK_S: Final = 5.0
-"""How often a server checks whether it is the one that tells."""
+"""The interval at which a server that does not send checks for its turn, in seconds."""
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 RUNS_KEPT: Final = 20_000
-"""The steps of so many runs are known without a look into their journals."""
+"""The maximum number of runs whose steps are cached. The steps of other runs are read from their journals."""
 
 TOLD: Final = Metric("counter", "noetl_server_lineage_events", "Run events of OpenLineage, by outcome.", ("outcome",))
 UNTOLD: Final = Metric("gauge", "noetl_server_lineage_failing", "Whether the receiver of lineage takes nothing now.")
 
 
 class LineageFeed:
-    """Tells lineage.
+    """Sends lineage to a receiver.
 
     Args:
-        secrets: Hides what executions were given.
+        secrets: Redacts the secrets of executions in events.
 
     Attributes:
-        failure: Why nothing can be told now; empty if all is well.
-        counts: Run events that were ``told``, that the receiver has ``refused``, and ticks of the feed that were
-            ``lost``, since they were trimmed before they were told.
+        failure: The reason why sending fails now; empty if it succeeds.
+        counts: The run events that were sent (``told``) and that the receiver rejected (``refused``), and the ticks
+            that were trimmed before they were sent (``lost``).
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class LineageFeed:
         return [TOLD.read_each(self.counts), UNTOLD.read(int(bool(self.failure)))]
 
     async def run(self, is_mine: Callable[[], bool]) -> None:
-        """Tells what the feed has until cancelled.
+        """Sends the lineage of the feed until cancelled.
 
         Args:
-            is_mine: Returns whether this server tells it for all.
+            is_mine: Returns true while this server is the one that sends lineage.
         """
         tries, places = 0, None
         while True:
@@ -99,14 +99,14 @@ class LineageFeed:
         await self._receiver.close()
 
     async def _begin(self) -> dict[int, int]:
-        """Returns the last tick of each partition that was told; at the very first, where the feed begins."""
+        """Returns the stored position, or the beginning of the feed if there is none."""
         now, stored = await self._feed.now(), await self._feed.told(READER)
         stored = stored or (await self._feed.floor()).ticks
-        # Stores that were restored may be behind.
+        # After a restore, the feed may end before the stored position.
         return await self._kept({one: min(stored.get(one, 0), tick) for one, tick in now.items()})
 
     async def _kept(self, places: Mapping[int, int]) -> dict[int, int]:
-        """Returns the places without what was trimmed after them, which is counted."""
+        """Moves positions past ticks that have been trimmed, and counts these ticks as lost."""
         floor = (await self._feed.floor()).ticks
         lost = sum(max(0, floor.get(one, 0) - tick) for one, tick in places.items())
         if lost:
@@ -115,9 +115,9 @@ class LineageFeed:
         return {one: max(tick, floor.get(one, 0)) for one, tick in places.items()}
 
     async def _tell_page(self, places: Mapping[int, int], is_mine: Callable[[], bool]) -> dict[int, int]:
-        """Tells some ticks, and stores that they are told; returns the places after them."""
+        """Sends the next ticks and stores the position after them; returns that position."""
         rows = await self._feed.read(places, PAGE_TICKS)
-        # Trimmed since: what was between is not among the rows.
+        # Ticks that were trimmed in the meantime are missing from the rows.
         after = await self._kept(places) | {row.partition: row.tick for row in rows}
         for row in rows:
             self._steps.take(row)
@@ -140,7 +140,7 @@ class LineageFeed:
         return told
 
     async def _tell(self, event: Mapping[str, Any], is_mine: Callable[[], bool]) -> bool:
-        """Sends an event until the receiver has answered; returns false if another server tells it now."""
+        """Sends an event, with retries, until the receiver answers; returns false if another server sends now."""
         tries = 0
         while is_mine():
             try:
@@ -179,7 +179,7 @@ class _Claimed(msgspec.Struct, frozen=True):
 
 
 class _Steps:
-    """The steps that runs are of."""
+    """The steps of runs, cached."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -187,12 +187,12 @@ class _Steps:
         self._of_run: LruCache[str, str] = LruCache(RUNS_KEPT)
 
     def take(self, row: FedEvent) -> None:
-        """Learns from an event."""
+        """Records the step that an event names."""
         if row.event is not None:
             self._learn(row.event.name, row.event.data)
 
     async def of(self, row: FedEvent) -> str:
-        """Returns the step of the run that an event is of; empty if it is not known."""
+        """Returns the step of an event's run; empty if it is unknown."""
         run = (row.event.step_run_id if row.event is not None else None) or ""
         if self._of_run.get(run) is None:
             for event in await self._store.events_named(row.execution_id, _NAMES):

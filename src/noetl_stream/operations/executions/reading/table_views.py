@@ -1,5 +1,5 @@
-"""What people see of a stored table, found out in a bounded read: a DuckDB process of its own sees its footer and as
-many of its first row groups as fit, at their places in a file that is empty elsewhere.
+"""Views of stored tables: columns, value counts and first rows, from a bounded read of the Parquet file.
+A DuckDB process reads the footer and the first row groups within the bound, from a sparse copy of the file.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from noetl_stream.tools.scratch.parquet_footer import END_BYTES, NotParquet, foo
 from noetl_stream.tools.scratch.scratch import ScratchFolders
 
 SAMPLE_BYTES: Final = 48 * 1024 * 1024
-"""How much of a table is read, beside its footer."""
+"""The maximum size of the row groups that are read, in bytes. The footer is extra."""
 SAMPLE_ROWS: Final = 250_000
-"""In how many rows values are counted, at most."""
+"""The maximum number of rows in which values are counted."""
 COLUMNS_AT_ONCE: Final = 10
-"""Of how many columns one query asks: DuckDB sets memory aside for each."""
+"""The maximum number of columns in one query. DuckDB reserves memory for each."""
 MAX_FOOTER_BYTES: Final = 8 * 1024 * 1024
 VIEW_S: Final = 20.0
-"""How long a view may take."""
+"""The time limit of a view, in seconds."""
 COUNT_S: Final = 8.0
-"""How long further columns are looked at."""
+"""The time after which no further columns are counted, in seconds."""
 MAX_BARS: Final = 20
 MAX_CELLS: Final = 2_000
 MAX_TEXT: Final = 200
-"""The characters of a value."""
+"""The maximum length of a shown value, in characters."""
 
 _MEMORY_BYTES: Final = 256 * 1024 * 1024
 _BESIDE_BYTES: Final = 256 * 1024 * 1024
@@ -56,7 +56,7 @@ _TABLE: Final = "t"
 _FILE: Final = f"{COPIES_FOLDER}/table.parquet"
 _CONFIG: Final = {
     "memory_limit": f"{_MEMORY_BYTES}B",
-    "threads": "1",  # which reads row groups one after the other
+    "threads": "1",  # reads row groups one after the other
     "python_enable_replacements": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -72,7 +72,7 @@ ReadPart = Callable[[int], Awaitable[bytes]]
 
 
 class _Span(NamedTuple):
-    """Consecutive row groups: the number of their first row, how many rows, and their bytes."""
+    """Consecutive row groups: the index of the first row, the number of rows, and the byte range."""
 
     first_row: int
     rows: int
@@ -81,7 +81,7 @@ class _Span(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A column: its place among them, and how its values are compared and counted."""
+    """A column: its index, and the SQL to compare and count its values."""
 
     at: int
     name: str
@@ -101,7 +101,7 @@ class _Column(NamedTuple):
 
     @property
     def number(self) -> str | None:
-        """The expression of its values as numbers; ``None`` if they are none."""
+        """The SQL expression of its values as numbers; ``None`` if the type is not numeric."""
         if self.is_time:
             return f"epoch({self.quoted})::double"
         is_number = self.type in _INTEGERS or self.type in ("FLOAT", "DOUBLE") or self.type.startswith("DECIMAL")
@@ -109,7 +109,7 @@ class _Column(NamedTuple):
 
 
 class TableViews:
-    """Looks at one table at a time. Others wait; each for at most :data:`VIEW_S`, with its own view."""
+    """Makes views of tables, one at a time. A view, with the wait for its turn, takes at most :data:`VIEW_S`."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Semaphore(1)
@@ -117,16 +117,16 @@ class TableViews:
     async def view(
         self, execution_id: str, reference: DataReference, read: ReadPart, limit: int
     ) -> StoredTableDocument:
-        """Looks at a table.
+        """Makes a view of a table.
 
         Args:
-            read: Returns a part of its file, by number.
-            limit: How many first rows are shown, at most.
+            read: Returns a part of the file, by number.
+            limit: The maximum number of first rows.
 
         Raises:
-            NotFound: It is no table.
-            BlobMissing: A part is lost.
-            TooBusy: It took too long, or no process could be started.
+            NotFound: The file is not a table.
+            BlobMissing: A part is missing.
+            TooBusy: The view took too long, or no process could be started.
         """
         try:
             async with asyncio.timeout(VIEW_S), self._turn:
@@ -156,7 +156,7 @@ async def _viewed(execution_id: str, reference: DataReference, read: ReadPart, l
 
 
 class _PartialFile:
-    """The file of a table in a folder, with the parts that were fetched, and nothing elsewhere."""
+    """A sparse copy of the file of a table: it holds only the fetched parts."""
 
     def __init__(self, folder: Path, reference: DataReference, read: ReadPart) -> None:
         self.folder = folder
@@ -168,7 +168,7 @@ class _PartialFile:
         """Fetches the footer.
 
         Raises:
-            NotParquet: It has none, or too long a one.
+            NotParquet: The file has no footer, or one that is too long.
         """
         await asyncio.to_thread(self._make)
         if self._size < END_BYTES:
@@ -180,7 +180,7 @@ class _PartialFile:
         await self.fetch(self._size - END_BYTES - length, self._size)
 
     async def fetch(self, begin: int, end: int) -> None:
-        """Fetches the parts with these bytes."""
+        """Fetches the parts that contain a byte range."""
         for number in range(begin // PART_BYTES, -(-end // PART_BYTES)):
             if number not in self._there:
                 part = await self._read(number)
@@ -207,7 +207,7 @@ class _PartialFile:
 
 
 class _View:
-    """Finds out what is shown of one table."""
+    """The view of one table."""
 
     def __init__(
         self, processes: DuckdbProcesses, stored: _PartialFile, execution_id: str, reference: DataReference
@@ -216,7 +216,7 @@ class _View:
         self._execution_id, self._reference = execution_id, reference
 
     async def document(self, limit: int) -> StoredTableDocument:
-        """Returns the answer."""
+        """Returns the view as a document."""
         described = await self._ask(f"select column_name as name, column_type as type from (describe {_TABLE})")
         columns = [_Column(at, one["name"], one["type"]) for at, one in enumerate(described[:MAX_COLUMNS])]
         groups = await self._ask(_GROUPS)
@@ -275,7 +275,7 @@ class _View:
         return _Sample(part[1], facts, counts, [list(row.values()) for row in first], counted_columns)
 
     async def _ask(self, query: str, part: tuple[int, int] | None = None) -> list[dict[str, Any]]:
-        """Returns the rows of a query about the table, or about a part of it."""
+        """Returns the rows of a query over the table, or over a range of its rows."""
         if not query:
             return []
         job = DuckdbJob(
@@ -301,7 +301,7 @@ class _View:
 
 
 class _Sample(NamedTuple):
-    """What was found in the rows that were read: facts and counts by the place of a column."""
+    """The findings in the rows that were read: facts and counts by the index of the column."""
 
     rows: int
     facts: dict[int, dict[str, Any]]
@@ -311,7 +311,7 @@ class _Sample(NamedTuple):
 
 
 class _Counter(NamedTuple):
-    """Counts the values of a column: in bars of a width, from ``low`` on, or each by itself."""
+    """Counts the values of a column: in a histogram from ``low`` with bars of ``width``, or each distinct value."""
 
     column: _Column
     low: float
@@ -331,7 +331,7 @@ class _Counter(NamedTuple):
         return f"(select {column.at} as at, {bar} as bar, '' as value, count(*) as n {given} group by 2)"
 
     def counts(self, found: Sequence[tuple[int, str, int]]) -> list[ValueCountDocument]:
-        """Returns the counts of what the query found."""
+        """Returns the counts from the rows of the query."""
         if not self.bars:
             says_nothing = len(found) == MAX_BARS and all(rows == 1 for *_, rows in found)
             return [] if says_nothing else [ValueCountDocument(value, value, rows) for _, value, rows in found]
@@ -348,7 +348,7 @@ class _Counter(NamedTuple):
 
 
 def _counter_of(column: _Column, facts: dict[str, Any]) -> _Counter | None:
-    """Returns what counts the values of a column; ``None`` where nothing can."""
+    """Returns the counter for the values of a column; ``None`` if they cannot be counted."""
     if column.is_nested or not facts:
         return None
     if column.number is None:
@@ -364,14 +364,14 @@ def _counter_of(column: _Column, facts: dict[str, Any]) -> _Counter | None:
         width = math.ceil((high - low + unit) / unit / MAX_BARS) * unit
     bars = min(MAX_BARS, math.floor((high - low) / width) + 1) if unit else MAX_BARS
     counter = _Counter(column, low, width, bars)
-    with contextlib.suppress(OverflowError, ValueError):  # of years before 1 or after 9999
+    with contextlib.suppress(OverflowError, ValueError):  # years before 1 or after 9999
         if math.isfinite(width) and counter.counts([]):
             return counter
     return None
 
 
 def _span(groups: Sequence[dict[str, Any]], first: int, rows: int) -> _Span | None:
-    """Returns the row groups that are read: from that with the row ``first`` on, as many as fit."""
+    """Returns the row groups to read: from the one that contains row ``first``, as many as fit the bound."""
     found: _Span | None = None
     for group, number in _numbered(groups):
         if number + int(group["rows"]) <= first or number >= first + rows:
@@ -389,7 +389,7 @@ def _span(groups: Sequence[dict[str, Any]], first: int, rows: int) -> _Span | No
 
 
 def _numbered(groups: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yields row groups with the number of their first row."""
+    """Yields each row group with the index of its first row."""
     number = 0
     for group in groups:
         yield group, number
@@ -405,7 +405,7 @@ _GROUPS: Final = (
 
 
 def _known_query(columns: Sequence[_Column]) -> str:
-    """Returns the query of what the footer says of columns whose values are not nested."""
+    """Returns the query of the footer's statistics for columns that are not nested."""
     found = []
     for column in columns:
         if column.is_nested:
@@ -414,7 +414,7 @@ def _known_query(columns: Sequence[_Column]) -> str:
         low, high = (
             (f"min(try_cast(stats_min_value as {column.type}))", f"max(try_cast(stats_max_value as {column.type}))")
             if column.number is not None
-            else ("null", "null")  # of texts it has the beginning, if anything
+            else ("null", "null")  # for text, the footer has prefixes at most
         )
         is_known = "count(stats_null_count) = count(*)"
         has_all = "count(stats_min_value) = count(*) filter (stats_null_count < num_values)"
@@ -430,7 +430,7 @@ def _known_query(columns: Sequence[_Column]) -> str:
 
 
 def _facts_query(columns: Sequence[_Column]) -> str:
-    """Returns the query of what is known of the values that are read, in one scan of them."""
+    """Returns the query of the facts about columns, in one scan of the rows that were read."""
     found = []
     for column in columns:
         name, number = column.quoted, column.number

@@ -1,4 +1,4 @@
-"""What a stored table is like, for people: its columns, its first rows."""
+"""The documents of a table view: columns, value counts and first rows."""
 
 from __future__ import annotations
 
