@@ -1,6 +1,6 @@
-"""Objects by the addresses that servers sign: over HTTP, or in a folder that this machine shares with them.
+"""Reads and writes objects by signed address: over HTTP, or in a folder shared with the servers.
 
-No error shows an address: whoever has it may use it.
+An address grants access to its object, so errors do not show it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.request import getproxies, proxy_bypass, url2pathname
 from noetl_stream.errors import Forbidden, Unreachable
 from noetl_stream.ports.streams.blobs import MISSING_CODES
 
-if TYPE_CHECKING:  # only workers whose objects are in a bucket need an HTTP client from the start
+if TYPE_CHECKING:  # imported late: only workers with objects in a bucket need an HTTP client
     from aiohttp import ClientResponse, ClientSession
 
 CONNECT_S: Final = 5.0
@@ -41,8 +41,8 @@ class AddressedObjects:
         if address.startswith("file:"):
             await asyncio.to_thread(_write, address, data)
             return
-        headers = {"x-ms-blob-type": "BlockBlob"}  # which Azure wants to be told, and others do not know
-        if "X-Goog-" not in address:  # Google takes no condition that is not signed
+        headers = {"x-ms-blob-type": "BlockBlob"}  # required by Azure, ignored by other services
+        if "X-Goog-" not in address:  # Google rejects unsigned conditions
             headers["If-None-Match"] = "*"
         async with self._answer("PUT", address, headers, data) as answer:
             said = await _refusal(answer)
@@ -73,7 +73,7 @@ class AddressedObjects:
             times = ClientTimeout(total=TOTAL_S, sock_connect=CONNECT_S, sock_read=SILENCE_S)
             self._session = ClientSession(timeout=times, auto_decompress=False)
         url = URL(address, encoded=True)
-        # The proxy of the environment, as servers have it. aiohttp's own way would send what a .netrc says as well.
+        # Use the proxy of the environment, as servers do. aiohttp's trust_env would also send credentials from .netrc.
         proxy = None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
         try:
             async with self._session.request(
@@ -87,7 +87,7 @@ class AddressedObjects:
 
 
 async def _refusal(answer: ClientResponse) -> str:
-    """The status and code of an answer that does not do what was asked; empty if it does."""
+    """The status and error code of a failed request; empty if it succeeded."""
     if answer.status in (200, 201):
         return ""
     code = _CODE.search(await answer.content.read(READ_TEXT_BYTES))
@@ -109,7 +109,7 @@ def _path_of(address: str) -> Path:
     """The path of an object in a shared folder.
 
     Raises:
-        Unreachable: the folder is not there.
+        Unreachable: the folder does not exist.
     """
     parts = urlsplit(address)
     folder = Path(url2pathname(parts.path))

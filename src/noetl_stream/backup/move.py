@@ -1,4 +1,4 @@
-"""Moves objects from the places where they were to the one where they are written, while everything runs."""
+"""Moves objects from other places to the first one, while servers and workers run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from noetl_stream.ports.streams.blobs import Blobs
 from noetl_stream.storage.data_parts import MISSING_IN_A_ROW
 
 AT_ONCE: Final = 2
-"""How many objects are in memory at a time."""
+"""The number of objects that are moved, and held in memory, at a time."""
 
 
 class MovedObjects(msgspec.Struct):
-    """Counts of a move.
+    """The result of a move.
 
     Attributes:
-        moved, bytes: The objects that were copied, compared and deleted where they were.
-        differing: The keys of objects that have other bytes in the first place; they stay in both.
+        moved, bytes: The number of moved objects, and their size. Each was copied, compared, then deleted.
+        differing: The keys of objects whose content differs between the two places; both copies are kept.
     """
 
     moved: int = 0
@@ -32,11 +32,11 @@ class MovedObjects(msgspec.Struct):
 
 
 async def move(database: BackupDatabase, to: Blobs, *sources: Blobs) -> MovedObjects:
-    """Moves the objects that rows name. An interrupted move can be repeated: what has been moved is no longer there.
+    """Moves the objects that the database refers to. An interrupted move can be repeated; it skips moved objects.
 
     Raises:
         NotReady: the database does not have this version's schema.
-        Unreachable: a store is away.
+        Unreachable: a store cannot be reached.
     """
     named, found = NamedObjects(), MovedObjects()
     async with database.snapshot() as snapshot:
@@ -58,8 +58,8 @@ def _sink(read: Callable[[bytes], None]) -> Sink:
 
 
 async def _move_parts(key: str, source: Blobs, to: Blobs, found: MovedObjects) -> None:
-    """Moves what a key stands for. Of a file, the first parts may have been moved before; a value that looks like a
-    reference may claim any number.
+    """Moves the objects of a key. The first parts of a file may have been moved before. The number of parts is not
+    trusted: any value may look like a reference.
     """
     absent = 0
     for part in objects_of(key):
@@ -71,7 +71,7 @@ async def _move_parts(key: str, source: Blobs, to: Blobs, found: MovedObjects) -
 
 
 async def _move_object(key: str, source: Blobs, to: Blobs, found: MovedObjects) -> bool:
-    """Returns whether the object was at the source."""
+    """Moves one object; returns false if it is not in the source."""
     try:
         data = await source.get(key)
     except BlobMissing:

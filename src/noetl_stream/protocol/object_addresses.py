@@ -1,6 +1,6 @@
 """Addresses of single objects, which servers sign for workers without a key of the bucket (PROTOCOL §3 *Object keys*).
 
-An answer is sealed with the key of the command's execution: whoever has an address may use it.
+An address grants access to its object, so answers are sealed with the key of the command's execution.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from noetl_stream.sealing.keys import KeyRing, Unprinted, open_bytes, seal_bytes
 from noetl_stream.sealing.objects import owner_of
 
 MOST_ASKED: Final = 64
-"""How many addresses one question may ask for."""
+"""The maximum number of addresses in one question."""
 
 _OF_A_RUN: Final = re.compile(r"[0-9]{1,9}\.[A-Za-z0-9_-]{1,64}/[0-9]{1,9}(/([0-9]{1,9}|head))?")
 
 Addresses = Mapping[str, Sequence[str]]
-"""By key, the addresses of an object in the places where it may be, in order; ``nats`` in place of one: there."""
+"""The addresses of objects by key: one for each possible place, in order. ``nats`` stands for NATS."""
 
 
 class AddressQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request for addresses to read objects by, or to write them.
+    """A request for addresses to read or write objects.
 
     Attributes:
-        writes: Keys below those of the command's own runs.
-        reads: Keys of objects that belong to executions that the command reads, or parts of ``files``.
-        files: References to files and tables that are sealed for the command's execution.
+        writes: Keys to write, with the prefix of one of the command's own runs.
+        reads: Keys to read: objects of executions that the command reads, or parts of ``files``.
+        files: References to files and tables, sealed for the command's execution.
     """
 
     command: ShownCommand
@@ -42,11 +42,11 @@ class AddressQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     files: list[DataReference] = []
 
     def refused(self, owners: Collection[str], ring: KeyRing) -> Iterator[str]:
-        """The keys that the command may not ask for.
+        """The keys that the command has no right to.
 
         Args:
-            owners: The executions and bundles whose objects it reads.
-            ring: The keys of its execution.
+            owners: The executions and bundles whose objects the command reads.
+            ring: The keys of the command's execution.
         """
         shown, prefixes = self.command, []
         own = f"{shown.execution_id}/{shown.command_id}/{shown.issue}."
@@ -63,7 +63,7 @@ class AddressQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AddressAnswer(Unprinted, frozen=True, omit_defaults=True):
-    """The addresses, sealed; or why they are refused, or cannot be signed now, as the bucket's key is away."""
+    """The sealed addresses, or the reason why they are refused or, for now, cannot be signed (``away``)."""
 
     body: bytes = b""
     refused: str = ""
@@ -75,7 +75,7 @@ def sealed_answer(question: AddressQuestion, addresses: Addresses, ring: KeyRing
 
 
 def addresses_in(answer: AddressAnswer, command: ShownCommand, ring: KeyRing) -> Addresses | None:
-    """The addresses of an answer to this command; ``None`` if it is none."""
+    """The addresses in an answer; ``None`` if it has none, or does not belong to this command."""
     context = _bound_to(command)
     opened = (open_bytes(key.value, answer.body, context) for key in ring.all)
     found = next((one for one in opened if one is not None), b"")

@@ -1,4 +1,4 @@
-"""Objects in several places, while they move from one to another: NATS, buckets, folders."""
+"""Objects in several places (NATS, buckets, folders), while they are moved from one to another."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from noetl_stream.settings.places import IN_NATS
 
 
 class PlacedBlobs:
-    """:class:`~noetl_stream.ports.streams.blobs.Blobs` in places of which the first is written, and all are read.
+    """:class:`~noetl_stream.ports.streams.blobs.Blobs` in several places: writes go to the first, reads try all.
 
     Args:
         nats: The objects in NATS.
-        places: ``None`` stands for NATS.
+        places: The places in order; ``None`` is NATS.
 
     Attributes:
-        places: All of them, in order.
+        places: The places, in order.
     """
 
     def __init__(self, nats: Blobs, places: Sequence[SignedBlobs | None]) -> None:
@@ -39,11 +39,11 @@ class PlacedBlobs:
         raise missing
 
     async def delete(self, key: str) -> bool:
-        # The first is the last: what is moved there in the same moment is deleted, too.
+        # Delete from the first place last, so that an object that is being moved there is deleted, too.
         return any([await place.delete(key) for place in reversed(self.places)])
 
     async def verify(self) -> str:
-        """Writes, reads and deletes an object in each place but NATS, which streams are checked for; names them.
+        """Writes, reads and deletes an object in each place except NATS; returns the names of all places.
 
         Raises:
             UsageError, Unreachable: as :meth:`~noetl_stream.ports.streams.blobs.SignedBlobs.verify`.
@@ -54,12 +54,12 @@ class PlacedBlobs:
         return ", ".join(IN_NATS if place is None else place.place for place in self._signing)
 
     async def addresses_to_read(self, keys: Sequence[str]) -> Addresses:
-        """Signs addresses by which each object can be read in all places. Raises as the port does."""
+        """Signs an address to read each object in each place. Raises the errors of the port."""
         found = [await _addresses(place, "GET", keys) for place in self._signing]
         return {key: [in_place[at] for in_place in found] for at, key in enumerate(keys)}
 
     async def addresses_to_write(self, keys: Sequence[str]) -> Addresses:
-        """Signs addresses by which each object can be written in the first place. Raises as the port does."""
+        """Signs an address to write each object in the first place. Raises the errors of the port."""
         found = await _addresses(self._signing[0], "PUT", keys)
         return {key: [address] for key, address in zip(keys, found, strict=True)}
 

@@ -1,4 +1,4 @@
-"""Objects in a bucket, or in a folder that servers and workers share: one file each, written once."""
+"""Objects in a bucket or a shared folder: one file for each object, written once."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from noetl_stream.ports.streams.blobs import ADDRESS_LASTS_S, Method
 from noetl_stream.settings.places import ObjectAddress, Place, shown_place
 
 RETRY_S: Final = 5.0
-"""How long a request is made again at once; whoever needs the object asks later."""
+"""The time for which a failed request is retried at once, in seconds. After that, the caller retries."""
 
 
 class ObjectPlace:
     """:class:`~noetl_stream.ports.streams.blobs.SignedBlobs` over ``obstore``; the port documents the methods.
 
-    A folder cannot sign: its addresses name the file, and serve whoever has the same folder.
+    The addresses in a folder are unsigned ``file:`` URLs, for processes that mount the same folder.
 
     Raises:
-        UsageError: the folder cannot be made, or a variable of the service is invalid.
+        UsageError: the folder cannot be created, or an environment variable of the service is invalid.
     """
 
     def __init__(self, place: Place) -> None:
@@ -48,7 +48,7 @@ class ObjectPlace:
             try:
                 await obstore.put_async(self._store, self._name(key), data, mode="create", use_multipart=False)
             except AlreadyExistsError:
-                if not await self._has(key):  # another writer was first, and has not ended
+                if not await self._has(key):  # another put of the key is still running
                     raise OutcomeUnknown(f"{self.place}: another put of {key} is not decided yet") from None
 
     async def get(self, key: str) -> bytes:
@@ -91,7 +91,7 @@ class ObjectPlace:
 
     @contextmanager
     def _answers(self, key: str) -> Iterator[None]:
-        """Raises the errors of the port: what is refused may be granted later, and is asked for again."""
+        """Raises the errors of the port. A refused request raises a retryable one: access may be granted later."""
         try:
             with reworded(self.place):
                 yield
@@ -105,7 +105,7 @@ class ObjectPlace:
 
 
 def name_of(key: str) -> str:
-    """The name of the object with this key, which may be any text; no name leads out of the place."""
+    """The name of the object with this key. The key may be any text; the name stays within the place."""
     return "/".join(_part(part) for part in key.split("/"))
 
 

@@ -1,4 +1,4 @@
-"""The objects of one run, by addresses that a server signs for its command (PROTOCOL §3 *Object keys*)."""
+"""The objects of one run, by addresses that servers sign for the command (PROTOCOL §3 *Object keys*)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from noetl_stream.settings.places import IN_NATS
 from noetl_stream.worker.asker import Asker
 
 AHEAD: Final = 32
-"""The parts of a file whose addresses one question asks for, at most; to write, as many as were written before."""
+"""The maximum number of parts in one question. To write, a question asks for as many as exist, plus one."""
 
 UNUSED_S: Final = 120.0
-"""How long before its end an address is no longer used."""
+"""The time before its expiry from which an address is no longer used, in seconds."""
 
 _SLASHES_OF_A_PART: Final = 4
 
 
 class AddressedBlobs:
-    """:class:`~noetl_stream.ports.streams.blobs.Blobs` of one run, in places that this worker has no key of.
+    """:class:`~noetl_stream.ports.streams.blobs.Blobs` of one run, in places that the worker has no credentials for.
 
     Args:
         ring: The keys of the command's execution.
-        nats: The objects in NATS, where some may be.
+        nats: The objects in NATS, one of the possible places.
     """
 
     def __init__(self, asker: Asker, ring: KeyRing, nats: Blobs, objects: ObjectsByAddress, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class AddressedBlobs:
         self._signed: LruCache[tuple[Method, str], tuple[float, list[str]]] = LruCache(8 * AHEAD)
 
     def will_read(self, file: DataReference) -> None:
-        """Notes the reference to a file or table whose parts are about to be read."""
+        """Records the reference to a file or table whose parts are read next."""
         if (parts := parts_of(file.key)) is not None:
             self._files[parts.prefix] = DataReference(file.key, file.size, file.checksum, file.seal)
 
@@ -67,7 +67,7 @@ class AddressedBlobs:
 
     @contextmanager
     def _dropped_if_refused(self, method: Method, key: str) -> Iterator[None]:
-        """Drops an address that is refused, for another: it may have ended, or the key that signed it."""
+        """Drops a refused address, so that a retry asks for another. It or its signing key may have expired."""
         try:
             yield
         except Forbidden as refused:
@@ -75,10 +75,10 @@ class AddressedBlobs:
             raise Unreachable(refused.message, hint=refused.hint) from None
 
     async def _addresses(self, method: Method, key: str) -> list[str]:
-        """Returns those of an object that were signed lately, or asks for them.
+        """Returns the addresses of an object: cached ones, or new ones from a server.
 
         Raises:
-            BlobMissing, Unreachable: a server refuses to sign one, to read or to write.
+            BlobMissing, Unreachable: a server does not sign an address, to read or to write.
         """
         kept = self._signed.get((method, key))
         if kept is None or self._clock.monotonic_s() >= kept[0]:
