@@ -12,13 +12,13 @@ from noetl_stream.tools.duckdb.tables import quote_identifier
 CHECKED: Final = "checked_table"
 """The name of the table in the statements."""
 MOST_SHOWN: Final = 5
-"""How many bad rows are said."""
+"""The maximum number of bad rows in a message."""
 
 
 class RowRule(NamedTuple):
-    """A rule of one column: what a row that breaks it is like, in words and as a condition of SQL.
+    """A rule of one column: the description of a row that breaks it, and the SQL condition that finds such rows.
 
-    ``condition`` is empty for values that an earlier row has.
+    ``condition`` is empty for the rule that values are unique.
     """
 
     column: str
@@ -27,7 +27,7 @@ class RowRule(NamedTuple):
 
 
 def rules_of(plan: TablePlan) -> list[RowRule]:
-    """Returns the rules for rows of a table."""
+    """Returns the rules for the rows of a table."""
     return [rule for column in plan.columns for rule in _rules(column)]
 
 
@@ -48,9 +48,9 @@ def _shown(literal: str) -> str:
 
 
 def bad_rows_command(rules: Sequence[RowRule]) -> list[str]:
-    """Returns the statements whose rows are the first that break ``rules``: ``bad_rows``, ``row_number``, ``rule``.
+    """Returns the statements that find the first bad rows: ``bad_rows`` (their total), ``row_number``, ``rule``.
 
-    DuckDB keeps what it needs for them on the disk where its memory does not suffice.
+    Where memory does not suffice, DuckDB spills to disk.
     """
     number = "row_number"
     while number in {rule.column.lower() for rule in rules}:
@@ -75,7 +75,7 @@ def bad_rows_command(rules: Sequence[RowRule]) -> list[str]:
 
 
 def _broken_at_once(rules: Sequence[RowRule], number: str, numbered: str) -> str:
-    """Returns the query of the rows that break a rule by their own values."""
+    """Returns the query for rows that break a rule by their own values, without regard to other rows."""
     conditions = [(place, rule.condition) for place, rule in enumerate(rules) if rule.condition]
     places = ", ".join(f"case when {condition} then {place} end" for place, condition in conditions)
     some = " or ".join(f"({condition})" for _, condition in conditions)
@@ -84,6 +84,6 @@ def _broken_at_once(rules: Sequence[RowRule], number: str, numbered: str) -> str
 
 
 def bad_rows_of(rows: Sequence[dict[str, Any]], rules: Sequence[RowRule]) -> BadRows:
-    """Reads the rows of :func:`bad_rows_command`."""
+    """Converts the result rows of :func:`bad_rows_command`."""
     first = [f"row {row['row_number']:,}: `{rules[row['rule']].column}` {rules[row['rule']].words}" for row in rows]
     return BadRows(rows[0]["bad_rows"] if rows else 0, first)

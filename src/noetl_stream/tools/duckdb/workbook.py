@@ -1,5 +1,5 @@
-"""Workbooks of Excel and OpenDocument as tables, in the process of a DuckDB task: a sheet is written as text, with the
-types of its cells, and read from there. The library holds a sheet as a whole; the memory of the process is bounded.
+"""Reads Excel and OpenDocument workbooks as tables, in the process of a DuckDB task: a sheet is converted to CSV, with
+column types from its cells. The library loads a whole sheet; the memory limit of the process bounds it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noetl_stream.tools.duckdb.copies import NULL
 from noetl_stream.tools.duckdb.job import DISK_FULL, FileSource
 
 MAX_UNPACKED_BYTES: Final = 2 * 1024**3
-"""The most bytes that a workbook may have unpacked, as it says itself."""
+"""The maximum unpacked size of a workbook, in bytes, according to its ZIP directory."""
 MAX_PARTS: Final = 10_000
 MAX_SHEETS_SHOWN: Final = 20
 
@@ -33,19 +33,19 @@ _TYPES: Final = (
     ({"time"}, "TIME"),
     ({"timedelta"}, "INTERVAL"),
 )
-"""The types of columns, by the kinds of cells that they can have."""
+"""Column types, by the kinds of cells that fit them. The first match applies."""
 
 
 def text_file(source: FileSource) -> str:
-    """Returns the file that the rows of a workbook are written to."""
+    """Returns the path of the CSV file with the rows of a workbook."""
     return f"{source.file}.rows"
 
 
 def write_rows(source: FileSource) -> dict[str, str]:
-    """Writes the rows of a sheet as text, and returns the types of its columns, by name.
+    """Writes the rows of a sheet as CSV; returns the types of its columns, by name.
 
     Raises:
-        ToolFailure: ``not_installed``; ``sql``: it is no workbook, or has no such sheet or no rows; ``limit_exceeded``.
+        ToolFailure: ``not_installed``; ``limit_exceeded``; ``sql``: not a workbook, no such sheet, or no rows.
     """
     rows = _filled(_opened(source))
     head = next(rows, None) if source.header is not False else None
@@ -69,7 +69,7 @@ def write_rows(source: FileSource) -> dict[str, str]:
 
 
 def _opened(source: FileSource) -> Iterator[Sequence[Any]]:
-    """Opens a sheet, and returns its rows."""
+    """Returns the rows of the sheet."""
     try:
         import python_calamine as calamine
     except ImportError:
@@ -93,13 +93,13 @@ def _opened(source: FileSource) -> Iterator[Sequence[Any]]:
     except ToolFailure:
         raise
     except BaseException as error:
-        if type(error).__name__ != "PanicException":  # of the library, which is not written in Python
+        if type(error).__name__ != "PanicException":  # a panic of the library, which is written in Rust
             raise
         raise _unreadable(source, "is no workbook, or a damaged one") from None
 
 
 def _check_unpacked(source: FileSource) -> None:
-    with suppress(zipfile.BadZipFile), zipfile.ZipFile(source.file) as archive:  # an older one is no archive
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(source.file) as archive:  # .xls files are not ZIP archives
         parts = archive.infolist()
         if len(parts) > MAX_PARTS or sum(part.file_size for part in parts) > MAX_UNPACKED_BYTES:
             raise ToolFailure.of(
@@ -110,7 +110,7 @@ def _check_unpacked(source: FileSource) -> None:
 
 
 def _filled(rows: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    """Yields the rows with a cell that is not empty."""
+    """Yields the rows that are not empty."""
     return (row for row in rows if any(cell != "" for cell in row))
 
 
@@ -127,7 +127,7 @@ def _line(row: Sequence[Any], kinds: Sequence[set[str]]) -> str:
 
 
 def _text_of(cell: Any) -> tuple[str, str]:
-    """Returns the kind of a cell, and its text between quotes."""
+    """Returns the kind of a cell, and its text, escaped for CSV quotes."""
     match cell:
         case str():
             return "str", cell.replace('"', '""').replace("\0", "")
@@ -149,9 +149,9 @@ def _type_of(kinds: set[str]) -> str:
 
 
 def _names(head: Sequence[Any] | None, width: int) -> list[str]:
-    """Returns the names of columns: those of the first row, with a number where there is none or where one comes again.
+    """Returns the column names from the first row. Empty and repeated names get a number.
 
-    Case does not tell names apart.
+    Names are compared without regard to case.
     """
     taken: set[str] = set()
     names = []

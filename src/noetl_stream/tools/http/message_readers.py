@@ -1,4 +1,4 @@
-"""The messages of a body that goes on: lines of NDJSON, and server-sent events (HTML, *Server-sent events*)."""
+"""Readers of streamed messages: NDJSON lines and server-sent events (HTML, *Server-sent events*)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Form = Literal["ndjson", "sse"]
 
 MAX_MESSAGE_BYTES: Final = 16_000_000
-"""The most bytes of a message: what DuckDB reads as one value."""
+"""The maximum size of a message, in bytes: that of a JSON value in DuckDB."""
 
 MEDIA_TYPES: Final[Mapping[str, Form]] = {
     "text/event-stream": "sse",
@@ -29,11 +29,11 @@ _DEFAULT_EVENT: Final = "message"
 
 
 class JsonLines:
-    """Reads lines of JSON; empty ones are none.
+    """Reads lines of JSON; skips empty lines.
 
     Attributes:
-        last_id: The id of the last message, by which a server goes on behind it; empty if it has none.
-        retry_s: How long the server asks to wait before it is asked again.
+        last_id: The id of the last message, with which a server resumes after it; empty if it has none.
+        retry_s: The reconnection delay that the server asks for, in seconds; ``None`` if it asks for none.
     """
 
     last_id = ""
@@ -44,19 +44,19 @@ class JsonLines:
         self._is_first = True
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Returns the messages that end in the next bytes, each as JSON on one line.
+        """Takes the next bytes; returns the messages that they complete, each as JSON on one line.
 
         Raises:
-            ToolFailure: ``output_too_large``: a message is too long.
+            ToolFailure: ``output_too_large``: a message is too large.
         """
         return [line for line in self._lines(data, data.rfind(b"\n") + 1).split(b"\n") if line.strip()]
 
     def finish(self) -> list[bytes]:
-        """Returns the message that the end of the body ends."""
+        """Returns the last message, if it ends with the body instead of a newline."""
         return self.feed(b"\n")
 
     def _lines(self, data: bytes, end: int) -> bytes:
-        """Returns what is complete once ``data`` is, up to ``end`` of it."""
+        """Returns the held bytes with ``data`` up to ``end``, and holds the rest."""
         if len(self._held) + len(data) > MAX_MESSAGE_BYTES and (not end or len(self._held) + end > MAX_MESSAGE_BYTES):
             raise too_long()
         if not end:
@@ -70,7 +70,7 @@ class JsonLines:
 
 
 class ServerSentEvents(JsonLines):
-    """Reads events, each as ``{id, event, data}``; its data is JSON if it can be read so, else text."""
+    """Reads events, each as ``{id, event, data}``. The data is parsed as JSON if possible, else it is text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,18 +79,18 @@ class ServerSentEvents(JsonLines):
         self._data_bytes = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        # a `\r` at the end may be half of an end of line
+        # a `\r` at the end may be half of a `\r\n`
         end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, -1)) + 1
         return [found for line in self._lines(data, end).splitlines() if (found := self._after(line)) is not None]
 
     def finish(self) -> list[bytes]:
-        """Drops the event that the end of the body breaks off, also its id."""
+        """Drops the incomplete event at the end of the body, with its id."""
         self._held.clear()
         self._event, self._data, self._data_bytes, self._id = "", [], 0, self.last_id
         return []
 
     def _after(self, line: bytes) -> bytes | None:
-        """Takes a line, and returns the event that it ends."""
+        """Takes a line; returns the event that it completes, if any."""
         if not line:
             return self._ended()
         name, _, value = line.partition(b":")
@@ -121,13 +121,13 @@ class ServerSentEvents(JsonLines):
 def _data_of(text: bytes) -> msgspec.Raw | str:
     try:
         msgspec.json.decode(text)
-        return msgspec.Raw(text.replace(b"\n", b" "))  # which are between its values
+        return msgspec.Raw(text.replace(b"\n", b" "))  # these newlines are between JSON values
     except (msgspec.DecodeError, RecursionError):
         return text.decode(errors="replace")
 
 
 def too_long() -> ToolFailure:
-    """Makes the failure for a message of too many bytes."""
+    """Returns the failure for a message that is too large."""
     message = f"a message of the stream exceeds {MAX_MESSAGE_BYTES:,} bytes, which no setting changes"
     return ToolFailure.of("output_too_large", message)
 
@@ -137,8 +137,8 @@ def compiled_until(until: str) -> Guard:
     """Compiles the condition of the last message.
 
     Raises:
-        TemplateProblem: It is none.
+        TemplateProblem: The condition is invalid.
     """
-    from noetl_stream.template import compile_guard  # which imports Jinja
+    from noetl_stream.template import compile_guard  # imports Jinja
 
     return compile_guard(until, namespaces=frozenset({"message"}), bindings={})

@@ -1,6 +1,6 @@
-"""A response whose messages are read one after the other: as many as its bounds allow, or until a condition holds.
+"""A response whose messages are read one after the other, until a bound is reached or a condition holds.
 
-Server-sent events go on behind the last one that came where the connection breaks off and the server gave it an id.
+If the connection breaks, server-sent events resume after the last event, provided that the server gave it an id.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
 _OK: Final = 200
 _NO_CONTENT: Final = 204
-"""The status by which a server says that there are no more events."""
+"""The HTTP status of a server that has no further events."""
 
 Ended = Literal["until", "end", "messages", "seconds"]
 
 
 class Stream:
-    """The messages of one response, and of those that go on behind it.
+    """The messages of a response, and of the responses that resume it.
 
     Args:
-        send: Sends a request to the same place again.
-        bounded: Bounds the bytes of a response.
+        send: Sends another request to the same URL.
+        bounded: Limits the size of a response.
 
     Attributes:
-        count: How many messages there were.
-        last: The last of them, as JSON; empty if there was none.
-        ended: Why there are no more.
+        count: The number of messages read.
+        last: The last message, as JSON; empty if there was none.
+        ended: The reason why the stream ended.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Stream:
         self._reader = ServerSentEvents() if self._is_sse else JsonLines()
 
     def shown(self) -> dict[str, Any]:
-        """The stream as a value of the language."""
+        """The summary of the stream, as templates read it."""
         last_id = msgspec.json.decode(self.last)["id"] if self.last and self._is_sse else ""
         return {"messages": self.count, "ended": self.ended, "last_id": last_id}
 
@@ -83,9 +83,9 @@ class Stream:
         """Yields the messages, each as JSON on one line.
 
         Raises:
-            ToolFailure: ``timeout``, ``limit_exceeded``, ``connection``: ``until`` held for none; ``expression_error``:
-                it cannot be evaluated; ``output_too_large``.
-            BrokenBody, aiohttp.ClientError, OSError: the connection broke, and cannot be resumed.
+            ToolFailure: ``timeout``, ``limit_exceeded``, ``connection``: ``until`` never held; ``expression_error``:
+                ``until`` cannot be evaluated; ``output_too_large``.
+            BrokenBody, aiohttp.ClientError, OSError: the connection broke and cannot be resumed.
         """
         deadline = asyncio.get_running_loop().time() + self._bounds.seconds
         async with aclosing(self._resumed()) as found:
@@ -108,7 +108,7 @@ class Stream:
             self._fail()
 
     def _taken(self, lines: list[bytes]) -> list[bytes]:
-        """Counts messages, up to the one that is the last."""
+        """Counts messages; drops those after the last one to read."""
         left = self._bounds.messages - self.count
         lines = lines[:left]
         for number, line in enumerate(lines if self._until is not None else (), 1):
@@ -146,7 +146,7 @@ class Stream:
         raise ToolFailure.of("connection", f"{so_far} when the stream ended", retryable=True)
 
     async def _resumed(self) -> AsyncGenerator[list[bytes], None]:
-        """Yields the messages of the response, and of those behind the last event where it breaks off."""
+        """Yields the messages of the response; if it breaks off, resumes after the last event."""
         import aiohttp
 
         failures, waits = 0, pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
@@ -181,7 +181,7 @@ class Stream:
     def _resumes(self) -> bool:
         last_id = self._reader.last_id
         is_repeatable = self._is_sse and self._request.method == "GET"
-        has_place = bool(last_id) or not self.count  # else events would come again, or be left out
+        has_place = bool(last_id) or not self.count  # otherwise events would be repeated or lost
         return is_repeatable and has_place and last_id.isascii() and last_id.isprintable()
 
     async def _of(self, response: aiohttp.ClientResponse) -> AsyncIterator[list[bytes]]:

@@ -1,4 +1,4 @@
-"""Compares the table of a task's result with ``spec.result.table``, where it was made (LANGUAGE §10)."""
+"""Checks the table of a task's result against ``spec.result.table``, on the worker (LANGUAGE §10)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.tools.contract import ChecksTables, Tool, ToolCall, ToolFailure, ToolResult
 
 CHECKER: Final = "duckdb"
-"""The kind whose tool looks into tables."""
+"""The kind whose tool checks the rows of tables."""
 BAD_ROWS: Final = "bad_rows"
-"""The kind of the warning of rows that are tolerated."""
+"""The kind of the warning about tolerated bad rows."""
 
 
 class CheckedTool:
-    """A tool whose results must have a table as ``plan`` says."""
+    """A tool whose results must have a table that conforms to ``plan``."""
 
     def __init__(self, tool: Tool, plan: TablePlan, tools: Mapping[str, Tool]) -> None:
         self._tool, self._plan, self._tools = tool, plan, tools
         self.spec = tool.spec
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Runs the task, and reads its table again.
+        """Runs the task and checks the table of its result.
 
         Raises:
-            ToolFailure: As of the tool; ``schema_mismatch``: the table is otherwise. The result is kept with it.
+            ToolFailure: As raised by the tool; ``schema_mismatch``: the table does not conform; it has the result.
         """
         result = await self._tool.run(call)
         value, table = _table_of(result.result, call)
@@ -53,11 +53,11 @@ class CheckedTool:
         return replace(result, warnings=(*result.warnings, RunWarning(BAD_ROWS, message)))
 
     async def close(self) -> None:
-        """Does nothing: the tool is the worker's."""
+        """Does nothing: the worker closes the tool."""
 
 
 def _table_of(result: Any, call: ToolCall) -> tuple[Any, DataReference | None]:
-    """Returns the value that is the table of a result, and its reference."""
+    """Returns the table in a result: its value and its reference."""
     for value in (result, result.get("table") if isinstance(result, dict) else None):
         reference = call.data.reference(value)
         if reference is not None and reference.columns is not None:
