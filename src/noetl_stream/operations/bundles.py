@@ -1,4 +1,4 @@
-"""The bundles of playbooks, with the locks of what their tasks require."""
+"""The bundles of playbooks, with the lock files of their tasks' requirements."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from noetl_stream.model.bundles import files_of, is_bundle
 from noetl_stream.ports.streams.blobs import Blobs
 from noetl_stream.protocol.subjects import bundle_key
 
-if TYPE_CHECKING:  # who starts what is in the catalog does not wait for it
+if TYPE_CHECKING:  # imported late: starting a playbook of the catalog does not need it
     from noetl_stream.playbook.plan import Plan
 
 
 async def read_bundle(blobs: Blobs, name: str) -> bytes | None:
-    """A bundle; ``None`` if it is not stored, or damaged."""
+    """Returns a bundle; ``None`` if it is missing or damaged."""
     with suppress(BlobMissing):
         data = await blobs.get(bundle_key(name))
         return data if is_bundle(name, data) else None
@@ -26,9 +26,9 @@ async def read_bundle(blobs: Blobs, name: str) -> bytes | None:
 async def require_locks(blobs: Blobs, plan: Plan, name: str) -> None:
     """
     Raises:
-        UsageError: the bundle of a playbook has no lock of what a task requires.
+        UsageError: the bundle of a playbook has no lock for the requirements of a task.
     """
-    from noetl_stream.tools.python.environments.requirements import required_by  # commands that read load no tools
+    from noetl_stream.tools.python.environments.requirements import required_by  # read commands load no tools
 
     required = required_by(plan)
     data = await read_bundle(blobs, plan.bundle) if required and plan.bundle else None

@@ -22,7 +22,7 @@ from noetl_stream.sealing.data_references import DataReference, read_reference
 
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _NAMED: Final = 10
-"""How many tables an error names."""
+"""The maximum number of tables in an error message."""
 
 
 @click.command()
@@ -60,17 +60,17 @@ def show_table(found: StoredTableDocument) -> None:
 
 
 def _bars(column: TableColumnDocument) -> str:
-    """How often values are in a column: a bar for each range of values, or each value, in order."""
+    """The histogram of a column: a bar for each range of values, or for each value, in order."""
     most = max((one.rows for one in column.counts), default=0)
     return "".join(_BARS[-(-one.rows * (len(_BARS) - 1) // most)] for one in column.counts)
 
 
 async def chosen_table(session: Session, execution_id: str, name: str) -> DataReference:
-    """The reference to the table of this name.
+    """Returns the reference to the table with this name.
 
     Raises:
-        NotFound: there is no such step, or no table.
-        UsageError: there are several.
+        NotFound: there is no such step or table.
+        UsageError: there are several tables.
     """
     executions = session.operations.executions
     step, *path = name.split(".")
@@ -103,7 +103,7 @@ async def chosen_table(session: Session, execution_id: str, name: str) -> DataRe
 
 
 def _tables_in(value: Any, where: str) -> list[tuple[str, DataReference]]:
-    """The tables in a value, each with its place."""
+    """Returns the tables in a value, each with its path."""
     found, left = list[tuple[str, DataReference]](), [(where, value)]
     while left:
         where, value = left.pop()

@@ -1,4 +1,4 @@
-"""Tests of playbooks in a project, which has their packages, and what their tasks require."""
+"""Runs tests of playbooks in a project, with its packages and its tasks' requirements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl_stream.tools.registry import ToolClass, load_tools
 
 
 def test_runner(seed: int = 0, foreign: dict[str, ToolClass] | None = None) -> TestRunner:
-    """The runner of the installed tools, and of ``foreign`` ones. Tasks that run for real have their environments."""
+    """Returns a runner with the installed tools and ``foreign`` ones. Tasks that really run get their environments."""
     tools = {**(foreign or {}), **load_tools()}
     return TestRunner(tools, operator_limits(limit_settings()), seed, bundle_of=_bundle_of)
 
@@ -26,7 +26,7 @@ test_runner.__test__ = False  # type: ignore[attr-defined]
 
 @contextmanager
 def in_project(file: Path) -> Iterator[None]:
-    """Finds modules in the packages of the project around a file, too.
+    """Adds the packages of the project around a file to the module search path, for the block.
 
     Raises:
         UsageError: the project is invalid.

@@ -1,4 +1,4 @@
-"""What the table of a task's result must be like: read, and compared with the columns that one has (LANGUAGE §10)."""
+"""``spec.result.table``: reads the columns that a result's table must have, and compares them (LANGUAGE §10)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OTHERS: Final = frozenset(
 )
 _NESTED: Final = frozenset(["LIST", "STRUCT", "MAP"])
 TYPES: Final = _INTEGERS | _FRACTIONS | _TIMES | _OTHERS | _NESTED
-"""The types that columns of a table have. ``DECIMAL`` and those that nest others, alone, are any such."""
+"""The types of columns. ``DECIMAL``, ``LIST``, ``STRUCT`` and ``MAP`` without parameters match any such type."""
 _SYNONYMS: Final = {
     "BOOL": "BOOLEAN",
     **dict.fromkeys(["INT1", "BYTE"], "TINYINT"),
@@ -58,7 +58,7 @@ _STORED_AS: Final = {
     **dict.fromkeys(["TIMESTAMP_S", "TIMESTAMP_MS"], "TIMESTAMP"),
     "ENUM": "VARCHAR",
 }
-"""The types of SQL that no table keeps, and those that it keeps in their place."""
+"""SQL types that Parquet tables do not keep, and the types that they are stored as."""
 _TYPE: Final = re.compile(r"([A-Z][A-Z0-9_ ]*)(?:\((\d{1,2}),(\d{1,2})\))?((?:\[\d*\])*)")
 _MOST_DIGITS: Final = 38
 
@@ -96,7 +96,7 @@ class ResultTable(Section):
 
 
 def read_result_table(node: Node, problems: Problems) -> TablePlan | None:
-    """Reads the value of ``spec.result.table``; ``None``, after reporting, if it has no columns."""
+    """Reads the value of ``spec.result.table``; reports a problem and returns ``None`` if it has no columns."""
     table = read_section(node, ResultTable, problems)
     columns, names = [], dict[str, str]()
     listed = pairs(table.columns, "`columns`", problems)
@@ -138,7 +138,7 @@ def _read_column(key: MappingKey, node: Node, problems: Problems) -> ColumnPlan:
 
 
 def _read_type(text: str, at: Node, problems: Problems) -> str:
-    """Reads a type as references have it; empty, after reporting, if no column has it."""
+    """Reads a type, in the spelling of references; reports a problem and returns ``""`` if it is unknown."""
     shown = " ".join(text.upper().split())
     found = _TYPE.fullmatch(re.sub(r" ?([(,[]) ?", r"\1", shown))
     word = "" if found is None else _SYNONYMS.get(found[1], found[1])
@@ -160,7 +160,7 @@ def _read_type(text: str, at: Node, problems: Problems) -> str:
 
 
 def _read_bound(node: Node, name: str, kind: str, problems: Problems) -> tuple[Any, str] | None:
-    """Reads a bound: its value, and the literal of it in SQL; ``None``, after reporting, if the type has no such."""
+    """Reads a bound: its value and its SQL literal. Reports a bound that does not fit the type: ``None``."""
     value, word = node.plain(), kind.partition("(")[0]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind.endswith("]"):
@@ -189,7 +189,7 @@ def _moment(value: Any) -> datetime | None:
 
 
 def column_faults(plan: TablePlan, columns: Iterable[tuple[str, str]]) -> list[str]:
-    """Says which columns of a table are missing or of another type."""
+    """Lists the columns that are missing from a table or have another type."""
     types = dict(columns)
     faults = []
     for column in plan.columns:

@@ -1,8 +1,8 @@
-"""Files that a schedule looks for: it compiles to a playbook that lists what has arrived, writes the marker, and then
-starts a playbook for each file (LANGUAGE §15 *Schedule*).
+"""The ``files`` of a schedule. They compile to a playbook that lists new files, writes the marker, and then starts a
+playbook for each file (LANGUAGE §15 *Schedule*).
 
-What a list has returned is in the journal before the marker is written, and the marker before anything starts. So each
-file starts one execution, whichever process dies.
+The listing is in the journal before the marker is written, and the marker is written before a playbook starts. So each
+file starts one execution, even if a process crashes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, holds_template
 
 SUFFIX: Final = "/files"
-"""The suffix of that playbook's path, after the path of the schedule."""
+"""The suffix that the path of the compiled playbook adds to that of the schedule."""
 NAMESPACE: Final = "file"
 DEFAULT_LIMIT: Final = 100
 DEFAULT_IN_FLIGHT: Final = 10
@@ -70,7 +70,7 @@ class FilesSection(Section):
 
 
 class FileArrivals(msgspec.Struct, frozen=True):
-    """The inputs of the tasks that list files and write the marker, and how many executions run at a time."""
+    """The inputs of the tasks that list files and write the marker, and the maximum number of running executions."""
 
     listed: Mapping[str, Any]
     marked: Mapping[str, Any]
@@ -78,7 +78,7 @@ class FileArrivals(msgspec.Struct, frozen=True):
 
 
 def read_arrivals(node: Node | None, path: str, problems: Problems) -> FileArrivals | None:
-    """Reads which files a schedule at ``path`` looks for; ``None`` if it does not say, or after reporting."""
+    """Reads the ``files`` of the schedule at ``path``; ``None`` if there are none, or a problem was reported."""
     if is_null(node):
         return None
     node = recover_keys(node, FilesSection, problems)
@@ -100,7 +100,7 @@ def read_arrivals(node: Node | None, path: str, problems: Problems) -> FileArriv
 
 
 def check_workload_of_files(node: Node | None, templates: Templates, problems: Problems) -> None:
-    """Reports templates over ``file`` that read what no file has."""
+    """Reports templates that read an unknown field of ``file``."""
     if node is None or is_null(node):
         return
     compiled = templates.template(node, Visible(frozenset([NAMESPACE]), {}, {}, {}))
@@ -112,11 +112,11 @@ def check_workload_of_files(node: Node | None, templates: Templates, problems: P
 
 
 def arrivals_playbook(path: str, name: str, given: FileArrivals, call: Mapping[str, Any]) -> str:
-    """The playbook that looks for files, as text: JSON, which is YAML.
+    """The text of the playbook that looks for files: JSON, which is valid YAML.
 
     Args:
-        path: That of the schedule.
-        call: What is started for each file: the inputs of a task of kind ``playbook``.
+        path: The path of the schedule.
+        call: The inputs of the ``playbook`` task that runs for each file.
     """
     every = {"mode": "best_effort", "tolerated": 0}
     document = {
