@@ -1,4 +1,4 @@
-"""``noetl-stream backup|objects|retention``: copies of the database, its objects, and what servers delete each hour."""
+"""``noetl-stream backup|objects|retention``: backups, the places of objects, and the hourly deletion by servers."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Timeouts(msgspec.Struct, frozen=True):
 
 
 class Tolerated(msgspec.Struct, frozen=True):
-    """How many iterations of a level, or rows of a table, may fail: a number, or ``percent`` of them."""
+    """The iterations of a level, or rows of a table, that may fail: a number, or a percentage (``percent``)."""
 
     most: Decimal
     percent: bool = False
@@ -133,8 +133,8 @@ class Tolerated(msgspec.Struct, frozen=True):
 
 
 class ColumnPlan(msgspec.Struct, frozen=True):
-    """A column that the table of a result must have. Its ``type`` is empty if any will do; ``minimum`` and ``maximum``
-    are literals of SQL.
+    """A column that the table of a result must have. An empty ``type`` allows any type; ``minimum`` and ``maximum``
+    are SQL literals.
     """
 
     name: str
@@ -146,7 +146,7 @@ class ColumnPlan(msgspec.Struct, frozen=True):
 
 
 class TablePlan(msgspec.Struct, frozen=True):
-    """What the table of a result must be like, and how many of its rows may be otherwise."""
+    """The columns that the table of a result must have, and the tolerated number of bad rows."""
 
     columns: tuple[ColumnPlan, ...]
     tolerated: Tolerated
@@ -155,7 +155,7 @@ class TablePlan(msgspec.Struct, frozen=True):
 class TaskPlan(msgspec.Struct, frozen=True):
     """A task. ``inputs`` renders to a mapping; ``verbatim`` holds inputs that are never rendered (python ``code``).
 
-    ``schema`` is that of the result, ``table`` what its table must be like. Each attempt has a slot of its ``limit``.
+    ``schema`` is that of the result, ``table`` the checks of its table. Each attempt has a slot of its ``limit``.
     ``timeout_template`` renders to those of its ``timeouts`` that are templates.
     ``origin`` names the construct or workbook entry a generated task comes from; ``""`` for a task in the file.
     """

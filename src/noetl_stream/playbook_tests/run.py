@@ -162,8 +162,8 @@ class TestRunner:
     Args:
         tools: The installed tool classes, by kind.
         real_work_s: How long a task that runs for real may be silent, by a real clock.
-        bundle_of: Returns the name and the bytes of the bundle of a playbook, by its file and text, with the locks of
-            what its tasks require; ``None``: it needs none.
+        bundle_of: Returns the name and the bytes of the bundle for a playbook's file and text, with the locks of its
+            tasks' requirements; ``None`` if it needs none.
     """
 
     __test__ = False
@@ -183,7 +183,7 @@ class TestRunner:
         self._seed = seed
 
     def bundle(self, tested: TestedFile) -> tuple[str, bytes] | None:
-        """The bundle of a playbook whose tasks require something; ``None`` for any other."""
+        """The bundle of a playbook; ``None`` if its tasks have no requirements."""
         if tested.digest not in self._bundles:
             plan = tested.checked.plan
             needs_one = plan is not None and bool(required_by(plan))

@@ -31,7 +31,7 @@ class StubFileRefused(ValueError):
 
 
 class StubFile(msgspec.Struct, frozen=True):
-    """A file of a test: its content; that of a table is Parquet, with its ``footer`` and first rows."""
+    """A file of a test: its content. A table is Parquet, with its ``footer`` and first rows."""
 
     name: str
     content: bytes
@@ -52,11 +52,11 @@ class StubFile(msgspec.Struct, frozen=True):
 
 
 def with_files(value: Any, folder: Path) -> Any:
-    """Replaces ``{file: PATH}`` and ``{table: PATH}`` in a plain result, if there is such a file, relative to
-    ``folder``. Other such mappings are data.
+    """Replaces ``{file: PATH}`` and ``{table: PATH}`` in a plain result, if the file exists, relative to
+    ``folder``. Other mappings are data.
 
     Raises:
-        StubFileRefused: The file is too large, or is no table.
+        StubFileRefused: The file is too large, or not a table.
     """
     if isinstance(value, list):
         return [with_files(item, folder) for item in value]
@@ -98,10 +98,10 @@ def _stub_file(path: Path, *, is_table: bool) -> StubFile:
 
 
 def _as_parquet(path: Path, form: str, *, is_packed: bool) -> tuple[bytes, Sequence[Any]]:
-    """Returns the rows of a file as Parquet, read as a ``duckdb`` task reads it, and the first of them.
+    """Returns the rows of a file as Parquet, read as in a ``duckdb`` task, and its first rows.
 
     Raises:
-        StubFileRefused: It cannot be read so.
+        StubFileRefused: The file cannot be read.
     """
     import duckdb  # only for a table
 
@@ -117,6 +117,6 @@ def _as_parquet(path: Path, form: str, *, is_packed: bool) -> tuple[bytes, Seque
         except (duckdb.Error, ToolFailure) as error:
             raise StubFileRefused(f"{path} is no table: {message_of(error)}") from None
         head: Sequence[Any] = []
-        with suppress(ToolFailure):  # JSON cannot hold them
+        with suppress(ToolFailure):  # JSON cannot represent the rows
             head = fitting_rows(plain_rows([column[0] for column in first.description or ()], first.fetchall()))
         return written.read_bytes(), head

@@ -55,8 +55,8 @@ class StubbedCalls:
         calls: All calls, in order.
         missing: The first call without an answer. The call never returns: the test ends.
         is_endless: Whether there were more than :data:`MAX_CALLS` calls; none returns then.
-        used: The stubs that have stood for a call, by their identity.
-        bundle: Returns the name and the bytes of the bundle of a playbook, by its digest; ``None``: it needs none.
+        used: The stubs that have answered a call, by identity.
+        bundle: Returns the name and the bytes of a playbook's bundle, by digest; ``None`` if it needs none.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class StubbedTool:
         return await self._calls.answer(self, call)
 
     async def run_really(self, call: ToolCall) -> ToolResult:
-        """Runs a call by the real tool, with what its task requires. No simulated time passes meanwhile."""
+        """Runs a call with the real tool and its task's requirements. Simulated time stands still meanwhile."""
         real = self._really
         with simulated_loop().real_work():
             try:
@@ -141,7 +141,7 @@ class StubbedTool:
             return await real.run(call)
 
     async def bad_rows(self, call: ToolCall, table: Any, plan: TablePlan) -> BadRows:
-        """Checks a table by the real tool, also one that stands for another."""
+        """Checks a table with the real tool, including a table from a stub."""
         checker = self._really
         assert isinstance(checker, ChecksTables), "only duckdb is asked"
         with simulated_loop().real_work():
@@ -163,7 +163,7 @@ class StubbedTool:
 
 
 def _digest_of(call: ToolCall) -> str:
-    """The digest of the playbook of a call."""
+    """The digest of a call's playbook."""
     return call.trust_domain.partition(" ")[0]
 
 

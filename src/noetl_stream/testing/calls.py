@@ -18,7 +18,7 @@ class FilesInMemory:
     """A :class:`~noetl_stream.tools.contract.DataStore` in memory, for :func:`tool_call`.
 
     Attributes:
-        datasets: What was noted.
+        datasets: The datasets that were noted.
         heads: The first rows of tables, by key.
     """
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: collects ``*.test.yaml``, an item for each test. The engine is imported for the first."""
+"""The pytest plugin: collects the tests in ``*.test.yaml``. The first such file imports the engine."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ class PlaybookTestFailed(Exception):
 
 
 class PlaybookTestNote(pytest.PytestWarning):
-    """A warning about a test that may not be as its author meant."""
+    """A warning about a test that may not do what its author intended."""
 
 
 _RUNNER: pytest.StashKey[TestRunner] = pytest.StashKey()
 
 
 def _runner(config: pytest.Config) -> TestRunner:
-    """The test runner of the session, which keeps what it has compiled."""
+    """The test runner of the session, with its cache of compiled playbooks."""
     if _RUNNER not in config.stash:
         from noetl_stream.cli.playbook.project_tests import test_runner
 

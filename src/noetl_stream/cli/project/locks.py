@@ -70,7 +70,7 @@ def locks_of(required: Mapping[Requirements, RequiringTask], folder: Path | None
             try:
                 file.parent.mkdir(exist_ok=True)
                 part.write_bytes(made)
-                part.replace(file)  # it is whole, also if another command makes it at the same time
+                part.replace(file)  # atomic: another command may write it at the same time
             except OSError as error:
                 with suppress(OSError):
                     part.unlink()

@@ -150,7 +150,7 @@ def _scarce(uses: Sequence[StoreUse], watched: Sequence[StoreUse]) -> Finding | 
 
 
 async def objects(read: Readings) -> Finding:
-    """Objects can be written, read and deleted where they are."""
+    """Objects can be written, read and deleted in all their places."""
     try:
         places = await read.places
     except NoetlError as error:
@@ -338,7 +338,7 @@ async def results(read: Readings) -> Finding:
 
 
 async def lineage(read: Readings) -> Finding:
-    """Who is to be told lineage takes it."""
+    """The receiver of lineage accepts events."""
     untold = [one.untold for one in (await read.servers).value if one.untold]
     if untold:
         return warning(

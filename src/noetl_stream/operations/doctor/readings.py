@@ -65,7 +65,7 @@ class DoctorPorts(NamedTuple):
         on_demand: Whether commands start a server here when they need one.
         postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
         watch: What has seen the stores grow, if anything here has.
-        places: Where objects are; ``None``: in NATS alone.
+        places: The places of objects; ``None``: only NATS.
     """
 
     database: DatabaseDiagnosis

@@ -292,7 +292,7 @@ class DirectExecutions:
             raise NotFound(f"{reference.what} is lost: {missing.message}") from None
 
     async def table(self, execution_id: str, reference: DataReference, limit: int) -> StoredTableDocument:
-        from noetl_stream.operations.executions.reading.table_views import TableViews  # most verbs start faster so
+        from noetl_stream.operations.executions.reading.table_views import TableViews  # most verbs do not need it
         from noetl_stream.storage.data_parts import read_part
 
         data_key = await self._data_key(execution_id, reference)

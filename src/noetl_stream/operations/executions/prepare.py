@@ -72,7 +72,7 @@ class PlaybookChecker:
         kinds: Called when the first playbook is checked.
         limits: Of the operator; a playbook may lower them.
         checked: Checked before with the same kinds and limits.
-        needs_locks: Whether what tasks require has to be locked.
+        needs_locks: True if the requirements of tasks must be locked.
     """
 
     def __init__(
@@ -143,10 +143,10 @@ class PlaybookChecker:
         return plan
 
     async def require_locks(self, blobs: Blobs, plan: Plan, name: str) -> None:
-        """As :func:`~noetl_stream.operations.bundles.require_locks`, where locks are needed.
+        """Calls :func:`~noetl_stream.operations.bundles.require_locks` if locks are needed.
 
         Raises:
-            UsageError: one is missing.
+            UsageError: a lock is missing.
         """
         if self._needs_locks:
             await require_locks(blobs, plan, name)

@@ -226,7 +226,7 @@ def read_failure(node: Node | None, problems: Problems) -> FailureDraft:
 
 
 def read_tolerated(node: Node, what: str, problems: Problems) -> Tolerated | None:
-    """Reads how many of ``what`` may fail: a number, or a share."""
+    """Reads the tolerated failures of ``what``: a number, or a percentage."""
     value = node.plain()
     if type(value) is int and value >= 0:
         return Tolerated(Decimal(value))

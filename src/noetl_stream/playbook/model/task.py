@@ -78,7 +78,7 @@ class ResultSpec(Section):
 class TaskDraft(msgspec.Struct, frozen=True):
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are. ``knobs``
     and ``timeouts`` are the effective ones, merged over those of the outer scopes; ``timeout_templates`` are parts that
-    are rendered. ``schema`` is that of its result, ``table`` what the table of it must be like.
+    are rendered. ``schema`` is that of its result, ``table`` the checks of the result's table.
     ``knobs_at`` and ``schema_at`` are their places.
     """
 
@@ -145,7 +145,7 @@ def read_task(
 def _read_result(
     node: Node | None, kind: KindSpec | None, task: Mapping, problems: Problems
 ) -> tuple[Node | None, TablePlan | None]:
-    """Reads ``spec.result``: the place of the schema, and what the table must be like."""
+    """Reads ``spec.result``: the place of the schema, and the checks of the table."""
     found = read_section(node, ResultSpec, problems)
     if isinstance(node, Mapping) and is_null(found.schema_) and is_null(found.table):
         problems.error("missing_key", f"{ResultSpec.title} needs `schema` or `table`", node, ResultSpec.example)
@@ -156,7 +156,7 @@ def _read_result(
 
 
 def _table_hint(kind: KindSpec, task: Mapping) -> str:
-    """The hint for a task whose result has no table, whatever it does; empty if it may have one."""
+    """The hint for a task whose result can never have a table; empty if it may have one."""
     if kind.kind in SUSPENDING_KINDS or (kind.result_keys and "table" not in kind.result_keys):
         return "check it in the task that makes the table: of kind `duckdb`, `http`, `postgres` or `python`"
     into = task.get("into")
@@ -246,7 +246,7 @@ _TEMPLATE: Final = re.compile(r"\{\{-?+((?:[^}-]|-(?!\}\})|\}(?!\}))*+)-?\}\}")
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
 _HARMLESS: Final = frozenset({"execution_id", "_attempt", "iter.index", "iter.count"})
 _CONSTANT: Final = re.compile(r"""(['"])[^'"]*+(?:\1)?\Z""")
-"""A text, also one that is cut off where it has braces."""
+"""A string literal, complete or cut off at its braces."""
 _HARMLESS_FILTERS: Final = frozenset({"int", "float", "length", "urlencode"})
 
 

@@ -17,7 +17,7 @@ Replaced = tuple[int, str] | None
 Rewrite = Callable[[Path], Replaced]
 
 _TEMPLATE: Final = re.compile(r"""(\{\{|\{%)((?:'[^'\\]*+'|"[^"\\]*+"|[^%}]|\}(?!\})|%(?!\}))*+)""")
-"""The opening and the code of a template, up to its end or that of the text; in quotes nothing ends it."""
+"""The opening and the code of a template, up to its end or that of the text. A quoted end does not count."""
 _TOKEN: Final = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.]*|\s+|==|!=|<=|>=|//|\*\*|.""", re.DOTALL
 )

@@ -101,8 +101,8 @@ def upgrade(source: str | bytes, kinds: Kinds, *, file: str, limits: Limits) -> 
 
 
 def _without_repeats(read: PlaybookSource, problems: Problems) -> tuple[str, list[Note]] | None:
-    """The text without keys that repeat a value that is there already, and notes on them; ``None`` if that is not all
-    that is wrong.
+    """Returns the text without repeated keys of equal value, and notes on them; ``None`` if there are other
+    problems.
     """
     found = problems.sorted() if problems.has_errors else ()
     lines, repeats = read.text.split("\n"), list[Note]()
@@ -119,7 +119,7 @@ def _without_repeats(read: PlaybookSource, problems: Problems) -> tuple[str, lis
 
 
 def _line_before(line: int, repeats: Sequence[Note]) -> int:
-    """The line of the given file that a line of the text without repeated keys was."""
+    """Maps a line of the text without repeated keys to its line in the given file."""
     for repeat in repeats:
         line += repeat.line <= line
     return line

@@ -114,7 +114,7 @@ def merged(name: str, first: Node, first_line: int, second: Node) -> str:
         if len(shown) <= _MOST_SHOWN:
             return f"in place of both, write {shown}"
         return f"move {moved} under the `{name}` of line {first_line}, and remove this one"
-    if repr(first.plain()) == repr(second.plain()):  # 1 and true are not the same
+    if repr(first.plain()) == repr(second.plain()):  # 1 == True in Python, but not in YAML
         return SAME_VALUE
     return "remove the one that you do not mean"
 

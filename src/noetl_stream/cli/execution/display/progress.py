@@ -101,7 +101,7 @@ class ProgressFold(JournalReader[str]):
         attempt = (line.step_run_id, tuple(line.iteration), line.task, line.attempt)
         if attempt in self._told:
             return []
-        if line.stream == "stdout":  # of code, all of it; on the other is what installs its environment
+        if line.stream == "stdout":  # the output of code; stderr has that of the installer
             self._written.setdefault(attempt, []).append(line.text)
         return [_output_line(line.step, attempt[1], line.task, line.text)]
 

@@ -50,7 +50,7 @@ _CODE_PARTS: Final = re.compile(
     r"""|'(?:[^'\\\n]|\\.)*+'|\#[^\n]*+)|\{\{\s*+(?P<path>[A-Za-z_]\w*+(?:\.\w++)*+)\s*+\}\}""",
     re.DOTALL,
 )
-"""The texts and comments of Python code, and the templates outside them."""
+"""The strings and comments of Python code, and the templates outside them."""
 _PATH: Final = re.compile(r"[A-Za-z_]\w*+(?:\.\w++)*+\Z")
 _LIST: Final = frozenset(["len", "sorted", "enumerate", "list", "iter", "reversed"])
 
@@ -77,7 +77,7 @@ class CodeReads(msgspec.Struct):
 
 
 def code_templates(draft: Draft) -> None:
-    """Rewrites templates in Python code, which older dialects rendered before they ran it, as args of the task."""
+    """Rewrites templates in Python code as args of the task. Older dialects rendered the code before they ran it."""
     for task, _ in list(draft.tasks()) if draft.was_older else []:
         code = task.get("code")
         if kind_of(task) != "python" or not isinstance(code, str) or not has_template(code):
@@ -93,10 +93,10 @@ def code_templates(draft: Draft) -> None:
 
 
 def _with_args(code: str, own: dict[str, Any]) -> tuple[str, dict[str, str], bool]:
-    """Code that reads args where it had templates, these args, and whether no other template is left in a text.
+    """Returns the code with args in place of templates, these args, and true if no other template is left.
 
     Args:
-        own: The args that the task has.
+        own: The existing args of the task.
     """
     given, left = dict[str, str](), list[str]()
 

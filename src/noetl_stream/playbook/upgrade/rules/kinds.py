@@ -420,7 +420,7 @@ def postgres_pool(draft: Draft) -> None:
 
 
 def postgres_auth(draft: Draft) -> None:
-    """Names a credential for a task of postgres that names no database, which a person stores."""
+    """Adds the name of a credential to postgres tasks without a database. A person stores the credential."""
     for task, _ in list(draft.tasks()) if draft.was_older else []:
         if kind_of(task) == "postgres" and not {"auth", "credential"} & task.keys():
             task.insert(list(task).index("kind") + 1, "auth", "postgres")

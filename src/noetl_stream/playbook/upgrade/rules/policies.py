@@ -45,7 +45,7 @@ _SYNONYMS: Final = {
     "max_delay_s": "max_delay",
 }
 _NOT_RESULTS: Final = (("results",), ("result_index",), ("current_index",))
-"""What is read of a step's name, and is not of its result."""
+"""The paths below a step's name that are not part of its result."""
 _RETRIES: Final = ("retry", "retries", "max_retries")
 _DIRECTIVES: Final = ("retry", "fail", "skip", "jump", "continue", "break")
 _CONDITIONS: Final = ("when", "retry_when", "if", "expr", "on")
@@ -341,7 +341,7 @@ def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMa
 
 
 def own_results(draft: Draft) -> None:
-    """Rewrites a step's own result in the policy of the task that gives it: it is there once the policy is through."""
+    """Rewrites a step's own result in the policy of its task: the result exists only after the policy has run."""
     for step in draft.steps() if draft.was_older else []:
         name, tasks = str(step.get("step")), list(tasks_of(step.get("tool")))
         task = next(

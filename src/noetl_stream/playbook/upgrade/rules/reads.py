@@ -101,8 +101,8 @@ def rewrite_for_arc(
     """Rewrites an expression over `response`, `error`, `result` and `exit_code` for an arc.
 
     Args:
-        result: The path of the step's result there.
-        bound: Those of these names that mean something else in this playbook.
+        result: The path of the step's result in the arc.
+        bound: The names among these that have another meaning in this playbook.
     """
     whole = f"{result}.data" if kind == "http" else result
 
@@ -244,7 +244,7 @@ def _each_text(node: Any, change: Callable[[str], str]) -> int:
 
 
 def quoted_braces(draft: Draft) -> None:
-    """Rewrites braces that are text, which templates of Go have between backticks, as text in quotes."""
+    """Rewrites literal braces in backticks, as in Go templates, as quoted text."""
 
     def quoted(match: re.Match[str]) -> str:
         mark = next((mark for mark in "'\"" if mark not in match[1]), None)

@@ -43,14 +43,14 @@ _TOKEN_CALL: Final = re.compile(r"\btoken\(\s*['\"]([A-Za-z_]\w*)['\"]\s*\)")
 _TOKEN_OF_NAME: Final = re.compile(r"\btoken\(\s*(?:workload\.)?([A-Za-z_]\w*)\s*\)")
 _IS_NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
 _OWN_DEFAULT: Final = re.compile(r"\{\{\s*+(\w++)\s*+(?:\|\s*+default\(\s*+(['\"])([^'\"\\]*+)\2\s*+\)\s*+)?\}\}\Z")
-"""A workload key that is what the execution was given for it, or else a text, or nothing."""
+"""The value of a workload key that repeats the given value, with a constant default or without one."""
 _SETTING: Final = re.compile(r"\{\{\s*(?:workload\.)?([A-Za-z_]\w*)\s*\}\}")
 _EXECUTOR_SPEC: Final = frozenset([*_UNDER_SPEC, *_UNDER_POLICY, "no_next_is_error", "lifecycle"])
 _OLDER_NAMES: Final = frozenset(
     "context data env environment error event execution input item job loop output params payload response result "  # noqa: SIM905
     "secrets this vars".split()
 )
-"""Names that older dialects had for something of their own."""
+"""Names with a special meaning in older dialects."""
 _LIMITS: Final = {"max_payload_bytes": "max_inline_bytes"}
 _CONSTANTS: Final = ("credential", "endpoint", "url", "token_endpoint", "token_url")
 """Settings of an entry that hold no secret."""
@@ -105,7 +105,7 @@ def root_spec(draft: Draft) -> None:
 
 
 def workload_defaults(draft: Draft) -> None:
-    """Writes the text of `key: "{{ key | default('…') }}"`, or none, in the workload: what is given wins anyway."""
+    """Writes the default of `key: "{{ key | default('…') }}"` as the workload value. Given values override it."""
     workload = mapping_at(draft.root, "workload")
     for key, value in list(workload.items()) if workload is not None else []:
         found = _OWN_DEFAULT.match(value.strip()) if isinstance(value, str) else None
@@ -115,7 +115,7 @@ def workload_defaults(draft: Draft) -> None:
 
 
 def given_inputs(draft: Draft) -> None:
-    """Declares names that the first task reads and nothing defines: whoever starts the execution gives them."""
+    """Declares undefined names that the first task reads as inputs, given when the execution starts."""
     entry, steps = value_at(draft.root, "executor", "spec", "entry_step"), draft.steps()
     step = next((one for one in steps if entry in (None, one.get("step"))), None) if draft.was_older else None
     task = next(tasks_of(step.get("tool")), None) if step is not None else None
