@@ -133,7 +133,7 @@ class DataStore(Protocol):
         value of the language. An error of ``pieces`` ends the writing.
 
         Args:
-            head: The first rows of a table as plain JSON, of which templates may read as many as are small.
+            head: The first rows of a table as plain JSON. Templates may read those within the size limit.
 
         Raises:
             ToolFailure: ``limit_exceeded``: the execution may store no more.
@@ -155,7 +155,7 @@ class DataStore(Protocol):
         ...
 
     def note(self, namespace: str, name: str, *, written: bool) -> None:
-        """Notes data elsewhere that the task has read or written, by the names of OpenLineage."""
+        """Notes a dataset in another system that the task has read or written, by its OpenLineage names."""
         ...
 
 
@@ -172,7 +172,7 @@ class NoData:
         raise ToolFailure.of("not_allowed", "there is no object store here")
 
     def note(self, namespace: str, name: str, *, written: bool) -> None:
-        """Nobody asks for it."""
+        """Does nothing."""
 
 
 async def no_bundle() -> bytes:
@@ -272,7 +272,7 @@ class Debugged(Protocol):
 
 
 class BadRows(msgspec.Struct, frozen=True):
-    """How many rows of a table break its rules, and the first of them, each in words."""
+    """The number of rows that break the rules of a table, and descriptions of the first ones."""
 
     count: int
     first: Sequence[str] = ()
@@ -283,7 +283,7 @@ class BadRows(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ChecksTables(Protocol):
-    """A tool that can look into a table for its worker, beside the tasks of its kind."""
+    """A tool that can also check tables for its worker."""
 
     async def bad_rows(self, call: ToolCall, table: Any, plan: TablePlan) -> BadRows:
         """Returns the rows of a table by reference that break the rules of ``plan``.

@@ -27,8 +27,8 @@ class Dependencies:
     """Ports, tools and names used by every run. ``worker`` is the name in events, ``tracing`` exports spans.
 
     Attributes:
-        max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
-        objects: Reaches objects that are elsewhere than in NATS.
+        max_result_bytes: The upper bound of the knobs ``max_…_bytes`` of one task.
+        objects: Access to objects outside NATS.
     """
 
     worker: str

@@ -58,10 +58,10 @@ class Worker:
             objects.
         secrets: The credential store, asked first; without it only ``credentials`` are used.
         keychain_folders: The folders whose files entries of kind ``file`` may read.
-        max_result_bytes: What the knobs ``max_…_bytes`` of one task may ask for.
-        grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
-        objects: Reaches objects that are elsewhere than in NATS.
-        ack_wait_s: How long a lease of the queue lasts; it is renewed three times meanwhile.
+        max_result_bytes: The upper bound of the knobs ``max_…_bytes`` of one task.
+        grace_s: The time in seconds for running commands to finish after :meth:`drain`; the rest is returned.
+        objects: Access to objects outside NATS.
+        ack_wait_s: The duration of a lease of the queue, in seconds; it is renewed three times meanwhile.
 
     Attributes:
         opened: Set when the worker takes commands.

@@ -58,9 +58,9 @@ def drop_capabilities() -> None:
 
 
 def return_large_buffers() -> None:
-    """Has glibc give large buffers back to the system as soon as they are freed, and keep few heaps.
+    """Configures glibc to return large buffers to the system as soon as they are freed, and to use few heaps.
 
-    By itself it does so until one was freed: from then on each thread has a heap that keeps what is free in between.
+    By default, glibc stops this after the first free: each thread then has a heap that retains freed memory.
     """
     mallopt = getattr(LIBC, "mallopt", None)
     if mallopt is not None:

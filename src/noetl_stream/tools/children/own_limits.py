@@ -50,7 +50,7 @@ def limit_cpu_time(seconds: int) -> None:
 
 
 def cpu_bounds(seconds: int) -> tuple[int, int]:
-    """The same for a process that this one forks, as :func:`resource.setrlimit` takes it: it has used none."""
+    """The CPU limits of a newly forked process, for :func:`resource.setrlimit`. See :func:`limit_cpu_time`."""
     return _bounds(resource.RLIMIT_CPU, seconds + 1, seconds + 2)
 
 

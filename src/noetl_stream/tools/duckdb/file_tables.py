@@ -42,7 +42,7 @@ _ENDINGS: Final[Mapping[str, Format]] = {
     **dict.fromkeys(("xlsx", "xlsm", "xlsb", "xls", "ods"), "excel"),
 }
 GZIP: Final = b"\x1f\x8b"
-"""The first bytes of a packed file."""
+"""The first bytes of a gzip file."""
 _OF_FORMATS: Final = (
     (("delimiter", "max_bad_rows"), ("csv",), "CSV"),
     (("header", "columns"), ("csv", "excel"), "CSV and Excel"),
@@ -78,11 +78,11 @@ class NamedFile:
     """A reference, and the way to read it as the table ``name``.
 
     Args:
-        place: Names it in errors.
-        advice: Says where to write its format.
+        place: The name of the reference in errors.
+        advice: The place to write the format, for hints.
 
     Attributes:
-        format: Its format.
+        format: The format of the file.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class NamedFile:
 
 
 def format_named(name: str) -> Format | None:
-    """Returns the format that the name of a file says."""
+    """Returns the format for a file name; ``None`` if it is unknown."""
     return _ENDINGS.get(name.lower().removesuffix(".gz").rpartition(".")[2])
 
 

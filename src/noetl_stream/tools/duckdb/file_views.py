@@ -1,9 +1,9 @@
 """Views over files in the folder of a DuckDB process.
 
-DuckDB's own way to find out the dialect of a CSV file gives up at a broken line, without its number. So the dialect
-and the types are found with such lines left out, and then hold for every line. Nor has it a bound for a line of which
-it looks for the dialect: one of 100 MB took a minute. And where it reads in parallel, it leaves out a last line that is
-longer than its buffers, without a word.
+DuckDB's CSV sniffer fails at a malformed line, without its number. So the dialect and the types are detected with such
+lines ignored, and then applied to every line. The sniffer has no limit for the length of a line: one of 100 MB took a
+minute. And a parallel read silently skips a last line that is longer than its buffers. So lines that are too long are
+refused first.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from noetl_stream.tools.duckdb.tables import quote_identifier, quote_text
 from noetl_stream.tools.duckdb.workbook import text_file, write_rows
 
 MAX_LINE_BYTES = 2_000_000
-"""The longest line of CSV that DuckDB reads."""
+"""The maximum length of a CSV line in DuckDB, in bytes."""
 _LOOKED_AT_BYTES = 64 * 1024 * 1024
-"""How much of a file has the lines in which DuckDB looks for the dialect, at most."""
+"""The maximum size of the part of a file in which DuckDB detects the dialect, in bytes."""
 _BLOCK_BYTES = 64 * 1024
 _SHOWN_REJECTS = 3
 _SNIFFED = "Delimiter, Quote, Escape, SkipRows, HasHeader, Columns, DateFormat, TimestampFormat"
@@ -64,11 +64,11 @@ def _part_reader(given: str, first: int, rows: int) -> str:
 
 
 def _check_lines(source: FileSource) -> None:
-    """Refuses a file with a line that is much too long. Of one that is packed, only its beginning is looked at."""
+    """Refuses a file with a line that is much too long. In a gzip file, only the beginning is checked."""
     file: GzipFile | BufferedReader
     file = GzipFile(source.file) if source.packed else Path(source.file).open("rb")  # noqa: SIM115
     most = _LOOKED_AT_BYTES if source.packed else Path(source.file).stat().st_size
-    with file, suppress(EOFError, OSError, zlib.error):  # what is damaged is said by DuckDB
+    with file, suppress(EOFError, OSError, zlib.error):  # DuckDB reports damaged files
         for at in range(0, most, MAX_LINE_BYTES):
             file.seek(at)
             if not _has_line_end(file):
@@ -79,7 +79,7 @@ def _check_lines(source: FileSource) -> None:
 
 
 def _has_line_end(file: GzipFile | BufferedReader) -> bool:
-    """Returns whether a line, or the file, ends within the length that a line may have."""
+    """Returns true if a line, or the file, ends within :data:`MAX_LINE_BYTES`."""
     for _ in range(0, MAX_LINE_BYTES, _BLOCK_BYTES):
         block = file.read(_BLOCK_BYTES)
         if len(block) < _BLOCK_BYTES or b"\n" in block or b"\r" in block:

@@ -46,7 +46,7 @@ _NOT_HELD: Final = (
 _INSTALL: Final = "\n\nPlease try installing"
 """The text with which DuckDB's advice on an extension begins."""
 _LARGER_OBJECTS: Final = ' Try increasing "maximum_object_size".'
-"""DuckDB's advice on JSON, which no task can follow."""
+"""DuckDB's advice on large JSON objects, removed from messages: a task cannot follow it."""
 _WRITTEN: Final = f"{COPIES_FOLDER}/{WRITTEN_FILE}"
 _CSV_LINE: Final = "CSV Error on Line: "
 _CSV_FILE: Final = "  file = "
@@ -243,12 +243,12 @@ class DuckdbSession:
         return SessionResult([], {**rest, "row_count": count, "columns": names})
 
     def _head(self, number: int) -> list[Any]:
-        """Returns the first rows of the table that was written, as many as templates may read."""
+        """Returns the first rows of the written table, as many as templates may read."""
         assert self._connection is not None
         [statement] = self._connection.extract_statements(f"from read_parquet('{_WRITTEN}') limit {HEAD_ROWS}")
         try:
             _, rows = self._statement(number, statement, {})
-        except ToolFailure:  # they are too long
+        except ToolFailure:  # the rows are too long
             return []
         encoded = [] if rows is None or rows.not_json is not None else rows.encoded
         return fitting_rows([row for batch in encoded for row in msgspec.json.decode(batch)])

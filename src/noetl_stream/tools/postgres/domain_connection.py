@@ -17,7 +17,7 @@ class DomainConnection(asyncpg.Connection):
 
     Attributes:
         received: Counts what the connection receives.
-        server: The server that it leads to, as ``postgres://host:5432``.
+        server: The address of the server, as ``postgres://host:5432``.
     """
 
     _domain: str | None = None

@@ -92,7 +92,7 @@ class EgressProxy:
 
     @classmethod
     def of_index(cls, settings: ToolSettings) -> EgressProxy:
-        """Makes it for what installs packages: that reaches the operator's index, too, wherever it is."""
+        """Makes the proxy for package installers, which may also reach the operator's index, wherever it is."""
         addresses, rules = settings.python_environments.index_addresses, settings.egress
         of_index = (target for address in addresses for target in read_allowed(address).targets)
         rules = replace(rules, allowed=(*rules.allowed, *of_index))
@@ -172,7 +172,7 @@ class ChildProxy:
             task.cancel()
 
     def listen_here(self) -> int:
-        """Listens in the network of this machine, for a child that has that; returns the port."""
+        """Listens on loopback, for a child in the network of this machine; returns the port."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -50,7 +50,7 @@ class _Ahead:
 
     def has_changed(self) -> bool:
         """Returns whether a file has."""
-        for file, version in self.files.values():  # noqa: SIM110  # a generator would be one more function
+        for file, version in self.files.values():  # noqa: SIM110  # a generator is another function call
             if _version_of(file) != version:
                 return True
         return False
@@ -133,8 +133,8 @@ class CompiledModules:
 
 def import_ahead(path: str, modules: CompiledModules) -> None:
     """Imports the module of ``module:name`` and reads the parameters of the function. Errors are shown when the job
-    does so. What Python code prints is kept, and what other code writes dropped: the output belongs to the job that
-    runs. As little is called as can be: each function that is called first costs a forked process copies of pages.
+    does so. Output of Python code is kept for the job, that of other code is dropped: another job may be
+    running. Calls are kept to a minimum: the first call of a function makes a forked process copy pages.
     """
     last, began_ns = next(reversed(sys.modules)), time.time_ns() - CLOCK_TICK_NS
     out, err, nowhere = os.dup(1), os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -148,7 +148,7 @@ def import_ahead(path: str, modules: CompiledModules) -> None:
         for name in names.split("."):
             found = getattr(found, name)
         parameters_of(found)
-    except BaseException:  # noqa: S110  # the job says so
+    except BaseException:  # noqa: S110  # the job raises it again
         pass
     finally:
         sys.stdout, sys.stderr = streams

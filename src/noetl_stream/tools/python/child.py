@@ -65,10 +65,10 @@ _FIRST_CALL: Final = encode_json({**decode_json(_FIRST_JOB), "function": f"{__na
 
 
 _WARMING: Final = "colorsys:rgb_to_hsv"
-"""A function that is imported like those of jobs: a small one of the standard library."""
+"""A small function of the standard library, imported in the same way as the functions of jobs."""
 _WARM_RUNS: Final = 20
-"""How often what each job does is done before a process is forked: Python changes code the first times it runs, and a
-forked process copies the pages of what changes.
+"""The number of warm-up runs before the first fork. Python specializes code in its first runs; each forked process
+would copy the pages that this changes.
 """
 
 
@@ -215,18 +215,18 @@ def _run(
     modules: CompiledModules,
     first: bytes,
 ) -> NoReturn:
-    """Runs a job in the process made for it, which ends without Python's work at an exit.
+    """Runs a job in the process forked for it, and exits without Python's cleanup.
 
     Args:
-        most: Its limits of CPU time.
-        first: A job that it runs first.
-        gate: What the job will probably call is read from here, to its end; nothing if that is not known.
+        most: The soft and hard limits of CPU time, in seconds.
+        first: A job to run first, as a warm-up.
+        gate: The pipe with the name of the function that the job will probably call; empty if unknown.
     """
     try:
         die_with_parent()
-        try:  # noqa: SIM105  # a context costs more pages
+        try:  # noqa: SIM105  # a context manager copies more pages
             resource.setrlimit(resource.RLIMIT_CPU, most)
-        except ValueError:  # as on macOS
+        except ValueError:  # macOS refuses some values
             pass
         for hooks in _FORK_HOOKS:
             os.register_at_fork(**hooks)

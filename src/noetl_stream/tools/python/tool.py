@@ -264,7 +264,7 @@ class PythonTool:
         proxy: See :class:`Launcher`.
         answer_s: See :class:`Launcher`; it holds for children too.
         max_scratch_bytes: Bytes of files that one task may read by path.
-        environments: Whether there are environments of playbooks. Default: none.
+        environments: The settings of environments of playbooks. Default: none.
         guard: See :class:`Environments`. Default: it lets uv reach the public internet.
     """
 

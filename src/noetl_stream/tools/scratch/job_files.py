@@ -1,8 +1,8 @@
 """The files of one ``python`` task at its worker, which its process requests and returns (LANGUAGE §12 *python*).
 
 A question is a note of the job (:mod:`~noetl_stream.tools.python.line`). ``{"open": reference, "table": bool}`` is
-answered with ``{path, rows}``: the path below the folder that the process reads, and how many rows the stored table
-has; or with ``{refused}``. ``{"save": name}`` is followed by frames with the content of a file, at last an empty one;
+answered with ``{path, rows}``: the path below the folder that the process reads, and the number of rows of the
+table; or with ``{refused}``. ``{"save": name}`` is followed by frames with the content of a file, at last an empty one;
 ``{"save": "", "footer": bytes, "head": rows}`` by the footer of a Parquet file, and then by all of it. Either is
 answered with the reference.
 """

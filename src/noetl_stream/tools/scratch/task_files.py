@@ -346,7 +346,7 @@ def _saved_table(write: Callable[[Any, str], None], table: Any) -> Any:
 
 
 def _head(table: Any, path: str) -> list[Any]:
-    """Returns the first rows of a table that was written, which a note has room for."""
+    """Returns the first rows of a written table, as many as fit into a note."""
     try:
         if type(table).__module__.partition(".")[0] == "polars":
             rows = sys.modules["polars"].read_parquet(path, n_rows=_HEAD_ROWS).to_dicts()
@@ -354,7 +354,7 @@ def _head(table: Any, path: str) -> list[Any]:
             batch = next(_parquet().ParquetFile(path).iter_batches(batch_size=_HEAD_ROWS), None)
             rows = [] if batch is None else batch.to_pylist()
         plain, room = to_json(rows), _HEAD_BYTES
-    except Exception:  # what a library cannot read, or JSON not hold, templates do not read either
+    except Exception:  # rows that cannot be read, or have no JSON, are not for templates
         return []
     fitting = []
     for row in plain:

@@ -78,7 +78,7 @@ class AddressedBlobs:
         """Returns the addresses of an object: cached ones, or new ones from a server.
 
         Raises:
-            BlobMissing, Unreachable: a server does not sign an address, to read or to write.
+            BlobMissing, Unreachable: a server refuses to sign an address to read or to write, respectively.
         """
         kept = self._signed.get((method, key))
         if kept is None or self._clock.monotonic_s() >= kept[0]:

@@ -32,14 +32,14 @@ MAX_WRITTEN: Final = 1_000
 """How many files and tables one attempt may write: the journal names them all."""
 MAX_DATASETS: Final = 100
 MAX_NAME: Final = 1_000
-"""How many datasets of an attempt are noted, and how much of their names."""
+"""The maximum length of a dataset's name, in characters."""
 
 
 class AttemptData:
     """:class:`~noetl_stream.tools.contract.DataStore` of one attempt.
 
     Args:
-        begun: Is told the key of what has more than one part, while it is written.
+        begun: Called with the key of a file or table of several parts, while it is written.
         redact: Removes the secrets from the first rows of a table.
 
     Attributes:
@@ -99,7 +99,7 @@ class AttemptData:
 
     def read(self, reference: DataReference) -> AsyncIterator[bytes]:
         is_checked = reference.columns is not None and any(reference.key == own.key for own in self.written)
-        if not is_checked:  # a table of its own, which it reads for that alone
+        if not is_checked:  # a table of its own is read only to check it
             self._read[reference.key, reference.first] = replace(reference, seal="")
         return self._parts(reference)
 

@@ -71,9 +71,9 @@ class RunResults:
 
     Attributes:
         loaded: Values read back so far, by the key of their reference. Templates read them from here.
-        keeping: How many results are being stored; a run is not given up meanwhile.
-        trouble: Why results are not stored yet.
-        reading: Why an object is not read yet.
+        keeping: The number of results that are being stored; a run is not given up meanwhile.
+        trouble: The reason why results are not stored yet.
+        reading: The reason why an object is not read yet.
     """
 
     def __init__(
@@ -157,9 +157,9 @@ class RunResults:
         await self._put(self._plain_blobs, key, sealed)
 
     def part_reader(self, file: DataReference) -> Callable[[str], Awaitable[bytes]]:
-        """Returns what reads a part of a file or table, as it is stored, by its key.
+        """Returns a function that reads a stored part of a file or table by key.
 
-        It raises :class:`~noetl_stream.errors.BlobMissing` if the part does not exist, or is damaged.
+        It raises :class:`~noetl_stream.errors.BlobMissing` if the part is missing or damaged.
         """
         if isinstance(self._plain_blobs, AddressedBlobs):
             self._plain_blobs.will_read(file)

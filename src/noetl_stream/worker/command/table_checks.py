@@ -30,7 +30,7 @@ class CheckedTool:
         """Runs the task and checks the table of its result.
 
         Raises:
-            ToolFailure: As raised by the tool; ``schema_mismatch``: the table does not conform; it has the result.
+            ToolFailure: As raised by the tool; ``schema_mismatch``: the table does not conform; carries the result.
         """
         result = await self._tool.run(call)
         value, table = _table_of(result.result, call)

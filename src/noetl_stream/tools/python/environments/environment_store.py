@@ -62,7 +62,7 @@ _FULL: Final = re.compile(r"os error (?:28|122)\b|no space left|quota exceeded",
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 DISK_FULL: Final = "disk_full"
 INDEX_AWAY: Final = "index_away"
-"""The codes of errors that may pass."""
+"""The error codes of failures that may be temporary."""
 _ROOM: Final = f"make room there, or name another folder ({ENVIRONMENTS_VARIABLE})"
 _REACH: Final = (
     f"see that it runs, and that workers may connect to it and where it leads ({ALLOW_VARIABLE}), or name another"
@@ -97,7 +97,7 @@ class MadeEnvironment(NamedTuple):
 
 
 class MakingEnvironment(NamedTuple):
-    """An environment that is made."""
+    """An environment that is being made."""
 
     name: str
     interpreter: Interpreter
@@ -105,7 +105,7 @@ class MakingEnvironment(NamedTuple):
     lock: bytes
 
     def packages_in(self, words: str) -> str:
-        """The packages of the lock that these words name, and what the task requires, if that has other names."""
+        """The locked packages that a message names, with the task's requirements if those have other names."""
         pins, required = _PIN.findall(self.lock.decode()), ", ".join(self.wanted.requires)
         named = [pin for pin in pins if _names(words, pin)]
         if not named:
@@ -118,8 +118,8 @@ class Environments:
     """The environments of one worker process.
 
     Args:
-        guard: What uv reaches the index by where children use the network of this machine.
-        used: Returns the folders of those in which children live.
+        guard: The proxy through which uv reaches the index if children use the network of this machine.
+        used: Returns the folders of environments with live children.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class Environments:
         return True
 
     async def _make(self, making: MakingEnvironment, launcher: Launcher, call: ToolCall) -> None:
-        """Makes an environment; where the disk is too full for it, once more without those that nobody uses."""
+        """Makes an environment. If the disk is full, removes unused environments and tries once more."""
         try:
             await self._install(making, launcher, call)
         except ToolFailure as failed:
@@ -270,7 +270,7 @@ class Environments:
 
     @contextlib.contextmanager
     def _way_to_index(self) -> Iterator[Mapping[bytes, bytes]]:
-        """Yields variables of a child that uses the network of this machine, by which it asks the egress guard, too."""
+        """Yields the proxy variables that send a child in the network of this machine through the egress guard."""
         if self._children.network != "host" or not self._settings.index_addresses:
             yield {}
             return
@@ -336,7 +336,7 @@ class Environments:
 
 
 def _names(words: str, pin: str) -> bool:
-    """Whether words have the name of a package of a lock, however it is written."""
+    """Returns true if a message contains the name of a locked package, in any normalization."""
     name = re.sub(r"[-_.]+", "[-_.]+", pin.partition("==")[0])
     return re.search(rf"(?<![\w.-]){name}(?![a-z])", words, re.IGNORECASE) is not None
 
