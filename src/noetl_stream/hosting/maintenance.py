@@ -96,10 +96,10 @@ async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
 
 
 async def move_objects(endpoint: Endpoint) -> MovedObjects:
-    """Moves all objects that the database names to the first of their places. Everything may run meanwhile.
+    """Moves all objects of the database to the first place. Servers and workers may run meanwhile.
 
     Raises:
-        UsageError: they have one place only.
+        UsageError: only one place is configured.
     """
     from noetl_stream.adapters.postgres.backup import PostgresBackup
     from noetl_stream.backup.move import move

@@ -221,7 +221,7 @@ async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) 
 
     Raises:
         NotReady, StreamLost: The schema or the streams are not prepared.
-        UsageError: A place of objects is refused.
+        UsageError: A place of objects refuses access.
     """
 
     async def connect_and_verify() -> Connected:

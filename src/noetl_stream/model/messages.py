@@ -257,7 +257,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     that its Python tasks can import.
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
-    empty until it is issued. ``by_address``: objects may be elsewhere than in NATS, and servers sign their addresses.
+    empty until it is issued. ``by_address``: objects may be outside NATS; workers use addresses that servers sign.
     """
 
     command_id: str
@@ -454,8 +454,8 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     ``disagreements``: of the server that compares them, some of what Postgres and EVENTS disagree on.
     ``stored``: of a server, what namespaces with little room have in the object store, where each may have
     ``max_stored_bytes``; 0: any number. ``unstored``: of a server, why it cannot store what it decides, a line a store.
-    ``pool_labels``: of a server, the labels of pools by which it places steps. ``untold``: of a server, why it cannot
-    tell lineage.
+    ``pool_labels``: of a server, the labels of pools by which it places steps. ``untold``: of a server, the reason
+    why it cannot send lineage.
     """
 
     role: str

@@ -205,7 +205,7 @@ class Dataset(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def shown(self) -> str:
-        """It for people, in a list."""
+        """The dataset as lists show it."""
         return f"{self.namespace}/{self.name.lstrip('/')}"
 
 
@@ -215,8 +215,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     ``helper`` is the block specific to the task's kind: ``http {status, headers}``, ``pg {code, sqlstate, message}`` or
     ``py {exception_type, traceback}``; templates read it as ``outcome.http`` and so on. ``output`` is captured text.
     ``warnings`` are shown with the execution (LANGUAGE §14). ``stored_bytes`` are those of the files and tables
-    that the run has stored, also of what it has not finished; ``written`` are those that it has, ``read`` those
-    that it has read, without their seals; ``datasets`` are elsewhere.
+    that the run has stored, with unfinished ones; ``written`` are references to the finished ones, ``read`` to
+    those that it has read, both without seals; ``datasets`` is the data in other systems.
     """
 
     status: Literal["ok", "error"]

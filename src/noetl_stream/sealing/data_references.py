@@ -23,9 +23,9 @@ PART_BYTES: Final = 4 * 1024 * 1024
 """The bytes of each part but the last, each of which is an object."""
 
 HEAD_ROWS: Final = 20
-"""How many of a table's first rows templates may read."""
+"""The maximum number of first rows of a table that templates may read."""
 HEAD_BYTES: Final = 16 * 1024
-"""The most bytes of JSON that these have."""
+"""The maximum size of these rows as JSON, in bytes."""
 
 _PARTS: Final = "parts"
 _HEAD: Final = "head"
@@ -110,17 +110,17 @@ def parts_of(key: str) -> StoredParts | None:
 
 
 def head_key(key: str) -> str:
-    """The key of the first rows of a table, given its own."""
+    """The key of a table's first rows, from the key of the table."""
     return f"{key.rpartition('/')[0]}/{_HEAD}"
 
 
 def is_head(key: str) -> bool:
-    """Whether a key is that of the first rows of a table."""
+    """Returns true if a key is that of a table's first rows."""
     return key.endswith(f"/{_HEAD}")
 
 
 def fitting_rows(rows: Sequence[Any]) -> list[Any]:
-    """The first rows of a table that its head has: those that templates may read."""
+    """The first rows within :data:`HEAD_ROWS` and :data:`HEAD_BYTES`, which templates may read."""
     fitting, size = [], 2
     for row in rows[:HEAD_ROWS]:
         size += len(msgspec.json.encode(row)) + 1

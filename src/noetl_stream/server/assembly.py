@@ -152,7 +152,7 @@ class ServerPorts:
     executions of a namespace may have ``max_stored_bytes`` in the object store; ``None``: any number. Steps with a
     placement run in pools with such ``pool_labels``; ``None``: where they would without one. ``page_url`` is where
     people open the page; empty: not known. ``refusals`` says why JetStream has refused messages of this process for a
-    while. ``places`` signs addresses of objects that are not in NATS alone.
+    while. ``places`` signs addresses if objects are in other places than NATS.
     """
 
     log: EventLog

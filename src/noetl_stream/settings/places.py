@@ -62,12 +62,12 @@ def read_place(name: str, text: str) -> Place:
 
 
 def read_object_places(variable: str, given: Given) -> tuple[Place | None, ...]:
-    """Reads the places of objects, such as ``s3://bucket/prefix, nats``: the first is written, all are read.
+    """Reads the places of objects, such as ``s3://bucket/prefix, nats``. Writes go to the first, reads try all.
 
-    ``None`` is NATS, which is always among them; without any other there are none.
+    ``None`` is NATS, which is always included. The result is empty if NATS is the only place.
 
     Raises:
-        UsageError: one is not a place, or there twice.
+        UsageError: a place is invalid, or repeated.
     """
     found: list[Place | None] = []
     for text in words_of(variable, given):
@@ -91,7 +91,7 @@ def _object_place(variable: str, text: str) -> Place:
 
 
 def shown_place(place: Place) -> str:
-    """A place of objects as it is written."""
+    """A place of objects, in the syntax of the variable."""
     return place.as_uri() if isinstance(place, Path) else str(place)
 
 

@@ -57,14 +57,14 @@ class EnvironmentSettings(msgspec.Struct, frozen=True):
     interpreters: tuple[str, ...] = ()
 
     def of_home(self, home: Path | None) -> EnvironmentSettings:
-        """Those of a worker of the embedded stack in ``home``, where it may keep environments."""
+        """The settings for a worker of the embedded stack, which keeps environments below ``home``."""
         if self.folder or self.is_off or home is None:
             return self
         return replace(self, folder=str(home / "environments"))
 
     @property
     def index_addresses(self) -> tuple[str, ...]:
-        """The hosts and ports of the index, as ``NOETL_EGRESS_ALLOW`` has them; none if it is a folder."""
+        """The hosts and ports of the index, in the syntax of ``NOETL_EGRESS_ALLOW``; empty for a folder."""
         parts = split_address(self.index or DEFAULT_INDEX)
         if Path(self.index).is_absolute() or parts is None:
             return ()

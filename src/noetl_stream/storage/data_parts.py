@@ -107,10 +107,10 @@ async def read_parts(
 async def read_part(
     reference: DataReference, data_key: bytes, number: int, get: Callable[[str], Awaitable[bytes]]
 ) -> bytes:
-    """One part of a file or table, which a reader of parts need not be given in order.
+    """Reads one part of a file or table. Parts may be read in any order.
 
     Raises:
-        BlobMissing: it is missing, or is not what was written.
+        BlobMissing: the part is missing, or was modified.
     """
     parts = parts_of(reference.key)
     key = f"{'' if parts is None else parts.prefix}{number}"
@@ -118,15 +118,15 @@ async def read_part(
 
 
 def sealed_head(rows: Sequence[Any], key: str, data_key: bytes) -> bytes:
-    """The first rows of the table with this key, as they are stored."""
+    """Seals the first rows of the table with this key for storage."""
     return seal_part(data_key, head_key(key), msgspec.json.encode(fitting_rows(rows)))
 
 
 async def read_head(table: DataReference, ring: KeyRing, get: Callable[[str], Awaitable[bytes]]) -> bytes:
-    """The first rows of a table as JSON, if it is sealed for the execution with ``ring``.
+    """Reads the first rows of a table as JSON. The table must be sealed for the execution with ``ring``.
 
     Raises:
-        BlobMissing: it is not, or they are missing or modified.
+        BlobMissing: it is not, or the rows are missing or modified.
     """
     data_key, key = data_key_of(table, (ring,)), head_key(table.key)
     if data_key is None:
@@ -160,7 +160,7 @@ async def _opened(reference: DataReference, data_key: bytes, key: str, sealed: b
 async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     held = bytearray()
     async for piece in pieces:
-        if not held and len(piece) == PART_BYTES:  # as files on the disk are read
+        if not held and len(piece) == PART_BYTES:  # files on disk are read in such pieces
             yield piece
             continue
         held += piece

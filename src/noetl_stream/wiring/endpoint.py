@@ -54,8 +54,8 @@ class Endpoint(Unprinted, frozen=True):
         page_url: The address of the page, for links that a server here writes; empty: not known.
         max_state_bytes: Memory that a server here uses for the states of living executions.
         traces: Where spans of a role here go; ``None`` for nowhere.
-        objects: The places of objects, the first of which is written; ``None`` is NATS, alone if empty. Not a worker's.
-        lineage: Who a server here tells lineage; ``None`` for nobody.
+        objects: The places of objects, the first for writing; ``None`` is NATS. Empty: only NATS. Not for workers.
+        lineage: The receiver of lineage from a server here; ``None`` for no receiver.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
         nats_sync: What is known of how NATS writes to its disks.
     """

@@ -116,7 +116,7 @@ class OperatorPorts(msgspec.Struct, frozen=True):
     """The ports of a command: over Postgres, which is connected, and over NATS, which may connect on first use.
 
     Attributes:
-        blobs: Objects as they are stored, in all their places; :attr:`objects` opens and seals them.
+        blobs: Sealed objects in all places; :attr:`objects` opens and seals them.
         access_keys: ``None`` if the endpoint has none, as an admin's.
         replica: The store to read executions from, if there is another; connected when it is first used.
     """
@@ -143,7 +143,7 @@ class OperatorPorts(msgspec.Struct, frozen=True):
 
     @property
     def places(self) -> PlacedBlobs | None:
-        """The places of objects; ``None``: NATS alone."""
+        """The places of objects; ``None``: only NATS."""
         return self.blobs if isinstance(self.blobs, PlacedBlobs) else None
 
     @property
@@ -369,7 +369,7 @@ def open_files(place: Place) -> FolderFiles | ObjectFiles:
 
 
 def open_objects(endpoint: Endpoint, nats: Blobs) -> Blobs:
-    """Opens the places of objects, of which NATS is one. Errors: as of :func:`open_files`."""
+    """Opens the places of objects, including NATS. Raises the errors of :func:`open_files`."""
     if not endpoint.objects:
         return nats
     with _extra_needed(OBJECTS_VARIABLE):

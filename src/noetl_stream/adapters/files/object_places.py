@@ -20,7 +20,7 @@ from noetl_stream.ports.streams.blobs import ADDRESS_LASTS_S, Method
 from noetl_stream.settings.places import ObjectAddress, Place, shown_place
 
 RETRY_S: Final = 5.0
-"""The time for which a failed request is retried at once, in seconds. After that, the caller retries."""
+"""The time during which a failed request is retried, in seconds. After that, the caller retries."""
 
 
 class ObjectPlace:

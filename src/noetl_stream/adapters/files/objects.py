@@ -53,7 +53,7 @@ _LEFT_OUT: Final = re.compile(r"Generic \w{1,40} error: |\w{1,20}://\S+|[A-Za-z0
 
 
 def open_bucket(address: ObjectAddress, retry_s: float) -> Any:
-    """Opens the store of an address, which tries a request again for so long.
+    """Opens the object store at an address. It retries failed requests for ``retry_s`` seconds.
 
     Raises:
         UsageError: a variable of the service is invalid.
@@ -73,7 +73,7 @@ def open_bucket(address: ObjectAddress, retry_s: float) -> Any:
 
 @contextmanager
 def reworded(place: str) -> Iterator[None]:
-    """Turns ``obstore``'s errors about a place into those of :class:`~noetl_stream.ports.files.Files`."""
+    """Converts ``obstore``'s errors about a place to those of :class:`~noetl_stream.ports.files.Files`."""
     try:
         yield
     except (BaseError, OSError, ValueError) as error:
@@ -81,7 +81,7 @@ def reworded(place: str) -> Iterator[None]:
 
 
 def _error_of(place: str, text: str, *, is_missing: bool) -> NoetlError:
-    """Returns the error for ``obstore``'s text, which is long and may hold secrets."""
+    """Returns the error for a message of ``obstore``. The full message is long and may contain secrets."""
     found, code, number = _STATUS.search(text), _CODE.search(text), _NUMBER.search(text)
     status = "" if found is None else found[1]
     answer = f"{status} {code[1]}" if code else status

@@ -15,12 +15,12 @@ MUCH_BYTES: Final = 1024 * 1024
 """The checksum of more takes milliseconds."""
 
 MISSING_CODES: Final = ("NoSuchKey", "BlobNotFound")
-"""The words by which storage says that an object is lost. A missing bucket, or a proxy's word, is mended."""
+"""Storage error codes for a missing object. Other errors, such as a missing bucket, can be corrected."""
 
 Method = Literal["GET", "PUT"]
 
 ADDRESS_LASTS_S: Final = 600.0
-"""How long an address that a server signs can be used."""
+"""The validity of a signed address, in seconds."""
 
 
 class Blobs(Protocol):
@@ -44,40 +44,40 @@ class Blobs(Protocol):
 
 
 class SignedBlobs(Blobs, Protocol):
-    """Objects in a place that workers have no key of: they read and write by addresses of single objects.
+    """Objects in a place that workers have no credentials for. They use signed addresses of single objects.
 
     Attributes:
-        place: As it is shown.
+        place: The place as messages show it.
     """
 
     place: str
 
     async def addresses(self, method: Method, keys: Sequence[str]) -> Sequence[str]:
-        """Signs an address for each key, which lasts for :data:`ADDRESS_LASTS_S`.
+        """Signs an address for each key, valid for :data:`ADDRESS_LASTS_S` seconds.
 
         Raises:
-            Unreachable: what signs them is away.
+            Unreachable: the signing service cannot be reached.
         """
 
     async def verify(self) -> None:
         """Writes, reads and deletes an object.
 
         Raises:
-            UsageError: that is refused; the message says why.
-            Unreachable: no answer in time.
+            UsageError: the place refuses access; the message has the reason.
+            Unreachable: the place does not answer in time.
         """
 
 
 class ObjectsByAddress(Protocol):
-    """Reads and writes objects by addresses. Without a right to do so it raises
-    :class:`~noetl_stream.errors.Forbidden`, and without an answer :class:`~noetl_stream.errors.Unreachable`.
+    """Reads and writes objects by signed address. Raises :class:`~noetl_stream.errors.Forbidden` if access is
+    refused, and :class:`~noetl_stream.errors.Unreachable` if there is no answer.
     """
 
     async def put(self, address: str, data: bytes) -> None:
-        """As :meth:`Blobs.put`."""
+        """Writes an object; see :meth:`Blobs.put`."""
 
     async def get(self, address: str) -> bytes | None:
-        """As :meth:`Blobs.get`; ``None`` if there is no object."""
+        """Reads an object; ``None`` if it does not exist."""
 
 
 async def read_object(blobs: Blobs, reference: Reference) -> bytes:

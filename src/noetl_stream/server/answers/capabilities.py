@@ -26,7 +26,7 @@ class Capabilities:
     is known; whether the command is still live depends on the state.
 
     Args:
-        by_address: Whether objects may be elsewhere than in NATS, so that workers ask for their addresses.
+        by_address: True if objects may be outside NATS, so that workers ask for addresses.
     """
 
     def __init__(self, server_keys: KeyRing, access_keys: KeyRing, *, by_address: bool = False) -> None:

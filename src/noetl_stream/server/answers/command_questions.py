@@ -83,7 +83,7 @@ class CommandQuestions:
                 codec.decode_hide_question, self._hide, self._refuse_secret
             ),
         }
-        if self._ports.places is not None:  # until all servers know the places, workers ask again
+        if self._ports.places is not None:  # workers retry until all servers know the places
             decode = partial(codec.decode_as, AddressQuestion)
             signing = partial(self._addresses, self._ports.places)
             found[f"{subjects.ASK_ADDRESSES}.*"] = self._question_handler(decode, signing)

@@ -294,7 +294,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``text`` or ``json``, with one line per record.
         status_address: The address at which a server, worker or gateway answers probes and scrapes, if any.
-        traces, lineage: Where spans of a server or worker go, and who servers tell lineage, if anybody.
+        traces, lineage: The receiver of spans of a server or worker, and that of lineage from servers, if any.
         credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
@@ -308,7 +308,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         page_url: The address of the page, for links to it; empty if it is not configured.
         pool_labels: The labels of pools, by which servers choose the pool of a step.
         trigger_rate, …, stream_replicas, …, nats_monitors: Use :attr:`trigger_rates`, :attr:`spread`, :attr:`nats_sync`
-        objects: The places of objects, the first of which is written; ``None`` is NATS, and alone if there are none.
+        objects: The places of objects, the first for writing; ``None`` is NATS. Empty: only NATS.
         egress_allow: Destinations that tasks may connect to beyond the public internet; ``None``: the stack's default.
         egress_deny: Destinations that tasks may not connect to, even if another rule allows it.
         kinds_off: The kinds whose tasks must not run.
@@ -582,12 +582,12 @@ def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def python_path() -> tuple[Path, ...]:
-    """The folders of :attr:`Settings.python_path` without the other settings. Raises ``UsageError`` as those do."""
+    """Reads only :attr:`Settings.python_path`, as folders. Raises ``UsageError`` if it is invalid."""
     return _read_folders_apart(PYTHON_PATH_VARIABLE, os.environ)
 
 
 def environment_settings(*, at_home: bool = False) -> EnvironmentSettings:
-    """:attr:`Settings.python_environments` without the others; ``at_home``: as the embedded stack has it."""
+    """Reads only :attr:`Settings.python_environments`. ``at_home``: with the defaults of the embedded stack."""
     found = read_environments(ENVIRONMENTS_VARIABLE, os.environ)
     return found.of_home(read_home(HOME_VARIABLE, os.environ)) if at_home else found
 

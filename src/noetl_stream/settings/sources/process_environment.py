@@ -102,7 +102,7 @@ _OF_SERVERS: Final = frozenset(
 """The variables that name the servers to use, and the identity for them."""
 
 _OF_BUCKETS: Final = ("AWS_", "AZURE_", "GOOGLE_")
-"""The starts of the variables by which object storage is opened."""
+"""The prefixes of the variables that configure object storage."""
 
 _OF_STREAMS: Final = frozenset(
     {REPLICAS_VARIABLE, PLACEMENT_VARIABLE, LOGS_MAX_BYTES_VARIABLE, LOGS_MAX_AGE_VARIABLE, PARTITIONS_VARIABLE}
@@ -197,7 +197,7 @@ def drop_engine_variables() -> list[str]:
 
 
 def drop_bucket_variables() -> None:
-    """Removes what opens the places of objects from a worker's environment: only servers and gateways hold that."""
+    """Removes the credentials of object storage from a worker's environment. Only servers and gateways have them."""
     found = [name for name in os.environ if name.startswith(_OF_BUCKETS)] if OBJECTS_VARIABLE in os.environ else []
     for name in found:
         del os.environ[name]
