@@ -35,7 +35,7 @@ export interface LogChoice {
   grep?: string | null
 }
 
-/** A reference to a file or table, as far as a download needs it. */
+/** A reference to a file or table: the fields that a download needs. */
 export interface FileReference {
   key: string
   size: number
@@ -133,8 +133,8 @@ export class ExecutionHandle {
   /**
    * Download a file or table that it holds: `download({ reference: result.file, write: (piece) => file.write(piece) })`.
    *
-   * @param given.reference As a result, an argument or `ctx` has it.
-   * @param given.write Is given the bytes, piece by piece. They are whole once this returns.
+   * @param given.reference The reference, from a result, an argument or `ctx`.
+   * @param given.write Called with each piece of the content, in order. The file is complete once this returns.
    */
   async download(
     given: Asked & { reference: FileReference; write: (piece: Uint8Array) => unknown },

@@ -28,7 +28,7 @@ export interface Route {
   takes_key?: boolean
   /** It changes nothing, though it is no GET. */
   reads?: boolean
-  /** It answers with the bytes of a file. */
+  /** The response is the content of a file. */
   bytes?: boolean
   next?: string
 }
@@ -154,7 +154,7 @@ export class Transport {
     }
   }
 
-  /** The bytes of a file, piece by piece. Nothing is tried again. */
+  /** Yields the content of a file, piece by piece, without retries. */
   async *download(route: Route, given: Given): AsyncGenerator<Uint8Array> {
     try {
       yield* this.#pieces(this.#request(route, given), given.abort as AbortSignal | undefined)

@@ -16,7 +16,7 @@ from noetl_stream_client.gateways import Gateway
 from noetl_stream_client.outcomes import ENDED
 
 PAUSE_S: Final = 0.5
-"""How long a notebook shows one state at least."""
+"""The minimum time between two updates of a notebook, in seconds."""
 
 MAX_ROWS: Final = 50
 MAX_NODES: Final = 60
@@ -37,10 +37,10 @@ def execution_html(gateway: Gateway, execution_id: str) -> str:
 
 
 def show_live(gateway: Gateway, execution_id: str, text: str) -> None:
-    """Shows the execution in the cell of a notebook, and what happens to it, until it has ended, from a thread.
+    """Shows the execution in a notebook cell, updated by a thread until the execution ends.
 
     Raises:
-        NotImplementedError: this is no notebook.
+        NotImplementedError: the code does not run in a notebook.
     """
     ipython = sys.modules.get("IPython")
     if ipython is None or getattr(ipython.get_ipython(), "kernel", None) is None:
@@ -60,7 +60,7 @@ def show_live(gateway: Gateway, execution_id: str, text: str) -> None:
 
 
 def _shown(gateway: Gateway, execution_id: str) -> Iterator[str]:
-    """The execution as it is, again and again when something has happened, until it has ended or cannot be read."""
+    """Yields the execution as HTML after each change, until it has ended or cannot be read."""
     from noetl_stream_client._sync.client import Client  # it imports this
 
     with Client(gateway.url, gateway.token, verify=gateway.verify, proxy=gateway.proxy) as client:

@@ -44,13 +44,13 @@ class ExecutionHandle:
         return f"<{type(self).__name__} {self.id}{f' of {self.path}' if self.path else ''}>"
 
     def _repr_html_(self) -> str:
-        """The execution as it is when this is called."""
+        """Return the current state of the execution as HTML."""
         from noetl_stream_client.display import execution_html
 
         return execution_html(self._client.gateway, self.id)
 
     def _ipython_display_(self) -> None:
-        """Show the execution in a notebook, as it goes on. What shows no HTML gets its text."""
+        """Show the execution in a notebook, with live updates; as text where HTML is not supported."""
         from noetl_stream_client.display import show_live
 
         show_live(self._client.gateway, self.id, repr(self))
