@@ -445,15 +445,14 @@ GrantsUse = Literal["", "unset", "everything", "restricted", "file"]
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The memory that a process uses of what is bounded, in bytes, by kind; ``limits`` are the bounds.
+    """The bounded memory that a process uses, in bytes, by kind; ``limits`` are the bounds.
 
-    ``evictions``: how many states it has evicted. ``snapshots_written``, ``snapshots_thrown_away``: how many so far.
-    ``at_ms`` is when it answered, by its own clock; 0 from a process that does not say it. ``grants``: of a server,
-    whether playbooks may use everything, and whether somebody has chosen so, or a ``file`` says what they may use;
-    empty from one that does not say it.
-    ``disagreements``: of the server that compares them, some of what Postgres and EVENTS disagree on.
-    ``stored``: of a server, what namespaces with little room have in the object store, where each may have
-    ``max_stored_bytes``; 0: any number. ``unstored``: of a server, why it cannot store what it decides, a line a store.
+    ``evictions``: the number of evicted states. ``snapshots_written``, ``snapshots_thrown_away``: their numbers so far.
+    ``at_ms`` is the time of the answer, by the clock of the process; 0 if unknown. ``grants``: of a server, the rights
+    of playbooks: everything, by default or by choice of the operator, or as in a ``file``; empty if unknown.
+    ``disagreements``: of the server that compares them, some of the differences between Postgres and EVENTS.
+    ``stored``: of a server, the bytes in the object store of namespaces that are near ``max_stored_bytes``, the limit
+    of each; 0: no limit. ``unstored``: of a server, the reasons why it cannot store its decisions, a line a store.
     ``pool_labels``: of a server, the labels of pools by which it places steps. ``untold``: of a server, the reason
     why it cannot send lineage.
     """

@@ -62,9 +62,9 @@ class DoctorPorts(NamedTuple):
     """
     Attributes:
         keys: The keys that open credentials; ``None`` if this process has none.
-        on_demand: Whether commands start a server here when they need one.
-        postgres_max_bytes: What the database may take on its disk; ``None`` if nobody has said.
-        watch: What has seen the stores grow, if anything here has.
+        on_demand: True if commands start a server here when they need one.
+        postgres_max_bytes: The disk space for the database; ``None`` if it is not configured.
+        watch: The observer of the growth of the stores, if there is one.
         places: The places of objects; ``None``: only NATS.
     """
 
