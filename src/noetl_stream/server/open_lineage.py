@@ -91,7 +91,7 @@ def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _dataset(reference: DataReference) -> dict[str, Any]:
-    """The dataset of a stored file or table. Its name is its key, so readers and the writer share one dataset."""
+    """The dataset of a stored file or table. Its name has its unique key prefix, so reads and the write share it."""
     parts = parts_of(reference.key)
     called = reference.name or ("file" if reference.columns is None else "table")
     name = f"{'' if parts is None else parts.prefix}{called}"
