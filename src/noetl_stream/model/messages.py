@@ -449,7 +449,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``evictions``: the number of evicted states. ``snapshots_written``, ``snapshots_thrown_away``: their numbers so far.
     ``at_ms`` is the time of the answer, by the clock of the process; 0 if unknown. ``grants``: of a server, the rights
-    of playbooks: everything, by default or by choice of the operator, or as in a ``file``; empty if unknown.
+    of playbooks: everything (by default or by choice), ``restricted``, or those in a ``file``; empty if unknown.
     ``disagreements``: of the server that compares them, some of the differences between Postgres and EVENTS.
     ``stored``: of a server, the bytes in the object store of namespaces that are near ``max_stored_bytes``, the limit
     of each; 0: no limit. ``unstored``: of a server, the reasons why it cannot store its decisions, a line a store.
