@@ -301,7 +301,7 @@ class BreakingBlobs:
 
 
 OLDER = "0035_partition_behind"
-CHANGED_SINCE = {"audit", "audit_answer", "audit_chain", "bundle", "execution_key", "grant_revision"}
+CHANGED_SINCE = {"audit", "audit_answer", "audit_chain", "bundle", "execution_key", "feed_reader", "grant_revision"}
 WIDER_SINCE = "execution"
 ADDED_SINCE = ("stored_bytes", "key", "inputs", "failed_step", "workers", "due")
 """The columns that the table has more, its last."""

@@ -48,7 +48,7 @@ COMMANDS: Final = {
     "database": ("cluster", "Prepare the Postgres database."),
     "stream": ("cluster", "Prepare the JetStream streams."),
     "backup": ("upkeep", "Back up, check and restore the database and its objects."),
-    "objects": ("upkeep", "Move files, tables and large results between NATS, buckets and folders."),
+    "objects": ("upkeep", "Move stored objects between NATS, buckets and folders."),
     "retention": ("upkeep", "Show and delete what nobody wants kept any longer."),
     "nats": ("setup", "Prepare the accounts of your own NATS."),
     "bench": ("processes", "Measure performance on this machine."),

@@ -255,9 +255,9 @@ def make_key(file: Path, encryption: bool) -> None:
 
 @click.group()
 def objects() -> None:
-    """Move files, tables and large results between NATS, buckets and folders.
+    """Move stored objects between NATS, buckets and folders.
 
-    NOETL_OBJECTS says where they are: the first place is written, all are read.
+    Objects are files, tables and large results. NOETL_OBJECTS has their places: the first is written, all are read.
     """
 
 

@@ -24,13 +24,14 @@ async def read_bundle(blobs: Blobs, name: str) -> bytes | None:
 
 
 async def require_locks(blobs: Blobs, plan: Plan, name: str) -> None:
-    """
+    """Refuses a playbook with a task whose requirements no lock of its bundle is for.
+
     Raises:
-        UsageError: the bundle of a playbook has no lock for the requirements of a task.
+        UsageError: The first such task.
     """
     from noetl_stream.tools.python.environments.requirements import required_by  # read commands load no tools
 
-    required = required_by(plan)
+    required = await asyncio.to_thread(required_by, plan)  # it parses code
     data = await read_bundle(blobs, plan.bundle) if required and plan.bundle else None
     files = {} if data is None else await asyncio.to_thread(files_of, data)
     for one, line in required.items():

@@ -89,7 +89,7 @@ class DuckdbInputs(SqlInputs):
         default=None, description="Tables of Postgres databases to read as `name.table`."
     )
 
-    into: Literal["table", "file"] | None = Field(
+    into: Literal["file", "table"] | None = Field(
         default=None, description="What the rows of the last statement become, by reference. Default: the result."
     )
     format: Literal["csv", "json", "ndjson", "parquet"] | None = Field(

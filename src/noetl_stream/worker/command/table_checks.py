@@ -15,8 +15,6 @@ from noetl_stream.tools.contract import ChecksTables, Tool, ToolCall, ToolFailur
 
 CHECKER: Final = "duckdb"
 """The kind whose tool checks the rows of tables."""
-BAD_ROWS: Final = "bad_rows"
-"""The kind of the warning about tolerated bad rows."""
 
 
 class CheckedTool:
@@ -50,7 +48,7 @@ class CheckedTool:
         message = f"{bad.count:,} of {rows:,} rows of the table are bad (tolerated: {tolerated}): {bad}"
         if tolerated.is_exceeded(bad.count, rows):
             raise _mismatch(result, message)
-        return replace(result, warnings=(*result.warnings, RunWarning(BAD_ROWS, message)))
+        return replace(result, warnings=(*result.warnings, RunWarning("bad_rows", message)))
 
     async def close(self) -> None:
         """Does nothing: the worker closes the tool."""

@@ -1,4 +1,4 @@
--- How far those who tell others what the feed has have come. Source: PROTOCOL §2 "Resends".
+-- The places of readers of the feed. Source: PROTOCOL §2 "Resends".
 
 create table noetl.feed_reader (
     reader     text collate "C" not null,
@@ -6,4 +6,4 @@ create table noetl.feed_reader (
     tick       bigint not null,
     primary key (reader, partition)
 );
-comment on table noetl.feed_reader is 'the last tick of each partition that a reader of the feed is done with';
+comment on table noetl.feed_reader is 'the last tick of each partition that a reader of the feed has processed';
