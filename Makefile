@@ -22,7 +22,7 @@ help:  ## Show these targets
 demo: .venv/cluster  ## Run the demonstration: real servers, real data, injected failures, a result table
 	@$(BIN)/python playbooks/demo.py
 
-test: $(READY)  ## Run the tests but the longest; 14 minutes on two quiet cores
+test: $(READY)  ## Run the tests but the longest; 12 minutes on two quiet cores
 	$(PYTEST)
 
 containers: .venv/ready  ## Build the image and run deploy/compose.yaml, where root can start a container engine
