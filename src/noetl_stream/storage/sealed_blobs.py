@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from noetl_stream.errors import BlobMissing
-from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.ports.streams.blobs import BlobAccess, Blobs
 from noetl_stream.sealing.objects import CannotUnseal, ObjectKeys, open_object, seal_object
 
 
-class SealedBlobs:
-    """:class:`~noetl_stream.ports.streams.blobs.Blobs` whose values nobody else can read or replace unnoticed.
+class SealedAccess:
+    """:class:`~noetl_stream.ports.streams.blobs.BlobAccess` whose values nobody else can read or replace unnoticed.
 
     Sizes and checksums of references are those of the values, not of the sealed bytes.
     """
 
-    def __init__(self, blobs: Blobs, keys: ObjectKeys) -> None:
+    def __init__(self, blobs: BlobAccess, keys: ObjectKeys) -> None:
         self._blobs = blobs
         self._keys = keys
 
@@ -32,5 +32,10 @@ class SealedBlobs:
         except CannotUnseal as error:
             raise BlobMissing(error.message, hint=error.hint) from None
 
-    async def delete(self, key: str) -> bool:
-        return await self._blobs.delete(key)
+
+class SealedBlobs(SealedAccess):
+    """:class:`SealedAccess` with deletion."""
+
+    def __init__(self, blobs: Blobs, keys: ObjectKeys) -> None:
+        super().__init__(blobs, keys)
+        self.delete = blobs.delete

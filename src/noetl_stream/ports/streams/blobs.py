@@ -23,7 +23,9 @@ ADDRESS_LASTS_S: Final = 600.0
 """The validity of a signed address, in seconds."""
 
 
-class Blobs(Protocol):
+class BlobAccess(Protocol):
+    """Reading and writing of large values. Workers have no more: servers delete."""
+
     async def put(self, key: str, data: bytes) -> None:
         """Stores ``data``. A key is never overwritten: a second put keeps the first value."""
 
@@ -35,6 +37,8 @@ class Blobs(Protocol):
             Unreachable: no answer in time.
         """
 
+
+class Blobs(BlobAccess, Protocol):
     async def delete(self, key: str) -> bool:
         """Deletes the value of ``key``; returns whether it existed.
 
@@ -80,7 +84,7 @@ class ObjectsByAddress(Protocol):
         """Reads an object; ``None`` if it does not exist."""
 
 
-async def read_object(blobs: Blobs, reference: Reference) -> bytes:
+async def read_object(blobs: BlobAccess, reference: Reference) -> bytes:
     """The value of a reference with ``store: nats``.
 
     Raises:

@@ -10,7 +10,7 @@ from noetl_stream.errors import BlobMissing, Forbidden, PayloadRefused, Unreacha
 from noetl_stream.lru import LruCache
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.streams.blobs import ADDRESS_LASTS_S, Blobs, Method, ObjectsByAddress
+from noetl_stream.ports.streams.blobs import ADDRESS_LASTS_S, BlobAccess, Method, ObjectsByAddress
 from noetl_stream.protocol import subjects
 from noetl_stream.protocol.object_addresses import AddressAnswer, AddressQuestion, addresses_in
 from noetl_stream.sealing.data_references import DataReference, is_head, parts_of
@@ -28,14 +28,14 @@ _SLASHES_OF_A_PART: Final = 4
 
 
 class AddressedBlobs:
-    """:class:`~noetl_stream.ports.streams.blobs.Blobs` of one run, in places that the worker has no credentials for.
+    """:class:`~noetl_stream.ports.streams.blobs.BlobAccess` of one run, where the worker has no credentials.
 
     Args:
         ring: The keys of the command's execution.
         nats: The objects in NATS, one of the possible places.
     """
 
-    def __init__(self, asker: Asker, ring: KeyRing, nats: Blobs, objects: ObjectsByAddress, clock: Clock) -> None:
+    def __init__(self, asker: Asker, ring: KeyRing, nats: BlobAccess, objects: ObjectsByAddress, clock: Clock) -> None:
         self._asker = asker
         self._ring = ring
         self._nats = nats
@@ -61,9 +61,6 @@ class AddressedBlobs:
                 if found is not None:
                     return found
         raise BlobMissing(f"the object store has nothing under {key}")
-
-    async def delete(self, key: str) -> bool:
-        raise NotImplementedError("servers delete objects")
 
     @contextmanager
     def _dropped_if_refused(self, method: Method, key: str) -> Iterator[None]:

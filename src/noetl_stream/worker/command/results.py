@@ -17,13 +17,13 @@ from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.messages import ResultQuestion, StepCommand
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.streams.blobs import Blobs, ObjectsByAddress, decoded, found_checksum, read_object
+from noetl_stream.ports.streams.blobs import BlobAccess, ObjectsByAddress, decoded, found_checksum, read_object
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.data_references import DataReference, hand_on, has_references
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import GivenKeys
 from noetl_stream.storage.data_parts import read_head
-from noetl_stream.storage.sealed_blobs import SealedBlobs
+from noetl_stream.storage.sealed_blobs import SealedAccess
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.addressed_blobs import AddressedBlobs
@@ -78,7 +78,7 @@ class RunResults:
 
     def __init__(
         self,
-        blobs: Blobs,
+        blobs: BlobAccess,
         asker: Asker,
         clock: Clock,
         command: StepCommand,
@@ -92,7 +92,7 @@ class RunResults:
         self.keeping = 0
         self.trouble = Trouble(clock, "its result cannot be stored")
         self.reading = Trouble(clock, "an object that it reads")
-        self._plain_blobs: Blobs = blobs
+        self._plain_blobs: BlobAccess = blobs
         self._asker = asker
         self._clock = clock
         self._pages = pages
@@ -106,8 +106,8 @@ class RunResults:
             self._plain_blobs = AddressedBlobs(asker, self.own_ring, blobs, objects, clock)
 
     @property
-    def _blobs(self) -> Blobs:
-        return SealedBlobs(self._plain_blobs, GivenKeys(self._command.object_keys))
+    def _blobs(self) -> BlobAccess:
+        return SealedAccess(self._plain_blobs, GivenKeys(self._command.object_keys))
 
     def keep_references_first(self) -> None:
         """Keeps only small results inline, for a playbook with ``results.reference_first`` (LANGUAGE §10)."""
@@ -208,7 +208,7 @@ class RunResults:
             raise ReferenceUnavailable(f"the packages {name} are damaged: their checksum differs")
         return data
 
-    async def _put(self, blobs: Blobs, key: str, data: bytes) -> None:
+    async def _put(self, blobs: BlobAccess, key: str, data: bytes) -> None:
         self.keeping += 1
         try:
             await persist(self._clock, f"store result {key}", lambda: blobs.put(key, data), self.trouble.note)
