@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cli_program import environment, only_json
+from cli_program import HEAD, environment, only_json
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -48,6 +49,15 @@ print(json.dumps(loaded))
 """
 """Calls commands one after the other, each with its own arguments; prints what is imported after each."""
 
+
+ONE_TOOL = (
+    HEAD
+    + """\
+metadata: {name: one_tool, path: tests/one_tool}
+workflow:
+  - {step: only, tool: TOOL}
+"""
+)
 
 PATIENT = "from noetl_stream.cli.execution import follow; follow.SILENCE_S = 600.0"
 """Lets a command that follows an execution ask only late why it waits: a slow machine is no part of what it imports."""
@@ -93,12 +103,17 @@ def test_why_an_execution_has_completed_is_explained_without_templates(shared_ho
     assert costly == {"noetl_stream.engine"}, "which folds the journal"
 
 
+@pytest.mark.parametrize(
+    "tool",
+    ["{ kind: noop }", "{ kind: wait, for_s: 1 }"],
+    ids=["it ends at once", "it has not ended when it is accepted"],
+)
 def test_a_run_of_a_file_that_was_checked_before_compiles_nothing(
-    shared_home: Path, one_step: Path, ended: Any
+    shared_home: Path, playbook: Callable[[str], Path], tool: str
 ) -> None:
-    [costly] = costly_modules_of(
-        ["run", str(one_step), "--home", str(shared_home), "-o", "json"], before=PATIENT
-    ).values()
+    words = ["run", playbook(ONE_TOOL.replace("TOOL", tool)), "--home", shared_home, "-o", "json"]
+    only_json(noetl(*words))
+    [costly] = costly_modules_of([str(one) for one in words], before=PATIENT).values()
     assert not {one for one in costly if "playbook" in one or "engine" in one} | costly & {"pydantic", "jinja2"}
 
 

@@ -547,9 +547,11 @@ class DirectExecutions:
 
 
 def _statuses(row: ExecutionRow, state: Execution | None) -> Statuses:
-    from noetl_stream.operations.views.state import statuses_of  # ended executions need no replay
+    if state is None:
+        return Statuses(row.status)
+    from noetl_stream.operations.views.state import statuses_of  # executions without a state need no engine
 
-    return Statuses(row.status) if state is None else statuses_of(state)
+    return statuses_of(state)
 
 
 def _error(refused: RequestRefused) -> NoetlError:
