@@ -1,13 +1,16 @@
-"""The memory that a worker keeps of the parts of files."""
+"""The memory that a worker keeps: of the parts of files, and of ended runs."""
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
+from worker_stage import Stage
 
 from noetl_stream.tools.children.linux import LIBC
+from noetl_stream.worker.command.run import CommandRun
 
 PARTS = """
 import sys, threading
@@ -49,3 +52,16 @@ def kept_mib(*arguments: str) -> int:
 def test_threads_keep_no_parts_of_files_that_they_have_sealed() -> None:
     assert kept_mib() >= 8, "what glibc does by itself is what this is for"
     assert kept_mib("return") < 4
+
+
+async def test_an_ended_run_is_freed_without_the_garbage_collector(stage: Stage) -> None:
+    await stage.start()
+    command = stage.command(stage.plan("- {step: start, tool: {kind: noop}}"))
+    gc.collect()
+    gc.disable()
+    try:
+        await stage.issue(command)
+        assert stage.reports, "it has ended"
+        assert [one for one in gc.get_objects() if isinstance(one, CommandRun)] == []
+    finally:
+        gc.enable()

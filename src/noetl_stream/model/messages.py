@@ -220,7 +220,7 @@ class Go(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="answer", ta
 
 def path_key(path: Path) -> str:
     """An iteration's path as a key: ``""`` outside loops, ``"3"``, ``"3.0"`` in an inner loop."""
-    return ".".join(map(str, path))
+    return ".".join(map(str, path)) if path else ""
 
 
 class NamespaceShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

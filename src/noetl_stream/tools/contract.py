@@ -80,9 +80,14 @@ def beginning(what: str, errors: Collection[int] = SHORTAGE) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in errors:
-            raise WorkerUnfit(f"cannot {what}: {error.strerror or error}") from None
+        if (unfit := unfit_for(what, error, errors)) is not None:
+            raise unfit from None
         raise
+
+
+def unfit_for(what: str, error: OSError, errors: Collection[int] = SHORTAGE) -> WorkerUnfit | None:
+    """The worker's own trouble, if the error has one of these numbers."""
+    return WorkerUnfit(f"cannot {what}: {error.strerror or error}") if error.errno in errors else None
 
 
 class ToolResult(msgspec.Struct, frozen=True):

@@ -19,6 +19,8 @@ def bounded_knobs(model: type[BaseModel], knobs: Mapping[str, Any], most_bytes: 
         ToolFailure: ``not_allowed``; the playbook asks for more.
     """
     sizes = _sizes(model)
+    if not sizes:
+        return knobs
     for name in sizes.keys() & knobs.keys():
         asked = knobs[name]
         if isinstance(asked, int) and asked > most_bytes:

@@ -50,9 +50,7 @@ _LARGE_BYTES: Final = 64 * 1024
 
 
 def call_without_gc(decode: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
-    """Decodes JSON; pauses the garbage collector for large JSON, which it would traverse repeatedly for nothing."""
-    if len(data) <= _LARGE_BYTES:
-        return decode(data)
+    """Decodes large JSON; pauses the garbage collector, which would traverse it repeatedly for nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -69,7 +67,7 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 
     def decode_or_refuse(data: bytes | msgspec.Raw) -> Any:
         try:
-            return call_without_gc(decode(), data)
+            return decode()(data) if len(data) <= _LARGE_BYTES else call_without_gc(decode(), data)
         except RecursionError:
             raise TooDeep(TOO_DEEP) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

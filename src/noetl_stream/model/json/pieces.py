@@ -44,7 +44,7 @@ _LEVELS: Final = 16
 
 def is_long(value: Any) -> bool:
     """Whether the JSON of a value may be long, found without traversing more of it."""
-    return _weight(value) >= LONG_BYTES
+    return value is not None and _weight(value) >= LONG_BYTES
 
 
 def _weight(value: Any) -> int:

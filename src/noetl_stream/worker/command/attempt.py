@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
@@ -28,7 +27,7 @@ from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, W
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, ValueNeeded, render
-from noetl_stream.tools.contract import Debugged, Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write, beginning
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write, unfit_for
 from noetl_stream.tools.inputs import validated
 from noetl_stream.tools.size_knobs import bounded_knobs
 from noetl_stream.worker.asker import Asker
@@ -83,7 +82,7 @@ class Attempts:
         self._why_stopped = why_stopped
         self._give_back = give_back
         self._trace = trace
-        self._waits: Counter[str] = Counter()
+        self._waits: dict[str, int] = {}
         self._heartbeats = Heartbeats(report, dependencies.clock)
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
         self.log = StepLog(dependencies.log_publisher, command, self._secrets)
@@ -322,8 +321,7 @@ class Attempts:
         )
 
     def _is_debugged(self, task: TaskPlan) -> bool:
-        tool = self._dependencies.tools[task.kind]
-        return isinstance(tool, Debugged) and tool.debugger is not None
+        return getattr(self._dependencies.tools[task.kind], "debugger", None) is not None  # of a Debugged
 
     def _without_secrets(self, details: Any) -> Any:
         return details if self._secrets.used is None else self._secrets.used.value(details)
@@ -337,7 +335,7 @@ class Attempts:
 
     @contextmanager
     def _note_waiting(self, what: str) -> Iterator[None]:
-        self._waits[what] += 1
+        self._waits[what] = self._waits.get(what, 0) + 1
         try:
             yield
         finally:
@@ -500,8 +498,7 @@ async def _run_tool(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> T
         WorkerUnfit: the task has not begun.
     """
     try:
-        with beginning("begin the task"):
-            result = await tool.run(call)
+        result = await tool.run(call)
     except (ToolFailure, WorkerUnfit):
         _check_not_cancelled(current)
         raise
@@ -514,6 +511,8 @@ async def _run_tool(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> T
         raise ToolFailure.of("result_not_json", f"what the tool of task {call.task} reads is {TOO_DEEP}") from error
     except (Exception, SystemExit) as error:
         _check_not_cancelled(current)
+        if isinstance(error, OSError) and (unfit := unfit_for("begin the task", error)) is not None:
+            raise unfit from None
         log.exception("the tool of task %s (step %s) has a defect", call.task, call.step)
         raise _defect(call, f"{type(error).__name__}: {error}") from error
     _check_not_cancelled(current)

@@ -120,7 +120,10 @@ class RunResults:
             PayloadRefused: the value is not JSON, or nests too deeply.
             StorageExhausted: the execution may store no more.
         """
-        encoded = await asyncio.to_thread(_encode, value) if pieces.is_long(value) else _encode(value)
+        if pieces.is_long(value):
+            encoded = await asyncio.to_thread(_encode, value, pieces.encode)
+        else:
+            encoded = _encode(value, codec.encode)
         if len(encoded) <= self._limit_bytes:
             return Payload(msgspec.Raw(encoded))
         reference = await self.store(encoded)
@@ -253,8 +256,8 @@ class RunResults:
         return Reference("nats", stored["key"], reference.size, str(stored.get("checksum", "")))
 
 
-def _encode(value: Any) -> bytes:
-    encoded = pieces.encode(value)
+def _encode(value: Any, encode: Callable[[Any], bytes]) -> bytes:
+    encoded = encode(value)
     codec.check_depth(encoded)
     return encoded
 

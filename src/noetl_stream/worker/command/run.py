@@ -286,7 +286,8 @@ class CommandRun:
             await Driver(runner, attempts, results, reporter, dependencies.clock).run(self.task)
         finally:
             attempts.log.flush()
-        self._runner = None
+            # They hold methods of this run: in a cycle, its memory would wait for the garbage collector.
+            self._runner = self._attempts = None
 
     def _why_stopped(self) -> str:
         """Returns the reason why tasks of the run are stopped; empty if it is not interrupted."""
