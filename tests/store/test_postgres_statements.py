@@ -82,7 +82,7 @@ def test_keys_are_given_as_rows_are() -> None:
 
 def test_an_array_has_the_type_of_its_column() -> None:
     found = compile_statement(":entries.rows").text
-    types = dict(zip(EntryRow.__struct_fields__, re.findall(r"::(\w+)\[\]", found), strict=True))
+    types = dict(zip(EntryRow.__struct_fields__, re.findall(r"(\w+)\[\]", found), strict=True))
     assert (types["execution_id"], types["step_run_id"], types["position"], types["source_seq"], types["data"]) == (
         "text",
         "text",
@@ -160,11 +160,11 @@ def test_a_column_more_is_written_by_its_row_type_alone(monkeypatch: pytest.Monk
     assert "insert into noetl.execution_term (term, execution_id, weight, note)" in found.text
     inserted = re.search(r"written_terms as \(.*?unnest\((.*?)\) as t", found.text, re.DOTALL)
     assert inserted is not None
-    assert re.findall(r"::(\w+)", inserted[1]) == ["text", "text", "bigint", "json"]
+    assert re.findall(r"(\w+)\[\]", inserted[1]) == ["text", "text", "bigint", "json"]
     wider: list[Row] = [_Wider(term="t", execution_id="e", weight=3)]
     arguments: list[Any] = found.arguments(dict.fromkeys(row_types, ()) | _REST | {"terms": wider})
     numbers = [int(number) for number in re.findall(r"\$(\d+)", inserted[1])]
-    assert [arguments[number - 1] for number in numbers] == [("t",), ("e",), (3,), (None,)]
+    assert [arguments[number - 1] for number in numbers] == [("t",), ("e",), "{3}", None]
 
 
 _REST: dict[str, Any] = {"owner": "one", "inbox_folded": ()}

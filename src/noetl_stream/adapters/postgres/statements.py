@@ -5,7 +5,7 @@ that a column is named only there:
 
 =======================  ===============================================================================
 ``:entries.columns``     ``execution_id, position, …``
-``:entries.rows``        a sequence of rows, ``unnest($8::text[], $9::bigint[], …)``: an array parameter per column
+``:entries.rows``        a sequence of rows, ``unnest($8::text[], $9::text::bigint[], …)``: an array per column
 ``:entries.position``    one of these arrays
 ``:token.values``        a parameter per column, ``$1, $2, …``, of a single row
 ``:token.id``            one of these parameters
@@ -65,6 +65,9 @@ _CHANGES: Final = re.compile(r"\b(?:insert|update|delete)\b|\bnoetl\.\w+\(|\bpg_
 _NAME: Final = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+))?")
 _SQL_TYPES: Final = {str: "text", int: "bigint", Json: "json", bytes: "bytea"}
 """The types of columns in a sequence. Inserting converts ``bigint`` to the ``integer`` of some columns."""
+
+_ARRAY_TYPES: Final = {kind: f"{name}[]" for kind, name in _SQL_TYPES.items()} | {int: "text::bigint[]"}
+"""The types of their arrays. Numbers are sent as text: the driver would examine each of them for being an array."""
 
 _Row = TypeVar("_Row", bound=Row)
 Spread = Callable[[Any], Iterable[Any]]
@@ -215,11 +218,11 @@ class _Compilation:
         names = columns(row_type)
         if name not in SINGLE_ROWS:
             is_single = name in self._single
-            spread: Spread = (lambda rows: astuple(rows[0])) if is_single else partial(_arrays, len(names))
+            kinds = tuple(column_types(row_type).values())
+            spread: Spread = (lambda rows: astuple(rows[0])) if is_single else partial(_arrays, kinds)
             first = self._first_number(name, len(names), spread)
-            suffix = "" if is_single else "[]"
-            types = [_SQL_TYPES[kind] for kind in column_types(row_type).values()]
-            return [f"${first + place}::{type_}{suffix}" for place, type_ in enumerate(types)]
+            types = _SQL_TYPES if is_single else _ARRAY_TYPES
+            return [f"${first + place}::{types[kind]}" for place, kind in enumerate(kinds)]
         first = self._first_number(name, len(names), attrgetter(*names))
         return [f"${first + place}" for place in range(len(names))]
 
@@ -244,5 +247,17 @@ def _updates(row_type: type[Row]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
-def _arrays(width: int, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-    return list(zip(*map(astuple, rows), strict=True)) or [()] * width
+def _arrays(kinds: Sequence[Any], rows: Sequence[Row]) -> Sequence[Sequence[Any] | None]:
+    columns_of_rows = zip(*map(astuple, rows), strict=True) if rows else [()] * len(kinds)
+    return [_array(kind, values) for kind, values in zip(kinds, columns_of_rows, strict=True)]
+
+
+def _array(kind: Any, values: Sequence[Any]) -> Sequence[Any] | None:
+    """The values of a column; ``None`` if all are null, which ``unnest`` fills up: the driver has less to encode."""
+    nulls = values.count(None)
+    if nulls == len(values) > 0:
+        return None
+    if kind is not int:
+        return values
+    texts = ["NULL" if one is None else str(one) for one in values] if nulls else map(str, values)
+    return f"{{{','.join(texts)}}}"
