@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -86,6 +87,8 @@ def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object)
         **more,
     }
     log.info("%s starts", role, extra={name: value for name, value in about.items() if value is not None})
+    gc.collect()
+    gc.freeze()  # what it has loaded stays until the end: no collection needs to examine it
 
 
 async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event) -> None:

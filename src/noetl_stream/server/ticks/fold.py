@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
-from noetl_stream.engine.effects import QUARANTINED, AnswerStart, TellOfEvent, build_command
+from noetl_stream.engine.effects import QUARANTINED, AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import form_fault
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NewerFormat, PayloadRefused
@@ -46,7 +46,6 @@ from noetl_stream.model.messages import (
     Report,
     ReportedBody,
     Request,
-    StepCommand,
     Stop,
     UnreadableCommand,
 )
@@ -110,13 +109,10 @@ class Fold:
         self._triggers = triggers
         self._capabilities = capabilities
         self._formats = formats
-        self._share_of = share_of
-        self.tick = PendingTick(self._encode, formats.writes)
+        self.tick = PendingTick(
+            lambda command, path: capabilities.encode(command, share_of(path)), formats.writes
+        )  # without this fold, which would be in a cycle with all states of the tick
         self._operations = 0
-
-    def _encode(self, command: StepCommand) -> bytes:
-        path = self.tick.touched[command.execution_id].state.path
-        return self._capabilities.encode(command, self._share_of(path))
 
     @property
     def is_full(self) -> bool:
@@ -212,13 +208,13 @@ class Fold:
         cached = self._executions.get(message.execution_id)
         if cached is not None:
             cached.through = message.sequence
-        if isinstance(body, UnreadableCommand):
+        if isinstance(body, Report):
+            if cached is not None and cached.state is not None and cached.state.quarantined:
+                self._set_aside(message, body)
+            else:
+                self._fold_report(cached, message, body)
+        elif isinstance(body, UnreadableCommand):
             self._give_up_unreadable(cached, message, body)
-            return
-        if isinstance(body, Report) and cached is not None and cached.state is not None and cached.state.quarantined:
-            self._set_aside(message, body)
-        elif isinstance(body, Report):
-            self._fold_report(cached, message, body)
         elif cached is not None:
             self._fold_request(cached, message, body)
 
@@ -453,10 +449,11 @@ class Fold:
         before = cached.state
         advanced = advance(cached.plan, before, recorded, execution_id, shares_budget=shares_budget)
         after = advanced.state
-        has_changed = after is not None and before is not None and after.ctx is not before.ctx
-        if after is not None and (has_changed or isinstance(recorded.fact, CtxPatched)):
+        if after is None:
+            return advanced
+        if isinstance(recorded.fact, CtxPatched) or (before is not None and after.ctx is not before.ctx):
             self._operations += after.ctx_bytes // BYTES_PER_OPERATION
-        if not advanced.taken or after is None:
+        if not advanced.taken:
             return advanced
         self._operations += after.budget.spent - spent
         cached.state, cached.at_ms = after, at_ms
@@ -464,15 +461,15 @@ class Fold:
         self.tick.record(given, position, advanced.journal, cached)
         if before is not None:
             collect_ended_steps(self.tick.steps_ended, before, (recorded.fact, *advanced.journal), at_ms)
-        self.tick.collect(execution_id, advanced.effects)
+        own = self.tick.collect(execution_id, advanced.effects)
         if after.ended and (before is None or not before.ended):
             ends = self._triggers.end_messages(after, cached.labels, cached.started_ms, at_ms)
             told = self.tick.tell_triggers(ends, after.position, execution_id)
             self._operations += told // BYTES_PER_OPERATION
-        for effect in advanced.effects:
+        for effect in own:
             if isinstance(effect, AnswerStart):
                 self._answer_start(cached, after, effect)
-            elif isinstance(effect, TellOfEvent):
+            else:
                 emitted = self._triggers.event_messages(after, effect, cached.labels, at_ms)
                 told = self.tick.tell_triggers(emitted, effect.position, execution_id)
                 self._operations += told // BYTES_PER_OPERATION
@@ -536,14 +533,16 @@ def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
         return "its subject and body name different executions"
     if not (is_valid_id(body.nonce) if isinstance(body, Report) else _ids_valid(body)):  # a capability proves the rest
         return "it contains an id that is not valid in a subject"
-    fact = body.fact if isinstance(body, ClientMessage) else None
-    if fact is not None and fact.request_id != getattr(body, "request_id", ""):
-        return "it is sent under one request id, and its fact has another"
-    if isinstance(body, AggregateRequest) and not is_key_of(body.execution_id, body.fact.key):
-        return "its id is not that of the key it names"
-    if not isinstance(body, AggregateRequest) and is_aggregate(body.execution_id):
+    if isinstance(body, AggregateRequest):
+        if not is_key_of(body.execution_id, body.fact.key):
+            return "its id is not that of the key it names"
+    elif is_aggregate(body.execution_id):
         return "it is for an execution, and its id is an aggregate's"
-    return bounds_exceeded(fact) if fact is not None else ""
+    if not isinstance(body, ClientMessage):
+        return ""
+    if body.fact.request_id != body.request_id:
+        return "it is sent under one request id, and its fact has another"
+    return bounds_exceeded(body.fact)
 
 
 def _ids_valid(body: ReportedBody) -> bool:

@@ -205,7 +205,7 @@ class PendingTick:
     """Collects the rows and messages of a tick; makes no decisions of its own.
 
     Attributes:
-        encode_command: Encodes a command for its worker.
+        encode_command: Encodes a command for its worker, given the path of its playbook.
         format: The format of messages sent.
         claims: Claims of commands, by the subject of the answer, which is made from the committed state.
         moved: The new cursors of partitions whose messages the tick folds: sequence and time of the last.
@@ -216,7 +216,7 @@ class PendingTick:
         late: The delays of starts of occurrences, in seconds, with the path of the schedule.
     """
 
-    encode_command: Callable[[StepCommand], bytes] = codec.encode
+    encode_command: Callable[[StepCommand, str], bytes] = lambda command, _path: codec.encode(command)
     format: int = FORMAT
     moved: dict[int, tuple[int, int]] = field(default_factory=dict)
     touched: dict[str, Touched] = field(default_factory=dict)
@@ -288,12 +288,17 @@ class PendingTick:
         if after.ended:
             self._add_terms(execution_id, duration_terms(at_ms - cached.started_ms))
 
-    def collect(self, execution_id: str, effects: Sequence[Effect]) -> None:
-        """Collects effects, applied once this tick is committed. The last change of a timer wins."""
+    def collect(self, execution_id: str, effects: Sequence[Effect]) -> list[AnswerStart | TellOfEvent]:
+        """Collects effects, applied once this tick is committed. The last change of a timer wins.
+
+        Returns those that are left to the fold, which knows the plan and the triggers.
+        """
+        left: list[AnswerStart | TellOfEvent] = []
         for effect in effects:
             match effect:
                 case IssueCommand(command):
-                    body = self.encode_command(_in_format(command, self.format))
+                    path = self.touched[execution_id].state.path
+                    body = self.encode_command(_in_format(command, self.format), path)
                     self.commands.append(
                         QueuedCommand(
                             command.pool, execution_id, command.command_id, command.issue, body, command.priority
@@ -326,9 +331,10 @@ class PendingTick:
                 case InheritSecrets(giver):
                     self.inherited.add((giver, execution_id))
                 case AnswerStart() | TellOfEvent():
-                    pass  # done by the fold, which knows the plan and the triggers
+                    left.append(effect)
                 case _:
                     assert_never(effect)
+        return left
 
     def _add_terms(self, execution_id: str, terms: Collection[str], *, found: bool = True) -> None:
         if terms:
