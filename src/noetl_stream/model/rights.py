@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Literal, get_args
 
 Role = Literal["viewer", "operator", "author", "admin"]
@@ -34,7 +35,8 @@ def covers(paths: Sequence[str], path: str) -> bool:
     return not paths or any(path == one or path.startswith(f"{one}/") for one in paths)
 
 
-def namespace_of(path: str, namespaces: Sequence[str] = ()) -> str:
+@lru_cache(maxsize=4096)  # asked several times for each step
+def namespace_of(path: str, namespaces: tuple[str, ...] = ()) -> str:
     """Returns the namespace of a playbook's path: the longest of ``namespaces`` that covers it, else its first part."""
     covering = [namespace for namespace in namespaces if covers((namespace,), path)]
     return max(covering, key=len) if covering else path.partition("/")[0]

@@ -7,7 +7,7 @@ aggregate belong to one namespace and keep their order (PROTOCOL §2 *Turns of n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -18,6 +18,8 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
 
 LOOKED_AT: Final = 16
+FORGOTTEN_BEYOND: Final = 4
+"""The namespaces of executions are remembered up to this multiple of the waiting inputs."""
 MOST_KEPT: Final = 1_000
 """The number of namespaces whose last turn is remembered."""
 
@@ -87,14 +89,18 @@ class FairOrder(Generic[T]):
         rounds = zip_longest(*(queues[namespace] for namespace in names))
         return [one for round_ in rounds for one in round_ if one is not None]
 
-    def _by_namespace(self, waiting: Sequence[T]) -> dict[str, list[T]]:
-        known, self._known = self._known, {}
+    def _by_namespace(self, waiting: Sequence[T]) -> Mapping[str, Sequence[T]]:
+        ids, known = [one.execution_id for one in waiting], self._known
+        if len(known) > FORGOTTEN_BEYOND * len(ids):
+            known = self._known = {id: known[id] for id in ids if id in known}
+        names = set(map(known.get, ids))
+        if len(names) <= 1 and None not in names:  # nearly always, so the inputs need not be distributed
+            return {name: waiting for name in names if name is not None}
         queues: dict[str, list[T]] = {}
-        for one in waiting:
-            namespace = self._known.get(one.execution_id)
+        for id, one in zip(ids, waiting, strict=True):
+            namespace = known.get(id)
             if namespace is None:
-                before = known.get(one.execution_id)
-                namespace = self._known[one.execution_id] = self._find(one) if before is None else before
+                namespace = known[id] = self._find(one)
             queues.setdefault(namespace, []).append(one)
         return queues
 

@@ -34,7 +34,7 @@ class InboxMessages(InputSource[InboxItem]):
         super().__init__(parts, committer)
         self._executions = parts.executions
         self._starter = ExecutionStarter(parts)
-        self._order = FairOrder[InboxItem](parts.executions.state, parts.namespace_of)
+        self._order = FairOrder[InboxItem](parts.executions.state, parts.shares.namespace_of)
 
     async def take(self) -> Sequence[InboxItem]:
         """Returns the messages that a turn folds; the others are read again."""

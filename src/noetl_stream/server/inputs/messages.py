@@ -166,7 +166,7 @@ class Messages(InputSource[ReportedMessage]):
         self._executions = parts.executions
         self._store = parts.ports.store
         self._starter = ExecutionStarter(parts)
-        self._order = FairOrder[ReportedMessage](parts.executions.state, parts.namespace_of)
+        self._order = FairOrder[ReportedMessage](parts.executions.state, parts.shares.namespace_of)
         self._is_costly = False
         self._shared_turns = 0
         self._waiting: dict[int, int] = {}
@@ -177,7 +177,8 @@ class Messages(InputSource[ReportedMessage]):
         parts = self._parts
         wait_s = parts.waits.next_in_s(parts.times.housekeeping_s)
         arrived = await parts.reader.take(parts.timers.next_in_s(parts.waits.now_ms(), wait_s))
-        own = [message for message in arrived if self._is_next(message)]
+        folded = {lease.id: lease.last_seq for lease in parts.ownership}
+        own = [one for one in arrived if one.sequence > folded.get(one.partition, one.sequence)]
         most, few = parts.states.at_once, min(parts.states.at_once, FEW_AT_ONCE)
         is_contested = len(own) > few and self._order.is_contested(own)
         is_unfair = self._is_costly or is_contested or len(own) > most
@@ -222,10 +223,6 @@ class Messages(InputSource[ReportedMessage]):
     def partition_of(self, one: ReportedMessage) -> int:
         """Returns the partition that the subject of a message names, which may differ from its execution's."""
         return one.partition
-
-    def _is_next(self, message: ReportedMessage) -> bool:
-        lease = self._parts.ownership.get(message.partition)
-        return lease is not None and message.sequence > lease.last_seq
 
     def _loaded_at_once(self, messages: Sequence[ReportedMessage]) -> int:
         """Returns how many of these messages a turn takes: all their executions are loaded and in memory at once."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.ports.clock import Clock
@@ -111,7 +112,7 @@ class PartitionReader:
     def restore(self, messages: Sequence[ReportedMessage]) -> None:
         """Makes :meth:`take` return these messages, which it must have returned last, before all others."""
         if messages:
-            self._restored = sorted([*messages, *self._restored], key=lambda message: message.sequence)
+            self._restored = sorted([*messages, *self._restored], key=attrgetter("sequence"))
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
         """Returns the restored and arrived messages, fewer if they are large, in order for each partition. Waits if
@@ -121,18 +122,20 @@ class PartitionReader:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
         """
         messages, self._restored = self._restored, []
-        size = _size_of(messages)
-        if not messages and self._arrived.empty():
+        is_alone = self._arrived.empty()
+        size = 0 if is_alone else _size_of(messages)
+        if not messages and is_alone:
             self._set_alarm(timeout_s)
         arrived = self._next(size) if messages else await self._arrived.get()
         while arrived is not None:
             if isinstance(arrived, Exception):
                 raise arrived
             consumer, batch = arrived
+            batch_size = _size_of(batch)
             consumer.queued -= 1
-            consumer.queued_bytes -= _size_of(batch)
+            consumer.queued_bytes -= batch_size
             messages += [message for message in batch if self._consumer_of.get(message.partition) is consumer]
-            size += _size_of(batch)
+            size += batch_size
             arrived = self._next(size)
         return messages
 
@@ -217,7 +220,7 @@ class PartitionReader:
 
 
 def _size_of(messages: Sequence[ReportedMessage]) -> int:
-    return sum(len(message.body) for message in messages)
+    return sum(map(len, map(attrgetter("body"), messages)))
 
 
 async def _end(consumers: Collection[PartitionConsumer]) -> None:

@@ -76,7 +76,7 @@ class Committer:
         self._turns.settle([touched.state for touched in tick.touched.values()])
         if not tick.commands:
             return ()
-        return self._turns.place(tick.commands, self._parts.namespace_of)
+        return self._turns.place(tick.commands, self._parts.shares.namespace_of)
 
     async def write(self, tick: PendingTick, partitions: Collection[int] = ()) -> Sequence[PartitionAdvance]:
         """Commits a tick without publishing anything. Errors: as for :meth:`commit`."""

@@ -30,6 +30,9 @@ NEARLY_FULL: Final = 0.8
 
 MOST_SHOWN: Final = 100
 
+MOST_KNOWN: Final = 10_000
+"""The most paths whose shares are remembered until the next look."""
+
 
 class NamespaceShares:
     """The shares of namespaces, measured beside the loop of a server.
@@ -55,13 +58,25 @@ class NamespaceShares:
         self._log_bytes = 0
         self._stored: Counter[str] = Counter()
         self._at_ms = 0
+        self._known: dict[str, NamespaceShare] = {}
 
     def of(self, path: str) -> NamespaceShare:
-        """Returns the share of the namespace of a playbook's path."""
-        namespace, most = self._namespace_of(path), self.max_stored_bytes
-        if most is None:
+        """Returns the share of the namespace of a playbook's path, as of the last look."""
+        share = self._known.get(path)
+        if share is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            share = self._known[path] = self._share_of(self._namespace_of(path))
+        return share
+
+    def namespace_of(self, path: str) -> str:
+        """Returns the namespace of a playbook's path, as of the last look."""
+        return self.of(path).namespace
+
+    def _share_of(self, namespace: str) -> NamespaceShare:
+        if self.max_stored_bytes is None:
             return NamespaceShare(namespace, log_bytes=self._log_bytes)
-        return NamespaceShare(namespace, self._at_ms, self._log_bytes, self._stored[namespace], most)
+        return NamespaceShare(namespace, self._at_ms, self._log_bytes, self._stored[namespace], self.max_stored_bytes)
 
     def nearly_full(self) -> dict[str, int]:
         """Returns the bytes that namespaces with little room have in the object store, the largest first."""
@@ -91,3 +106,4 @@ class NamespaceShares:
             self._at_ms, self._stored = at_ms, stored
         most = (await self._logs.extent()).max_bytes
         self._log_bytes = 0 if most is None else max(LEAST_LOG_BYTES, most // LOGS_PART)
+        self._known.clear()

@@ -8,7 +8,7 @@ unchanged.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -47,8 +47,8 @@ class NamespaceTurns:
     def __init__(self, state_of: Callable[[str], Execution | None]) -> None:
         self._state_of = state_of
         self._owed: dict[str, dict[str, tuple[_Line, str]]] = {}
-        self._counts: dict[_Line, Counter[str]] = {}
-        self._totals: dict[str, Counter[str]] = {}
+        self._counts: defaultdict[_Line, Counter[str]] = defaultdict(Counter)
+        self._totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     @property
     def owed(self) -> int:
@@ -91,20 +91,22 @@ class NamespaceTurns:
         if command.command_id not in owed:
             line = _Line(command.pool, priority)
             owed[command.command_id] = (line, namespace)
-            self._counts.setdefault(line, Counter())[namespace] += 1
-            self._totals.setdefault(command.pool, Counter())[namespace] += 1
+            self._counts[line][namespace] += 1
+            self._totals[command.pool][namespace] += 1
         return command if priority == command.priority else replace(command, priority=priority)
 
     def _priority(self, command: QueuedCommand, namespace: str) -> int:
         """The priority nearest to the command's own at which nobody holds its namespace up, a higher one first."""
         own = command.priority
+        if not self._is_crowded(_Line(command.pool, own), namespace):
+            return own
         others = (*range(own + 1, HIGHEST_PRIORITY + 1), *range(own - 1, LOWEST_PRIORITY - 1, -1))
-        free = (one for one in (own, *others) if not self._is_crowded(_Line(command.pool, one), namespace))
+        free = (one for one in others if not self._is_crowded(_Line(command.pool, one), namespace))
         return next(free, own)
 
     def _is_crowded(self, line: _Line, namespace: str) -> bool:
         counts = self._counts.get(line)
-        if counts is None or counts.total() < CROWD:
+        if counts is None or (len(counts) == 1 and namespace in counts) or counts.total() < CROWD:
             return False
         most = max((count for other, count in counts.items() if other != namespace), default=0)
         return most >= CROWD and self._totals[line.pool][namespace] * LESS < most
