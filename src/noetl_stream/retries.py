@@ -49,19 +49,17 @@ class RetryBudget:
 
     def note_first(self, size: int) -> None:
         """Counts a first try of this many bytes."""
-        self._add(SHARE, SHARE * size)
+        self._messages += SHARE
+        self._bytes += SHARE * size
 
     def take(self, size: int) -> bool:
         """Returns whether a retry of this many bytes may be sent now, and counts it. One may exceed the rest."""
         now_s = self._now_s()
         passed_s, self._seen_s = now_s - self._seen_s, now_s
-        self._add(passed_s * FLOOR_MESSAGES_PER_S, passed_s * FLOOR_BYTES_PER_S)
+        self._messages = min(self._messages + passed_s * FLOOR_MESSAGES_PER_S, self._most[0])
+        self._bytes = min(self._bytes + passed_s * FLOOR_BYTES_PER_S, self._most[1])
         if self._messages < 1.0 or self._bytes <= 0.0:
             return False
         self._messages -= 1.0
         self._bytes -= size
         return True
-
-    def _add(self, messages: float, size: float) -> None:
-        self._messages = min(self._messages + messages, self._most[0])
-        self._bytes = min(self._bytes + size, self._most[1])

@@ -187,8 +187,10 @@ class Outbox:
             self._numbers[headers[MESSAGE_ID]] = self._last_number
         if owner.waits_its_turn:
             sent.due_s = math.inf
-            self._unsent.append(self._last_number)
-            self._send_unsent()
+            if not self._unsent and self._has_room(sent) and self._connection.is_connected:
+                self._send(self._last_number, sent)
+            else:
+                self._unsent.append(self._last_number)
         else:
             sent.due_s = self.loop.time() + self._resend_after_s
             if self._connection.is_connected:
@@ -251,7 +253,8 @@ class Outbox:
     def _drop(self, number: int, sent: PendingPublish) -> None:
         self._rest(sent, 0.0)
         del self._waiting[number]
-        self._refused.pop(number, None)
+        if self._refused:
+            self._refused.pop(number, None)
         message_id = sent.headers.get(MESSAGE_ID, "")
         if self._numbers.get(message_id) == number:
             del self._numbers[message_id]
@@ -270,7 +273,8 @@ class Outbox:
                 owner.on_acknowledged(sent, ack)
         else:
             self._handle_refusal(number, sent, ack.error)
-        self._send_unsent()
+        if self._unsent:
+            self._send_unsent()
 
     def _look(self) -> None:
         now_s = self.loop.time()

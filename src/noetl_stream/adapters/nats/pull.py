@@ -86,7 +86,8 @@ class Pull:
 
     def count_message(self, size: int) -> None:
         """Counts a message of ``size`` bytes, as :func:`counted_bytes` counts it."""
-        self._spend(1, size)
+        self.credit -= self.credit > 0
+        self.credit_bytes = max(0, self.credit_bytes - size)
 
     def ends_request(self, status: Status) -> bool:
         """Returns whether this status only ends a request: it expired or is used up, and its rest no longer counts.
