@@ -23,9 +23,10 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 10.0
 """The interval at which EVENTS is examined, in seconds."""
 
-NEW_AT_ONCE: Final = 20_000
+NEW_AT_ONCE: Final = 5_000
 OLD_AT_ONCE: Final = 2_000
-"""The number of new and of older messages that one look reads: some 5 us of CPU each, without their bodies."""
+"""The number of new and of older messages that one look reads, for some 5 us of CPU each. A hole that NATS knows of is
+found at once by its count."""
 
 BEHIND: Final = 100_000
 """The most new messages that wait to be read; earlier ones are read as older ones."""
