@@ -149,9 +149,10 @@ def advance(
             report share a budget.
     """
     runnable = plan if isinstance(plan, Plan) else None
-    if state is not None and not isinstance(plan, InvalidPlan) and isinstance(recorded.fact, events.ClientRequest):
-        rejection = rejection_of(runnable, state, recorded.fact)
-        if rejection is not None or is_redundant(state, recorded.fact):
+    fact = recorded.fact if recorded.run is None and not isinstance(plan, InvalidPlan) else None
+    if state is not None and isinstance(fact, events.ClientRequest):
+        rejection = rejection_of(runnable, state, fact)
+        if rejection is not None or is_redundant(state, fact):
             return Advanced(state, False, (), refusal=rejection or NotTaken("redundant"))
     after = evolve(state, recorded, execution_id)
     if after is state or after is None:
@@ -161,17 +162,17 @@ def advance(
         after.budget.refill(limits.max_inline_operations)
     if _has_no_consequences(state, after, recorded.fact):
         return Advanced(after, True, ())
-    if isinstance(plan, InvalidPlan):
-        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason, plan.kind)), None)
-    elif isinstance(plan, Unloaded):
-        settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), None)
-    else:
+    if isinstance(plan, Plan):
         follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
         catching_up = recorded.fact.kind.ends_halt and (state is None or state.halted)
         found = None if catching_up else decide_straight(plan, after, follows)
         if found is None:
             found = _settle(plan, after, deque(follows), state, catching_up)
         settled, journal = found
+    elif isinstance(plan, InvalidPlan):
+        settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason, plan.kind)), None)
+    else:
+        settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), None)
     return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
 
 

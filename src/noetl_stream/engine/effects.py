@@ -436,7 +436,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         stored_bytes=state.stored_bytes,
         held_keys=held_keys(state, run.step_run_id) if is_limited else [],
         token=token,
-        bundle=plan.bundle if any(task.kind == "python" for task in step.tasks) else "",
+        bundle=plan.bundle if plan.bundle and any(task.kind == "python" for task in step.tasks) else "",
         format=AGGREGATES_FORMAT if is_newer else FORMAT,
     )
     return command if run.loop is None else _place_in_loop(command, run.loop, assignment)

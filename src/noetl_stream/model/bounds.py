@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from noetl_stream.model.aggregates import AggregateRequested
@@ -46,7 +47,12 @@ def _texts(fact: ClientFact | AggregateRequested) -> Iterator[tuple[str, str]]:
     if isinstance(fact, ExecutionRequested) and fact.rerun is not None:
         parts.append(fact.rerun)
     for part in parts:
-        for name in part.__struct_fields__:
-            value = getattr(part, name) if name in MAX_CHARS else None
+        for name in _bounded(part.__struct_fields__):
+            value = getattr(part, name)
             if isinstance(value, str):
                 yield name, value
+
+
+@cache
+def _bounded(fields: tuple[str, ...]) -> Sequence[str]:
+    return [name for name in fields if name in MAX_CHARS]

@@ -88,7 +88,7 @@ def no_step(plan: Plan, step: str) -> Rejection:
 
 
 def _refuse_size(what: str, value: Any, limit: str, limits: Limits) -> Rejection | None:
-    size, at_most = len(codec.encode(value)), getattr(limits, limit)
+    size, at_most = len(codec.encode(value)) if value else 0, getattr(limits, limit)
     return Rejection("too_large", f"{what} {size} bytes; limits.{limit} is {at_most}") if size > at_most else None
 
 

@@ -138,8 +138,10 @@ def _rest(state: Execution, run: StepRun, wait: WaitPlan, guards: list[Evaluated
 
 
 def _size_error(state: Execution, fired: Sequence[ArcPlan], values: Sequence[Any]) -> str:
-    errors = (size_error(state, f"{arc.label} have", args) for arc, args in zip(fired, values, strict=False))
-    return next(filter(None, errors), "")
+    for arc, args in zip(fired, values, strict=False):
+        if error := size_error(state, f"{arc.label} have", args):
+            return error
+    return ""
 
 
 def _close(

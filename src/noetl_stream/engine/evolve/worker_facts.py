@@ -75,8 +75,10 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     after = rule.apply(state, bind(assignment, recorded), fact)
     if state.usage is not None:
         after = count(after, state.usage, fact)
-    stored = sum(max(0, reference.size) for reference in _named_by(fact) if _is_own(state.execution_id, reference))
-    stored += max(0, fact.outcome.stored_bytes) if isinstance(fact, events.TaskProcessed) else 0
+    stored = max(0, fact.outcome.stored_bytes) if isinstance(fact, events.TaskProcessed) else 0
+    for reference in _named_by(fact):
+        if _is_own(state.execution_id, reference):
+            stored += max(0, reference.size)
     return replace(after, stored_bytes=min(after.stored_bytes + stored, MAX_STORED_BYTES)) if stored else after
 
 
@@ -130,7 +132,7 @@ def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fac
     A reference gives access to its object, so a worker must not be able to make one up.
     """
     named = _named_by(fact)
-    if all(_is_own(execution_id, reference) for reference in named):
+    if not named or all(_is_own(execution_id, reference) for reference in named):
         return True
     answer = assignment.answers.get(path_key(fact.path)) if isinstance(fact, events.TaskProcessed) else None
     return answer is not None and [answer.result.reference] == named

@@ -66,7 +66,7 @@ class StepRan(Fact, frozen=True, tag="step.ran"):
         ]
 
     @property
-    def width(self) -> int:
+    def width(self) -> int:  # type: ignore[override]
         return 2 + 2 * len(self.tasks)
 
 
@@ -78,6 +78,7 @@ class TokenPassed(Fact, frozen=True, tag="token.passed"):
     """
 
     kind: ClassVar = Kind("token", "success")
+    width: ClassVar[int] = 4
 
     step_run_id: str
     from_step: str
@@ -86,10 +87,6 @@ class TokenPassed(Fact, frozen=True, tag="token.passed"):
     guards: list[EvaluatedGuard] = []
     args: dict[str, Any] = {}
     waves: dict[str, int] = {}
-
-    @property
-    def width(self) -> int:
-        return 4
 
     @property
     def token_id(self) -> str:

@@ -65,12 +65,8 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field=
 
     kind: ClassVar[Kind]
 
-    @property
-    def width(self) -> int:
-        """The number of journal positions of the fact: more than one for a composite one
-        (``model/events/composite.py``).
-        """
-        return 1
+    width: ClassVar[int] = 1
+    """The number of journal positions of the fact: several for a composite one (``model/events/composite.py``)."""
 
     @classmethod
     def event_name(cls) -> str:

@@ -78,8 +78,12 @@ class Capabilities:
 
 def owners_read(command: StepCommand) -> dict[str, None]:
     """The executions and bundles whose objects a command reads, in order."""
-    owners = dict.fromkeys((command.execution_id, *(one.execution_id for one in references_of(command))))
-    return {**owners, bundle_owner(command.bundle): None} if command.bundle else owners
+    owners = {command.execution_id: None}
+    for reference in references_of(command):
+        owners[reference.execution_id] = None
+    if command.bundle:
+        owners[bundle_owner(command.bundle)] = None
+    return owners
 
 
 def _parts(command: StepCommand | Report | ShownCommand, pool: str) -> tuple[str, ...]:
