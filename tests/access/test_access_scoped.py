@@ -66,6 +66,24 @@ def test_without_paths_nothing_is_narrowed(stack: Stack) -> None:
     assert Scopes()(stack.operations, ()) is stack.operations
 
 
+async def test_a_text_that_starts_often_is_checked_once_for_its_paths(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scopes, checks = Scopes(), Counter[str]()
+    check = stack.operations.playbooks.check
+
+    async def counted(source: bytes, name: str) -> object:
+        checks[name] += 1
+        return await check(source, name)
+
+    monkeypatch.setattr(stack.operations.playbooks, "check", counted)
+    for _ in range(3):  # each request makes its own operations
+        executions = scopes(stack.operations, PATHS).executions
+        with pytest.raises(Forbidden, match="does not cover other/x"):
+            await executions.start(Start(playbook=playbook("other/x")), "token:ci")
+    assert checks == {"playbook": 1}
+
+
 # Executions
 
 

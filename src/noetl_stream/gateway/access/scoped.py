@@ -6,16 +6,19 @@ if it did not exist. Lists omit both.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
 
+from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model.bundles import bundle_name
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import constant_at, paths_missing
 from noetl_stream.ports.operations import PORTS, Operations, port_of
@@ -50,6 +53,25 @@ Read = TypeVar("Read")
 
 REMEMBERED_PATHS: Final = 20_000
 
+REMEMBERED_TEXTS: Final = 1_000
+"""The texts whose paths are remembered: a check takes up to seconds of the processor, and a text may start often."""
+
+
+class TextPaths:
+    """The paths that texts name, remembered by digest."""
+
+    def __init__(self) -> None:
+        self._known: LruCache[str, Sequence[str]] = LruCache(REMEMBERED_TEXTS)
+        self._reading = SharedLoads[str, Sequence[str]]()
+
+    async def get(self, digest: str, read: Callable[[], Coroutine[Any, Any, Sequence[str]]]) -> Sequence[str]:
+        """Returns the paths of a text; calls ``read`` if they are unknown, once for all callers. Raises its errors."""
+        found = self._known.get(digest)
+        if found is None:
+            found = await self._reading.get(digest, read)
+            self._known.put(digest, found)
+        return found
+
 
 class Scopes:
     """Narrows operations to paths, a ``Scope``. There is one for each gateway: it remembers the paths of executions,
@@ -62,6 +84,7 @@ class Scopes:
     def __init__(self, grants: GrantsSource | None = None) -> None:
         self._grants = grants
         self._paths: LruCache[str, str] = LruCache(REMEMBERED_PATHS)
+        self._texts = TextPaths()
 
     def __call__(self, operations: Operations, paths: tuple[str, ...]) -> Operations:
         """The operations for a caller with these paths. Admins have no paths, so their operations are not narrowed."""
@@ -76,7 +99,7 @@ class Scopes:
             return path
 
         scope = _Scope(paths, path_of)
-        playbooks = ScopedPlaybooks(Playbooks, operations.playbooks, scope)
+        playbooks = ScopedPlaybooks(operations.playbooks, scope, self._texts)
         executions = cast(Executions, ScopedExecutions(operations.executions, playbooks, scope))
         parts: dict[str, Any] = {noun: Scoped(port_of(noun), getattr(operations, noun), scope) for noun in PORTS}
         parts |= {
@@ -152,7 +175,15 @@ class Scoped(Verbs):
 
 
 class ScopedPlaybooks(Scoped):
-    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described.
+
+    Args:
+        texts: Shared by all callers: the paths in a text do not depend on who sends it.
+    """
+
+    def __init__(self, playbooks: Playbooks, scope: _Scope, texts: TextPaths) -> None:
+        super().__init__(Playbooks, playbooks, scope)
+        self._texts = texts
 
     async def check(
         self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
@@ -161,16 +192,25 @@ class ScopedPlaybooks(Scoped):
         outside are not looked up.
         """
         checked: CheckedDocument = await self._verbs.check(source, name, self._scope.paths, graph=graph)
-        hidden = {one for one, path in paths_missing(checked.diagnostics, source).items() if not self._scope.has(path)}
+        missing = await asyncio.to_thread(paths_missing, checked.diagnostics, source)
+        hidden = {one for one, path in missing.items() if not self._scope.has(path)}
         return replace(checked, diagnostics=[one for one in checked.diagnostics if one not in hidden])
 
     async def require_text(self, source: bytes, name: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside the scope, also that of the project whose
         packages the text names; a text with errors is refused later.
         """
-        self._scope.require((await self._verbs.check(source, name)).path)
-        if bundle := bundle_name(constant_at(source, "/bundle") or ""):
-            self._scope.require(bundle.project)
+        for path in await self._texts.get(digest_of(source), lambda: self._paths_in(source, name)):
+            self._scope.require(path)
+
+    async def _paths_in(self, source: bytes, name: str) -> Sequence[str]:
+        checked: CheckedDocument = await self._verbs.check(source, name)
+        found = [checked.path]
+        if b"bundle" in source:
+            text: str | None = await asyncio.to_thread(constant_at, source, "/bundle")
+            bundle = bundle_name(text or "")
+            found.append(bundle.project if bundle else None)
+        return [path for path in found if path is not None]
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         await self.require_text(source, name)

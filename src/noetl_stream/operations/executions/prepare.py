@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import (
     VALUE_FAULTS,
     EvaluationEnded,
@@ -87,6 +88,7 @@ class PlaybookChecker:
         self._needs_locks = needs_locks
         self._limits = limits
         self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
+        self._compiling: SharedLoads[str, Plan] = SharedLoads()
         self._checked = {one.digest: one for one in checked}
         self._schemas: dict[SchemaKind, dict[str, Any]] = {}
 
@@ -136,11 +138,13 @@ class PlaybookChecker:
             PlaybookRefused: it has errors.
         """
         digest = digest_of(source)
-        plan = self._plans.get(digest)
-        if plan is None:
+
+        async def compiled() -> Plan:
             plan = self.plan_of(await self.check(source, name), name)
             self._plans.put(digest, plan)
-        return plan
+            return plan
+
+        return self._plans.get(digest) or await self._compiling.get(digest, compiled)
 
     async def require_locks(self, blobs: Blobs, plan: Plan, name: str) -> None:
         """Calls :func:`~noetl_stream.operations.bundles.require_locks` if locks are needed.
