@@ -22,8 +22,12 @@ from noetl_stream.gateway.http.budgets import (
     AT_ONCE_S,
     HEAVY_AT_ONCE,
     HEAVY_S,
+    LONGEST_DELAY_S,
     QUERY_TIME_AT_ONCE_S,
+    QUICK_AT_ONCE_S,
+    SHARED_S,
     SWITCH_S,
+    CallerPace,
     MeteredThreads,
     ProcessorBudgets,
     QueryBudgets,
@@ -237,6 +241,38 @@ def test_a_caller_holds_its_share_of_the_memory_and_no_more() -> None:
 
 
 # Time of the processor
+
+
+async def test_a_caller_of_many_quick_answers_is_delayed_only_while_others_call() -> None:
+    clock, processor, delays = ManualClock(), Processor(), list[float]()
+
+    async def slept(seconds: float) -> None:
+        delays.append(seconds)
+
+    clock.sleep = slept  # type: ignore[method-assign]
+    pace = CallerPace(clock, 50, processor)
+
+    async def refused(seconds: float) -> str:
+        processor.work(seconds)
+        raise UsageError("the body is not JSON")
+
+    async def call(caller: str, seconds: float) -> None:
+        with pytest.raises(UsageError):
+            await pace.kept(refused(seconds), lambda: caller)
+
+    for _ in range(4):
+        await call("token:loud", QUICK_AT_ONCE_S)
+    assert delays == [], "it is alone"
+    await call("token:quiet", 0.001)
+    assert delays == [], "a caller of little is never delayed"
+    await call("token:loud", QUICK_AT_ONCE_S)
+    assert delays == [pytest.approx(4 * QUICK_AT_ONCE_S / 0.5)], "until it has used half of the processor"
+    clock.advance(SHARED_S + 1)
+    await call("token:loud", 20 * QUICK_AT_ONCE_S)
+    assert len(delays) == 1, "the other has left"
+    await call("token:quiet", 0.001)
+    await call("token:loud", QUICK_AT_ONCE_S)
+    assert delays[1:] == [LONGEST_DELAY_S]
 
 
 async def test_a_caller_that_has_used_its_part_of_the_processor_waits_until_it_has_some_again() -> None:

@@ -43,6 +43,14 @@ QUERY_TIME_AT_ONCE_S: Final = 30.0
 
 LEAST_PERCENT: Final = 1
 
+QUICK_AT_ONCE_S: Final = 0.1
+"""The processor time that a caller may use in a row before its answers are delayed."""
+
+LONGEST_DELAY_S: Final = 1.0
+
+SHARED_S: Final = 2.0
+"""The time for which a caller counts as one of several that share a gateway."""
+
 SWITCH_S: Final = 0.001
 """The time for which a busy thread may hold the interpreter at each step of an answer; Python's default is 5 ms."""
 
@@ -123,6 +131,50 @@ class ProcessorBudgets:
             _METER.reset(token)
             if meter.spent_s >= HEAVY_S:
                 self._spent.add(caller.principal, meter.spent_s)
+
+
+class CallerPace:
+    """Delays the answers of a caller that takes much of the gateway's processor while others call it, too.
+
+    Quick calls, refused ones among them, are neither long nor many at a time; a caller that sends the next as soon as
+    one is answered would otherwise leave the others the rest of one processor.
+
+    Args:
+        percent: Of one processor, which a caller may use before its answers are delayed.
+        processor_s: The processor time used by the calling thread.
+    """
+
+    def __init__(self, clock: Clock, percent: int, processor_s: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
+        part = max(LEAST_PERCENT, percent) / 100
+        self._spent = LeakyBuckets(clock, 2.0, part / QUICK_AT_ONCE_S)
+        self._processor_s = processor_s
+        self._seen_s: dict[str, float] = {}
+
+    async def kept(self, answering: Coroutine[Any, Any, Result], caller_of: Callable[[], str]) -> Result:
+        """Awaits an answer, and then its caller's turn. Raises the errors of ``answering``.
+
+        Args:
+            caller_of: Returns the caller, once the answer is known; empty for one that is not paced.
+        """
+        meter = _SpentTime()
+        try:
+            return await _metered(answering, meter, self._processor_s)
+        finally:
+            caller = caller_of()
+            if caller:
+                self._spent.add(caller, meter.loop_s / QUICK_AT_ONCE_S)
+                if self._is_shared(caller) and (wait_s := self._spent.full_for_s(caller)):
+                    await self._clock.sleep(min(wait_s, LONGEST_DELAY_S))
+
+    def _is_shared(self, caller: str) -> bool:
+        """Whether another caller has been answered within :data:`SHARED_S`."""
+        now_s = self._clock.monotonic_s()
+        self._seen_s.pop(caller, None)
+        self._seen_s[caller] = now_s
+        while (oldest := next(iter(self._seen_s))) != caller and now_s - self._seen_s[oldest] > SHARED_S:
+            del self._seen_s[oldest]
+        return len(self._seen_s) > 1
 
 
 @types.coroutine

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from noetl_stream.errors import NoetlError, TooBusy
-from noetl_stream.gateway.http.budgets import CallerTurns, ProcessorBudgets, QueryBudgets
+from noetl_stream.gateway.http.budgets import CallerPace, CallerTurns, ProcessorBudgets, QueryBudgets
 from noetl_stream.gateway.http.leaky_buckets import LeakyBuckets
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.metrics import BEHIND, CHECKS, IN_FLIGHT, LARGE_BODIES, STREAMS, WAITS, Metrics
@@ -174,6 +174,7 @@ class Pressure:
         held: The memory that all requests hold.
         turns: The turns of each caller at possibly long answers.
         processor: The part of the processor that each caller may use.
+        pace: The delays of callers that use more of it than that while others call, too.
         queries: The part of Postgres, likewise.
         behind: The unfolded messages of EVENTS at the last poll.
         partitions: The same by partition; empty before the first poll.
@@ -191,6 +192,7 @@ class Pressure:
         self.held = HeldBytes(limits.max_held_bytes)
         self.turns = CallerTurns()
         self.processor = ProcessorBudgets(clock, limits.max_caller_processor_percent)
+        self.pace = CallerPace(clock, limits.max_caller_processor_percent)
         self.queries = QueryBudgets(clock, limits.max_query_s)
         self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
         self._work = LeakyBuckets(clock, LIGHT_AT_ONCE, LIGHT_PER_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -119,7 +119,9 @@ class Serving:
         began_s, span = self.clock.monotonic_s(), self.traces.begin(request)
         try:
             with connection_of(request).busy():
-                response = await handler(request)
+                response = await self.pressure.pace.kept(
+                    _coroutine(handler(request)), lambda: request.get(CALLER, NOBODY).principal
+                )
         except Exception as error:
             problem = problem_of(_refused_by_router(error, request.path), request.path)
             body = codec.encode(problem.document)
@@ -179,7 +181,8 @@ class Serving:
         perform = partial(self._performed, route, read, request, caller)
         if route.streams or not caller.principal:
             return await perform()
-        if not (route.heavy or route.checks):
+        is_long = route.heavy or route.checks or (is_large(request) and "wait" not in request.query)
+        if not is_long:
             return await self.pressure.charged(caller, perform(), changes=route.changes)
         async with self.pressure.turns.taken(caller.principal, connection_of(request).ending):
             return await self.pressure.charged(caller, perform(), changes=route.changes)
@@ -279,6 +282,10 @@ class Serving:
             except ConnectionError:
                 log.debug("a reader of %s is gone", request.path)
         return written
+
+
+async def _coroutine(answering: Awaitable[web.StreamResponse]) -> web.StreamResponse:
+    return await answering
 
 
 def connection_of(request: web.Request) -> HttpConnection:
