@@ -13,8 +13,10 @@ import argparse
 import asyncio
 import contextlib
 import json
+import sys
 import tempfile
 import time
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +25,7 @@ from urllib.parse import quote
 import aiohttp
 
 from bench_stack import access_to, running, until
-from neighbour_doors import DOORS, PLAIN, REFUSED, Attack, Tenant, playbook
+from neighbour_doors import DOORS, PLAIN, REFUSED, Tenant, playbook
 from noetl_stream.local.processes import listen
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import open_stack, prepare_embedded
@@ -78,20 +80,49 @@ async def observe(quiet: Tenant, lasts_s: float) -> Seen:
     return seen
 
 
-async def attacked(loud: Tenant, quiet: Tenant, attack: Attack, lasts_s: float) -> Seen:
-    async def again() -> None:
-        while True:
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError, RuntimeError):
-                await attack()
-            await asyncio.sleep(0)
+async def attack_until_asked(name: str, url: str, secret: str) -> None:
+    """Attacks a door as a process of its own, whose work is no latency of the observer's, until stdin is closed.
+    Prints a line when it begins, and at the end how it was answered.
+    """
+    async with tenant_of(url, secret) as loud:
+        attack = await DOORS[name](loud)
+        loud.answers.clear()
 
-    attackers = [asyncio.create_task(again()) for _ in range(AT_ONCE)]
+        async def again() -> None:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError, RuntimeError):
+                    await attack()
+                await asyncio.sleep(0)
+
+        attackers = [asyncio.create_task(again()) for _ in range(AT_ONCE)]
+        print("attacking", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+        for attacker in attackers:
+            attacker.cancel()
+        await asyncio.gather(*attackers, return_exceptions=True)
+        print(json.dumps(loud.answers), flush=True)
+
+
+async def attacked(name: str, loud: Tenant, quiet: Tenant, lasts_s: float) -> tuple[Seen, dict[int, int]]:
+    """What the quiet tenant sees beside the attack, and the loud one's answers by status."""
+    words = [sys.executable, __file__, "--attack", name, loud.host, loud.session.headers["Authorization"]]
+    attacker = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)
+    assert attacker.stdin is not None and attacker.stdout is not None
+    if not await attacker.stdout.readline():
+        raise RuntimeError(f"the attack at the door {name!r} did not begin")
     await asyncio.sleep(1.0)
     seen = await observe(quiet, lasts_s)
-    for attacker in attackers:
-        attacker.cancel()
-    await asyncio.gather(*attackers, return_exceptions=True)
-    return seen
+    attacker.stdin.close()
+    answers = json.loads(await attacker.stdout.read())
+    return seen, {int(status): count for status, count in answers.items()}
+
+
+@contextlib.asynccontextmanager
+async def tenant_of(url: str, authorization: str) -> AsyncIterator[Tenant]:
+    timeout, connector = aiohttp.ClientTimeout(total=60), aiohttp.TCPConnector(limit=0)
+    headers = {"Authorization": authorization}
+    async with aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector) as session:
+        yield Tenant(session, url)
 
 
 @contextlib.asynccontextmanager
@@ -108,11 +139,7 @@ async def tenants(home: Path) -> AsyncIterator[tuple[Tenant, Tenant]]:
                 body = {"name": name, "role": "author", "paths": [name]}
                 async with aiohttp.ClientSession(headers=admin) as session:
                     made = json.loads((await Tenant(session, url).call("POST", "/tokens", json=body))[1])
-                headers = {"Authorization": f"Bearer {made['secret']}"}
-                timeout = aiohttp.ClientTimeout(total=60)
-                connector = aiohttp.TCPConnector(limit=0)
-                session = aiohttp.ClientSession(headers=headers, timeout=timeout, connector=connector)
-                return Tenant(await opened.enter_async_context(session), url)
+                return await opened.enter_async_context(tenant_of(url, f"Bearer {made['secret']}"))
 
             async def answers() -> bool:
                 try:
@@ -128,7 +155,9 @@ async def tenants(home: Path) -> AsyncIterator[tuple[Tenant, Tenant]]:
 async def clear_up(loud: Tenant) -> None:
     """Removes what starts executions by itself, and cancels all executions of the loud tenant."""
     for kind in ("triggers", "schedules"):
-        _, body = await loud.call("GET", f"/{kind}?limit=1000")
+        status, body = await loud.call("GET", f"/{kind}?limit=1000")
+        if status >= 300:
+            raise RuntimeError(f"cannot list what the loud tenant has left: {body.decode()}")
         for one in json.loads(body)["items"]:
             await loud.call("DELETE", f"/{kind}/{quote(one['path'], safe='')}")
     for _ in range(MOST_ROUNDS):
@@ -141,15 +170,16 @@ async def clear_up(loud: Tenant) -> None:
 async def measure(name: str, loud: Tenant, quiet: Tenant, lasts_s: float) -> None:
     """Prints the row of a door."""
     alone = await observe(quiet, lasts_s)
-    attack = await DOORS[name](loud)
-    loud.answers.clear()
-    seen = await attacked(loud, quiet, attack, lasts_s)
-    if name not in REFUSED and loud.answers and min(loud.answers) >= 300 and 429 not in loud.answers:
-        raise RuntimeError(f"nothing at the door {name!r} was accepted: {dict(loud.answers)}")
-    answers = ", ".join(f"{count} × {status}" for status, count in sorted(loud.answers.items()))
-    ratios = [p99_ms(one) / p99_ms(other) for one, other in zip(seen[:2], alone[:2], strict=True)]
+    seen, found = await attacked(name, loud, quiet, lasts_s)
+    if name not in REFUSED and found and min(found) >= 300 and 429 not in found:
+        raise RuntimeError(f"nothing at the door {name!r} was accepted: {found}")
+    answers = ", ".join(f"{count} × {status}" for status, count in sorted(found.items()))
+    cells = [
+        f"{p99_ms(one) / p99_ms(other):.1f} x ({p99_ms(other):.0f} to {p99_ms(one):.0f} ms)"
+        for one, other in zip(seen[:2], alone[:2], strict=True)
+    ]
     failed = ", ".join(sorted(set(seen.failed))) or "nothing"
-    print(f"| {name} | {ratios[0]:.1f} x | {ratios[1]:.1f} x | {failed} | {answers} |", flush=True)
+    print(f"| {name} | {cells[0]} | {cells[1]} | {failed} | {answers} |", flush=True)
     await clear_up(loud)
     await asyncio.sleep(REST_S)
 
@@ -168,8 +198,11 @@ if __name__ == "__main__":
     parser.add_argument("--door", action="append", choices=DOORS, metavar="NAME", help="one of --list; default: all")
     parser.add_argument("--lasts", type=float, default=15.0, help="seconds, of each door and of alone before it")
     parser.add_argument("--list", action="store_true", help="print the names of the doors")
+    parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.list:
+    if arguments.attack:
+        asyncio.run(attack_until_asked(*arguments.attack))
+    elif arguments.list:
         print("\n".join(DOORS))
     else:
         asyncio.run(main(arguments.door or list(DOORS), arguments.lasts))
