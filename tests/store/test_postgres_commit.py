@@ -13,10 +13,12 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
+from noetl_stream.adapters.postgres.statements import compile_statement, row_of
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreachable
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.rights import MAX_PATH_CHARS
+from noetl_stream.ports.stores.store import TermRow
 from noetl_testkit.conformance.store_rows import entry_row, execution_row, taken, tick_of
 from noetl_testkit.waiting import TIMEOUT_S, expect_error
 
@@ -302,3 +304,16 @@ async def test_settings_that_may_lose_acknowledged_work_are_named(postgres_store
     local = await PostgresStore.open(f"{dsn}&options=-csynchronous_commit%3Dlocal", name="test")
     assert any("synchronous_commit = local" in warning for warning in await local.durability_warnings())
     await local.close()
+
+
+async def test_postgres_reads_any_texts_and_numbers_as_they_are_sent(
+    watcher: asyncpg.Connection[asyncpg.Record],
+) -> None:
+    """They are sent as one text for a column."""
+    rows = [
+        TermRow(term=term, execution_id=f"e{number}")
+        for number, term in enumerate(["plain", "", "NULL", '"', "\\", '{"a": "b\\"c"}', "a,b", " x ", "é\n\t{}'"])
+    ]
+    wanted = compile_statement("select * from :terms.rows as t (:terms.columns)")
+    found = await watcher.fetch(wanted.text, *wanted.arguments({"terms": rows}))
+    assert [row_of(TermRow, one) for one in found] == rows

@@ -5,7 +5,7 @@ that a column is named only there:
 
 =======================  ===============================================================================
 ``:entries.columns``     ``execution_id, position, …``
-``:entries.rows``        a sequence of rows, ``unnest($8::text[], $9::text::bigint[], …)``: an array per column
+``:entries.rows``        a sequence of rows, ``unnest($8::text::text[], $9::text::bigint[], …)``: an array each
 ``:entries.position``    one of these arrays
 ``:token.values``        a parameter per column, ``$1, $2, …``, of a single row
 ``:token.id``            one of these parameters
@@ -66,8 +66,13 @@ _NAME: Final = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+))?")
 _SQL_TYPES: Final = {str: "text", int: "bigint", Json: "json", bytes: "bytea"}
 """The types of columns in a sequence. Inserting converts ``bigint`` to the ``integer`` of some columns."""
 
-_ARRAY_TYPES: Final = {kind: f"{name}[]" for kind, name in _SQL_TYPES.items()} | {int: "text::bigint[]"}
-"""The types of their arrays. Numbers are sent as text: the driver would examine each of them for being an array."""
+_ARRAY_TYPES: Final = {str: "text::text[]", int: "text::bigint[]", Json: "json[]", bytes: "bytea[]"}
+"""The types of their arrays. Texts and numbers are sent as one text each: of an array, the driver would examine each
+element for being an array itself.
+"""
+
+_ESCAPED: Final = re.compile(r'["\\]')
+_ESCAPE: Final = r"\\\g<0>"
 
 _Row = TypeVar("_Row", bound=Row)
 Spread = Callable[[Any], Iterable[Any]]
@@ -257,7 +262,15 @@ def _array(kind: Any, values: Sequence[Any]) -> Sequence[Any] | None:
     nulls = values.count(None)
     if nulls == len(values) > 0:
         return None
-    if kind is not int:
-        return values
-    texts = ["NULL" if one is None else str(one) for one in values] if nulls else map(str, values)
-    return f"{{{','.join(texts)}}}"
+    if kind is int:
+        return f"{{{','.join(['NULL' if one is None else str(one) for one in values])}}}"
+    return _texts(values) if kind is str else values
+
+
+def _texts(values: Sequence[str | None]) -> str:
+    """An array of texts as Postgres reads it."""
+    quoted = ["NULL" if one is None else f'"{one}"' for one in values]
+    text = ",".join(quoted)
+    if "\\" in text or text.count('"') > 2 * len(values):  # rare
+        text = ",".join(["NULL" if one is None else f'"{_ESCAPED.sub(_ESCAPE, one)}"' for one in values])
+    return f"{{{text}}}"
