@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from typing import Any, Final, Literal
 
 import msgspec
@@ -12,7 +13,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarStri
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.upgrade.expressions import Rewrite, has_template, rewrite_text
-from noetl_stream.playbook.upgrade.roundtrip import MARK, Comments, Key
+from noetl_stream.playbook.upgrade.roundtrip import MARK, Comments, Key, entries_in, keys_in
 
 NoteKind = Literal["changed", "assumed", "decide"]
 
@@ -100,6 +101,14 @@ class Draft(msgspec.Struct):
             tool = entry.get("tool")
             yield from ((task, None) for task in ([tool] if isinstance(tool, CommentedMap) else mappings(tool)))
 
+    def all_tasks(self) -> list[CommentedMap]:
+        """The tasks of the document, as they are now: a rule may add others."""
+        return [task for task, _ in self.tasks()]
+
+    def keychain_entries(self) -> list[CommentedMap]:
+        """The entries of the keychain that are mappings."""
+        return mappings(self.root.get("keychain"))
+
     def inputs_of(self, kind: str) -> frozenset[str]:
         """The inputs of a kind under every name; empty if the kind is not known."""
         known = self.kinds.get(kind)
@@ -124,8 +133,7 @@ class Draft(msgspec.Struct):
         if isinstance(source[key], CommentedMap) and isinstance(to.get(name), CommentedMap):
             for inner in list(source[key]):
                 self.move(source[key], inner, to[name])
-            if not source[key]:
-                self.remove(source, key, heir=(to, name))
+            self.remove_empty(source, key, heir=(to, name))
             return
         if name in to:
             self.decide(source, key, f"`{name}` is there already: keep one of the two values")
@@ -137,6 +145,16 @@ class Draft(msgspec.Struct):
         _place(to, name, line)
         moved = self.comments.remark_at(to, name)
         moved.before, moved.end = [*moved.before, *remark.before], remark.end or moved.end
+
+    def nest(self, holder: CommentedMap, key: str, *path: str, name: str | None = None, note: str) -> None:
+        """Moves an entry into the section at a path of its own mapping, which is made if it is missing."""
+        self.move(holder, key, section(holder, *path, at=line_of(holder, key)), name, note=note)
+
+    def unpack(self, holder: CommentedMap, key: str, to: CommentedMap) -> None:
+        """Moves the entries of a mapping into another one, and removes it."""
+        for inner in list(holder[key]):
+            self.move(holder[key], inner, to)
+        self.remove(holder, key)
 
     def rename(self, container: CommentedMap, key: str, name: str, value: Any = ..., *, note: str = "") -> None:
         """Renames an entry in place, and replaces its value if one is given."""
@@ -183,38 +201,67 @@ class Draft(msgspec.Struct):
         self.note_assumption((container, key), f"`{f'{key}: {text}' if text else key}` is dropped: {why}")
         self.remove(container, key, heir)
 
+    def remove_empty(self, container: CommentedMap, key: str, heir: tuple[Any, Key] | None = None) -> None:
+        """Removes an entry if it is an empty mapping, as after its own entries have moved."""
+        if isinstance(container.get(key), CommentedMap) and not container[key]:
+            self.remove(container, key, heir)
+
+    def rewrite(self, value: Any, change: Rewrite) -> int:
+        """Rewrites the paths in all templates of a collection. Returns the number of changed texts."""
+        return change_texts(value, lambda text: rewrite_text(text, change))
+
     def rewrite_entry(self, holder: CommentedMap, key: str, change: Rewrite) -> int:
-        """Rewrites the paths in all templates of an entry. Returns the number of changed texts."""
-        value = holder.get(key)
-        if is_python_code(holder, key):
-            return 0
-        if not has_template(value):
-            return self.rewrite(value, change)
-        text = rewrite_text(value, change)
-        holder[key] = value if text == value else quote_like(value, text)
-        return int(text != value)
+        """Rewrites the paths in all templates of an entry, if it is there, as :meth:`rewrite` does."""
+        return change_entry(holder, key, lambda text: rewrite_text(text, change)) if key in holder else 0
 
-    def rewrite(self, value: Any, change: Rewrite, *, in_blocks: bool = True) -> int:
-        """Rewrites the paths in all templates of a collection. Returns the number of changed texts.
+    def rewrite_parts(self, keys: Iterable[str], change: Rewrite, note: str = "") -> None:
+        """Rewrites the paths in these parts of the document, with a note on each part that changes."""
+        for key in keys:
+            if self.rewrite(self.root.get(key), change):
+                self.note_change((self.root, key), note)
 
-        Args:
-            in_blocks: Whether to rewrite texts with `{% %}` too, which can have names of their own.
-        """
-        changes = 0
-        if not isinstance(value, CommentedMap | CommentedSeq):
-            return 0
-        for key in list(value) if isinstance(value, CommentedMap) else range(len(value)):
-            inner = value[key]
-            if is_python_code(value, key):
-                continue
-            if isinstance(inner, str) and has_template(inner) and (in_blocks or "{%" not in inner):
-                text = rewrite_text(inner, change)
-                if text != inner:
-                    value[key] = quote_like(inner, text)
-                    changes += 1
-            else:
-                changes += self.rewrite(inner, change, in_blocks=in_blocks)
-        return changes
+
+Rule = Callable[[Draft], None]
+
+
+def each(
+    parts: Callable[[Draft], list[CommentedMap]], *changes: Callable[[Draft, CommentedMap], None]
+) -> tuple[Rule, ...]:
+    """Makes the rules that apply these changes, one after another, to all parts of a kind, such as all steps."""
+
+    def rule_of(change: Callable[[Draft, CommentedMap], None]) -> Rule:
+        @wraps(change)
+        def rule(draft: Draft) -> None:
+            for part in parts(draft):
+                change(draft, part)
+
+        return rule
+
+    return tuple(map(rule_of, changes))
+
+
+def change_texts(node: Any, change: Callable[[str], str]) -> int:
+    """Changes the texts with a template in a collection. Returns how many are other ones then."""
+    return sum(change_entry(node, key, change) for key in keys_in(node))
+
+
+def change_entry(holder: Any, key: Key, change: Callable[[str], str]) -> int:
+    """Changes the texts with a template in an entry, as :func:`change_texts` does."""
+    value = holder[key]
+    if is_python_code(holder, key):
+        return 0
+    if not has_template(value):
+        return change_texts(value, change)
+    text = change(value)
+    if text != value:
+        holder[key] = quote_like(value, text)
+    return int(text != value)
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """The texts in a value, at any depth."""
+    inner = (container[key] for container, key in entries_in(value))
+    return (part for part in (value, *inner) if isinstance(part, str))
 
 
 def line_of(container: Any, key: Key | None = None) -> int:
@@ -288,16 +335,14 @@ def _with_style(style: type[str], text: str) -> str:
 
 
 def _is_small(mapping: CommentedMap) -> bool:
-    texts = [value for value in mapping.values() if not isinstance(value, CommentedMap | CommentedSeq)]
-    short = sum(len(str(key)) + len(str(value)) + 4 for key, value in mapping.items()) < 100
-    nested = [value for value in mapping.values() if isinstance(value, CommentedMap | CommentedSeq)]
-    plain = not any("\n" in str(value) for value in texts)
-    return (
-        plain
-        and short
-        and len(mapping) <= _FLOW_ITEMS
-        and all(isinstance(value, CommentedMap) and value.fa.flow_style() for value in nested)
-    )
+    is_short = sum(len(str(key)) + len(str(value)) + 4 for key, value in mapping.items()) < 100
+    return is_short and len(mapping) <= _FLOW_ITEMS and all(map(_fits_on_line, mapping.values()))
+
+
+def _fits_on_line(value: Any) -> bool:
+    if isinstance(value, CommentedMap | CommentedSeq):
+        return isinstance(value, CommentedMap) and bool(value.fa.flow_style())
+    return "\n" not in str(value)
 
 
 def kind_of(task: Any) -> str:
@@ -379,12 +424,10 @@ def section(parent: CommentedMap, *path: str, at: int = 0) -> CommentedMap:
     for key in path:
         if len(path) > 1:
             parent.fa.set_block_style()
-        inner = parent.get(key)
+        inner, line = parent.get(key), at or line_of(parent)
         if not isinstance(inner, CommentedMap):
-            parent[key] = inner = to_ruamel(
-                {}, at or line_of(parent), block=len(path) > 1 or not parent.fa.flow_style()
-            )
-            _place(parent, key, at or line_of(parent))
+            parent[key] = inner = to_ruamel({}, line, block=len(path) > 1 or not parent.fa.flow_style())
+            _place(parent, key, line)
         parent = inner
     if len(path) > 1:
         parent.fa.set_block_style()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from difflib import SequenceMatcher
 from typing import Any, Final
@@ -63,6 +63,20 @@ class _Entry(msgspec.Struct, frozen=True):
     key: Key
 
 
+def keys_in(node: Any) -> Sequence[Key]:
+    """The keys of a mapping or the indices of a sequence, as they are now; none of any other value."""
+    if isinstance(node, CommentedMap):
+        return list(node)
+    return range(len(node)) if isinstance(node, CommentedSeq) else ()
+
+
+def entries_in(node: Any) -> Iterator[tuple[Any, Key]]:
+    """Every entry of a value, at any depth, as container and key."""
+    for key in keys_in(node):
+        yield node, key
+        yield from entries_in(node[key])
+
+
 class Comments:
     """The remarks of a document by entry: a key of a mapping, or an item of a sequence, wherever that is."""
 
@@ -90,17 +104,10 @@ class Comments:
         taken.before, taken.end = [], ""
         return found
 
-    def entries_in(self, node: Any) -> Iterator[tuple[Any, Key]]:
-        """Every entry of a value, at any depth, as container and key."""
-        if isinstance(node, CommentedMap | CommentedSeq):
-            for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
-                yield node, key
-                yield from self.entries_in(node[key])
-
     def all_comments(self, root: CommentedMap) -> list[str]:
         """All comments of a document, in no order."""
         said = [*self.head, *self.tail]
-        for container, key in self.entries_in(root):
+        for container, key in entries_in(root):
             remark = self.remark_at(container, key)
             said += [*remark.before, remark.end]
         return said
@@ -184,7 +191,7 @@ def _entries(node: Any) -> Iterator[_Entry]:
     """The entries of block collections. An entry in a flow collection has no line of its own."""
     if not isinstance(node, CommentedMap | CommentedSeq) or node.fa.flow_style():
         return
-    for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
+    for key in keys_in(node):
         place = node.lc.key(key) if isinstance(node, CommentedMap) else node.lc.item(key)
         # The item of a sequence begins at its dash, before the first key of a mapping in it.
         column = place[1] - (0 if isinstance(node, CommentedMap) else 2)
@@ -197,8 +204,8 @@ def _strip(node: Any) -> None:
         node.ca.comment = None
         node.ca.end = []
         node.ca.items.clear()
-        for inner in node.values() if isinstance(node, CommentedMap) else node:
-            _strip(inner)
+        for key in keys_in(node):
+            _strip(node[key])
 
 
 def _attach(comments: Comments, node: Any, column: int, layout: FileLayout) -> None:
@@ -206,7 +213,7 @@ def _attach(comments: Comments, node: Any, column: int, layout: FileLayout) -> N
     if not isinstance(node, CommentedMap | CommentedSeq) or node.fa.flow_style():
         return
     is_list = isinstance(node, CommentedSeq)
-    for key in range(len(node)) if is_list else list(node):
+    for key in keys_in(node):
         value, remark = node[key], comments.remark_at(node, key)
         if is_list and isinstance(value, CommentedMap) and value:
             # Before the dash, not between it and the first key.
@@ -233,7 +240,7 @@ def _take_inside(comments: Comments, node: Any, *, in_flow: bool = False) -> lis
     """Takes the remarks off entries that share a line, which has no place for them."""
     taken: list[str] = []
     if isinstance(node, CommentedMap | CommentedSeq) and (in_flow or node.fa.flow_style()):
-        for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
+        for key in keys_in(node):
             remark = comments.take(node, key)
             taken += [*filter(None, remark.before), *([remark.end] if remark.end else [])]
             taken += _take_inside(comments, node[key], in_flow=True)
@@ -287,11 +294,11 @@ def open_playbook(text: str, tree: Node) -> RoundTrip:
 def _spell_out(node: Any, seen: set[int]) -> None:
     """Gives each alias a copy of its own: a rule changes one place at a time."""
     seen.add(id(node))
-    for key, inner in list(node.items() if isinstance(node, CommentedMap) else enumerate(node)):
-        if isinstance(inner, CommentedMap | CommentedSeq):
-            if id(inner) in seen:
-                node[key] = inner = deepcopy(inner)
-            _spell_out(inner, seen)
+    for key in keys_in(node):
+        if isinstance(node[key], CommentedMap | CommentedSeq):
+            if id(node[key]) in seen:
+                node[key] = deepcopy(node[key])
+            _spell_out(node[key], seen)
 
 
 class _SpacedEmitter(Emitter):

@@ -14,7 +14,7 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import OLDER_FORMS, Diagnostic, InvalidPlaybook, Problems
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
 from noetl_stream.playbook.upgrade.draft import Draft, Note, line_of, mappings
-from noetl_stream.playbook.upgrade.roundtrip import MARK, comments_in, open_playbook
+from noetl_stream.playbook.upgrade.roundtrip import MARK, comments_in, entries_in, open_playbook
 from noetl_stream.playbook.upgrade.rules import RULES
 from noetl_stream.playbook.yaml.mending import SAME_VALUE
 from noetl_stream.playbook.yaml.nodes import Mapping
@@ -180,7 +180,7 @@ def _leave_to_a_person(draft: Draft, found: Sequence[Diagnostic]) -> bool:
         if not is_left or not one.pointer:
             continue
         places = list(_entries_along(draft.root, one.pointer))
-        around = [*places, *draft.comments.entries_in(places[-1][0][places[-1][1]])]
+        around = [*places, *entries_in(places[-1][0][places[-1][1]])]
         if not any(line.startswith(MARK) for place in around for line in draft.comments.remark_at(*place).before):
             draft.decide(*places[-1], one.message)
             is_any = True

@@ -102,45 +102,37 @@ class Entry(msgspec.Struct, frozen=True):
         return ""
 
 
-def pages_as_case(draft: Draft) -> None:
+def pages_as_case(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `loop.pagination` of a step as entries of `case` that collect the pages and ask for the next."""
-    for step in draft.steps():
-        pages, line = mapping_at(step, "loop", "pagination"), line_of(step, "loop")
-        follows = mapping_at(pages, "next_page")
-        more = expression_in(value_at(pages, "continue_while"))
-        path = str(value_at(pages, "merge_path") or "data").removeprefix("$").strip(".").removeprefix("response.")
-        mode = {"append": "extend", "extend": "extend", "collect": "append", "replace": "replace"}.get(
-            str(value_at(pages, "merge_strategy") or "append")
-        )
-        unread = set(pages or ()) - {*_PAGES}
-        if (
-            pages is None
-            or follows is None
-            or more is None
-            or mode is None
-            or unread
-            or set(step["loop"]) > {"pagination"}
-        ):
-            continue
-        if "case" in step or not re.fullmatch(r"data(\.\w+)*", path):
-            continue
-        if pages.get("type", "response_based") != "response_based":
-            draft.drop(pages, "type", "what asks for the next page says how", heir=(step, "loop"))
-        if "max_iterations" in pages:
-            draft.drop(pages, "max_iterations", "an execution has a limit of task runs", heir=(step, "loop"))
-        kept = draft.remove(step, "loop", note="`pagination` is a task that asks for page after page")
-        task = next(tasks_of(step.get("tool")), step)
-        if "retry" in pages and "retry" not in task:
-            task["retry"] = kept["pagination"]["retry"]
-        draft.rewrite(follows, _body)
-        more = rewrite_expression(more, _body)
-        collect = {"from": f"response{path.removeprefix('data')}", "into": "pages", "mode": mode}
-        done = "event.name == 'call.done' and response is defined"
-        entries = [
-            {"when": template(f"{done} and {group(more)}"), "then": {"collect": collect, "call": follows}},
-            {"when": template(done), "then": {"collect": {**collect}, "result": {"from": "pages"}}},
-        ]
-        step["case"] = to_ruamel([to_ruamel(entry, line, block=True) for entry in entries], line)
+    pages, line = mapping_at(step, "loop", "pagination"), line_of(step, "loop")
+    follows = mapping_at(pages, "next_page")
+    more = expression_in(value_at(pages, "continue_while"))
+    path = str(value_at(pages, "merge_path") or "data").removeprefix("$").strip(".").removeprefix("response.")
+    mode = {"append": "extend", "extend": "extend", "collect": "append", "replace": "replace"}.get(
+        str(value_at(pages, "merge_strategy") or "append")
+    )
+    unread = set(pages or ()) - {*_PAGES}
+    if pages is None or follows is None or more is None or mode is None or unread or set(step["loop"]) > {"pagination"}:
+        return
+    if "case" in step or not re.fullmatch(r"data(\.\w+)*", path):
+        return
+    if pages.get("type", "response_based") != "response_based":
+        draft.drop(pages, "type", "what asks for the next page says how", heir=(step, "loop"))
+    if "max_iterations" in pages:
+        draft.drop(pages, "max_iterations", "an execution has a limit of task runs", heir=(step, "loop"))
+    kept = draft.remove(step, "loop", note="`pagination` is a task that asks for page after page")
+    task = next(tasks_of(step.get("tool")), step)
+    if "retry" in pages and "retry" not in task:
+        task["retry"] = kept["pagination"]["retry"]
+    draft.rewrite(follows, _body)
+    more = rewrite_expression(more, _body)
+    collect = {"from": f"response{path.removeprefix('data')}", "into": "pages", "mode": mode}
+    done = "event.name == 'call.done' and response is defined"
+    entries = [
+        {"when": template(f"{done} and {group(more)}"), "then": {"collect": collect, "call": follows}},
+        {"when": template(done), "then": {"collect": {**collect}, "result": {"from": "pages"}}},
+    ]
+    step["case"] = to_ruamel([to_ruamel(entry, line, block=True) for entry in entries], line)
 
 
 def _body(path: Path) -> Replaced:

@@ -16,12 +16,14 @@ from noetl_stream.playbook.model.loop import READ_ONLY
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
     by_scope,
+    each,
     kind_of,
     line_of,
     quote_like,
     section,
     shown,
     tasks_of,
+    texts_in,
     to_ruamel,
     value_at,
 )
@@ -50,42 +52,40 @@ from noetl_stream.playbook.upgrade.rules.tasks import reads_result, sink_task
 from noetl_stream.playbook.upgrade.rules.values import result_task
 
 
-def task_case(draft: Draft) -> None:
+def task_case(draft: Draft, step: CommentedMap) -> None:
     """Moves `case` of a step's only task to the step."""
-    for step in draft.steps():
-        tasks = list(tasks_of(step.get("tool")))
-        for task in tasks:
-            if "case" in task and "case" not in step:
-                if len(tasks) == 1:
-                    draft.move(task, "case", step, note="`case` of the only task is that of the step")
-                else:
-                    draft.decide(task, "case", "write rules in the policies of the tasks")
+    tasks = list(tasks_of(step.get("tool")))
+    for task in tasks:
+        if "case" in task and "case" not in step:
+            if len(tasks) == 1:
+                draft.move(task, "case", step, note="`case` of the only task is that of the step")
+            else:
+                draft.decide(task, "case", "write rules in the policies of the tasks")
 
 
-def step_case(draft: Draft) -> None:
+def step_case(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `case` of a step."""
-    for step in draft.steps():
-        case = step.get("case")
-        if not isinstance(case, CommentedSeq):
+    case = step.get("case")
+    if not isinstance(case, CommentedSeq):
+        return
+    entries: list[Entry] = []
+    for index, node in enumerate(case):
+        try:
+            entry = read_entry(node)
+        except Unreadable as error:
+            draft.decide(case, index, str(error))
             continue
-        entries: list[Entry] = []
-        for index, node in enumerate(case):
-            try:
-                entry = read_entry(node)
-            except Unreadable as error:
-                draft.decide(case, index, str(error))
-                continue
-            if entry.lost:
-                draft.decide(case, index, entry.lost)
-                continue
-            entry.said.extend(filter(None, draft.comments.remark_at(case, index).before))
-            entries.append(entry)
-        problem = _refusal(step, entries) if len(entries) == len(case) else None
-        if problem is not None:
-            draft.decide(step, "case", problem)
-        elif len(entries) == len(case):
-            draft.note_change((step, "case"), "`case` is policy rules for each call, and arcs for the end")
-            _Lowering(draft, step, entries).run()
+        if entry.lost:
+            draft.decide(case, index, entry.lost)
+            continue
+        entry.said.extend(filter(None, draft.comments.remark_at(case, index).before))
+        entries.append(entry)
+    problem = _refusal(step, entries) if len(entries) == len(case) else None
+    if problem is not None:
+        draft.decide(step, "case", problem)
+    elif len(entries) == len(case):
+        draft.note_change((step, "case"), "`case` is policy rules for each call, and arcs for the end")
+        _Lowering(draft, step, entries).run()
 
 
 def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
@@ -449,19 +449,8 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...
 
 def _reads(step: CommentedMap, name: str) -> bool:
     """Whether a step reads a name, bare or in `ctx`."""
-    found: list[bool] = []
-
-    def look(value: Any) -> None:
-        if isinstance(value, CommentedMap | CommentedSeq):
-            for inner in value.values() if isinstance(value, CommentedMap) else value:
-                look(inner)
-        elif has_template(value):
-            found.append(
-                any(path[0] == name or path[:2] in (("ctx", name), ("context", name)) for path in paths_in(value))
-            )
-
-    look(step)
-    return any(found)
+    paths = (path for text in texts_in(step) for path in paths_in(text))
+    return any(path[0] == name or path[:2] in (("ctx", name), ("context", name)) for path in paths)
 
 
 def _passes(entries: list[Entry], name: str) -> bool:
@@ -470,4 +459,4 @@ def _passes(entries: list[Entry], name: str) -> bool:
     return any(isinstance(arc.get("args"), CommentedMap) and name in arc["args"] for arc in arcs)
 
 
-RULES: Final = (pages_as_case, task_case, step_case)
+RULES: Final = each(Draft.steps, pages_as_case, task_case, step_case)

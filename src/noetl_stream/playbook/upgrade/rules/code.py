@@ -78,7 +78,7 @@ class CodeReads(msgspec.Struct):
 
 def code_templates(draft: Draft) -> None:
     """Rewrites templates in Python code as args of the task. Older dialects rendered the code before they ran it."""
-    for task, _ in list(draft.tasks()) if draft.was_older else []:
+    for task in draft.all_tasks() if draft.was_older else []:
         code = task.get("code")
         if kind_of(task) != "python" or not isinstance(code, str) or not has_template(code):
             continue

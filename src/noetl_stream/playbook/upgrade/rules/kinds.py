@@ -12,6 +12,7 @@ from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
     arcs_of,
+    each,
     kind_of,
     line_of,
     mapping_at,
@@ -137,29 +138,26 @@ def entries_of(draft: Draft) -> dict[str, CommentedMap]:
     return {str(name): entry for name, entry in found if isinstance(entry, CommentedMap)}
 
 
-def iterator_step(draft: Draft) -> None:
+def iterator_step(draft: Draft, step: CommentedMap) -> None:
     """Rewrites a step of kind `iterator` as a loop around its task."""
-    for step in draft.steps():
-        tool = step.get("tool")
-        holder = tool if isinstance(tool, CommentedMap) else step
-        word = _iterator_word(holder)
-        if word is None:
-            continue
-        draft.note_change((step, "step"), "`iterator` is a `loop` around the task")
-        task, loop = holder["task"], section(step, "loop", at=line_of(holder, word))
-        _iterate(draft, holder, word, loop)
-        while (inner := _iterator_word(task)) is not None:
-            loop = section(loop, "loop", at=line_of(task, inner))
-            _iterate(draft, task, inner, loop)
-            holder["task"] = task = task["task"]
-        if isinstance(task.get("task"), str) and "name" not in task:
-            draft.rename(task, "task", "name")
-        draft.move(holder, "task", step, "iterator_task")
-        if holder is tool:
-            for key in list(tool):
-                draft.move(tool, key, step)
-            draft.remove(step, "tool")
-        draft.rename(step, "iterator_task", "tool")
+    tool = step.get("tool")
+    holder = tool if isinstance(tool, CommentedMap) else step
+    word = _iterator_word(holder)
+    if word is None:
+        return
+    draft.note_change((step, "step"), "`iterator` is a `loop` around the task")
+    task, loop = holder["task"], section(step, "loop", at=line_of(holder, word))
+    _iterate(draft, holder, word, loop)
+    while (inner := _iterator_word(task)) is not None:
+        loop = section(loop, "loop", at=line_of(task, inner))
+        _iterate(draft, task, inner, loop)
+        holder["task"] = task = task["task"]
+    if isinstance(task.get("task"), str) and "name" not in task:
+        draft.rename(task, "task", "name")
+    draft.move(holder, "task", step, "iterator_task")
+    if holder is tool:
+        draft.unpack(step, "tool", step)
+    draft.rename(step, "iterator_task", "tool")
 
 
 def _iterator_word(holder: CommentedMap) -> str | None:
@@ -246,8 +244,7 @@ def _read_secret(draft: Draft, step: CommentedMap, name: str) -> None:
             draft.remove(args, key, heir=(arc, "step"), note=f"`{key}` is read of the keychain by the step itself")
             if target is not None:
                 inline_values(draft, [(target, "tool")], value, frozenset())
-        if args is not None and not args:
-            draft.remove(arc, "args", heir=(arc, "step"))
+        draft.remove_empty(arc, "args", heir=(arc, "step"))
     for one in draft.steps():
         draft.rewrite(one.get("tool"), rewrite)
 
@@ -258,33 +255,31 @@ def _is_secret(value: Any, name: str) -> bool:
     return any(path[-2:-1] == (name,) and path[-1] in _SECRET_VALUES for path in paths)
 
 
-def missing_kinds(draft: Draft) -> None:
+def missing_kinds(draft: Draft, task: CommentedMap) -> None:
     """Leaves tasks of kinds that do not exist to a person, with the kind to use instead."""
-    for task, _ in list(draft.tasks()):
-        kind = kind_of(task)
-        is_older = draft.was_older or kind in kind_advice.MISSING_KINDS
-        if kind and is_older and kind not in draft.kinds and kind not in LANGUAGE_KINDS:
-            hint = kind_advice.MISSING_KINDS.get(kind, f"another kind, or a plugin for `{kind}`")
-            draft.decide(task, "kind", f"there is no kind `{kind}`: use {hint}")
+    kind = kind_of(task)
+    is_older = draft.was_older or kind in kind_advice.MISSING_KINDS
+    if kind and is_older and kind not in draft.kinds and kind not in LANGUAGE_KINDS:
+        hint = kind_advice.MISSING_KINDS.get(kind, f"another kind, or a plugin for `{kind}`")
+        draft.decide(task, "kind", f"there is no kind `{kind}`: use {hint}")
 
 
-def python_libs(draft: Draft) -> None:
+def python_libs(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `libs` that is a list as a mapping of name to module."""
-    for task, _ in list(draft.tasks()):
-        libs = task.get("libs")
-        if kind_of(task) != "python" or not isinstance(libs, CommentedSeq):
-            continue
-        named = dict(map(_library, libs))
-        if None in named:
-            draft.decide(task, "libs", "write each library as name: module")
-            continue
-        if len(named) < len(libs):
-            draft.decide(task, "libs", "two libraries have one name: write each as name: module")
-            continue
-        draft.note_change((task, "libs"), "`libs` is a mapping of name to module")
-        task["libs"] = to_ruamel(named, line_of(task, "libs"))
-        if not named:
-            draft.remove(task, "libs")
+    libs = task.get("libs")
+    if kind_of(task) != "python" or not isinstance(libs, CommentedSeq):
+        return
+    named = dict(map(_library, libs))
+    if None in named:
+        draft.decide(task, "libs", "write each library as name: module")
+        return
+    if len(named) < len(libs):
+        draft.decide(task, "libs", "two libraries have one name: write each as name: module")
+        return
+    draft.note_change((task, "libs"), "`libs` is a mapping of name to module")
+    task["libs"] = to_ruamel(named, line_of(task, "libs"))
+    if not named:
+        draft.remove(task, "libs")
 
 
 def _library(entry: Any) -> tuple[str | None, Any]:
@@ -302,20 +297,18 @@ def _library(entry: Any) -> tuple[str | None, Any]:
     return None, entry
 
 
-def python_auth(draft: Draft) -> None:
+def python_auth(draft: Draft, task: CommentedMap) -> None:
     """Removes `auth` of python, whose code gets its values as args."""
-    for task, _ in list(draft.tasks()):
-        if kind_of(task) != "python":
+    if kind_of(task) != "python":
+        return
+    for key in [key for key in ("auth", "credential", "credentials") if key in task]:
+        if not task[key]:
+            draft.remove(task, key, heir=(task, "kind"), note=f"empty `{key}` of kind `python`")
             continue
-        for key in [key for key in ("auth", "credential", "credentials") if key in task]:
-            if not task[key]:
-                draft.remove(task, key, heir=(task, "kind"), note=f"empty `{key}` of kind `python`")
-                continue
-            named = _names_in(task[key]) or "its values"
-            use = 'hand over what the code needs, as args: { secret: "{{ keychain.<name> }}" }'
-            draft.decide(task, "kind", f"python has no `{key}` ({named}): {use}")
-            draft.note_change((task, key), f"kind `python` has no `{key}`")
-            draft.remove(task, key, heir=(task, "kind"))
+        named = _names_in(task[key]) or "its values"
+        use = 'hand over what the code needs, as args: { secret: "{{ keychain.<name> }}" }'
+        draft.decide(task, "kind", f"python has no `{key}` ({named}): {use}")
+        draft.remove(task, key, heir=(task, "kind"), note=f"kind `python` has no `{key}`")
 
 
 def _names_in(value: Any) -> str:
@@ -328,58 +321,51 @@ def _names_in(value: Any) -> str:
     return ""
 
 
-def auth_reference(draft: Draft) -> None:
+def auth_reference(draft: Draft, task: CommentedMap) -> None:
     """Rewrites an `auth` that only locates its credential as the name of the credential."""
-    for task, _ in list(draft.tasks()):
-        auth = task.get("auth")
-        if kind_of(task) in ("python", "duckdb") or not isinstance(auth, CommentedMap) or not auth:
-            continue
-        if len(auth) == 1 and isinstance(inner := next(iter(auth.values())), CommentedMap) and inner:
-            auth = inner
-        name = auth.get("credential") or auth.get("key")
-        if (
-            isinstance(name, str)
-            and not auth.keys() - {*_OPEN}
-            and auth.get("source") in (None, "credential", "keychain")
-        ):
-            draft.note_change((task, "auth"), "`auth` is the name of a credential")
-            task["auth"] = name
+    auth = task.get("auth")
+    if kind_of(task) in ("python", "duckdb") or not isinstance(auth, CommentedMap) or not auth:
+        return
+    if len(auth) == 1 and isinstance(inner := next(iter(auth.values())), CommentedMap) and inner:
+        auth = inner
+    name = auth.get("credential") or auth.get("key")
+    if isinstance(name, str) and not auth.keys() - {*_OPEN} and auth.get("source") in (None, "credential", "keychain"):
+        draft.note_change((task, "auth"), "`auth` is the name of a credential")
+        task["auth"] = name
 
 
-def duckdb_auth(draft: Draft) -> None:
+def duckdb_auth(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `auth` of duckdb as `attach` for databases of Postgres; a person decides about others."""
-    for task, _ in list(draft.tasks()):
-        key = next((key for key in ("auth", "credentials", "credential") if key in task), None)
-        if kind_of(task) != "duckdb" or key is None:
-            continue
-        auth, line = task[key], line_of(task, key)
-        statement = "\n".join(str(task[word]) for word in ("command", "commands", "query") if word in task)
-        left: list[str] = []
-        for alias, one in list(auth.items()) if isinstance(auth, CommentedMap) else [("", auth)]:
-            tool = value_at(one, "tool") or value_at(one, "service") or value_at(one, "type")
-            tables = sorted(set(re.findall(rf"(?<![\w.]){re.escape(str(alias))}\.((?:\w+\.)?\w+)", statement)))
-            name = value_at(one, "key") or value_at(one, "credential")
-            is_plain = isinstance(one, CommentedMap) and not one.keys() - {*_OPEN}
-            is_plain = is_plain and value_at(one, "source") in (None, "credential", "keychain")
-            if tool in ("postgres", "postgresql") and is_plain and isinstance(name, str) and tables:
-                section(task, "attach", at=line)[alias] = to_ruamel({"auth": name, "tables": tables}, line)
-                draft.note_change((task, key), "a Postgres database is read by `attach`, which copies its tables")
-            else:
-                left.append(f"{alias or 'auth'} ({_names_in(one) or 'its values'})")
-        draft.note_change((task, key), "`auth` of kind `duckdb`")
-        draft.remove(task, key, heir=(task, "kind"))
-        if left:
-            draft.decide(
-                task,
-                "kind",
-                f"duckdb has no `auth`: {', '.join(left)}. Read tables of Postgres by attach, objects of a bucket by "
-                "kind `http` into `tables`",
-            )
+    key = next((key for key in ("auth", "credentials", "credential") if key in task), None)
+    if kind_of(task) != "duckdb" or key is None:
+        return
+    auth, line = task[key], line_of(task, key)
+    statement = "\n".join(str(task[word]) for word in ("command", "commands", "query") if word in task)
+    left: list[str] = []
+    for alias, one in list(auth.items()) if isinstance(auth, CommentedMap) else [("", auth)]:
+        tool = value_at(one, "tool") or value_at(one, "service") or value_at(one, "type")
+        tables = sorted(set(re.findall(rf"(?<![\w.]){re.escape(str(alias))}\.((?:\w+\.)?\w+)", statement)))
+        name = value_at(one, "key") or value_at(one, "credential")
+        is_plain = isinstance(one, CommentedMap) and not one.keys() - {*_OPEN}
+        is_plain = is_plain and value_at(one, "source") in (None, "credential", "keychain")
+        if tool in ("postgres", "postgresql") and is_plain and isinstance(name, str) and tables:
+            section(task, "attach", at=line)[alias] = to_ruamel({"auth": name, "tables": tables}, line)
+            draft.note_change((task, key), "a Postgres database is read by `attach`, which copies its tables")
+        else:
+            left.append(f"{alias or 'auth'} ({_names_in(one) or 'its values'})")
+    draft.remove(task, key, heir=(task, "kind"), note="`auth` of kind `duckdb`")
+    if left:
+        draft.decide(
+            task,
+            "kind",
+            f"duckdb has no `auth`: {', '.join(left)}. Read tables of Postgres by attach, objects of a bucket by "
+            "kind `http` into `tables`",
+        )
 
 
 def duckdb_reach(draft: Draft) -> None:
     """Leaves SQL of duckdb that reaches files, extensions or other databases to a person: it is refused at run time."""
-    for task, _ in list(draft.tasks()) if draft.was_older else []:
+    for task in draft.all_tasks() if draft.was_older else []:
         keys = [key for key in ("command", "commands", "query") if kind_of(task) == "duckdb" and key in task]
         for key in keys:
             found = _REACHES.search(shown(task[key]))
@@ -406,61 +392,55 @@ def duckdb_tables(draft: Draft) -> None:
             made |= dict.fromkeys(own, str(step.get("step")))
 
 
-def postgres_pool(draft: Draft) -> None:
+def postgres_pool(draft: Draft, task: CommentedMap) -> None:
     """Keeps the size and the timeout of a pool, and drops its other keys."""
-    for task, _ in list(draft.tasks()):
-        pool = task.get("pool")
-        if kind_of(task) != "postgres" or not isinstance(pool, CommentedMap):
-            continue
-        draft.rename_older(pool, _POOL, "`{}` of a pool is `{}`")
-        for key in [key for key in pool if key not in _POOL_KEYS]:
-            draft.drop(pool, key, "the worker keeps its connections itself", heir=(task, "pool"))
-        if not pool:
-            draft.remove(task, "pool")
+    pool = task.get("pool")
+    if kind_of(task) != "postgres" or not isinstance(pool, CommentedMap):
+        return
+    draft.rename_older(pool, _POOL, "`{}` of a pool is `{}`")
+    for key in [key for key in pool if key not in _POOL_KEYS]:
+        draft.drop(pool, key, "the worker keeps its connections itself", heir=(task, "pool"))
+    draft.remove_empty(task, "pool")
 
 
 def postgres_auth(draft: Draft) -> None:
     """Adds the name of a credential to postgres tasks without a database. A person stores the credential."""
-    for task, _ in list(draft.tasks()) if draft.was_older else []:
+    for task in draft.all_tasks() if draft.was_older else []:
         if kind_of(task) == "postgres" and not {"auth", "credential"} & task.keys():
             task.insert(list(task).index("kind") + 1, "auth", "postgres")
             draft.decide(task, "auth", "the task names no database: store the credential `postgres`, or name another")
 
 
-def code_elsewhere(draft: Draft) -> None:
+def code_elsewhere(draft: Draft, task: CommentedMap) -> None:
     """Leaves code in a bucket, a file or a server to a person."""
-    for task, _ in list(draft.tasks()):
-        script = task.get("script")
-        if isinstance(script, CommentedMap) and "script" not in draft.inputs_of(kind_of(task)):
-            word = "code" if kind_of(task) == "python" else "command"
-            draft.decide(task, "script", f"put the text of {script.get('uri', 'the script')} under `{word}`")
-        for word in ("code", "command", "commands", "query"):
-            if f"{word}_b64" in task:
-                draft.decide(task, f"{word}_b64", f"write the decoded text under `{word}`")
+    script = task.get("script")
+    if isinstance(script, CommentedMap) and "script" not in draft.inputs_of(kind_of(task)):
+        word = "code" if kind_of(task) == "python" else "command"
+        draft.decide(task, "script", f"put the text of {script.get('uri', 'the script')} under `{word}`")
+    for word in ("code", "command", "commands", "query"):
+        if f"{word}_b64" in task:
+            draft.decide(task, f"{word}_b64", f"write the decoded text under `{word}`")
 
 
-def task_assert(draft: Draft) -> None:
+def task_assert(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `assert` as rules that fail the task."""
-    for task, _ in list(draft.tasks()):
-        given, line = task.get("assert"), line_of(task, "assert")
-        if given is None or "assert" in draft.inputs_of(kind_of(task)):
-            continue
-        conditions, expected = _asserted(given)
-        if conditions is None:
-            draft.decide(task, "assert", "write what must hold as a rule of the task's policy: then: { do: fail }")
-            continue
-        if expected:
-            message = (
-                f"`expects` of `assert` is dropped: reading {', '.join(expected)} without a value is an error anyway"
-            )
-            draft.note_assumption((task, "assert"), message)
-        draft.remove(task, "assert", heir=(task, "kind"), note="`assert` is a rule of the task's policy")
-        if conditions:
-            rules = rules_of(task, line)
-            when = template(f"outcome.status == 'ok' and not ({all_of(*conditions)})")
-            rules.insert(0, to_ruamel({"when": when, "then": {"do": "fail"}}, line, block=True))
-            if len(rules) == 1:
-                rules.append(to_ruamel({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
+    given, line = task.get("assert"), line_of(task, "assert")
+    if given is None or "assert" in draft.inputs_of(kind_of(task)):
+        return
+    conditions, expected = _asserted(given)
+    if conditions is None:
+        draft.decide(task, "assert", "write what must hold as a rule of the task's policy: then: { do: fail }")
+        return
+    if expected:
+        message = f"`expects` of `assert` is dropped: reading {', '.join(expected)} without a value is an error anyway"
+        draft.note_assumption((task, "assert"), message)
+    draft.remove(task, "assert", heir=(task, "kind"), note="`assert` is a rule of the task's policy")
+    if conditions:
+        rules = rules_of(task, line)
+        when = template(f"outcome.status == 'ok' and not ({all_of(*conditions)})")
+        rules.insert(0, to_ruamel({"when": when, "then": {"do": "fail"}}, line, block=True))
+        if len(rules) == 1:
+            rules.append(to_ruamel({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
 
 
 def _asserted(given: Any) -> tuple[list[str] | None, list[str]]:
@@ -478,17 +458,12 @@ def _asserted(given: Any) -> tuple[list[str] | None, list[str]]:
     return [f"outcome.result.{name} is defined" for name in names["returns"]], list(names["expects"])
 
 
-FIRST_RULES: Final = (workbook_entries, iterator_step)
+FIRST_RULES: Final = (workbook_entries, *each(Draft.steps, iterator_step))
 """These run before the rules on the shape of steps and tasks."""
 RULES: Final = (
     workbook_calls,
     placeholder_kinds,
-    python_libs,
-    python_auth,
-    auth_reference,
-    duckdb_auth,
-    postgres_pool,
-    code_elsewhere,
-    task_assert,
+    *each(Draft.all_tasks, python_libs, python_auth, auth_reference, duckdb_auth, postgres_pool),
+    *each(Draft.all_tasks, code_elsewhere, task_assert),
 )
-LAST_RULES: Final = (secret_steps, missing_kinds, duckdb_reach, duckdb_tables, postgres_auth)
+LAST_RULES: Final = (secret_steps, *each(Draft.all_tasks, missing_kinds), duckdb_reach, duckdb_tables, postgres_auth)

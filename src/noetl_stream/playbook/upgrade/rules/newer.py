@@ -14,6 +14,7 @@ from noetl_stream.playbook.upgrade.draft import (
     arcs_into,
     arcs_of,
     by_scope,
+    each,
     kind_of,
     line_of,
     mapping_at,
@@ -33,6 +34,7 @@ from noetl_stream.playbook.upgrade.expressions import (
     rename_to,
     template,
 )
+from noetl_stream.playbook.upgrade.roundtrip import entries_in
 from noetl_stream.playbook.upgrade.rules.policies import write_after
 from noetl_stream.playbook.upgrade.rules.reads import SQL, declared_names, each_expression, kind_of_result
 from noetl_stream.playbook.upgrade.rules.tasks import with_dollars
@@ -75,11 +77,8 @@ def dotted_sets(draft: Draft) -> None:
 
 def _mappings_at(node: Any, word: str) -> list[CommentedMap]:
     """Every mapping under this key in a collection."""
-    if not isinstance(node, CommentedMap | CommentedSeq):
-        return []
-    inner = list(node.values()) if isinstance(node, CommentedMap) else list(node)
-    own = mapping_at(node, word)
-    return [*([own] if own is not None else []), *(found for one in inner for found in _mappings_at(one, word))]
+    found = [container[key] for container, key in entries_in(node) if key == word]
+    return [value for value in found if isinstance(value, CommentedMap)]
 
 
 def task_input(draft: Draft) -> None:
@@ -95,9 +94,8 @@ def task_input(draft: Draft) -> None:
             if not values:
                 draft.remove(task, word, note=f"empty `{word}` of a task")
             elif kind in ARGS_KINDS and not values.keys() & (mapping_at(task, "args") or values).keys():
-                draft.note_change((task, word), f"`{word}` of kind `{kind}` is `args`")
                 merge_args(task, values)
-                draft.remove(task, word)
+                draft.remove(task, word, note=f"`{word}` of kind `{kind}` is `args`")
             elif kind in ARGS_KINDS and "args" not in task:
                 draft.rename(task, word, "args", note=f"`{word}` of kind `{kind}` is `args`")
             elif kind in ARGS_KINDS:
@@ -125,15 +123,15 @@ def _inline_input(draft: Draft, task: CommentedMap, step: CommentedMap | None, v
 
 def input_reads(draft: Draft) -> None:
     """Rewrites `input.x`, which the arc into a step passed, as `args.x`."""
-    if "input" not in declared_names(draft) and draft.rewrite(draft.root.get("workflow"), rename_to("input", "args")):
-        draft.note_change((draft.root, "workflow"), "`input` is `args`")
+    if "input" not in declared_names(draft):
+        draft.rewrite_parts(["workflow"], rename_to("input", "args"), "`input` is `args`")
 
 
 def output_words(draft: Draft) -> None:
     """Rewrites `output` as `outcome` in policies, and as `event` in arcs."""
     if "output" in declared_names(draft):
         return
-    for task, _ in list(draft.tasks()):
+    for task in draft.all_tasks():
         policy = mapping_at(task, "spec", "policy")
         if policy is not None and draft.rewrite(policy, partial(_in_policy, kind=kind_of(task))):
             draft.note_change((task, "spec"), "`output` is `outcome`")
@@ -208,29 +206,25 @@ def failed_results(draft: Draft) -> None:
                 section(arc, "args").setdefault("error", to_ruamel(template("event.error")))
 
 
-def no_match(draft: Draft) -> None:
+def no_match(draft: Draft, step: CommentedMap) -> None:
     """Removes `on_no_match` if it states the default: the branch ends."""
-    for step in draft.steps():
-        spec = mapping_at(step, "next", "spec")
-        if spec is None or "on_no_match" not in spec:
-            continue
-        word = spec["on_no_match"]
-        if word is None or str(word).lower() in _ENDS:
-            draft.remove(spec, "on_no_match", heir=(step, "next"), note="a branch ends where no arc fires")
-        elif not isinstance(step["next"].get("arcs"), CommentedSeq):
-            draft.decide(spec, "on_no_match", f"`{word}` where no arc fires: write the arcs as a list")
-        elif str(word).lower() in ("fail", "error") and spec.get("mode", "exclusive") == "exclusive":
-            draft.remove(
-                spec, "on_no_match", heir=(step, "next"), note="where no arc fires, a last arc leads to a failure"
-            )
-            if all("when" in arc for arc in arcs_of(step)):
-                _lead_to_failure(draft, step)
-            if not spec:
-                draft.remove(step["next"], "spec")
-        else:
-            draft.decide(
-                spec, "on_no_match", f"`{word}` where no arc fires: write a last arc without `when`, to a step for it"
-            )
+    spec = mapping_at(step, "next", "spec")
+    if spec is None or "on_no_match" not in spec:
+        return
+    word = spec["on_no_match"]
+    if word is None or str(word).lower() in _ENDS:
+        draft.remove(spec, "on_no_match", heir=(step, "next"), note="a branch ends where no arc fires")
+    elif not isinstance(step["next"].get("arcs"), CommentedSeq):
+        draft.decide(spec, "on_no_match", f"`{word}` where no arc fires: write the arcs as a list")
+    elif str(word).lower() in ("fail", "error") and spec.get("mode", "exclusive") == "exclusive":
+        draft.remove(spec, "on_no_match", heir=(step, "next"), note="where no arc fires, a last arc leads to a failure")
+        if all("when" in arc for arc in arcs_of(step)):
+            _lead_to_failure(draft, step)
+        draft.remove_empty(step["next"], "spec")
+    else:
+        draft.decide(
+            spec, "on_no_match", f"`{word}` where no arc fires: write a last arc without `when`, to a step for it"
+        )
 
 
 def _lead_to_failure(draft: Draft, step: CommentedMap) -> None:
@@ -242,22 +236,21 @@ def _lead_to_failure(draft: Draft, step: CommentedMap) -> None:
     workflow.insert(list(workflow).index(step) + 1, to_ruamel({"step": name, "tool": task}, line, block=True))
 
 
-def arc_set(draft: Draft) -> None:
+def arc_set(draft: Draft, step: CommentedMap) -> None:
     """Moves `set` of a step's only arc to the step, if nothing else decides whether it is set."""
-    for step in draft.steps():
-        router = mapping_at(step, "next")
-        arcs = arcs_of(step) if router is not None else mappings(step.get("next"))
-        for arc in [arc for arc in arcs if isinstance(arc.get("set"), CommentedMap)]:
-            condition = expression_in(arc.get("when"))
-            is_certain = condition is None or re.fullmatch(
-                r"(event|output)\.(status|name)\s*==\s*['\"](success|ok|step\.done|loop\.done)['\"]", condition
-            )
-            if len(arcs) == 1 and is_certain and "set" not in step and "loop" not in step:
-                draft.move(arc, "set", step, note="`set` of the only arc belongs in the policy of the last task")
-            elif "step" in arc and not arc.get("args") and not arc.get("input"):
-                _set_between(draft, step, arc)
-            else:
-                draft.decide(arc, "set", "an arc sets nothing: pass the values as args, or set them in a task's policy")
+    router = mapping_at(step, "next")
+    arcs = arcs_of(step) if router is not None else mappings(step.get("next"))
+    for arc in [arc for arc in arcs if isinstance(arc.get("set"), CommentedMap)]:
+        condition = expression_in(arc.get("when"))
+        is_certain = condition is None or re.fullmatch(
+            r"(event|output)\.(status|name)\s*==\s*['\"](success|ok|step\.done|loop\.done)['\"]", condition
+        )
+        if len(arcs) == 1 and is_certain and "set" not in step and "loop" not in step:
+            draft.move(arc, "set", step, note="`set` of the only arc belongs in the policy of the last task")
+        elif "step" in arc and not arc.get("args") and not arc.get("input"):
+            _set_between(draft, step, arc)
+        else:
+            draft.decide(arc, "set", "an arc sets nothing: pass the values as args, or set them in a task's policy")
 
 
 def _set_between(draft: Draft, step: CommentedMap, arc: CommentedMap) -> None:
@@ -281,18 +274,17 @@ def free_name(draft: Draft, first: str) -> str:
     return next(free for free in chain([first], (f"{first}_{number}" for number in count(2))) if free not in taken)
 
 
-def cursor_loop(draft: Draft) -> None:
+def cursor_loop(draft: Draft, step: CommentedMap) -> None:
     """Leaves a loop over a cursor to a person."""
-    for step in draft.steps():
-        loop = mapping_at(step, "loop")
-        if loop is None or not ("cursor" in loop or "cursor" in (loop.get("mode"), value_at(loop, "spec", "mode"))):
-            continue
-        draft.decide(
-            step,
-            "loop",
-            "a loop has a list, not a cursor: read the rows in a step before, such as `rows`, and write "
-            'in: "{{ rows.rows }}"; many rows go page by page, with do: jump',
-        )
+    loop = mapping_at(step, "loop")
+    if loop is None or not ("cursor" in loop or "cursor" in (loop.get("mode"), value_at(loop, "spec", "mode"))):
+        return
+    draft.decide(
+        step,
+        "loop",
+        "a loop has a list, not a cursor: read the rows in a step before, such as `rows`, and write "
+        'in: "{{ rows.rows }}"; many rows go page by page, with do: jump',
+    )
 
 
 def output_block(draft: Draft) -> None:
@@ -313,8 +305,7 @@ def output_block(draft: Draft) -> None:
         spec = mapping_at(task, "spec")
         if owner is not None and spec is not None and isinstance(spec.get("result"), CommentedMap):
             draft.drop(spec, "result", "large results are stored by themselves", heir=(task, "spec"))
-            if not spec:
-                draft.remove(task, "spec")
+            draft.remove_empty(task, "spec")
 
 
 def _rewrite_output(draft: Draft, step: CommentedMap, holder: CommentedMap, task: CommentedMap, word: str) -> None:
@@ -403,7 +394,7 @@ def _accumulate(
         draft.rewrite(draft.root.get(part), rewrite)
 
 
-RULES: Final = (dotted_sets, task_input, output_block, arc_set)
+RULES: Final = (dotted_sets, task_input, output_block, *each(Draft.steps, arc_set))
 """These run before the rules that read `set`, `result` and inputs."""
 
 
@@ -443,6 +434,6 @@ def absent_names(draft: Draft) -> None:
             )
 
 
-LATER_RULES: Final = (cursor_loop, no_match, output_words, input_reads)
+LATER_RULES: Final = (*each(Draft.steps, cursor_loop, no_match), output_words, input_reads)
 """These run after the rules that shape steps and arcs."""
 LAST_RULES: Final = (failed_results, absent_names, state_from_outside)

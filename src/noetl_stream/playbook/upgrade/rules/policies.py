@@ -10,6 +10,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
     by_scope,
+    each,
     kind_of,
     line_of,
     mapping_at,
@@ -51,40 +52,36 @@ _DIRECTIVES: Final = ("retry", "fail", "skip", "jump", "continue", "break")
 _CONDITIONS: Final = ("when", "retry_when", "if", "expr", "on")
 
 
-def task_eval(draft: Draft) -> None:
+def task_eval(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `eval` as rules of the task's policy."""
-    for task, _ in list(draft.tasks()):
-        rules = task.get("eval")
-        if not isinstance(rules, CommentedSeq):
-            continue
-        if thens_of(task):
-            draft.decide(task, "eval", "the task has `eval` and a policy: write one list of rules")
-            continue
-        draft.note_change((task, "eval"), "`eval` is the list `spec.policy.rules`")
-        policy = section(task, "spec", "policy", at=line_of(task, "eval"))
-        draft.move(task, "eval", policy, "rules")
-        for rule in mappings(rules):
-            shape_rule(draft, rule)
-        close_rules(rules, line_of(policy, "rules"))
+    rules = task.get("eval")
+    if not isinstance(rules, CommentedSeq):
+        return
+    if thens_of(task):
+        draft.decide(task, "eval", "the task has `eval` and a policy: write one list of rules")
+        return
+    policy = section(task, "spec", "policy", at=line_of(task, "eval"))
+    draft.move(task, "eval", policy, "rules", note="`eval` is the list `spec.policy.rules`")
+    for rule in mappings(rules):
+        shape_rule(draft, rule)
+    close_rules(rules, line_of(policy, "rules"))
 
 
-def task_policy(draft: Draft) -> None:
+def task_policy(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `policy` or `rules` in the wrong place, a policy that is a list, and rules in older shapes."""
-    for task, _ in list(draft.tasks()):
-        for key in ("policy", "rules"):
-            if key not in task or key in draft.inputs_of(kind_of(task)):
-                continue
-            draft.note_change((task, key), f"`{key}` of a task stands under `spec`")
-            draft.move(task, key, section(task, "spec", *(["policy"] if key == "rules" else []), at=line_of(task, key)))
-        spec = mapping_at(task, "spec")
-        if spec is not None and isinstance(spec.get("rules"), CommentedSeq):
-            draft.note_change((spec, "rules"), "`rules` stand under `spec.policy`")
-            draft.move(spec, "rules", section(spec, "policy", at=line_of(spec, "rules")))
-        if spec is not None and isinstance(spec.get("policy"), CommentedSeq):
-            draft.note_change((spec, "policy"), "the list of a policy stands under `rules`")
-            spec["policy"] = to_ruamel({"rules": spec["policy"]}, line_of(spec, "policy"), block=True)
-        for rule in _rules_in(task):
-            shape_rule(draft, rule)
+    for key in ("policy", "rules"):
+        if key not in task or key in draft.inputs_of(kind_of(task)):
+            continue
+        path = ("spec", "policy") if key == "rules" else ("spec",)
+        draft.nest(task, key, *path, note=f"`{key}` of a task stands under `spec`")
+    spec = mapping_at(task, "spec")
+    if spec is not None and isinstance(spec.get("rules"), CommentedSeq):
+        draft.nest(spec, "rules", "policy", note="`rules` stand under `spec.policy`")
+    if spec is not None and isinstance(spec.get("policy"), CommentedSeq):
+        draft.note_change((spec, "policy"), "the list of a policy stands under `rules`")
+        spec["policy"] = to_ruamel({"rules": spec["policy"]}, line_of(spec, "policy"), block=True)
+    for rule in _rules_in(task):
+        shape_rule(draft, rule)
 
 
 def shape_rule(draft: Draft, rule: CommentedMap) -> None:
@@ -124,9 +121,8 @@ def _nest_then(draft: Draft, rule: CommentedMap) -> None:
 def _shape_then(draft: Draft, then: CommentedMap) -> None:
     for word in _DIRECTIVES:
         if word in then and "do" not in then:
-            draft.note_change((then, word), f"`{word}` is a value of `do`")
             options = then[word]
-            draft.rename(then, word, "do", "break" if word == "skip" else word)
+            draft.rename(then, word, "do", "break" if word == "skip" else word, note=f"`{word}` is a value of `do`")
             if isinstance(options, CommentedMap):
                 then.update(options)
             elif options not in (None, True, ""):
@@ -180,34 +176,32 @@ def _multiplier(draft: Draft, then: CommentedMap) -> None:
         draft.drop(then, "backoff_multiplier", "`backoff` says how delays grow")
 
 
-def set_prev(draft: Draft) -> None:
+def set_prev(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `set_prev` as a key of `iter` that the next task reads for `_prev`."""
-    for step in draft.steps():
-        pipeline = step.get("tool")
-        tasks = mappings(pipeline) if isinstance(pipeline, CommentedSeq) else [pipeline]
-        for index, task in enumerate(tasks):
-            thens = [then for then in thens_of(task) if "set_prev" in then]
-            if not thens:
-                continue
-            going_on = [then for then in thens_of(task) if then.get("do", "continue") == "continue"]
-            name = f"{task.get('name', 'task')}_prev"
-            if any("set_prev" not in then for then in going_on):
-                draft.note_assumption((thens[0], "set_prev"), f"where no rule sets it, `iter.{name}` stays as it was")
-            for then in thens:
-                draft.note_change((then, "set_prev"), f"`set_prev` is `set_iter: {{ {name}: … }}`")
-                section(then, "set_iter")[name] = draft.remove(then, "set_prev")
-            if index + 1 < len(tasks):
-                draft.rewrite(tasks[index + 1], rename_to("_prev", f"iter.{name}"))
+    pipeline = step.get("tool")
+    tasks = mappings(pipeline) if isinstance(pipeline, CommentedSeq) else [pipeline]
+    for index, task in enumerate(tasks):
+        thens = [then for then in thens_of(task) if "set_prev" in then]
+        if not thens:
+            continue
+        going_on = [then for then in thens_of(task) if then.get("do", "continue") == "continue"]
+        name = f"{task.get('name', 'task')}_prev"
+        if any("set_prev" not in then for then in going_on):
+            draft.note_assumption((thens[0], "set_prev"), f"where no rule sets it, `iter.{name}` stays as it was")
+        for then in thens:
+            draft.note_change((then, "set_prev"), f"`set_prev` is `set_iter: {{ {name}: … }}`")
+            section(then, "set_iter")[name] = draft.remove(then, "set_prev")
+        if index + 1 < len(tasks):
+            draft.rewrite(tasks[index + 1], rename_to("_prev", f"iter.{name}"))
 
 
-def task_writes(draft: Draft) -> None:
+def task_writes(draft: Draft, task: CommentedMap) -> None:
     """Moves `set_ctx` and its like on a task into its policy."""
-    for task, _ in list(draft.tasks()):
-        for word in (*WRITES, "set"):
-            if isinstance(task.get(word), CommentedMap) and word not in draft.inputs_of(kind_of(task)):
-                values = draft.remove(task, word, note=f"`{word}` of a task belongs in its policy")
-                for scope, inner in by_scope(values).items() if word == "set" else [(word[4:], values)]:
-                    write_after(draft, task, f"set_{scope}", inner)
+    for word in (*WRITES, "set"):
+        if isinstance(task.get(word), CommentedMap) and word not in draft.inputs_of(kind_of(task)):
+            values = draft.remove(task, word, note=f"`{word}` of a task belongs in its policy")
+            for scope, inner in by_scope(values).items() if word == "set" else [(word[4:], values)]:
+                write_after(draft, task, f"set_{scope}", inner)
 
 
 def retries(draft: Draft) -> None:
@@ -218,19 +212,17 @@ def retries(draft: Draft) -> None:
             tasks = [task for task, owner in draft.tasks() if owner is step]
             for task in tasks:
                 _add_retry(draft, task, value, (holder, key))
-    for task, _ in list(draft.tasks()):
+    for task in draft.all_tasks():
         spec = mapping_at(task, "spec")
         for owner in (task, spec):
             word = next((word for word in _RETRIES if owner is not None and word in owner), None)
             if owner is None or word is None or word in draft.inputs_of(kind_of(task)) | draft.knobs_of(kind_of(task)):
                 continue
-            draft.note_change((owner, word), f"`{word}` is a rule of the task's policy")
             line = line_of(owner, word)
-            value = draft.remove(owner, word)
+            value = draft.remove(owner, word, note=f"`{word}` is a rule of the task's policy")
             given = value if word == "retry" else to_ruamel({"max_retries": value}, line)
             _add_retry(draft, task, given, (owner, None), line)
-        if spec is not None and not spec:
-            draft.remove(task, "spec")
+        draft.remove_empty(task, "spec")
 
 
 def _retry_holders(step: CommentedMap) -> list[tuple[CommentedMap, str]]:
@@ -358,6 +350,6 @@ def own_results(draft: Draft) -> None:
             draft.note_assumption((task, "spec"), f"`{name}` in its own policy is this run's result: `outcome.result`")
 
 
-SHAPE_RULES: Final = (task_eval, task_policy)
+SHAPE_RULES: Final = each(Draft.all_tasks, task_eval, task_policy)
 """These run before the rules that add to a policy."""
-RULES: Final = (set_prev, task_writes, retries, own_results)
+RULES: Final = (*each(Draft.steps, set_prev), *each(Draft.all_tasks, task_writes), retries, own_results)

@@ -13,11 +13,11 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
     arcs_of,
-    is_python_code,
+    change_texts,
     kind_of,
     mapping_at,
-    quote_like,
     tasks_of,
+    texts_in,
     value_at,
 )
 from noetl_stream.playbook.upgrade.expressions import (
@@ -25,13 +25,14 @@ from noetl_stream.playbook.upgrade.expressions import (
     Replaced,
     Rewrite,
     expression_in,
-    has_template,
     path_text,
     paths_in,
     rename_to,
     rewrite_expression,
+    rewrite_text,
     with_code,
 )
+from noetl_stream.playbook.upgrade.roundtrip import keys_in
 
 SQL: Final = frozenset(["postgres", "duckdb"])
 RETURNS_VALUE: Final = "return args['value']"
@@ -173,20 +174,18 @@ def declared_names(draft: Draft, *, results: bool = True) -> frozenset[str]:
 
 def _writes(node: Any) -> Iterator[CommentedMap]:
     """Every `set_…` mapping in a collection."""
-    if not isinstance(node, CommentedMap | CommentedSeq):
-        return
-    for key, value in node.items() if isinstance(node, CommentedMap) else enumerate(node):
-        if isinstance(value, CommentedMap) and isinstance(key, str) and key.startswith("set_"):
-            yield value
-        elif isinstance(value, CommentedMap | CommentedSeq):
-            yield from _writes(value)
+    for key in keys_in(node):
+        if isinstance(node[key], CommentedMap) and str(key).startswith("set_"):
+            yield node[key]
+        else:
+            yield from _writes(node[key])
 
 
 def policy_words(draft: Draft) -> None:
     """Rewrites older names and status words in the policies of tasks."""
     if (_OLDER | {"success", "attempt"}) & declared_names(draft):
         return
-    for task, _ in list(draft.tasks()):
+    for task in draft.all_tasks():
         policy = mapping_at(task, "spec", "policy")
         if policy is not None and each_expression(policy, partial(rewrite_for_policy, kind=kind_of(task))):
             draft.note_change((task, "spec"), "the policy reads `outcome`, whose `status` is `ok` or `error`")
@@ -225,22 +224,7 @@ def _event_names(text: str, end: str) -> str:
 
 def each_expression(node: Any, change: Callable[[str], str]) -> int:
     """Changes the code of each template in a collection. Returns how many texts changed."""
-    return _each_text(node, lambda text: with_code(text, change))
-
-
-def _each_text(node: Any, change: Callable[[str], str]) -> int:
-    changes = 0
-    for key, value in list(node.items()) if isinstance(node, CommentedMap) else enumerate(list(node)):
-        if is_python_code(node, key):
-            continue
-        if isinstance(value, str) and has_template(value):
-            text = change(value)
-            if text != value:
-                node[key] = quote_like(value, text)
-                changes += 1
-        elif isinstance(value, CommentedMap | CommentedSeq):
-            changes += _each_text(value, change)
-    return changes
+    return change_texts(node, lambda text: with_code(text, change))
 
 
 def quoted_braces(draft: Draft) -> None:
@@ -251,10 +235,7 @@ def quoted_braces(draft: Draft) -> None:
         return match[0] if mark is None else f"{{{{ {mark}{match[1]}{mark} }}}}"
 
     for key in ("workflow", "workbook"):
-        node = draft.root.get(key)
-        if isinstance(node, CommentedMap | CommentedSeq) and _each_text(
-            node, lambda text: _BACKTICKS.sub(quoted, text)
-        ):
+        if change_texts(draft.root.get(key), lambda text: _BACKTICKS.sub(quoted, text)):
             draft.note_change((draft.root, key), "text with braces stands in quotes, not in backticks")
 
 
@@ -266,9 +247,7 @@ def job_uuid(draft: Draft) -> None:
     def rewrite(path: Path) -> Replaced:
         return (2, "execution_id") if path[0] in _ITSELF and path[1:2] and path[1] in _ID_KEYS else None
 
-    for key in ("workflow", "workbook", "executor"):
-        if draft.rewrite(draft.root.get(key), rewrite):
-            draft.note_change((draft.root, key), "`job.uuid` is `execution_id`")
+    draft.rewrite_parts(("workflow", "workbook", "executor"), rewrite, "`job.uuid` is `execution_id`")
 
 
 def filter_names(draft: Draft) -> None:
@@ -279,21 +258,23 @@ def filter_names(draft: Draft) -> None:
         return _FILTER.sub(lambda match: match[1] + _FILTERS.get(match[2], match[2]), code)
 
     for key in ("workflow", "workbook", "executor"):
-        node = draft.root.get(key)
-        if isinstance(node, CommentedMap | CommentedSeq) and each_expression(node, change):
+        if each_expression(draft.root.get(key), change):
             draft.note_change((draft.root, key), "a filter has another name")
 
 
 def older_names(draft: Draft) -> None:
     """Rewrites `context`, and `loop` and `item` of a loop."""
     names = declared_names(draft)
-    if "context" not in names and draft.rewrite(draft.root.get("workflow"), rename_to("context", "ctx")):
-        draft.note_change((draft.root, "workflow"), "`context` is `ctx`")
+    if "context" not in names:
+        draft.rewrite_parts(["workflow"], rename_to("context", "ctx"), "`context` is `ctx`")
     for step in draft.steps():
         iterator = value_at(step, "loop", "iterator")
-        if iterator is not None and draft.rewrite(
-            step.get("tool"), _loop_words(str(step.get("step")), str(iterator), names), in_blocks=False
-        ):
+        words = _loop_words(str(step.get("step")), str(iterator), names)
+
+        def change(text: str, words: Rewrite = words) -> str:
+            return text if "{%" in text else rewrite_text(text, words)  # a statement can have names of its own
+
+        if iterator is not None and change_texts(step.get("tool"), change):
             draft.note_change((step, "tool"), "`loop.index` and `item` are read from `iter`")
 
 
@@ -338,9 +319,7 @@ def workload_names(draft: Draft) -> None:
         is_result = is_result and not (isinstance(workload[name], CommentedMap) and path[1] in workload[name])
         return (1, f"steps.{name}") if is_result else None
 
-    for key in ("workflow", "executor"):
-        if draft.rewrite(draft.root.get(key), change):
-            draft.note_change((draft.root, key), "a name that means something else now is written in full")
+    draft.rewrite_parts(("workflow", "executor"), change, "a name that means something else now is written in full")
 
 
 def sql_results(draft: Draft) -> None:
@@ -382,10 +361,8 @@ def _statements(task: CommentedMap) -> int:
 
 
 def _reads_statement(value: Any) -> bool:
-    if isinstance(value, CommentedMap | CommentedSeq):
-        return any(map(_reads_statement, value.values() if isinstance(value, CommentedMap) else value))
-    is_template = isinstance(value, str) and has_template(value)
-    return is_template and any(_COMMAND.match(str(part)) for path in paths_in(value) for part in path[1:3])
+    parts = (str(part) for text in texts_in(value) for path in paths_in(text) for part in path[1:3])
+    return any(map(_COMMAND.match, parts))
 
 
 def python_results(draft: Draft) -> None:

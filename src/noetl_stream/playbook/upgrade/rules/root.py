@@ -11,12 +11,14 @@ from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS
 from noetl_stream.playbook.model.document import API_VERSION
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
+    each,
     kind_of,
     line_of,
     mapping_at,
     mappings,
     section,
     tasks_of,
+    texts_in,
     to_ruamel,
     value_at,
 )
@@ -201,16 +203,15 @@ def keychain_mapping(draft: Draft) -> None:
     draft.root["keychain"] = entries
 
 
-def keychain_types(draft: Draft) -> None:
+def keychain_types(draft: Draft, entry: CommentedMap) -> None:
     """Renames `type` of an entry, and writes settings that are values of the workload as these, which are constants."""
-    for entry in mappings(draft.root.get("keychain")):
-        draft.rename_older(entry, {"type": "kind"}, "`{}` of an entry is `{}`")
-        for key in [key for key in _CONSTANTS if has_template(entry.get(key))]:
-            text = _SETTING.sub(lambda found: _given(draft, found[1]) or found[0], entry[key])
-            if not has_template(text):
-                said = "is written as the workload has it: settings are constants, so a given value is not read"
-                draft.note_assumption((entry, key), f"`{key}` {said}")
-                entry[key] = text
+    draft.rename_older(entry, {"type": "kind"}, "`{}` of an entry is `{}`")
+    for key in [key for key in _CONSTANTS if has_template(entry.get(key))]:
+        text = _SETTING.sub(lambda found: _given(draft, found[1]) or found[0], entry[key])
+        if not has_template(text):
+            said = "is written as the workload has it: settings are constants, so a given value is not read"
+            draft.note_assumption((entry, key), f"`{key}` {said}")
+            entry[key] = text
 
 
 def _given(draft: Draft, name: str) -> str:
@@ -219,25 +220,24 @@ def _given(draft: Draft, name: str) -> str:
     return value if isinstance(value, str) and not has_template(value) else ""
 
 
-def keychain_secret_manager(draft: Draft) -> None:
+def keychain_secret_manager(draft: Draft, entry: CommentedMap) -> None:
     """Rewrites `secret_manager` with `provider` and `map`: the secret is stored as a credential of that name."""
-    for entry in mappings(draft.root.get("keychain")):
-        extra = [key for key in ("provider", "map", "auth", "secret_name", "project_id") if key in entry]
-        if entry.get("kind") not in ("secret_manager", "credential") or not extra:
-            continue
-        keys = entry.get("map")
-        parts = ", ".join(f"{key} ({value})" for key, value in keys.items()) if isinstance(keys, CommentedMap) else ""
-        origin = f" from {entry['provider']}" if "provider" in entry else ""
-        draft.decide(
-            draft.root["keychain"],
-            list(draft.root["keychain"]).index(entry),
-            f"store the credential `{entry.get('name')}`{f' with the keys {parts}' if parts else ''}{origin}: "
-            "`noetl-stream credential set`",
-        )
-        draft.note_change((entry, "kind"), "a secret of another manager is a stored credential")
-        entry["kind"] = "credential"
-        for key in extra:
-            draft.remove(entry, key)
+    extra = [key for key in ("provider", "map", "auth", "secret_name", "project_id") if key in entry]
+    if entry.get("kind") not in ("secret_manager", "credential") or not extra:
+        return
+    keys = entry.get("map")
+    parts = ", ".join(f"{key} ({value})" for key, value in keys.items()) if isinstance(keys, CommentedMap) else ""
+    origin = f" from {entry['provider']}" if "provider" in entry else ""
+    draft.decide(
+        draft.root["keychain"],
+        list(draft.root["keychain"]).index(entry),
+        f"store the credential `{entry.get('name')}`{f' with the keys {parts}' if parts else ''}{origin}: "
+        "`noetl-stream credential set`",
+    )
+    draft.note_change((entry, "kind"), "a secret of another manager is a stored credential")
+    entry["kind"] = "credential"
+    for key in extra:
+        draft.remove(entry, key)
 
 
 def keychain_kinds(draft: Draft) -> None:
@@ -266,17 +266,16 @@ def keychain_kinds(draft: Draft) -> None:
             draft.remove(entry, key, heir=(entry, "kind"))
 
 
-def keychain_scopes(draft: Draft) -> None:
+def keychain_scopes(draft: Draft, entry: CommentedMap) -> None:
     """Rewrites scopes of stored credentials, and drops settings about keeping a token."""
-    for entry in mappings(draft.root.get("keychain")):
-        if entry.get("kind") not in CREDENTIAL_KINDS:
-            continue
-        scope = entry.get("scope")
-        if isinstance(scope, str) and scope in _SCOPES:
-            draft.note_change((entry, "scope"), f"the scope `{scope}` is `{_SCOPES[scope]}`")
-            entry["scope"] = _SCOPES[scope]
-        for key in [key for key in _KEEPING if key in entry]:
-            draft.drop(entry, key, "a worker asks again for what it no longer has", heir=(entry, "kind"))
+    if entry.get("kind") not in CREDENTIAL_KINDS:
+        return
+    scope = entry.get("scope")
+    if isinstance(scope, str) and scope in _SCOPES:
+        draft.note_change((entry, "scope"), f"the scope `{scope}` is `{_SCOPES[scope]}`")
+        entry["scope"] = _SCOPES[scope]
+    for key in [key for key in _KEEPING if key in entry]:
+        draft.drop(entry, key, "a worker asks again for what it no longer has", heir=(entry, "kind"))
 
 
 def token_calls(draft: Draft) -> None:
@@ -312,28 +311,27 @@ def token_calls(draft: Draft) -> None:
             draft.decide(keychain, len(keychain) - 1, f"{said}, or let kind `oauth2_client_credentials` fetch one")
 
 
-def keychain_oauth2(draft: Draft) -> None:
+def keychain_oauth2(draft: Draft, entry: CommentedMap) -> None:
     """Rewrites `oauth2` as the client credentials grant."""
-    for entry in mappings(draft.root.get("keychain")):
-        if entry.get("kind") not in ("oauth2", "oauth2_client"):
-            continue
-        draft.note_change((entry, "kind"), "`oauth2` is `oauth2_client_credentials`")
-        entry["kind"] = "oauth2_client_credentials"
-        for key in _TOKEN_URLS:
-            if key in entry and "token_url" not in entry:
-                draft.rename(entry, key, "token_url")
-        data = entry.get("data")
-        for key in ("client_id", "client_secret", "scope", "audience"):
-            if isinstance(data, CommentedMap) and key in data and key not in entry:
-                draft.move(data, key, entry)
-        for key in [key for key in _OAUTH_REST if key in entry]:
-            draft.drop(entry, key, "the worker makes the request and renews the token")
-        if "scope" in entry and "scopes" not in entry and entry["scope"] not in ("execution", "global", "local"):
-            scopes = entry["scope"]
-            draft.rename(entry, "scope", "scopes", to_ruamel(str(scopes).split()))
-        elif "scope" in entry:
-            draft.drop(entry, "scope", "a token is shared by all executions of a worker")
-        _use_credential(draft, entry)
+    if entry.get("kind") not in ("oauth2", "oauth2_client"):
+        return
+    draft.note_change((entry, "kind"), "`oauth2` is `oauth2_client_credentials`")
+    entry["kind"] = "oauth2_client_credentials"
+    for key in _TOKEN_URLS:
+        if key in entry and "token_url" not in entry:
+            draft.rename(entry, key, "token_url")
+    data = entry.get("data")
+    for key in ("client_id", "client_secret", "scope", "audience"):
+        if isinstance(data, CommentedMap) and key in data and key not in entry:
+            draft.move(data, key, entry)
+    for key in [key for key in _OAUTH_REST if key in entry]:
+        draft.drop(entry, key, "the worker makes the request and renews the token")
+    if "scope" in entry and "scopes" not in entry and entry["scope"] not in ("execution", "global", "local"):
+        scopes = entry["scope"]
+        draft.rename(entry, "scope", "scopes", to_ruamel(str(scopes).split()))
+    elif "scope" in entry:
+        draft.drop(entry, "scope", "a token is shared by all executions of a worker")
+    _use_credential(draft, entry)
 
 
 def _use_credential(draft: Draft, entry: CommentedMap) -> None:
@@ -359,13 +357,8 @@ def workload_templates(draft: Draft) -> None:
     """Leaves templates in the workload, which older dialects rendered, to a person."""
     workload = draft.root.get("workload")
     for key in list(workload) if isinstance(workload, CommentedMap) else []:
-        if draft.was_older and _has_templates(workload[key]):
+        if draft.was_older and any(map(has_template, texts_in(workload[key]))):
             draft.decide(workload, key, f"a workload is never rendered: write what `{key}` holds where it is read")
-
-
-def _has_templates(value: Any) -> bool:
-    inner = value.values() if isinstance(value, CommentedMap) else value if isinstance(value, CommentedSeq) else ()
-    return has_template(value) or any(map(_has_templates, inner))
 
 
 def other_metadata(draft: Draft) -> None:
@@ -407,11 +400,9 @@ RULES: Final = (
     renamed_limits,
     workload_defaults,
     keychain_mapping,
-    keychain_types,
-    keychain_secret_manager,
+    *each(Draft.keychain_entries, keychain_types, keychain_secret_manager),
     keychain_kinds,
-    keychain_scopes,
-    keychain_oauth2,
+    *each(Draft.keychain_entries, keychain_scopes, keychain_oauth2),
     token_calls,
     runtime_options,
 )

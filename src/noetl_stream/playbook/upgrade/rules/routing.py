@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from noetl_stream.playbook.upgrade.draft import Draft, arcs_of, line_of, mappings, shown, to_ruamel, value_at
+from noetl_stream.playbook.upgrade.draft import Draft, arcs_of, each, line_of, mappings, shown, to_ruamel, value_at
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, has_template, template
 from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_of
 
@@ -29,38 +29,35 @@ class GuardedTargets(NamedTuple):
     targets: list[CommentedMap]
 
 
-def next_mode(draft: Draft) -> None:
+def next_mode(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `next_mode` of a step as `next.spec.mode`."""
-    for step in draft.steps():
-        spec = step.get("spec")
-        for holder in (step, spec):
-            if not isinstance(holder, CommentedMap) or "next_mode" not in holder:
-                continue
-            draft.note_change((holder, "next_mode"), "`next_mode` is `next.spec.mode`")
-            mode = draft.remove(holder, "next_mode", heir=None if len(holder) > 1 else (step, "spec"))
-            if "next" not in step:
-                continue
-            router = make_router(draft, step, is_told=True)
-            if mode != "exclusive" and not isinstance(router.get("spec"), CommentedMap):
-                router.insert(0, "spec", to_ruamel({"mode": mode}, line_of(step, "next")))
-        if isinstance(spec, CommentedMap) and not spec:
-            draft.remove(step, "spec")
+    spec = step.get("spec")
+    for holder in (step, spec):
+        if not isinstance(holder, CommentedMap) or "next_mode" not in holder:
+            continue
+        draft.note_change((holder, "next_mode"), "`next_mode` is `next.spec.mode`")
+        mode = draft.remove(holder, "next_mode", heir=None if len(holder) > 1 else (step, "spec"))
+        if "next" not in step:
+            continue
+        router = make_router(draft, step, is_told=True)
+        if mode != "exclusive" and not isinstance(router.get("spec"), CommentedMap):
+            router.insert(0, "spec", to_ruamel({"mode": mode}, line_of(step, "next")))
+    draft.remove_empty(step, "spec")
 
 
-def next_shape(draft: Draft) -> None:
+def next_shape(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `next` as a name, a list, or one arc."""
-    for step in draft.steps():
-        after = step.get("next")
-        if after in (None, "", []) and "next" in step:
-            draft.remove(step, "next", note="an empty `next` is left out")
-            if "tool" not in step:
-                pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step), block=True))
-        elif isinstance(after, CommentedSeq) and len(after) > MAX_BRANCHES and any(map(_is_branch, after)):
-            draft.decide(step, "next", f"more than {MAX_BRANCHES} branches: write the arcs")
-        elif isinstance(after, CommentedSeq) and (odd := _unread(after)):
-            draft.decide(step, "next", f"a branch has no {odd}: write the arcs")
-        elif isinstance(after, str | CommentedSeq) or (isinstance(after, CommentedMap) and _is_arc(after)):
-            make_router(draft, step)
+    after = step.get("next")
+    if after in (None, "", []) and "next" in step:
+        draft.remove(step, "next", note="an empty `next` is left out")
+        if "tool" not in step:
+            pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step), block=True))
+    elif isinstance(after, CommentedSeq) and len(after) > MAX_BRANCHES and any(map(_is_branch, after)):
+        draft.decide(step, "next", f"more than {MAX_BRANCHES} branches: write the arcs")
+    elif isinstance(after, CommentedSeq) and (odd := _unread(after)):
+        draft.decide(step, "next", f"a branch has no {odd}: write the arcs")
+    elif isinstance(after, str | CommentedSeq) or (isinstance(after, CommentedMap) and _is_arc(after)):
+        make_router(draft, step)
 
 
 def make_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> CommentedMap:
@@ -171,38 +168,35 @@ def arc_with_guard(arc: CommentedMap, guard: str, line: int) -> CommentedMap:
     return to_ruamel(found, line, block="args" in found)  # type: ignore[no-any-return]
 
 
-def router_keys(draft: Draft) -> None:
+def router_keys(draft: Draft, step: CommentedMap) -> None:
     """Moves `mode` and `policy` of a router under `spec`."""
-    for step in draft.steps():
-        router = step.get("next")
-        if isinstance(router, CommentedMap) and "arcs" in router and "mode" in router:
-            draft.note_change((router, "mode"), "`mode` stands under `next.spec`")
-            if "spec" not in router:
-                router.insert(0, "spec", to_ruamel({}, line_of(router, "mode")))
-            draft.move(router, "mode", router["spec"])
+    router = step.get("next")
+    if isinstance(router, CommentedMap) and "arcs" in router and "mode" in router:
+        draft.note_change((router, "mode"), "`mode` stands under `next.spec`")
+        if "spec" not in router:
+            router.insert(0, "spec", to_ruamel({}, line_of(router, "mode")))
+        draft.move(router, "mode", router["spec"])
 
 
-def arc_words(draft: Draft) -> None:
+def arc_words(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `with`, `expr` and `cond` of an arc, and arcs that are a name."""
-    for step in draft.steps():
-        arcs = value_at(step, "next", "arcs")
-        for index, arc in enumerate(arcs if isinstance(arcs, CommentedSeq) else ()):
-            if isinstance(arc, str):
-                draft.note_change((step, "next"), "an arc is a mapping with `step`")
-                arcs[index] = to_ruamel({"step": arc}, line_of(arcs))
-        for arc in mappings(arcs):
-            if isinstance(arc.get("cond"), str) and "when" not in arc:
-                guard = arc["cond"] if has_template(arc["cond"]) else to_ruamel(template(arc["cond"]))
-                draft.rename(arc, "cond", "when", guard, note="`cond` of an arc is `when`")
-            draft.rename_older(arc, _ARC_NAMES, "`{}` of an arc is `{}`")
+    arcs = value_at(step, "next", "arcs")
+    for index, arc in enumerate(arcs if isinstance(arcs, CommentedSeq) else ()):
+        if isinstance(arc, str):
+            draft.note_change((step, "next"), "an arc is a mapping with `step`")
+            arcs[index] = to_ruamel({"step": arc}, line_of(arcs))
+    for arc in mappings(arcs):
+        if isinstance(arc.get("cond"), str) and "when" not in arc:
+            guard = arc["cond"] if has_template(arc["cond"]) else to_ruamel(template(arc["cond"]))
+            draft.rename(arc, "cond", "when", guard, note="`cond` of an arc is `when`")
+        draft.rename_older(arc, _ARC_NAMES, "`{}` of an arc is `{}`")
 
 
-def bare_step(draft: Draft) -> None:
+def bare_step(draft: Draft, step: CommentedMap) -> None:
     """Adds a tool to a step with neither `tool` nor `next`, such as `- step: end`."""
-    for step in draft.steps():
-        if "step" in step and not {"tool", "next"} & step.keys() and set(step) <= {"step", "desc", "spec"}:
-            draft.note_change((step, "step"), "a step that does nothing has `tool: { kind: noop }`")
-            step["tool"] = to_ruamel({"kind": "noop"}, line_of(step))
+    if "step" in step and not {"tool", "next"} & step.keys() and set(step) <= {"step", "desc", "spec"}:
+        draft.note_change((step, "step"), "a step that does nothing has `tool: { kind: noop }`")
+        step["tool"] = to_ruamel({"kind": "noop"}, line_of(step))
 
 
 def step_identifiers(draft: Draft) -> None:
@@ -278,4 +272,4 @@ def _is_led_to(name: str, branch: dict[str, int], steps: dict[str, CommentedMap]
     )
 
 
-RULES: Final = (next_mode, next_shape, router_keys, arc_words, bare_step, step_identifiers)
+RULES: Final = (*each(Draft.steps, next_mode, next_shape, router_keys, arc_words, bare_step), step_identifiers)

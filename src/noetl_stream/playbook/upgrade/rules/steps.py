@@ -8,6 +8,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
+    each,
     line_of,
     mapping_at,
     mappings,
@@ -23,15 +24,12 @@ _STEP_KEYS: Final = frozenset(
     [*advice.STEP, "step", "desc", "spec", "loop", "tool", "next", "as", "bind", "description"]
 )
 _WORDS: Final = ("choose", "while", "until")
-_MISPLACED: Final = {
-    **{key: ("spec", key) for key in ("join", "pool", "policy", "timeout")},
-    **{key: ("spec", "policy", key) for key in ("admit", "lifecycle", "failure")},
-    **{key: ("spec", "policy", "lifecycle", key) for key in ("timeout_s", "deadline_s")},
+_PLACES: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("join", "pool", "policy", "timeout"), ("spec",)),
+    **dict.fromkeys(("admit", "lifecycle", "failure"), ("spec", "policy")),
+    **dict.fromkeys(("timeout_s", "deadline_s"), ("spec", "policy", "lifecycle")),
 }
-_IN_SPEC: Final = {
-    **{key: ("policy", key) for key in ("admit", "lifecycle", "failure")},
-    **{key: ("policy", "lifecycle", key) for key in ("timeout_s", "deadline_s")},
-}
+"""The places of keys in a step. Each may stand too far out: in the step, its `spec` or the `policy` there."""
 _TASK_WORDS: Final = frozenset(
     ["script", "command", "commands", "cmd", "cmds", "params", "env", "template", "provider"]
 )
@@ -44,53 +42,49 @@ _LOOP_BOUNDS: Final = dict.fromkeys(("concurrency", "max_concurrency", "max_para
 _LOOP_MODES: Final = {"async": "parallel", "concurrent": "parallel", "sync": "sequential", "serial": "sequential"}
 
 
-def step_name(draft: Draft) -> None:
+def step_name(draft: Draft, step: CommentedMap) -> None:
     """Renames `name` of a step to `step`, and other words for its description to `desc`."""
-    for step in draft.steps():
-        if "step" not in step and "name" in step:
-            draft.rename(step, "name", "step", note="a step is named by `step`")
-        if "description" in step and "desc" not in step:
-            draft.rename(step, "description", "desc", note="`description` of a step is `desc`")
+    if "step" not in step and "name" in step:
+        draft.rename(step, "name", "step", note="a step is named by `step`")
+    if "description" in step and "desc" not in step:
+        draft.rename(step, "description", "desc", note="`description` of a step is `desc`")
 
 
-def step_pipe(draft: Draft) -> None:
+def step_pipe(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `pipe`: the pipeline is the list under `tool`."""
-    for step in draft.steps():
-        for key in ("pipe", "tools"):
-            if key in step and "tool" not in step:
-                draft.rename(step, key, "tool", note=f"`{key}` is the list under `tool`")
-        tool = step.get("tool")
-        if isinstance(tool, CommentedMap) and list(tool) == ["pipe"] and isinstance(tool["pipe"], CommentedSeq):
-            draft.note_change((tool, "pipe"), "the list of `pipe` stands under `tool`")
-            step["tool"] = tool["pipe"]
+    for key in ("pipe", "tools"):
+        if key in step and "tool" not in step:
+            draft.rename(step, key, "tool", note=f"`{key}` is the list under `tool`")
+    tool = step.get("tool")
+    if isinstance(tool, CommentedMap) and list(tool) == ["pipe"] and isinstance(tool["pipe"], CommentedSeq):
+        draft.note_change((tool, "pipe"), "the list of `pipe` stands under `tool`")
+        step["tool"] = tool["pipe"]
 
 
-def step_call(draft: Draft) -> None:
+def step_call(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `call` of a step as the tool that it calls."""
-    for step in draft.steps():
-        call = step.get("call")
-        if not isinstance(call, CommentedMap) or "tool" in step:
-            continue
-        draft.note_change((step, "call"), "`call` of a step is `tool`")
-        if "kind" not in call and "type" not in call:
-            call.insert(0, "kind", "workbook")
-        draft.rename(step, "call", "tool")
+    call = step.get("call")
+    if not isinstance(call, CommentedMap) or "tool" in step:
+        return
+    draft.note_change((step, "call"), "`call` of a step is `tool`")
+    if "kind" not in call and "type" not in call:
+        call.insert(0, "kind", "workbook")
+    draft.rename(step, "call", "tool")
 
 
-def step_type(draft: Draft) -> None:
+def step_type(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `type: http` or `tool: http` of a step, with its inputs."""
-    for step in draft.steps():
-        word = next((key for key in ("type", "kind", "tool") if isinstance(step.get(key), str)), None)
-        if word is None or (word != "tool" and isinstance(step.get("tool"), CommentedMap | CommentedSeq)):
-            continue
-        kind = step[word]
-        inputs = [key for key in step if _is_input(draft, key, kind)]
-        draft.note_change((step, word), f"the kind and its inputs stand under `tool`: {{ kind: {kind} }}")
-        draft.rename(step, word, "tool", to_ruamel({"kind": kind}, line_of(step, word), block=bool(inputs)))
-        for key in inputs:
-            draft.move(step, key, step["tool"])
-        if kind == "workbook" and "task" not in step["tool"] and isinstance(step.get("name"), str):
-            draft.move(step, "name", step["tool"], "task")
+    word = next((key for key in ("type", "kind", "tool") if isinstance(step.get(key), str)), None)
+    if word is None or (word != "tool" and isinstance(step.get("tool"), CommentedMap | CommentedSeq)):
+        return
+    kind = step[word]
+    inputs = [key for key in step if _is_input(draft, key, kind)]
+    draft.note_change((step, word), f"the kind and its inputs stand under `tool`: {{ kind: {kind} }}")
+    draft.rename(step, word, "tool", to_ruamel({"kind": kind}, line_of(step, word), block=bool(inputs)))
+    for key in inputs:
+        draft.move(step, key, step["tool"])
+    if kind == "workbook" and "task" not in step["tool"] and isinstance(step.get("name"), str):
+        draft.move(step, "name", step["tool"], "task")
 
 
 def _is_input(draft: Draft, key: str, kind: str) -> bool:
@@ -123,79 +117,57 @@ def label_keyed(draft: Draft) -> None:
             draft.comments.remark_at(inner, "name").end = " ".join(filter(None, (remark.end, outer.end)))
 
 
-def single_label(draft: Draft) -> None:
+def single_label(draft: Draft, step: CommentedMap) -> None:
     """Rewrites a labelled task without a list: `tool: { fetch: { kind: … } }`."""
-    for step in draft.steps():
-        tool = step.get("tool")
-        if not isinstance(tool, CommentedMap) or {"kind", "type", *_WORDS} & tool.keys():
-            continue
-        if tool and all(isinstance(inner, CommentedMap) and "kind" in inner for inner in tool.values()):
-            draft.note_change((step, "tool"), "the tasks of a pipeline are a list")
-            step["tool"] = CommentedSeq(
-                [to_ruamel({label: inner}, line_of(tool, label)) for label, inner in tool.items()]
-            )
-
-
-def task_type(draft: Draft) -> None:
-    """Renames `type` of a task to `kind`, and takes the kind out of its `tool`."""
-    for task, _ in list(draft.tasks()):
-        if "type" in task and "kind" not in task:
-            draft.rename(task, "type", "kind", note="`type` of a task is `kind`")
-        tool = task.get("tool")
-        if isinstance(tool, str) and "kind" not in task:
-            draft.rename(task, "tool", "kind", note="`tool` of a task is `kind`")
-        elif isinstance(tool, CommentedMap) and not tool.keys() & task.keys():
-            draft.note_change((task, "tool"), "`name`, `kind` and the inputs stand on one level")
-            for key in list(tool):
-                draft.move(tool, key, task)
-            draft.remove(task, "tool")
-
-
-def misplaced(draft: Draft) -> None:
-    """Moves keys of a step that belong under its `spec`, and those of its `spec` that belong deeper."""
-    for step in draft.steps():
-        for key, path in _MISPLACED.items():
-            if key in step:
-                _relocate(draft, step, key, path)
-        spec = step.get("spec")
-        for key, path in _IN_SPEC.items():
-            if isinstance(spec, CommentedMap) and key in spec:
-                _relocate(draft, spec, key, path)
-        policy = mapping_at(spec, "policy")
-        if policy is not None:
-            for key in [key for key in ("timeout_s", "deadline_s") if key in policy]:
-                _relocate(draft, policy, key, ("lifecycle", key))
-            if "wait" in policy and isinstance(policy.get("admit"), CommentedMap):
-                _relocate(draft, policy, "wait", ("admit", "wait"))
-            if "join" in policy and isinstance(spec, CommentedMap):
-                draft.move(policy, "join", spec, note="`join` stands under `spec`")
-
-
-def _relocate(draft: Draft, parent: CommentedMap, key: str, path: tuple[str, ...]) -> None:
-    if key == "pool" and not isinstance(parent[key], str):
+    tool = step.get("tool")
+    if not isinstance(tool, CommentedMap) or {"kind", "type", *_WORDS} & tool.keys():
         return
-    draft.note_change((parent, key), f"`{key}` stands under `{'.'.join(path[:-1])}`")
-    to = section(parent, *path[:-1], at=line_of(parent, key))
-    draft.move(parent, key, to, path[-1])
+    if tool and all(isinstance(inner, CommentedMap) and "kind" in inner for inner in tool.values()):
+        draft.note_change((step, "tool"), "the tasks of a pipeline are a list")
+        step["tool"] = CommentedSeq([to_ruamel({label: inner}, line_of(tool, label)) for label, inner in tool.items()])
 
 
-def step_lease(draft: Draft) -> None:
+def task_type(draft: Draft, task: CommentedMap) -> None:
+    """Renames `type` of a task to `kind`, and takes the kind out of its `tool`."""
+    if "type" in task and "kind" not in task:
+        draft.rename(task, "type", "kind", note="`type` of a task is `kind`")
+    tool = task.get("tool")
+    if isinstance(tool, str) and "kind" not in task:
+        draft.rename(task, "tool", "kind", note="`tool` of a task is `kind`")
+    elif isinstance(tool, CommentedMap) and not tool.keys() & task.keys():
+        draft.note_change((task, "tool"), "`name`, `kind` and the inputs stand on one level")
+        draft.unpack(task, "tool", task)
+
+
+def misplaced(draft: Draft, step: CommentedMap) -> None:
+    """Moves keys of a step that belong under its `spec`, and those of its `spec` that belong deeper."""
+    for depth in range(3):
+        parent = mapping_at(step, *("spec", "policy")[:depth])
+        inner = {key: path[depth:] for key, path in _PLACES.items() if parent and key in parent and path[depth:]}
+        for key, path in inner.items():
+            if parent and (key != "pool" or isinstance(parent[key], str)):
+                draft.nest(parent, key, *path, note=f"`{key}` stands under `{'.'.join(path)}`")
+    policy = mapping_at(step, "spec", "policy")
+    if policy is not None and "wait" in policy and isinstance(policy.get("admit"), CommentedMap):
+        draft.nest(policy, "wait", "admit", note="`wait` stands under `admit`")
+    if policy is not None and "join" in policy:
+        draft.move(policy, "join", step["spec"], note="`join` stands under `spec`")
+
+
+def step_lease(draft: Draft, step: CommentedMap) -> None:
     """Removes `spec.lease`: every step run has a lease."""
-    for step in draft.steps():
-        spec = step.get("spec")
-        if isinstance(spec, CommentedMap) and "lease" in spec:
-            draft.drop(spec, "lease", "a step run always has one owner, with a heartbeat", heir=(step, "spec"))
-            if not spec:
-                draft.remove(step, "spec")
+    spec = step.get("spec")
+    if isinstance(spec, CommentedMap) and "lease" in spec:
+        draft.drop(spec, "lease", "a step run always has one owner, with a heartbeat", heir=(step, "spec"))
+        draft.remove_empty(step, "spec")
 
 
-def loop_names(draft: Draft) -> None:
+def loop_names(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `collection` and `element` of a loop, knobs beside `spec`, and items that are a bare path."""
-    for step in draft.steps():
-        loop = step.get("loop")
-        while isinstance(loop, CommentedMap):
-            _loop_level(draft, loop)
-            loop = loop.get("loop")
+    loop = step.get("loop")
+    while isinstance(loop, CommentedMap):
+        _loop_level(draft, loop)
+        loop = loop.get("loop")
 
 
 def _loop_level(draft: Draft, loop: CommentedMap) -> None:
@@ -208,18 +180,15 @@ def _loop_level(draft: Draft, loop: CommentedMap) -> None:
     draft.rename_older(loop, _LOOP_BOUNDS, "`{}` of a loop is `{}`")
     draft.rename_older(mapping_at(loop, "spec"), _LOOP_BOUNDS, "`{}` of a loop is `{}`")
     for key in [key for key in ("mode", "max_in_flight", "exec", "policy") if key in loop]:
-        draft.note_change((loop, key), f"`{key}` of a loop stands under `spec`")
-        draft.move(loop, key, section(loop, "spec", at=line_of(loop, key)))
+        draft.nest(loop, key, "spec", note=f"`{key}` of a loop stands under `spec`")
     spec = loop.get("spec")
     if isinstance(spec, CommentedMap):
         if "failure" in spec:
-            draft.note_change((spec, "failure"), "`failure` of a loop stands under `spec.policy`")
-            draft.move(spec, "failure", section(spec, "policy", at=line_of(spec, "failure")))
+            draft.nest(spec, "failure", "policy", note="`failure` of a loop stands under `spec.policy`")
         policy = mapping_at(spec, "policy")
         if policy is not None and value_at(policy, "results", "preserve_order") is True and len(policy["results"]) == 1:
             draft.remove(policy, "results", heir=(loop, "spec"), note="the results of a loop are in its items' order")
-            if not policy:
-                draft.remove(spec, "policy")
+            draft.remove_empty(spec, "policy")
         mode = _LOOP_MODES.get(str(spec.get("mode")))
         if mode is not None:
             draft.note_change((spec, "mode"), f"`{spec['mode']}` is `{mode}`")
@@ -230,62 +199,59 @@ def _loop_level(draft: Draft, loop: CommentedMap) -> None:
         loop["in"] = to_ruamel(template(items.strip()))
 
 
-def step_when(draft: Draft) -> None:
+def step_when(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `when` and `expr` of a step as an admission rule."""
-    for step in draft.steps():
-        spec = step.get("spec")
-        if isinstance(spec, CommentedMap) and "when" in spec and "when" not in step:
-            draft.move(spec, "when", step)
-        for word in [word for word in ("when", "expr") if word in step]:
-            if value_at(step, "spec", "policy", "admit") is not None:
-                draft.decide(step, word, f"the step has `{word}` and `admit`: write one admission policy")
-                continue
-            draft.note_change((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
-            line = line_of(step, word)
-            if "spec" not in step:
-                step.insert(list(step).index(word), "spec", to_ruamel({}, line, block=True))
-            rule = to_ruamel({"when": step[word], "then": {"allow": True}}, line, block=True)
-            policy = section(step, "spec", "policy", at=line)
-            policy["admit"] = to_ruamel({"rules": [rule]}, line, block=True)
-            draft.remove(step, word, heir=(step, "spec"))
+    spec = step.get("spec")
+    if isinstance(spec, CommentedMap) and "when" in spec and "when" not in step:
+        draft.move(spec, "when", step)
+    for word in [word for word in ("when", "expr") if word in step]:
+        if value_at(step, "spec", "policy", "admit") is not None:
+            draft.decide(step, word, f"the step has `{word}` and `admit`: write one admission policy")
+            continue
+        draft.note_change((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
+        line = line_of(step, word)
+        if "spec" not in step:
+            step.insert(list(step).index(word), "spec", to_ruamel({}, line, block=True))
+        rule = to_ruamel({"when": step[word], "then": {"allow": True}}, line, block=True)
+        policy = section(step, "spec", "policy", at=line)
+        policy["admit"] = to_ruamel({"rules": [rule]}, line, block=True)
+        draft.remove(step, word, heir=(step, "spec"))
 
 
-def admit_shapes(draft: Draft) -> None:
+def admit_shapes(draft: Draft, step: CommentedMap) -> None:
     """Rewrites an admission policy that is a condition or a list, and rules without `then`."""
-    for step in draft.steps():
-        policy = mapping_at(step, "spec", "policy")
-        if policy is None:
-            continue
-        admit = policy.get("admit")
-        if isinstance(admit, str | bool):
-            draft.note_change((policy, "admit"), "a condition of `admit` is a rule")
-            rule = to_ruamel({"when": admit, "then": {"allow": True}}, line_of(policy, "admit"), block=True)
-            policy["admit"] = to_ruamel({"rules": [rule]}, line_of(policy, "admit"), block=True)
-        elif isinstance(admit, CommentedSeq):
-            draft.note_change((policy, "admit"), "the list of `admit` stands under `rules`")
-            policy["admit"] = to_ruamel({"rules": admit}, line_of(policy, "admit"), block=True)
-        for rule in mappings(value_at(policy, "admit", "rules")):
-            inner = rule.get("else", rule)
-            if isinstance(inner, CommentedMap) and "allow" in inner and "then" not in inner:
-                draft.note_change((inner, "allow"), "`allow` stands under `then`")
-                draft.rename(inner, "allow", "then", to_ruamel({"allow": inner["allow"]}))
+    policy = mapping_at(step, "spec", "policy")
+    if policy is None:
+        return
+    admit = policy.get("admit")
+    if isinstance(admit, str | bool):
+        draft.note_change((policy, "admit"), "a condition of `admit` is a rule")
+        rule = to_ruamel({"when": admit, "then": {"allow": True}}, line_of(policy, "admit"), block=True)
+        policy["admit"] = to_ruamel({"rules": [rule]}, line_of(policy, "admit"), block=True)
+    elif isinstance(admit, CommentedSeq):
+        draft.note_change((policy, "admit"), "the list of `admit` stands under `rules`")
+        policy["admit"] = to_ruamel({"rules": admit}, line_of(policy, "admit"), block=True)
+    for rule in mappings(value_at(policy, "admit", "rules")):
+        inner = rule.get("else", rule)
+        if isinstance(inner, CommentedMap) and "allow" in inner and "then" not in inner:
+            draft.note_change((inner, "allow"), "`allow` stands under `then`")
+            draft.rename(inner, "allow", "then", to_ruamel({"allow": inner["allow"]}))
 
 
-def step_skip(draft: Draft) -> None:
+def step_skip(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `skip` of a step: the pipeline ends at once, and its arcs are taken."""
-    for step in draft.steps():
-        if "skip" not in step:
-            continue
-        condition = step["skip"] if isinstance(step["skip"], bool) else expression_in(step["skip"])
-        if condition is None or "tool" not in step:
-            draft.decide(step, "skip", "write what the step does when it is skipped")
-            continue
-        draft.note_change((step, "skip"), "`skip` is a first task that ends the pipeline")
-        when = condition if isinstance(condition, bool) else template(condition)
-        rules = [{"when": when, "then": {"do": "break"}}, {"else": {"then": {"do": "continue"}}}]
-        first = to_ruamel({"name": "skip", "kind": "noop", "spec": {"policy": {"rules": rules}}}, line_of(step, "skip"))
-        pipeline_of(draft, step).insert(0, first)
-        draft.remove(step, "skip")
+    if "skip" not in step:
+        return
+    condition = step["skip"] if isinstance(step["skip"], bool) else expression_in(step["skip"])
+    if condition is None or "tool" not in step:
+        draft.decide(step, "skip", "write what the step does when it is skipped")
+        return
+    draft.note_change((step, "skip"), "`skip` is a first task that ends the pipeline")
+    when = condition if isinstance(condition, bool) else template(condition)
+    rules = [{"when": when, "then": {"do": "break"}}, {"else": {"then": {"do": "continue"}}}]
+    first = to_ruamel({"name": "skip", "kind": "noop", "spec": {"policy": {"rules": rules}}}, line_of(step, "skip"))
+    pipeline_of(draft, step).insert(0, first)
+    draft.remove(step, "skip")
 
 
 def task_when(draft: Draft) -> None:
@@ -344,18 +310,10 @@ def _pipelines(draft: Draft) -> list[CommentedSeq]:
 
 
 RULES: Final = (
-    step_pipe,
-    step_call,
-    step_type,
-    step_name,
-    single_label,
+    *each(Draft.steps, step_pipe, step_call, step_type, step_name, single_label),
     label_keyed,
-    task_type,
-    misplaced,
-    step_lease,
-    loop_names,
-    step_when,
-    admit_shapes,
+    *each(Draft.all_tasks, task_type),
+    *each(Draft.steps, misplaced, step_lease, loop_names, step_when, admit_shapes),
     task_when,
 )
-LATER_RULES: Final = (step_skip,)
+LATER_RULES: Final = each(Draft.steps, step_skip)

@@ -13,11 +13,11 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
     arcs_of,
+    each,
     kind_of,
     line_of,
     mapping_at,
     quote_like,
-    section,
     shown,
     tasks_of,
     to_ruamel,
@@ -34,57 +34,54 @@ _POSITION: Final = re.compile(r"(?<!%)%s")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
 
 
-def step_sink(draft: Draft) -> None:
+def step_sink(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `save` and `sink` of a step."""
-    for step in draft.steps():
-        for word in WORDS:
-            if word not in step:
-                continue
-            line, pipeline = line_of(step, word), None
-            tool = step.get("tool")
-            before = list(tasks_of(tool))
-            task = sink_task(step[word], f"{step.get('step')}_{word}", line)
-            if task is None:
-                _keep(draft, step, word)
-                continue
-            draft.note_change((step, word), f"`{word}` of a step is a task at the end of its pipeline")
-            pipeline = pipeline_of(draft, step)
-            source = result_name(pipeline)
-            reads_result(draft, task, source, before[-1].get("kind") if before else None)
-            draft.remove(step, word)
-            pipeline.append(task)
-            if source and "loop" not in step:
-                draft.results[str(step.get("step"))] = source
-            elif source:
-                return_result(pipeline, source, f"{step.get('step')}_result", line)
+    for word in WORDS:
+        if word not in step:
+            continue
+        line, pipeline = line_of(step, word), None
+        tool = step.get("tool")
+        before = list(tasks_of(tool))
+        task = sink_task(step[word], f"{step.get('step')}_{word}", line)
+        if task is None:
+            _keep(draft, step, word)
+            continue
+        draft.note_change((step, word), f"`{word}` of a step is a task at the end of its pipeline")
+        pipeline = pipeline_of(draft, step)
+        source = result_name(pipeline)
+        reads_result(draft, task, source, before[-1].get("kind") if before else None)
+        draft.remove(step, word)
+        pipeline.append(task)
+        if source and "loop" not in step:
+            draft.results[str(step.get("step"))] = source
+        elif source:
+            return_result(pipeline, source, f"{step.get('step')}_result", line)
 
 
-def task_sink(draft: Draft) -> None:
+def task_sink(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `save` and `sink` of a task."""
-    for step in draft.steps():
-        for task in list(tasks_of(step.get("tool"))):
-            for word in WORDS:
-                if word not in task:
-                    continue
-                line = line_of(task, word)
-                pipeline = pipeline_of(draft, step)
-                if task not in list(pipeline):
-                    draft.decide(task, word, "write a task that stores, after this one")
-                    continue
-                position = list(pipeline).index(task)
-                name = task.setdefault("name", f"task_{position}")
-                stored = sink_task(task[word], f"{name}_{word}", line)
-                if stored is None:
-                    _keep(draft, task, word)
-                    continue
-                draft.note_change((task, word), f"`{word}` of a task is the task after it")
-                reads_result(draft, stored, name, kind_of(task))
-                draft.remove(task, word)
-                pipeline.insert(position + 1, stored)
-                if position + 2 == len(pipeline) and "loop" not in step:
-                    draft.results[str(step.get("step"))] = name
-                elif position + 2 == len(pipeline):
-                    return_result(pipeline, name, f"{step.get('step')}_result", line)
+    for task in list(tasks_of(step.get("tool"))):
+        for word in WORDS:
+            if word not in task:
+                continue
+            line = line_of(task, word)
+            pipeline = pipeline_of(draft, step)
+            if task not in list(pipeline):
+                draft.decide(task, word, "write a task that stores, after this one")
+                continue
+            position = list(pipeline).index(task)
+            name = task.setdefault("name", f"task_{position}")
+            stored = sink_task(task[word], f"{name}_{word}", line)
+            if stored is None:
+                _keep(draft, task, word)
+                continue
+            reads_result(draft, stored, name, kind_of(task))
+            draft.remove(task, word, note=f"`{word}` of a task is the task after it")
+            pipeline.insert(position + 1, stored)
+            if position + 2 == len(pipeline) and "loop" not in step:
+                draft.results[str(step.get("step"))] = name
+            elif position + 2 == len(pipeline):
+                return_result(pipeline, name, f"{step.get('step')}_result", line)
 
 
 def return_result(pipeline: CommentedSeq, source: str, name: str, line: int) -> None:
@@ -93,25 +90,24 @@ def return_result(pipeline: CommentedSeq, source: str, name: str, line: int) -> 
     pipeline.append(to_ruamel(task, line, block=True))
 
 
-def save_kind(draft: Draft) -> None:
+def save_kind(draft: Draft, step: CommentedMap) -> None:
     """Rewrites tasks of kind `save` and `sink` as tasks of the kind that stores."""
-    for step in draft.steps():
-        tool = step.get("tool")
-        for at, task in enumerate(tool if isinstance(tool, CommentedSeq) else [tool]):
-            if kind_of(task) not in WORDS:
-                continue
-            given = {key: value for key, value in task.items() if key not in ("kind", "name", "spec")}
-            inner = given.get("save", given) if len(given) == 1 else given
-            stored = sink_task(to_ruamel(dict(inner)), str(task.get("name", step.get("step"))), line_of(task))
-            if stored is None:
-                draft.decide(task, "kind", "write a task that stores the data: kind, auth, command, params")
-                continue
-            draft.note_change((task, "kind"), f"a task of kind `{kind_of(task)}` is one of the kind that stores")
-            if isinstance(tool, CommentedSeq):
-                tool[at] = stored
-            else:
-                stored.pop("name")
-                step["tool"] = stored
+    tool = step.get("tool")
+    for at, task in enumerate(tool if isinstance(tool, CommentedSeq) else [tool]):
+        if kind_of(task) not in WORDS:
+            continue
+        given = {key: value for key, value in task.items() if key not in ("kind", "name", "spec")}
+        inner = given.get("save", given) if len(given) == 1 else given
+        stored = sink_task(to_ruamel(dict(inner)), str(task.get("name", step.get("step"))), line_of(task))
+        if stored is None:
+            draft.decide(task, "kind", "write a task that stores the data: kind, auth, command, params")
+            continue
+        draft.note_change((task, "kind"), f"a task of kind `{kind_of(task)}` is one of the kind that stores")
+        if isinstance(tool, CommentedSeq):
+            tool[at] = stored
+        else:
+            stored.pop("name")
+            step["tool"] = stored
 
 
 def _keep(draft: Draft, holder: CommentedMap, word: str) -> None:
@@ -272,7 +268,7 @@ def _stored_rewrite(draft: Draft, own: AbstractSet[str] = frozenset(), step: str
     return rewrite
 
 
-SINK_RULES: Final = (save_kind, task_sink, step_sink)
+SINK_RULES: Final = each(Draft.steps, save_kind, task_sink, step_sink)
 
 
 _NAMES: Final = {
@@ -310,136 +306,120 @@ _WITHOUT_BODY: Final = ("GET", "HEAD", "DELETE")
 _TIMES: Final = ("timeout", "timeout_s", "timeout_seconds")
 
 
-def task_inputs(draft: Draft) -> None:
+def task_inputs(draft: Draft, task: CommentedMap) -> None:
     """Renames inputs that have another name."""
-    for task, _ in list(draft.tasks()):
-        kind = kind_of(task)
-        for old, new in _NAMES.get(kind, {}).items():
-            if old in task and new not in task and not isinstance(task[old], CommentedMap if new == "code" else ()):
-                draft.rename(task, old, new, note=f"`{old}` of kind `{kind}` is `{new}`")
+    kind = kind_of(task)
+    for old, new in _NAMES.get(kind, {}).items():
+        if old in task and new not in task and not isinstance(task[old], CommentedMap if new == "code" else ()):
+            draft.rename(task, old, new, note=f"`{old}` of kind `{kind}` is `{new}`")
 
 
-def http_data(draft: Draft) -> None:
+def http_data(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `data` of http: the query of a request that has no body, else the body, or both by name."""
-    for task, _ in list(draft.tasks()):
-        data, method = task.get("data"), str(task.get("method", "GET")).upper()
-        if kind_of(task) != "http" or not isinstance(data, CommentedMap):
-            continue
-        if data and data.keys() <= _PARTS_OF_DATA.keys():
-            for key in list(data):
-                name = _PARTS_OF_DATA[key]
-                draft.move(data, key, task, name, note=f"`{key}` of `data` is `{name}`")
-            if not data:
-                draft.remove(task, "data", heir=(task, "kind"))
-        elif method in _WITHOUT_BODY and "params" not in task:
-            draft.rename(task, "data", "params", note=f"`data` of a {method} is its query: `params`")
+    data, method = task.get("data"), str(task.get("method", "GET")).upper()
+    if kind_of(task) != "http" or not isinstance(data, CommentedMap):
+        return
+    if data and data.keys() <= _PARTS_OF_DATA.keys():
+        for key in list(data):
+            name = _PARTS_OF_DATA[key]
+            draft.move(data, key, task, name, note=f"`{key}` of `data` is `{name}`")
+        draft.remove_empty(task, "data", heir=(task, "kind"))
+    elif method in _WITHOUT_BODY and "params" not in task:
+        draft.rename(task, "data", "params", note=f"`data` of a {method} is its query: `params`")
 
 
-def shell_commands(draft: Draft) -> None:
+def shell_commands(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `cmds` as lines of one command that ends with the first that fails."""
-    for task, _ in list(draft.tasks()):
-        key = next((key for key in ("cmds", "commands") if key in task), None)
-        if kind_of(task) != "shell" or key is None or "command" in task:
-            continue
-        lines = task[key]
-        text = "\n".join(map(str, lines)) if isinstance(lines, CommentedSeq) else str(lines)
-        draft.note_change((task, key), f"`{key}` of kind `shell` is `command`, which ends with the first that fails")
-        many = "\n" in text.strip()
-        draft.rename(task, key, "command", to_ruamel(f"set -e\n{text}\n" if many else text.strip()))
+    key = next((key for key in ("cmds", "commands") if key in task), None)
+    if kind_of(task) != "shell" or key is None or "command" in task:
+        return
+    lines = task[key]
+    text = "\n".join(map(str, lines)) if isinstance(lines, CommentedSeq) else str(lines)
+    draft.note_change((task, key), f"`{key}` of kind `shell` is `command`, which ends with the first that fails")
+    many = "\n" in text.strip()
+    draft.rename(task, key, "command", to_ruamel(f"set -e\n{text}\n" if many else text.strip()))
 
 
-def nats_actions(draft: Draft) -> None:
+def nats_actions(draft: Draft, task: CommentedMap) -> None:
     """Renames actions of `nats` that have another name."""
-    for task, _ in list(draft.tasks()):
-        action = str(task.get("action"))
-        if kind_of(task) == "nats" and action in _ACTIONS:
-            draft.note_change((task, "action"), f"`{action}` is `{_ACTIONS[action]}`")
-            task["action"] = _ACTIONS[action]
-            if action == "js_publish":
-                task["jetstream"] = True
+    action = str(task.get("action"))
+    if kind_of(task) == "nats" and action in _ACTIONS:
+        draft.note_change((task, "action"), f"`{action}` is `{_ACTIONS[action]}`")
+        task["action"] = _ACTIONS[action]
+        if action == "js_publish":
+            task["jetstream"] = True
 
 
-def playbook_options(draft: Draft) -> None:
+def playbook_options(draft: Draft, task: CommentedMap) -> None:
     """Drops `return_result` of a called playbook, whose result is always there, and a `task` beside its path."""
-    for task, _ in list(draft.tasks()):
-        if kind_of(task) == "playbook" and isinstance(task.get("task"), str) and "path" in task:
-            draft.drop(task, "task", "the whole playbook at `path` is called", heir=(task, "kind"))
-        if kind_of(task) == "playbook" and task.get("return_result") is not None:
-            draft.drop(task, "return_result", "the result of a called playbook is always read by the task's name")
+    if kind_of(task) == "playbook" and isinstance(task.get("task"), str) and "path" in task:
+        draft.drop(task, "task", "the whole playbook at `path` is called", heir=(task, "kind"))
+    if kind_of(task) == "playbook" and task.get("return_result") is not None:
+        draft.drop(task, "return_result", "the result of a called playbook is always read by the task's name")
 
 
-def nats_objects(draft: Draft) -> None:
+def nats_objects(draft: Draft, task: CommentedMap) -> None:
     """Renames the `name` of an object, which is the key in its bucket."""
-    for task, _ in list(draft.tasks()):
-        is_object = kind_of(task) == "nats" and str(task.get("action")).startswith("object_") and "bucket" in task
-        if is_object and "name" in task and "key" not in task:
-            draft.rename(task, "name", "key", note="the `name` of an object is its `key`")
+    is_object = kind_of(task) == "nats" and str(task.get("action")).startswith("object_") and "bucket" in task
+    if is_object and "name" in task and "key" not in task:
+        draft.rename(task, "name", "key", note="the `name` of an object is its `key`")
 
 
-def duckdb_memory(draft: Draft) -> None:
+def duckdb_memory(draft: Draft, task: CommentedMap) -> None:
     """Removes `database: ":memory:"`, which a task has anyway."""
-    for task, _ in list(draft.tasks()):
-        if kind_of(task) == "duckdb" and task.get("database") == ":memory:":
-            draft.remove(task, "database", note="a duckdb task has its own database in memory")
+    if kind_of(task) == "duckdb" and task.get("database") == ":memory:":
+        draft.remove(task, "database", note="a duckdb task has its own database in memory")
 
 
-def knob_names(draft: Draft) -> None:
+def knob_names(draft: Draft, task: CommentedMap) -> None:
     """Renames knobs, and moves those beside `spec` under it."""
-    for task, _ in list(draft.tasks()):
-        kind = kind_of(task)
-        knobs = draft.knobs_of(kind)
-        own = draft.inputs_of(kind) - knobs  # some knobs are accepted beside `spec`
-        names = {**_KNOBS.get(kind, {}), **{knob: knob for knob in knobs}}
-        for old, new in names.items():
-            if old in task and new in knobs and (old == "verify_ssl" or old not in own):
-                draft.note_change((task, old), f"`{old}` of a task is `spec.{new}`")
-                draft.move(task, old, section(task, "spec", at=line_of(task, old)), new)
-        spec = mapping_at(task, "spec")
-        draft.rename_older(spec, _KNOBS.get(kind, {}), "`{}` is `{}`")
+    kind = kind_of(task)
+    knobs = draft.knobs_of(kind)
+    own = draft.inputs_of(kind) - knobs  # some knobs are accepted beside `spec`
+    names = {**_KNOBS.get(kind, {}), **{knob: knob for knob in knobs}}
+    for old, new in names.items():
+        if old in task and new in knobs and (old == "verify_ssl" or old not in own):
+            draft.nest(task, old, "spec", name=new, note=f"`{old}` of a task is `spec.{new}`")
+    draft.rename_older(mapping_at(task, "spec"), _KNOBS.get(kind, {}), "`{}` is `{}`")
 
 
-def task_timeout(draft: Draft) -> None:
+def task_timeout(draft: Draft, task: CommentedMap) -> None:
     """Moves `timeout` beside `spec`, and its other names, under `spec`."""
-    for task, _ in list(draft.tasks()):
-        kind = kind_of(task)
-        spec = task.get("spec")
-        for key in _TIMES:
-            is_input = key in draft.inputs_of(kind) and not (key == "timeout" and kind == "http")
-            if key in task and not is_input:
-                draft.note_change((task, key), f"`{key}` of a task is `spec.timeout`")
-                draft.move(task, key, section(task, "spec", at=line_of(task, key)), "timeout")
-            if isinstance(spec, CommentedMap) and key in spec and key != "timeout" and "timeout" not in spec:
-                draft.rename(spec, key, "timeout", note=f"`{key}` is `timeout`")
+    kind = kind_of(task)
+    spec = task.get("spec")
+    for key in _TIMES:
+        is_input = key in draft.inputs_of(kind) and not (key == "timeout" and kind == "http")
+        if key in task and not is_input:
+            draft.nest(task, key, "spec", name="timeout", note=f"`{key}` of a task is `spec.timeout`")
+        if isinstance(spec, CommentedMap) and key in spec and key != "timeout" and "timeout" not in spec:
+            draft.rename(spec, key, "timeout", note=f"`{key}` is `timeout`")
 
 
-def inputs_in_spec(draft: Draft) -> None:
+def inputs_in_spec(draft: Draft, task: CommentedMap) -> None:
     """Moves inputs under `spec` out of it."""
-    for task, _ in list(draft.tasks()):
-        spec, kind = task.get("spec"), kind_of(task)
-        if not isinstance(spec, CommentedMap):
-            continue
-        renamed = _NAMES.get(kind, {})
-        inputs = (draft.inputs_of(kind) | renamed.keys()) - draft.knobs_of(kind) - {"timeout", "policy", "pool"}
-        for key in [key for key in spec if key in inputs and key not in task]:
-            draft.move(spec, key, task, note=f"`{key}` is an input: it stands beside `kind`")
-        if not spec:
-            draft.remove(task, "spec")
+    spec, kind = task.get("spec"), kind_of(task)
+    if not isinstance(spec, CommentedMap):
+        return
+    renamed = _NAMES.get(kind, {})
+    inputs = (draft.inputs_of(kind) | renamed.keys()) - draft.knobs_of(kind) - {"timeout", "policy", "pool"}
+    for key in [key for key in spec if key in inputs and key not in task]:
+        draft.move(spec, key, task, note=f"`{key}` is an input: it stands beside `kind`")
+    draft.remove_empty(task, "spec")
 
 
-def placeholders(draft: Draft) -> None:
+def placeholders(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `:name` and `%(name)s` in SQL, for params that are given by name."""
-    for task, _ in list(draft.tasks()):
-        params: Any = task.get("params")
-        if kind_of(task) == "postgres" and isinstance(params, CommentedSeq):
-            _number_placeholders(draft, task, len(params))
-        if kind_of(task) not in SQL or not isinstance(params, CommentedMap):
-            continue
-        for key in ("command", "query"):
-            if isinstance(task.get(key), str):
-                text = with_dollars(task[key], set(params))
-                if text != task[key]:
-                    draft.note_change((task, key), "a param is `$name` in SQL")
-                    task[key] = type(task[key])(text)
+    params: Any = task.get("params")
+    if kind_of(task) == "postgres" and isinstance(params, CommentedSeq):
+        _number_placeholders(draft, task, len(params))
+    if kind_of(task) not in SQL or not isinstance(params, CommentedMap):
+        return
+    for key in ("command", "query"):
+        if isinstance(task.get(key), str):
+            text = with_dollars(task[key], set(params))
+            if text != task[key]:
+                draft.note_change((task, key), "a param is `$name` in SQL")
+                task[key] = type(task[key])(text)
 
 
 def _number_placeholders(draft: Draft, task: CommentedMap, count: int) -> None:
@@ -455,15 +435,7 @@ def _number_placeholders(draft: Draft, task: CommentedMap, count: int) -> None:
 
 
 RULES: Final = (
-    inputs_in_spec,
-    http_data,
-    task_inputs,
-    shell_commands,
-    nats_actions,
-    playbook_options,
-    nats_objects,
-    duckdb_memory,
-    knob_names,
-    task_timeout,
-    placeholders,
+    *each(Draft.all_tasks, inputs_in_spec, http_data, task_inputs, shell_commands),
+    *each(Draft.all_tasks, nats_actions, playbook_options, nats_objects, duckdb_memory),
+    *each(Draft.all_tasks, knob_names, task_timeout, placeholders),
 )

@@ -12,6 +12,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from noetl_stream.playbook.upgrade.draft import (
     Draft,
     by_scope,
+    each,
     kind_of,
     line_of,
     section,
@@ -74,18 +75,16 @@ def _var(path: Path, names: frozenset[str], namespace: str) -> Replaced:
     return (2, f"{namespace}.{path[1]}") if path[0] == "vars" and path[1:2] and path[1] in names else None
 
 
-def step_writes(draft: Draft) -> None:
+def step_writes(draft: Draft, step: CommentedMap) -> None:
     """Moves `set_ctx` and its like on a step to its last task."""
-    for step in draft.steps():
-        for word in (*WRITES, "set"):
-            values = step.get(word)
-            if not isinstance(values, CommentedMap):
-                continue
-            draft.note_change((step, word), f"`{word}` of a step belongs in the policy of its last task")
-            line = line_of(step, word)
-            draft.remove(step, word)
-            for scope, inner in by_scope(values).items() if word == "set" else [(word[4:], values)]:
-                _set_after(draft, step, f"set_{scope}", inner, line)
+    for word in (*WRITES, "set"):
+        values = step.get(word)
+        if not isinstance(values, CommentedMap):
+            continue
+        line = line_of(step, word)
+        draft.remove(step, word, note=f"`{word}` of a step belongs in the policy of its last task")
+        for scope, inner in by_scope(values).items() if word == "set" else [(word[4:], values)]:
+            _set_after(draft, step, f"set_{scope}", inner, line)
 
 
 def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap, line: int) -> None:
@@ -110,33 +109,32 @@ def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap
     write_after(draft, task, word, values, line)
 
 
-def step_args(draft: Draft) -> None:
+def step_args(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `args` and `with` of a step as `args` of its task, or inlines them."""
-    for step in draft.steps():
-        for word in ("args", "with", "input"):
-            values = step.get(word)
-            if not isinstance(values, CommentedMap):
-                continue
-            if not values:
-                draft.remove(step, word, note=f"empty `{word}` of a step")
-                continue
-            draft.note_change((step, word), f"`{word}` of a step are inputs of its task")
-            tasks = list(tasks_of(step.get("tool")))
-            if not tasks:
-                pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step, word), block=True))
-                tasks = list(tasks_of(step["tool"]))
-            # A noop beside others has its args for its result.
-            kinds = ARGS_KINDS if len(tasks) == 1 else ARGS_KINDS - {"noop"}
-            taking = [task for task in tasks if kind_of(task) in kinds]
-            read = _inline(draft, step, values)
-            if taking:
-                _give_args(draft, taking[0], step, word)
-                for task in taking[1:]:
-                    merge_args(task, values)
-            else:
-                for key in [key for key in values if key not in read]:
-                    draft.drop(values, key, "no template of the step reads it", heir=(step, "tool"))
-                draft.remove(step, word)
+    for word in ("args", "with", "input"):
+        values = step.get(word)
+        if not isinstance(values, CommentedMap):
+            continue
+        if not values:
+            draft.remove(step, word, note=f"empty `{word}` of a step")
+            continue
+        draft.note_change((step, word), f"`{word}` of a step are inputs of its task")
+        tasks = list(tasks_of(step.get("tool")))
+        if not tasks:
+            pipeline_of(draft, step).append(to_ruamel({"kind": "noop"}, line_of(step, word), block=True))
+            tasks = list(tasks_of(step["tool"]))
+        # A noop beside others has its args for its result.
+        kinds = ARGS_KINDS if len(tasks) == 1 else ARGS_KINDS - {"noop"}
+        taking = [task for task in tasks if kind_of(task) in kinds]
+        read = _inline(draft, step, values)
+        if taking:
+            _give_args(draft, taking[0], step, word)
+            for task in taking[1:]:
+                merge_args(task, values)
+        else:
+            for key in [key for key in values if key not in read]:
+                draft.drop(values, key, "no template of the step reads it", heir=(step, "tool"))
+            draft.remove(step, word)
 
 
 def _inline(draft: Draft, step: CommentedMap, values: CommentedMap) -> set[str]:
@@ -201,46 +199,42 @@ def merge_args(task: CommentedMap, values: CommentedMap) -> None:
         own.setdefault(key, deepcopy(value))
 
 
-def task_with(draft: Draft) -> None:
+def task_with(draft: Draft, task: CommentedMap) -> None:
     """Rewrites `with` of a task as its named inputs."""
-    for task, _ in list(draft.tasks()):
-        values, kind = task.get("with"), kind_of(task)
-        if not isinstance(values, CommentedMap) or "with" in draft.inputs_of(kind):
-            continue
-        name = "args" if kind in ARGS_KINDS else "params" if kind in SQL else None
-        if name is not None and name not in task:
-            draft.rename(task, "with", name, note=f"`with` of kind `{kind}` is `{name}`")
-        elif name is not None and isinstance(task[name], CommentedMap):
-            draft.note_change((task, "with"), f"`with` of kind `{kind}` is `{name}`")
-            for key in [key for key in values if key not in task[name]]:
-                draft.move(values, key, task[name])
-            draft.remove(task, "with")
-        elif set(values) <= draft.inputs_of(kind) - task.keys():
-            draft.note_change((task, "with"), "the inputs of a task stand beside `kind`")
-            for key in list(values):
-                draft.move(values, key, task)
-            draft.remove(task, "with")
-        else:
-            draft.decide(task, "with", f"write these as inputs of kind `{kind}`")
+    values, kind = task.get("with"), kind_of(task)
+    if not isinstance(values, CommentedMap) or "with" in draft.inputs_of(kind):
+        return
+    name = "args" if kind in ARGS_KINDS else "params" if kind in SQL else None
+    if name is not None and name not in task:
+        draft.rename(task, "with", name, note=f"`with` of kind `{kind}` is `{name}`")
+    elif name is not None and isinstance(task[name], CommentedMap):
+        draft.note_change((task, "with"), f"`with` of kind `{kind}` is `{name}`")
+        for key in [key for key in values if key not in task[name]]:
+            draft.move(values, key, task[name])
+        draft.remove(task, "with")
+    elif set(values) <= draft.inputs_of(kind) - task.keys():
+        draft.note_change((task, "with"), "the inputs of a task stand beside `kind`")
+        draft.unpack(task, "with", task)
+    else:
+        draft.decide(task, "with", f"write these as inputs of kind `{kind}`")
 
 
-def step_result(draft: Draft) -> None:
+def step_result(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `result` of a step as what a last task returns."""
-    for step in draft.steps():
-        if "result" not in step:
-            continue
-        draft.note_change((step, "result"), "`result` of a step is the result of its last task")
-        value = step["result"]
-        if isinstance(value, CommentedMap) and list(value) == ["from"]:
-            value = value["from"]
-            value = value if has_template(value) else f"{{{{ {value} }}}}"
-        line = line_of(step, "result")
-        kind = kind_of_result(step)
-        pipeline = pipeline_of(draft, step)
-        task = result_task(value, line, f"{step.get('step')}_result")
-        reads_result(draft, task, result_name(pipeline), kind)
-        draft.remove(step, "result")
-        pipeline.append(task)
+    if "result" not in step:
+        return
+    draft.note_change((step, "result"), "`result` of a step is the result of its last task")
+    value = step["result"]
+    if isinstance(value, CommentedMap) and list(value) == ["from"]:
+        value = value["from"]
+        value = value if has_template(value) else f"{{{{ {value} }}}}"
+    line = line_of(step, "result")
+    kind = kind_of_result(step)
+    pipeline = pipeline_of(draft, step)
+    task = result_task(value, line, f"{step.get('step')}_result")
+    reads_result(draft, task, result_name(pipeline), kind)
+    draft.remove(step, "result")
+    pipeline.append(task)
 
 
 def result_task(value: Any, line: int, name: str) -> CommentedMap:
@@ -251,21 +245,20 @@ def result_task(value: Any, line: int, name: str) -> CommentedMap:
     return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
 
 
-def step_as(draft: Draft) -> None:
+def step_as(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `as` of a step: its result is read by the step's name."""
-    for step in draft.steps():
-        last = list(tasks_of(step.get("tool")))[-1:]
-        for task in [task for task in last if "as" in task and "as" not in step]:
-            draft.move(task, "as", step)
-        alias = step.get("as") or step.get("bind")
-        word = "as" if "as" in step else "bind"
-        if not isinstance(alias, str) or not re.fullmatch(r"[A-Za-z_]\w*", alias):
-            continue
-        name = step.get("step")
-        draft.remove(step, word, note=f"`{alias}` is read as the result of the step: `steps.{name}`")
-        for key in ("workflow", "executor"):
-            draft.rewrite(draft.root.get(key), rename_to(alias, f"steps.{name}"))
+    last = list(tasks_of(step.get("tool")))[-1:]
+    for task in [task for task in last if "as" in task and "as" not in step]:
+        draft.move(task, "as", step)
+    alias = step.get("as") or step.get("bind")
+    word = "as" if "as" in step else "bind"
+    if not isinstance(alias, str) or not re.fullmatch(r"[A-Za-z_]\w*", alias):
+        return
+    name = step.get("step")
+    draft.remove(step, word, note=f"`{alias}` is read as the result of the step: `steps.{name}`")
+    for key in ("workflow", "executor"):
+        draft.rewrite(draft.root.get(key), rename_to(alias, f"steps.{name}"))
 
 
-RULES: Final = (root_vars, step_vars, step_writes, step_as, step_args, step_result)
-TASK_RULES: Final = (task_with,)
+RULES: Final = (root_vars, step_vars, *each(Draft.steps, step_writes, step_as, step_args, step_result))
+TASK_RULES: Final = each(Draft.all_tasks, task_with)
