@@ -15,7 +15,7 @@ from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.outcome import ERROR_KINDS, ErrorInfo
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
 from noetl_stream.playbook.model.document import check_kind
-from noetl_stream.playbook.model.sections import entries, is_null, pairs, read_section, report_wrong_type
+from noetl_stream.playbook.model.sections import entries, is_null, pairs, report_wrong_type
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence
 from noetl_stream.playbook.yaml.source import read_source
@@ -165,7 +165,7 @@ def playbook_beside(file: Path) -> Path:
 
 
 def _document(root: Node, file: Path, problems: Problems) -> TestDocument:
-    top = read_section(root, TestDocumentSection, problems, at=BareLocation(Position(1, 1)))
+    top = TestDocumentSection.from_node(root, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, KIND, problems)
     reader = _Reader(file, problems)
     given = reader.start(top.given, GivenStart())
@@ -189,7 +189,7 @@ class _Reader:
         self._problems = problems
 
     def test(self, node: Node, common: GivenStart) -> PlaybookTest:
-        found = read_section(node, PlaybookTestSection, self._problems)
+        found = PlaybookTestSection.from_node(node, self._problems)
         given = self.start(found.given, common)
         actions = tuple(self._action(one) for one in entries(found.when, "`when`", self._problems))
         expected = self._read_expected(found.then)
@@ -199,7 +199,7 @@ class _Reader:
 
     def start(self, node: Node | None, over: GivenStart) -> GivenStart:
         """Reads the start of a test in ``node``, over the start of all tests."""
-        found = read_section(node, GivenSection, self._problems)
+        found = GivenSection.from_node(node, self._problems)
         real = frozenset(self._real_kind(one) for one in entries(found.real, "`real`", self._problems))
         return GivenStart(
             workload=deep_merge(over.workload, self._mapping(found.workload, "`workload`")),
@@ -221,7 +221,7 @@ class _Reader:
 
     def _catalog(self, node: Node | None) -> Iterator[CatalogFile]:
         for key, value in pairs(node, "`catalog`", self._problems):
-            found = read_section(value, CatalogFileSection, self._problems)
+            found = CatalogFileSection.from_node(value, self._problems)
             at = Scalar(key.name, key.mark, key.pointer)
             yield CatalogFile(self._file.parent / key.name, at, self._stubs(found.stubs))
 
@@ -235,7 +235,7 @@ class _Reader:
 
     def _stub(self, node: Node) -> Stub:
         problems = self._problems
-        found = read_section(node, StubSection, problems)
+        found = StubSection.from_node(node, problems)
         given = [name for name in ("result", "error", "real") if getattr(found, name) is not None]
         if not given and isinstance(node, Mapping):
             hint = "write `result: null` if it has none"
@@ -270,7 +270,7 @@ class _Reader:
         if isinstance(node, Scalar) and isinstance(node.value, str):
             found, kind = StubErrorSection.model_construct(), node.value
         else:
-            found = read_section(node, StubErrorSection, self._problems)
+            found = StubErrorSection.from_node(node, self._problems)
             kind = found.kind or ""
         self._check_error_kind(kind, self._part(node, "kind"))
         is_retryable = kind in RETRYABLE if found.retryable is None else found.retryable
@@ -294,7 +294,7 @@ class _Reader:
 
     def _action(self, node: Node) -> UserAction:
         problems = self._problems
-        found = read_section(node, ActionSection, problems)
+        found = ActionSection.from_node(node, problems)
         verbs = [verb for verb in VERBS if getattr(found, verb) is not None]
         if len(verbs) > 1:
             hint = "write an entry for each"
@@ -323,7 +323,7 @@ class _Reader:
         if node is None or is_null(node):
             return None
         problems = self._problems
-        found = read_section(node, ThenSection, problems)
+        found = ThenSection.from_node(node, problems)
         if found.status is not None and found.status not in STATUSES:
             at = self._part(node, "status")
             hint = did_you_mean(found.status, STATUSES) or f"write one of {list_names(STATUSES)}"
@@ -355,7 +355,7 @@ class _Reader:
         if isinstance(node, Scalar) and isinstance(node.value, str):
             self._check_error_kind(node.value, node)
         elif node is not None:
-            found = read_section(node, ExpectedErrorSection, self._problems)
+            found = ExpectedErrorSection.from_node(node, self._problems)
             if found.kind is not None:
                 self._check_error_kind(found.kind, self._part(node, "kind"))
 

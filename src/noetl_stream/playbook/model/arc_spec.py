@@ -11,7 +11,7 @@ import msgspec
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import PRIORITY, check_priority
 from noetl_stream.playbook.model.flow_control import KEY_TEXT, read_key
-from noetl_stream.playbook.model.sections import Part, Section, described, is_empty, or_null, read_section
+from noetl_stream.playbook.model.sections import Part, Section, described, is_empty, or_null
 from noetl_stream.playbook.yaml.nodes import Node
 
 _SPEC: Final = 'spec: { dedupe: "{{ args.order }}" }'
@@ -61,7 +61,7 @@ def read_arc_spec(node: Node | None, model: type[ArcSpec], problems: Problems) -
     """Reads the ``spec`` of an arc, or of all arcs of a step."""
     if is_empty(node):
         return ArcSpecDraft()
-    spec = read_section(node, model, problems)
+    spec = model.from_node(node, problems)
     check_priority(spec.priority, node, problems)
     keys = {name: read_key(getattr(spec, name), f"`{name}`", problems) for name in ("dedupe", "partition")}
     return ArcSpecDraft(priority=spec.priority, **keys)

@@ -23,8 +23,6 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     or_null,
-    read_section,
-    recover_keys,
 )
 from noetl_stream.playbook.results.result_schema import DIALECT, read_json_schema
 from noetl_stream.playbook.yaml.nodes import Node
@@ -86,8 +84,8 @@ Root = TypeVar("Root", bound=CatalogRoot)
 
 
 def read_head(root: Node, model: type[Root], problems: Problems) -> tuple[Root, Metadata]:
-    root = recover_keys(root, model, problems)
-    top = read_section(root, model, problems, at=BareLocation(Position(1, 1)))
+    root = model.recover(root, problems)
+    top = model.from_node(root, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, model.noun.capitalize(), problems)
     metadata = read_metadata(top.metadata, problems)
     check_address(root, problems)
@@ -140,8 +138,8 @@ class SchemaDocument(msgspec.Struct, frozen=True):
 
 def read_schema_document(root: Node, digest: str, problems: Problems) -> SchemaDocument | None:
     """Reads a schema document; ``None``, after reporting, if its schema has problems."""
-    root = recover_keys(root, SchemaRoot, problems)
-    top = read_section(root, SchemaRoot, problems, at=BareLocation(Position(1, 1)))
+    root = SchemaRoot.recover(root, problems)
+    top = SchemaRoot.from_node(root, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, "Schema", problems)
     metadata = read_metadata(top.metadata, problems)
     content = None if is_null(top.spec) else read_json_schema(top.spec, "`spec`", problems)

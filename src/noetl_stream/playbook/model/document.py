@@ -46,8 +46,6 @@ from noetl_stream.playbook.model.sections import (
     or_empty,
     or_null,
     pairs,
-    read_section,
-    recover_keys,
     ref,
     report_lost_indentation,
     report_wrong_type,
@@ -306,15 +304,15 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         knobs: The ``spec`` keys of the installed kinds.
         operator: The operator's limits, which a playbook may lower.
     """
-    root = recover_keys(_with_indentation(root, problems), Root, problems)
-    top = read_section(root, Root, problems, at=BareLocation(Position(1, 1)))
+    root = Root.recover(_with_indentation(root, problems), problems)
+    top = Root.from_node(root, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, "Playbook", problems)
     metadata = read_metadata(top.metadata, problems)
-    executor = read_section(top.executor, Executor, problems)
-    executor_spec = recover_keys(executor.spec, ExecutorSpec, problems, knobs)
+    executor = Executor.from_node(top.executor, problems)
+    executor_spec = ExecutorSpec.recover(executor.spec, problems, knobs)
     spec, layer = read_layered(executor_spec, ExecutorSpec, knobs, problems)
-    policy = read_section(spec.policy, ExecutorPolicy, problems)
-    defaults = read_section(policy.defaults, PolicyDefaults, problems)
+    policy = ExecutorPolicy.from_node(spec.policy, problems)
+    defaults = PolicyDefaults.from_node(policy.defaults, problems)
     limits = _limits(policy.limits, operator, problems)
     check_pool(spec.pool, executor_spec, problems)
     if top.bundle and bundle_name(top.bundle) is None:
@@ -336,8 +334,8 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         result=spec.result,
         layer=layer.merge_over(Layer(read_timeouts(defaults.timeouts, problems))),
         timeout_s=read_seconds(spec.timeout_s, "`timeout_s`", problems),
-        failure_mode=read_section(policy.failure, PolicyFailure, problems).mode or "fail_fast",
-        reference_first=read_section(policy.results, PolicyResults, problems).reference_first,
+        failure_mode=PolicyFailure.from_node(policy.failure, problems).mode or "fail_fast",
+        reference_first=PolicyResults.from_node(policy.results, problems).reference_first,
         limits=limits,
         keychain=_read_keychain(top.keychain, problems),
         workload=workload,
@@ -405,8 +403,7 @@ def check_kind(root: Node, wanted: str, problems: Problems) -> None:
 
 def read_metadata(node: Node | None, problems: Problems) -> Metadata:
     """Reads the name and address of a document in the catalog."""
-    node = recover_keys(node, Metadata, problems)
-    metadata = read_section(node, Metadata, problems)
+    node, metadata = Metadata.read_whole(node, problems)
     for name in ("name", "path"):
         value = child(node, name)
         if isinstance(value, Scalar) and isinstance(value.value, str) and not value.value.strip().strip("/"):
@@ -506,8 +503,8 @@ def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, Keyc
         if not isinstance(item, Mapping):
             report_wrong_type(item, KeychainEntry.title, "a mapping", problems, _KEYCHAIN_EXAMPLE)
             continue
-        item = recover_keys(_without_value(item, problems), KeychainEntry, problems)
-        entry = read_section(item.select_keys(_KEYCHAIN_KEYS), KeychainEntry, problems)
+        item = KeychainEntry.recover(_without_value(item, problems), problems)
+        entry = KeychainEntry.from_node(item.select_keys(_KEYCHAIN_KEYS), problems)
         if entry.name:
             at = item.values["name"]
             check_identifier(entry.name, "a keychain entry's name", at, problems)

@@ -18,7 +18,6 @@ from noetl_stream.playbook.model.sections import (
     is_empty,
     is_null,
     or_null,
-    read_section,
     ref,
     report_wrong_type,
 )
@@ -68,7 +67,7 @@ def read_executor_compensation(node: Node | None, problems: Problems) -> Compens
     """Reads ``executor.spec.policy.compensation``, if present."""
     if is_empty(node):
         return None
-    section = read_section(node, ExecutorCompensation, problems)
+    section = ExecutorCompensation.from_node(node, problems)
     ends: list[UndoneEnd] = list(ENDS) if is_null(section.on) else []
     for item in [] if is_null(section.on) else entries(section.on, "`on`", problems, "write on: [failed, cancelled]"):
         word = item.plain()

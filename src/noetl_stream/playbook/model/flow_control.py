@@ -21,7 +21,6 @@ from noetl_stream.playbook.model.sections import (
     is_empty,
     is_null,
     or_null,
-    read_section,
     report_wrong_type,
     section,
 )
@@ -116,7 +115,7 @@ def read_concurrency(node: Node | None, problems: Problems) -> LimitDraft | None
     """Reads ``executor.spec.policy.concurrency``, if present."""
     if is_null(node):
         return None
-    section = read_section(node, Concurrency, problems)
+    section = Concurrency.from_node(node, problems)
     at_most = _read_whole_number(section.limit, "`limit`", problems)
     return LimitDraft(read_key(section.key, "`key`", problems), at_most, on_limit=section.on_limit)
 
@@ -125,7 +124,7 @@ def read_limit(node: Node | None, problems: Problems) -> LimitDraft | None:
     """Reads ``spec.policy.limit`` of a step or task, if present."""
     if node is None or is_null(node):
         return None
-    section = read_section(node, KeyLimit, problems)
+    section = KeyLimit.from_node(node, problems)
     at_most, rate = (
         _read_whole_number(section.concurrency, "`concurrency`", problems),
         _read_rate(section.rate, problems),
@@ -140,7 +139,7 @@ def read_quotas(node: Node | None, problems: Problems) -> Quotas | None:
     """Reads ``executor.spec.policy.quotas``, if present."""
     if node is None or is_empty(node):
         return None
-    section = read_section(node, ExecutionQuotas, problems)
+    section = ExecutionQuotas.from_node(node, problems)
     if isinstance(node, Mapping) and all(is_null(getattr(section, name)) for name in QUOTAS):
         problems.error("missing_key", f"`quotas` needs one of {list_names(QUOTAS)}", node, _QUOTAS)
     return Quotas(
@@ -169,7 +168,7 @@ def read_key(node: Node | None, what: str, problems: Problems) -> Node | None:
 def _read_rate(node: Node | None, problems: Problems) -> Rate | None:
     if is_null(node):
         return None
-    section = read_section(node, LimitRate, problems)
+    section = LimitRate.from_node(node, problems)
     at = section.per_s
     per_s = at.value if isinstance(at, Scalar) else None
     burst = _read_whole_number(section.burst, "`burst`", problems) or 1

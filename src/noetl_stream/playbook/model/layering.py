@@ -20,8 +20,6 @@ from noetl_stream.playbook.model.sections import (
     is_null,
     number_or_template,
     or_null,
-    read_section,
-    recover_keys,
     report_wrong_type,
     written_as,
 )
@@ -63,7 +61,7 @@ def read_layered(node: Node | None, section: type[S], knobs: Collection[str], pr
     Args:
         knobs: The ``spec`` keys of the installed kinds. A key of ``section`` takes precedence.
     """
-    spec = read_section(node, section, problems, layered=knobs)
+    spec = section.from_node(node, problems, layered=knobs)
     if not isinstance(node, Mapping):
         return spec, Layer()
     others = {name for name in node.keys if name not in knobs or name in section.model_fields}
@@ -124,8 +122,8 @@ def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
             hint = "write a constant, or the template in the `timeout` of a task" if holds_template(node) else plainly
             report_wrong_type(node, "`timeout`", "seconds or {total, connect, read}", problems, hint)
         return Timeouts(total=_seconds(_number(node), node, problems))
-    node = recover_keys(node, TimeoutParts, problems)
-    read_section(node, TimeoutParts, problems)
+    node = TimeoutParts.recover(node, problems)
+    TimeoutParts.from_node(node, problems)
     parts = node.select_keys(TimeoutParts.model_fields.keys()).values if isinstance(node, Mapping) else {}
     return Timeouts(**{name: _seconds(_number(part), part, problems) for name, part in parts.items()})
 

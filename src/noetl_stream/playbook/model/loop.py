@@ -23,8 +23,6 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     number_or_template,
-    read_section,
-    recover_keys,
     ref,
     report_wrong_type,
     section,
@@ -183,8 +181,7 @@ def read_loop(
         message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
         problems.error("limit_exceeded", message, at, "flatten the list in a separate step, or call a playbook")
         return None
-    node = recover_keys(_with_items(node, at, problems), Loop, problems)
-    loop = read_section(node, Loop, problems)
+    node, loop = Loop.read_whole(_with_items(node, at, problems), problems)
     if isinstance(node, Mapping) or is_null(node):
         for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
             if is_missing:
@@ -192,9 +189,9 @@ def read_loop(
     iterator_at = child(node, "iterator")
     if loop.iterator is not None and iterator_at is not None:
         _check_iterator(loop.iterator, iterator_at, outer, problems)
-    loop_spec = recover_keys(loop.spec, LoopSpec, problems, knobs)
+    loop_spec = LoopSpec.recover(loop.spec, problems, knobs)
     spec, layer = read_layered(loop_spec, LoopSpec, knobs, problems)
-    policy = read_section(spec.policy, LoopPolicy, problems)
+    policy = LoopPolicy.from_node(spec.policy, problems)
     _check_agreement(loop_spec, spec.policy, problems)
     _check_items(loop.in_, problems)
     mode = spec.mode or policy.mode or "sequential"
@@ -220,7 +217,7 @@ def read_loop(
 
 def read_failure(node: Node | None, problems: Problems) -> FailureDraft:
     """Reads ``failure`` of a loop's policy or of its step's."""
-    failure = read_section(node, LoopFailure, problems)
+    failure = LoopFailure.from_node(node, problems)
     at = None if is_null(failure.tolerated) else failure.tolerated
     return FailureDraft(failure.mode, None if at is None else read_tolerated(at, "iterations", problems), at)
 

@@ -25,8 +25,6 @@ from noetl_stream.playbook.model.sections import (
     or_empty,
     or_null,
     pairs,
-    read_section,
-    recover_keys,
     ref,
     report_wrong_type,
 )
@@ -101,7 +99,7 @@ class EmitDraft(msgspec.Struct, frozen=True):
 
 def read_emit(node: Node | None, problems: Problems) -> list[EmitDraft]:
     """Reads ``step.spec.policy.emit``, if present."""
-    listed = read_section(node, Emit, problems).events
+    listed = Emit.from_node(node, problems).events
     items = [] if is_empty(listed) else entries(listed, "`events`", problems, _EXAMPLE)
     if len(items) > MAX_EVENTS:
         message = f"`events` has {len(items)} entries; a step emits at most {MAX_EVENTS}"
@@ -113,7 +111,7 @@ def read_tracing(node: Node | None, problems: Problems) -> MappingOf[str, Node]:
     """Reads the attributes of ``policy.tracing``, if present."""
     if node is None or is_empty(node):
         return {}
-    read = read_section(node, SpanAttributes, problems).attributes
+    read = SpanAttributes.from_node(node, problems).attributes
     written = [] if read is None or is_null(read) else pairs(read, "`attributes`", problems)
     if len(written) > MAX_ATTRIBUTES:
         message = f"`attributes` has {len(written)} entries; a scope has at most {MAX_ATTRIBUTES}"
@@ -137,8 +135,8 @@ def _read_event(node: Node, problems: Problems) -> EmitDraft | None:
     if not isinstance(node, Mapping):
         report_wrong_type(node, EmitEntry.title, "a mapping", problems, _EXAMPLE)
         return None
-    node = recover_keys(node, EmitEntry, problems)
-    read = read_section(node, EmitEntry, problems)
+    node = EmitEntry.recover(node, problems)
+    read = EmitEntry.from_node(node, problems)
     if read.name:
         check_identifier(read.name, "the name of an event", node.values["name"], problems)
     data: Any = None if is_null(read.data) else read.data

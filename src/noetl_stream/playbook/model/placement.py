@@ -15,7 +15,6 @@ from noetl_stream.playbook.model.sections import (
     is_null,
     or_null,
     pairs,
-    read_section,
     report_wrong_type,
 )
 from noetl_stream.playbook.yaml.nodes import Node, Scalar, holds_template
@@ -45,8 +44,8 @@ def read_placement(placement: Node | None, resources: Node | None, problems: Pro
     """Reads ``placement`` and ``resources`` of a ``spec``; ``None`` without both."""
     if is_empty(placement) and is_empty(resources):
         return None
-    labels = read_section(None if is_empty(placement) else placement, PlacementLabels, problems)
-    needed = read_section(None if is_empty(resources) else resources, Resources, problems)
+    labels = PlacementLabels.from_node(None if is_empty(placement) else placement, problems)
+    needed = Resources.from_node(None if is_empty(resources) else resources, problems)
     amounts = {name: _read_amount(getattr(needed, name), name, problems) for name in RESOURCES}
     return Placement(
         required=_read_labels(labels.required, "`required`", problems),

@@ -33,8 +33,6 @@ from noetl_stream.playbook.model.sections import (
     number_or_template,
     or_empty,
     pairs,
-    read_section,
-    recover_keys,
     ref,
     report_wrong_type,
     section,
@@ -271,7 +269,7 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
     """Reads ``step.spec.policy.admit``, if present."""
     if is_null(node):
         return None
-    admit = read_section(node, Admit, problems)
+    admit = Admit.from_node(node, problems)
     mode = admit.mode or "exclusive"
     drafts = [_read_admit_rule(rule, problems) for rule in read_rules(admit.rules, problems, mode=mode)]
     admits_all = bool(drafts) and drafts[-1].when is None and all(rule.allow for rule in drafts)
@@ -284,7 +282,7 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
 
 
 def _read_admit_rule(rule: RuleDraft, problems: Problems) -> AdmitRuleDraft:
-    allow = read_section(rule.then, Allow, problems)
+    allow = Allow.from_node(rule.then, problems)
     written = [] if is_null(allow.token) else pairs(allow.token, "`token`", problems)
     for key, _ in written:
         if key.name in TOKEN_KEYS:
@@ -315,7 +313,7 @@ def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> 
     """Reads the wait of an admission or a ``next``, if any; its time is 0 if, after reporting, it has problems."""
     if is_null(node):
         return None
-    wait = read_section(node, model, problems)
+    wait = model.from_node(node, problems)
     return WaitPlan(read_seconds(wait.timeout_s, "`timeout_s`", problems) or 0.0, wait.on_timeout)
 
 
@@ -327,14 +325,14 @@ def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft |
         hint = "put the key `rules` before the list: policy: { rules: [ … ] }" if is_ladder else advice.POLICY_HINT
         problems.error("policy_shape", message, node, hint)
         return None
-    node = recover_keys(node, TaskPolicy, problems)
+    node = TaskPolicy.recover(node, problems)
     stands_alone = not is_null(node.get("limit")) or not is_empty(node.get("tracing"))
     if is_null(node.get("rules")) and stands_alone and "on_unmatched" not in node.keys:
-        read_section(node, TaskPolicy, problems)
+        TaskPolicy.from_node(node, problems)
         return None
     if is_null(node.get("rules")):
         problems.error("policy_shape", "a task's policy needs `rules`", at, advice.POLICY_HINT)
-    policy = read_section(node, TaskPolicy, problems)
+    policy = TaskPolicy.from_node(node, problems)
     listed = [] if is_null(policy.rules) else read_rules(policy.rules, problems)
     rules = [action for rule in listed if (action := _read_action(rule, problems))]
     is_complete = isinstance(policy.rules, Sequence) and len(rules) == len(policy.rules.items)
@@ -377,8 +375,7 @@ def read_rules(
             else_seen = otherwise
             drafts.append(_read_else(item, otherwise, problems))
             continue
-        item = recover_keys(item, model, problems)
-        rule = read_section(item, model, problems)
+        item, rule = model.read_whole(item, problems)
         if rule.when is None:
             message = f"{model.title} needs `when` or `else`"
             problems.error("missing_key", message, item, "{ when: …, then: … }")
@@ -423,14 +420,13 @@ def _read_else(item: Mapping, key: MappingKey, problems: Problems) -> RuleDraft:
         problems.error("else_without_then", "`else` needs `then`", key, advice.ELSE_HINT)
         has_action = isinstance(inner, Mapping) and "do" in inner.keys
         return RuleDraft(None, inner if has_action else None, item)
-    return RuleDraft(None, read_section(inner, Else, problems).then, item)
+    return RuleDraft(None, Else.from_node(inner, problems).then, item)
 
 
 def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
     if rule.then is None:
         return None
-    node = recover_keys(rule.then, Then, problems)
-    then = read_section(node, Then, problems)
+    node, then = Then.read_whole(rule.then, problems)
     if not isinstance(node, Mapping):
         return None
     _check_action(then, node, problems)
@@ -511,8 +507,8 @@ def _read_shared(node: Node | None, problems: Problems) -> list[SharedDraft]:
             what = f"`{key.name}` of `set_shared`"
             report_wrong_type(entry, what, "a mapping with `op`", problems, f"write {key.name}: {SHARED_EXAMPLE}")
             continue
-        entry = recover_keys(entry, SharedEntry, problems)
-        shared = read_section(entry, SharedEntry, problems)
+        entry = SharedEntry.recover(entry, problems)
+        shared = SharedEntry.from_node(entry, problems)
         if shared.op is not None:
             _check_value(shared.op, entry, problems)
             drafts.append(SharedDraft(key, shared.op, shared.value))

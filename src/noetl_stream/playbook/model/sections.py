@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator
 from collections.abc import Mapping as MappingOf
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec.structs import replace
@@ -132,6 +132,11 @@ def described(description: str, schema: Schema | None = None, *, default: Any = 
     return Field(default, alias=alias, description=description, json_schema_extra=schema)
 
 
+_EMPTY: Final[tuple[object, ...]] = (None, {}, [], "")
+
+N = TypeVar("N", Mapping, Node, Node | None)
+
+
 class Section(BaseModel):
     """Base of the models of a playbook's mappings.
 
@@ -145,6 +150,72 @@ class Section(BaseModel):
     example: ClassVar[str | None] = None
     rejected: ClassVar[MappingOf[str, RejectedKey]] = {}
     schema_rules: ClassVar[Schema] = {}
+
+    @classmethod
+    def from_node(
+        cls, node: Node | None, problems: Problems, *, at: Location | None = None, layered: Collection[str] = ()
+    ) -> Self:
+        """Reads a mapping into the model, with defaults where it has problems.
+
+        Args:
+            node: The mapping; ``None`` and null count as an empty one.
+            problems: Receives the diagnostics.
+            at: The place to report a missing key at. Default: the mapping.
+            layered: Keys of inner scopes that are valid here too and read elsewhere (LANGUAGE §1 *Layering*).
+        """
+        if node is None or is_null(node):
+            return cls.model_construct()
+        if not isinstance(node, Mapping):
+            report_wrong_type(node, cls.title, "a mapping", problems, cls.example)
+            return cls.model_construct()
+        node = cls.recover(node, problems, layered)
+        fields = {field.alias or name: field for name, field in cls.model_fields.items()}
+        parts: dict[str, Any] = {}
+        values: dict[str, Any] = {}
+        for name, key in node.keys.items():
+            value = node.values[name]
+            field = fields.get(name)
+            if field is None:
+                if name not in layered:
+                    _refuse_key(node, name, cls, problems)
+            elif _marker(field, PartMark):
+                parts[name] = value
+            elif _marker(field, Required) and is_null(value):
+                continue
+            elif _accepts(field, key, value, problems):
+                values[name] = value.plain()
+        for name, field in fields.items():
+            required = _marker(field, Required)
+            if required and is_null(node.get(name)):
+                problems.error("missing_key", f"{cls.title} needs `{name}`", at or node, required.hint)
+        return cls.model_construct(**parts, **_valid_values(node, cls, values, problems))
+
+    @classmethod
+    def recover(cls, node: N, problems: Problems, layered: Collection[str] = ()) -> N:
+        """Moves misspelt, older and misplaced keys of ``node`` to their places, after reporting them.
+
+        Their values are then checked like the others. A key whose place is taken stays, for :meth:`from_node` to
+        report.
+        """
+        known: list[str] = keys_of(cls)
+        if not isinstance(node, Mapping) or node.keys.keys() <= {*known, *layered}:
+            return node
+        node = _indent_lost(node, cls, {*known, *layered}, problems)
+        for name in _unknown_keys(node, known):
+            advice = cls.rejected.get(name)
+            deeper = () if advice or name in layered else _deeper(cls).get(name, ())
+            word = None if advice or deeper or name in layered else correct_word(name, known)
+            place = advice.place if advice else deeper or ((word,) if word else ())
+            if place and (moved := node.move(name, place)):
+                _refuse_key(node, name, cls, problems)
+                node = moved
+        return node
+
+    @classmethod
+    def read_whole(cls, node: N, problems: Problems) -> tuple[N, Self]:
+        """Reads a mapping, and returns it with its keys at their places, too."""
+        node = cls.recover(node, problems)
+        return node, cls.from_node(node, problems)
 
 
 class Placeholders(Section):
@@ -160,74 +231,6 @@ class Placeholders(Section):
     placement: Annotated[Any, Reserved(instead=PLACED_INSTEAD)] = None
     profile: Annotated[Any, Reserved()] = None
     profiles: Annotated[Any, Reserved()] = None
-
-
-S = TypeVar("S", bound=Section)
-
-_EMPTY: Final[tuple[object, ...]] = (None, {}, [], "")
-
-
-def read_section(
-    node: Node | None, model: type[S], problems: Problems, *, at: Location | None = None, layered: Collection[str] = ()
-) -> S:
-    """Reads a mapping into its model, with defaults where it has problems.
-
-    Args:
-        node: The mapping; ``None`` and null count as an empty one.
-        model: The model of its keys.
-        problems: Receives the diagnostics.
-        at: The place to report a missing key at. Default: the mapping.
-        layered: Keys of inner scopes that are valid here too and read elsewhere (LANGUAGE §1 *Layering*).
-    """
-    if node is None or is_null(node):
-        return model.model_construct()
-    if not isinstance(node, Mapping):
-        report_wrong_type(node, model.title, "a mapping", problems, model.example)
-        return model.model_construct()
-    node = recover_keys(node, model, problems, layered)
-    fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    parts: dict[str, Any] = {}
-    values: dict[str, Any] = {}
-    for name, key in node.keys.items():
-        value = node.values[name]
-        field = fields.get(name)
-        if field is None:
-            if name not in layered:
-                refuse_key(node, name, model, problems)
-        elif _marker(field, PartMark):
-            parts[name] = value
-        elif _marker(field, Required) and is_null(value):
-            continue
-        elif _accepts(field, key, value, problems):
-            values[name] = value.plain()
-    for name, field in fields.items():
-        required = _marker(field, Required)
-        if required and is_null(node.get(name)):
-            problems.error("missing_key", f"{model.title} needs `{name}`", at or node, required.hint)
-    return model.model_construct(**parts, **_valid_values(node, model, values, problems))
-
-
-N = TypeVar("N", Mapping, Node, Node | None)
-
-
-def recover_keys(node: N, model: type[Section], problems: Problems, layered: Collection[str] = ()) -> N:
-    """Moves misspelt, older and misplaced keys of ``node`` to their places, after reporting them.
-
-    Their values are then checked like the others. A key whose place is taken stays, for :func:`read_section` to report.
-    """
-    known: list[str] = keys_of(model)
-    if not isinstance(node, Mapping) or node.keys.keys() <= {*known, *layered}:
-        return node
-    node = _indent_lost(node, model, {*known, *layered}, problems)
-    for name in _unknown_keys(node, known):
-        advice = model.rejected.get(name)
-        deeper = () if advice or name in layered else _deeper(model).get(name, ())
-        word = None if advice or deeper or name in layered else correct_word(name, known)
-        place = advice.place if advice else deeper or ((word,) if word else ())
-        if place and (moved := node.move(name, place)):
-            refuse_key(node, name, model, problems)
-            node = moved
-    return node
 
 
 def _indent_lost(node: Mapping, model: type[Section], known: Collection[str], problems: Problems) -> Mapping:
@@ -309,7 +312,7 @@ def _sections_of(field: FieldInfo) -> Iterator[type[Section]]:
     return (known[name] for ref in refs if (name := ref.rpartition("/")[2]) in known)
 
 
-def refuse_key(node: Mapping, name: str, model: type[Section], problems: Problems) -> None:
+def _refuse_key(node: Mapping, name: str, model: type[Section], problems: Problems) -> None:
     """Reports a key that its mapping does not accept."""
     key = node.keys[name]
     advice = model.rejected.get(key.name)

@@ -49,8 +49,6 @@ from noetl_stream.playbook.model.sections import (
     or_empty,
     or_null,
     pairs,
-    read_section,
-    recover_keys,
     ref,
     report_wrong_type,
     section,
@@ -278,8 +276,8 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     if not isinstance(node, Mapping):
         report_wrong_type(node, Step.title, "a mapping", problems, "- step: <name>")
         return None
-    node = recover_keys(_with_tool(_with_eval_in_tool(node, problems), kinds, problems), Step, problems)
-    step = read_section(node, Step, problems)
+    node = Step.recover(_with_tool(_with_eval_in_tool(node, problems), kinds, problems), problems)
+    step = Step.from_node(node, problems)
     at: Location = node.values["step"] if "step" in node.keys else node
     if isinstance(at, Scalar) and isinstance(at.value, str):
         check_name(at.value, "a step's name", at, problems)
@@ -289,11 +287,11 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         )
         problems.error("missing_key", message, at, "tool: { kind: noop }")
     knobs = knobs_of(kinds)
-    step_spec = recover_keys(step.spec, StepSpec, problems, knobs)
+    step_spec = StepSpec.recover(step.spec, problems, knobs)
     spec, own = read_layered(step_spec, StepSpec, knobs, problems)
     check_pool(spec.pool, step_spec, problems)
-    policy = read_section(spec.policy, StepPolicy, problems)
-    lifecycle = read_section(policy.lifecycle, Lifecycle, problems)
+    policy = StepPolicy.from_node(spec.policy, problems)
+    lifecycle = Lifecycle.from_node(policy.lifecycle, problems)
     loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
     if loop and "tool" not in node.keys:
         hint = "add the pipeline to run for each item"
@@ -351,7 +349,7 @@ def _read_compensation(node: Node | None, step: Step, pool: str | None, tool: _T
         problems.error("misplaced_key", "`kind` belongs under `tool`", node.keys["kind"], hint)
         key = MappingKey("tool", node.mark, node.pointer)
         node = Mapping(node.mark, node.pointer, {"tool": key}, {"tool": node})
-    section = read_section(node, StepCompensation, problems)
+    section = StepCompensation.from_node(node, problems)
     if step.tool is None:
         message = "`compensation` has no effect: a step without `tool` does nothing that could be undone"
         problems.error("no_effect", message, node, "put it on the step that does the work")
@@ -452,8 +450,8 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
         problems.error("next_shape", message, node, _rewrite_next(node) or advice.NEXT_HINT)
         return RouterDraft([arc for item in _targets_in(node) if (arc := _read_arc(item, ArcSpecDraft(), problems))])
     node = _with_arcs(node, problems)
-    router = read_section(node, Router, problems)
-    spec = read_section(router.spec, RouterSpec, problems)
+    router = Router.from_node(node, problems)
+    spec = RouterSpec.from_node(router.spec, problems)
     found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
     usual = read_arc_spec(spec.policy, RouterPolicy, problems)
     arcs = [arc for item in found if (arc := _read_arc(item, usual, problems))]
@@ -485,8 +483,8 @@ def _read_arc(node: Node, usual: ArcSpecDraft, problems: Problems) -> ArcDraft |
         hint = f"write {{ step: {node.value} }}" if isinstance(node, Scalar) else "write { step: … }"
         report_wrong_type(node, Arc.title, "a mapping", problems, hint)
         return None
-    node = recover_keys(node, Arc, problems)
-    arc = read_section(node, Arc, problems)
+    node = Arc.recover(node, problems)
+    arc = Arc.from_node(node, problems)
     if not is_null(arc.args):
         pairs(arc.args, "`args`", problems)
     args = arc.args if isinstance(arc.args, Mapping) else None

@@ -15,7 +15,7 @@ import msgspec
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.kinds.spec import GENERATED
 from noetl_stream.playbook.model.policy import ActionDraft, PolicyDraft, Rule, read_rules
-from noetl_stream.playbook.model.sections import ANYTHING, Part, Required, Section, described, ladder, read_section, ref
+from noetl_stream.playbook.model.sections import ANYTHING, Part, Required, Section, described, ladder, ref
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.vocabulary import advice
@@ -106,14 +106,14 @@ def word_of(node: Mapping) -> str | None:
 
 def read_construct(node: Mapping, word: str, name: str, read_tasks: ReadTasks, problems: Problems) -> Construct:
     """Reads a construct; ``read_tasks`` reads the tasks in it."""
-    read_section(node, WORDS[word], problems)
+    WORDS[word].from_node(node, problems)
     part = node.values[word]
     branches: list[Branch] = []
     if word == "choose":
         for index, rule in enumerate(read_rules(part, problems, "`choose`", BranchRule)):
             branches.append(Branch(rule.when, rule.at, read_tasks(rule.then, "`then`", f"{name}_{index}_")))
     else:
-        body = read_section(part, Round, problems)
+        body = Round.from_node(part, problems)
         branches.append(Branch(body.when, part, read_tasks(body.do, "`do`", f"{name}_")))
     return Construct(name, word, node.keys[word], branches)
 

@@ -24,7 +24,6 @@ from noetl_stream.playbook.model.sections import (
     correct_spelling,
     described,
     is_null,
-    read_section,
     ref,
     report_lost_indentation,
     report_wrong_type,
@@ -146,7 +145,7 @@ def _read_result(
     node: Node | None, kind: KindSpec | None, task: Mapping, problems: Problems
 ) -> tuple[Node | None, TablePlan | None]:
     """Reads ``spec.result``: the place of the schema, and the checks of the table."""
-    found = read_section(node, ResultSpec, problems)
+    found = ResultSpec.from_node(node, problems)
     if isinstance(node, Mapping) and is_null(found.schema_) and is_null(found.table):
         problems.error("missing_key", f"{ResultSpec.title} needs `schema` or `table`", node, ResultSpec.example)
     table = None if is_null(found.table) else read_result_table(found.table, problems)

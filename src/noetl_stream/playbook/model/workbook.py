@@ -24,8 +24,6 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     pairs,
-    read_section,
-    recover_keys,
     ref,
     report_wrong_type,
 )
@@ -125,12 +123,12 @@ def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbo
 def _read_listed(node: Node | None, problems: Problems) -> list[tuple[str, Location, Node]]:
     if isinstance(node, Sequence):
         found: list[tuple[str, Location, Node]] = []
-        for item in (recover_keys(item, ListedEntry, problems) for item in node.items):
-            entry = read_section(item, ListedEntry, problems)
+        for item in (ListedEntry.recover(item, problems) for item in node.items):
+            entry = ListedEntry.from_node(item, problems)
             if entry.name and entry.tool is not None and isinstance(item, Mapping):
                 found.append((entry.name, item.values["name"], entry.tool))
         return found
-    tasks = read_section(node, WorkbookTasks, problems).tasks
+    tasks = WorkbookTasks.from_node(node, problems).tasks
     return [(key.name, key, task) for key, task in ([] if is_null(tasks) else pairs(tasks, "`tasks`", problems))]
 
 

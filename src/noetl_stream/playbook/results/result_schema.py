@@ -19,7 +19,7 @@ import msgspec
 from noetl_stream.model.json.codec import encode
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Problems
-from noetl_stream.playbook.model.sections import Required, Section, described, read_section, report_wrong_type
+from noetl_stream.playbook.model.sections import Required, Section, described, report_wrong_type
 from noetl_stream.playbook.results.validator import InvalidSchema, SchemaRefused, Validator, Walk
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import (
@@ -85,7 +85,7 @@ class ResultSchema(msgspec.Struct, frozen=True, dict=True):
 def read_result_schema(node: Node, problems: Problems) -> ResultSchema | None:
     """Reads the value of ``spec.result.schema``; ``None``, after reporting, if it has problems."""
     if isinstance(node, Mapping) and "path" in node.keys:
-        named = read_section(node, NamedSchema, problems)
+        named = NamedSchema.from_node(node, problems)
         path = named.path.removeprefix("/")
         return ResultSchema(address=path if named.version is None else f"{path}@{named.version}") if path else None
     content = read_json_schema(node, "`spec.result.schema`", problems)

@@ -18,7 +18,6 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     pairs,
-    read_section,
     section,
 )
 from noetl_stream.playbook.plan import ColumnPlan, TablePlan, Tolerated
@@ -97,7 +96,7 @@ class ResultTable(Section):
 
 def read_result_table(node: Node, problems: Problems) -> TablePlan | None:
     """Reads the value of ``spec.result.table``; reports a problem and returns ``None`` if it has no columns."""
-    table = read_section(node, ResultTable, problems)
+    table = ResultTable.from_node(node, problems)
     columns, names = [], dict[str, str]()
     listed = pairs(table.columns, "`columns`", problems)
     if isinstance(table.columns, Mapping) and not listed:
@@ -115,7 +114,7 @@ def read_result_table(node: Node, problems: Problems) -> TablePlan | None:
 def _read_column(key: MappingKey, node: Node, problems: Problems) -> ColumnPlan:
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return ColumnPlan(key.name, _read_type(node.value, node, problems))
-    found = read_section(node, TableColumn, problems)
+    found = TableColumn.from_node(node, problems)
     at = node.get("type") if isinstance(node, Mapping) else None
     kind = "" if found.type is None else _read_type(found.type, at or node, problems)
     bounds = {

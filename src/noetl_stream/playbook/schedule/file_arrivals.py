@@ -25,8 +25,6 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     or_null,
-    read_section,
-    recover_keys,
 )
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
@@ -81,8 +79,7 @@ def read_arrivals(node: Node | None, path: str, problems: Problems) -> FileArriv
     """Reads the ``files`` of the schedule at ``path``; ``None`` if there are none, or a problem was reported."""
     if is_null(node):
         return None
-    node = recover_keys(node, FilesSection, problems)
-    read = read_section(node, FilesSection, problems)
+    node, read = FilesSection.read_whole(node, problems)
     if not isinstance(node, MappingNode):
         return None
     if holds_template(node):

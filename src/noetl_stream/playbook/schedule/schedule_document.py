@@ -44,8 +44,6 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     or_null,
-    read_section,
-    recover_keys,
 )
 from noetl_stream.playbook.schedule.file_arrivals import (
     SUFFIX,
@@ -296,8 +294,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
 def read_schedule(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> ScheduleDocument | None:
     """The document; ``None``, after reporting, if it has errors."""
     top, metadata = read_head(source.root, ScheduleRoot, problems)
-    node = recover_keys(top.spec, ScheduleSpec, problems)
-    spec = read_section(node, ScheduleSpec, problems)
+    node, spec = ScheduleSpec.read_whole(top.spec, problems)
     if not isinstance(node, Mapping):
         return None
     check_playbook(spec.playbook, node, problems)
@@ -416,8 +413,8 @@ class _Reading:
 
     def __init__(self, node: Mapping, spec: ScheduleSpec, problems: Problems) -> None:
         self._node, self._spec, self._problems = node, spec, problems
-        self._window_node = recover_keys(spec.window, ScheduleWindow, problems)
-        self._bounds = read_section(self._window_node, ScheduleWindow, problems)
+        self._window_node = ScheduleWindow.recover(spec.window, problems)
+        self._bounds = ScheduleWindow.from_node(self._window_node, problems)
         given = [name for name in _WAYS if not is_null(node.get(name))]
         self.way = given[0] if given else ""
         for name in given[1:]:

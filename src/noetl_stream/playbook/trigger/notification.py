@@ -23,8 +23,6 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     or_null,
-    read_section,
-    recover_keys,
 )
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, holds_template
@@ -104,8 +102,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 def read_notification(node: Node | None, problems: Problems) -> Notification | None:
     """Reads a notification: its content and destination; ``None``, after reporting, if it has errors."""
-    node = recover_keys(node, NotifySection, problems)
-    read = read_section(node, NotifySection, problems)
+    node, read = NotifySection.read_whole(node, problems)
     if not isinstance(node, MappingNode):
         return None
     if holds_template(node):
@@ -148,8 +145,7 @@ def notify_playbook(path: str, name: str, sent: Notification) -> str:
 
 
 def _webhook(node: Node, _at: MappingNode, problems: Problems) -> Notification:
-    node = recover_keys(node, NotifyWebhook, problems)
-    read = read_section(node, NotifyWebhook, problems)
+    node, read = NotifyWebhook.read_whole(node, problems)
     if read.url and urlsplit(read.url).scheme not in ("http", "https") and isinstance(node, MappingNode):
         problems.error("invalid_value", "`url` must begin with https:// or http://", node.values["url"])
     post: dict[str, Any] = {"name": "send", "kind": "http", "method": "POST", "url": read.url, "spec": _RETRIED}
@@ -168,7 +164,7 @@ def _webhook(node: Node, _at: MappingNode, problems: Problems) -> Notification:
 
 
 def _nats(node: Node, _at: MappingNode, problems: Problems) -> Notification:
-    read = read_section(recover_keys(node, NotifyNats, problems), NotifyNats, problems)
+    read = NotifyNats.from_node(NotifyNats.recover(node, problems), problems)
     headers = {"X-Noetl-Delivery": "{{ execution_id }}"}
     publish = {"name": "send", "kind": "nats", "action": "publish", "auth": read.credential, "subject": read.subject}
     return Notification(

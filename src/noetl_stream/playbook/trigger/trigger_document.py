@@ -49,8 +49,6 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     or_null,
-    read_section,
-    recover_keys,
 )
 from noetl_stream.playbook.schedule.schedule_document import (
     DURATION,
@@ -91,8 +89,7 @@ class StreamSource(Section):
 
 def read_stream(node: Node | None, problems: Problems) -> StreamFilter | None:
     """Reads the messages of a stream that start executions; ``None``, after reporting, if that is invalid."""
-    node = recover_keys(node, StreamSource, problems)
-    read = read_section(node, StreamSource, problems)
+    node, read = StreamSource.read_whole(node, problems)
     if not isinstance(node, Mapping) or is_null(node.get("stream")):
         return None
     name = read.stream or ""
@@ -259,8 +256,7 @@ def read_rate(node: Node | None, problems: Problems) -> StartRate | None:
     """Reads the rate at which a trigger starts executions; ``None`` without a rate, or after reporting."""
     if is_null(node):
         return None
-    node = recover_keys(node, RateSection, problems)
-    read = read_section(node, RateSection, problems)
+    node, read = RateSection.read_whole(node, problems)
     if not isinstance(node, Mapping) or read.per_minute is None:
         return None
     for name, value in (("per_minute", read.per_minute), ("burst", read.burst)):
@@ -331,13 +327,12 @@ class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
 def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> TriggerDocument | None:
     """The document; ``None``, after reporting, if it has errors."""
     top, metadata = read_head(source.root, TriggerRoot, problems)
-    node = recover_keys(top.spec, TriggerSpec, problems)
-    spec = read_section(node, TriggerSpec, problems)
+    node, spec = TriggerSpec.read_whole(top.spec, problems)
     if not isinstance(node, Mapping):
         return None
     notification = _action(spec, node, problems)
-    on = recover_keys(spec.on, TriggerSources, problems)
-    kind, part = _source(on, read_section(on, TriggerSources, problems), problems)
+    on = TriggerSources.recover(spec.on, problems)
+    kind, part = _source(on, TriggerSources.from_node(on, problems), problems)
     webhook = _webhook(part, problems) if kind == "webhook" else None
     execution = _execution(part, problems) if kind == "execution" else None
     event = _event(part, problems) if kind == "event" else None
@@ -414,8 +409,7 @@ def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[
 
 
 def _webhook(node: Node | None, problems: Problems) -> Verification | None:
-    node = recover_keys(node, WebhookSource, problems)
-    read = read_section(node, WebhookSource, problems)
+    node, read = WebhookSource.read_whole(node, problems)
     if not isinstance(node, Mapping) or is_null(node.get("verify")):
         return None
     own = _KEYS_OF_FORMS[read.verify]
@@ -467,8 +461,7 @@ def _check_credential(read: WebhookSource, node: Mapping, problems: Problems) ->
 
 
 def _execution(node: Node | None, problems: Problems) -> EndedExecutions | None:
-    node = recover_keys(node, EndSource, problems)
-    read = read_section(node, EndSource, problems)
+    node, read = EndSource.read_whole(node, problems)
     if not isinstance(node, Mapping):
         return None
     path = _watched_path(read.path, node, problems)
@@ -483,8 +476,7 @@ def _execution(node: Node | None, problems: Problems) -> EndedExecutions | None:
 
 
 def _event(node: Node | None, problems: Problems) -> EmittedEvents | None:
-    node = recover_keys(node, EventSourceSection, problems)
-    read = read_section(node, EventSourceSection, problems)
+    node, read = EventSourceSection.read_whole(node, problems)
     if not isinstance(node, Mapping) or not read.name:
         return None
     check_identifier(read.name, "the name of an event", node.values["name"], problems)
