@@ -55,22 +55,25 @@ def knobs_of(kinds: Kinds) -> frozenset[str]:
     return frozenset(name for kind in kinds.values() for name in spellings(kind.knobs))
 
 
-def read_layered(node: Node | None, section: type[S], knobs: Collection[str], problems: Problems) -> tuple[S, Layer]:
-    """Reads an outer ``spec``: its own section, and the defaults for the tasks inside.
+def read_layered(
+    node: Node | None, section: type[S], knobs: Collection[str], problems: Problems
+) -> tuple[Node | None, S, Layer]:
+    """Reads an outer ``spec``: the node with its keys at their places, its section, and the defaults of tasks inside.
 
     Args:
         knobs: The ``spec`` keys of the installed kinds. A key of ``section`` takes precedence.
     """
+    node = section.recover(node, problems, knobs)
     spec = section.from_node(node, problems, layered=knobs)
     if not isinstance(node, Mapping):
-        return spec, Layer()
+        return node, spec, Layer()
     others = {name for name in node.keys if name not in knobs or name in section.model_fields}
     layered = node.drop_keys(others)
     if len(list(walk(layered))) > 1 + MAX_LAYERED_VALUES:
         message = f"the knobs here have more than {MAX_LAYERED_VALUES} values (max_layered_values)"
         problems.error("limit_exceeded", message, next(iter(layered.keys.values())), "move them to the tasks")
         layered = _NO_KNOBS
-    return spec, Layer(read_timeouts(node.get("timeout"), problems), layered)
+    return node, spec, Layer(read_timeouts(node.get("timeout"), problems), layered)
 
 
 def merge_mappings(outer: Mapping, inner: Mapping) -> Mapping:

@@ -189,8 +189,7 @@ def read_loop(
     iterator_at = child(node, "iterator")
     if loop.iterator is not None and iterator_at is not None:
         _check_iterator(loop.iterator, iterator_at, outer, problems)
-    loop_spec = LoopSpec.recover(loop.spec, problems, knobs)
-    spec, layer = read_layered(loop_spec, LoopSpec, knobs, problems)
+    loop_spec, spec, layer = read_layered(loop.spec, LoopSpec, knobs, problems)
     policy = LoopPolicy.from_node(spec.policy, problems)
     _check_agreement(loop_spec, spec.policy, problems)
     _check_items(loop.in_, problems)

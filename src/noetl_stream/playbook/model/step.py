@@ -200,16 +200,16 @@ class JoinDraft(msgspec.Struct, frozen=True):
 class StepDraft(msgspec.Struct, frozen=True):
     name: str
     at: Location
-    desc: str
     pool: str | None
-    join: JoinDraft | None
-    timeout_s: Node | None
-    deadline_s: float | None
-    admit: AdmitDraft | None
-    failure: FailureDraft
-    loop: LoopDraft | None
     tasks: list[TaskDraft]
-    router: RouterDraft
+    desc: str = ""
+    join: JoinDraft | None = None
+    timeout_s: Node | None = None
+    deadline_s: float | None = None
+    admit: AdmitDraft | None = None
+    failure: FailureDraft = FailureDraft()
+    loop: LoopDraft | None = None
+    router: RouterDraft = RouterDraft()
     limit: LimitDraft | None = None
     compensation: StepDraft | None = None
     placement: Placement | None = None
@@ -287,8 +287,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         )
         problems.error("missing_key", message, at, "tool: { kind: noop }")
     knobs = knobs_of(kinds)
-    step_spec = StepSpec.recover(step.spec, problems, knobs)
-    spec, own = read_layered(step_spec, StepSpec, knobs, problems)
+    step_spec, spec, own = read_layered(step.spec, StepSpec, knobs, problems)
     check_pool(spec.pool, step_spec, problems)
     policy = StepPolicy.from_node(spec.policy, problems)
     lifecycle = Lifecycle.from_node(policy.lifecycle, problems)
@@ -298,15 +297,12 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         problems.error("missing_key", "a step with `loop` needs `tool`", node.keys["loop"], hint)
     for level in loop.levels() if loop else []:
         own = level.layer.merge_over(own)
-    tasks: list[TaskDraft] = []
-    if step.tool is not None:
-        tasks = _read_tool(step.tool, step.step, kinds, workbook, own.merge_over(layer), problems)
+    tool = _Tool(kinds, workbook, own.merge_over(layer), problems)
+    tasks = tool.read(step.tool, step.step)
     placement = _read_placement(spec, step, problems)
-    compensation = _read_compensation(
-        policy.compensation, step, spec.pool, _Tool(kinds, workbook, own.merge_over(layer), problems)
-    )
+    compensation = _read_compensation(policy.compensation, step, tool)
     if compensation is not None:
-        compensation = replace(compensation, placement=placement)
+        compensation = replace(compensation, pool=spec.pool, placement=placement)
     every = [*tasks, *(compensation.tasks if compensation else ())]
     warn_unused(own, (task.kind for task in every), "this step", problems)
     return StepDraft(
@@ -339,7 +335,7 @@ def _read_placement(spec: StepSpec, step: Step, problems: Problems) -> Placement
     return placement
 
 
-def _read_compensation(node: Node | None, step: Step, pool: str | None, tool: _Tool) -> StepDraft | None:
+def _read_compensation(node: Node | None, step: Step, tool: _Tool) -> StepDraft | None:
     """Reads the compensation of a step, if it has one, as a step of the same name."""
     if node is None or is_empty(node):
         return None
@@ -353,23 +349,7 @@ def _read_compensation(node: Node | None, step: Step, pool: str | None, tool: _T
     if step.tool is None:
         message = "`compensation` has no effect: a step without `tool` does nothing that could be undone"
         problems.error("no_effect", message, node, "put it on the step that does the work")
-    tasks: list[TaskDraft] = []
-    if section.tool is not None:
-        tasks = _read_tool(section.tool, step.step, tool.kinds, tool.workbook, tool.layer, problems)
-    return StepDraft(
-        name=step.step,
-        at=node,
-        desc="",
-        pool=pool,
-        join=None,
-        timeout_s=None,
-        deadline_s=None,
-        admit=None,
-        failure=FailureDraft(),
-        loop=None,
-        tasks=tasks,
-        router=RouterDraft(),
-    )
+    return StepDraft(step.step, node, pool=None, tasks=tool.read(section.tool, step.step))
 
 
 def _read_step_limit(limit: Node | None, step: Mapping, problems: Problems) -> LimitDraft | None:
@@ -519,41 +499,35 @@ def _rewrite_next(node: Node) -> str | None:
     return f"write next: {{ arcs: [ {', '.join(f'{{ step: {name}{rest} }}' for name in names)} ] }}"
 
 
-def _read_tool(
-    node: Node, step: str, kinds: Kinds, workbook: Workbook, layer: Layer, problems: Problems
-) -> list[TaskDraft]:
-    """Reads the pipeline of a step, in order.
-
-    Args:
-        layer: Defaults of the outer scopes.
-    """
-    tool = _Tool(kinds, workbook, layer, problems)
-    if isinstance(node, Scalar):
-        code: Code = "legacy_syntax" if isinstance(node.value, str) else "wrong_type"
-        message = f"`tool` must be a task or a list of tasks, not {kind_of(node)}"
-        problems.error(code, message, node, "write tool: { kind: …, … }")
-        return []
-    if isinstance(node, Mapping):
-        if (label := label_of_task(node)) is not None:
-            hint = f"write tool: [ {{ {label.name}: {{ kind: …, … }} }} ]"
-            problems.error("label_keyed_task", "a task under its label needs a list", label, hint)
-        tasks = flatten([tool.item(node, f"{step}_task")])
-    else:
-        if not node.items:
-            hint = "add a task, or remove `tool` from a step that only routes"
-            problems.error("invalid_value", "`tool` has no tasks", node, hint)
-        tasks = flatten([tool.item(item, f"task_{index}") for index, item in enumerate(node.items)])
-    _check_unique(tasks, problems)
-    return tasks
-
-
 class _Tool(msgspec.Struct, frozen=True):
-    """Reads the entries of a pipeline, at any depth of constructs."""
+    """Reads the pipelines of a step, at any depth of constructs. ``layer`` has the defaults of the outer scopes."""
 
     kinds: Kinds
     workbook: Workbook
     layer: Layer
     problems: Problems
+
+    def read(self, node: Node | None, step: str) -> list[TaskDraft]:
+        """Reads a pipeline of a step, in order; none without one."""
+        if node is None:
+            return []
+        if isinstance(node, Scalar):
+            code: Code = "legacy_syntax" if isinstance(node.value, str) else "wrong_type"
+            message = f"`tool` must be a task or a list of tasks, not {kind_of(node)}"
+            self.problems.error(code, message, node, "write tool: { kind: …, … }")
+            return []
+        if isinstance(node, Mapping):
+            if (label := label_of_task(node)) is not None:
+                hint = f"write tool: [ {{ {label.name}: {{ kind: …, … }} }} ]"
+                self.problems.error("label_keyed_task", "a task under its label needs a list", label, hint)
+            tasks = flatten([self.item(node, f"{step}_task")])
+        else:
+            if not node.items:
+                hint = "add a task, or remove `tool` from a step that only routes"
+                self.problems.error("invalid_value", "`tool` has no tasks", node, hint)
+            tasks = flatten([self.item(item, f"task_{index}") for index, item in enumerate(node.items)])
+        _check_unique(tasks, self.problems)
+        return tasks
 
     def item(self, node: Node, synthetic: str) -> Item:
         if not isinstance(node, Mapping):
