@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from noetl_stream.playbook.compile.compiler import check_document
-from noetl_stream.playbook.editing.completion import Language, complete
-from noetl_stream.playbook.editing.lines import Lines
+from noetl_stream.playbook.editing.completion import Language, SchemaWords, complete
 from noetl_stream.playbook.editing.names import TextNames
 from noetl_stream.playbook.editing.outline import outline
-from noetl_stream.playbook.editing.schema_words import SchemaWords
-from noetl_stream.playbook.editing.tree import read_tree
+from noetl_stream.playbook.editing.tree import Lines, read_tree
 from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.tools.registry import kinds_of, load_tools
 

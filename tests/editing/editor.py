@@ -12,7 +12,7 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
 from cli_program import NOETL, PATIENCE_S, environment
-from noetl_stream.playbook.editing.lines import Lines
+from noetl_stream.playbook.editing.tree import Lines
 
 
 class Editor:

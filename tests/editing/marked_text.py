@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from noetl_stream.playbook.editing.completion import Language, complete
+from noetl_stream.playbook.editing.completion import Language, SchemaWords, complete
 from noetl_stream.playbook.editing.hover import hover
-from noetl_stream.playbook.editing.lines import Lines
 from noetl_stream.playbook.editing.names import TextNames
-from noetl_stream.playbook.editing.schema_words import SchemaWords
-from noetl_stream.playbook.editing.tree import read_tree
+from noetl_stream.playbook.editing.tree import Lines, read_tree
 from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.tools.registry import kinds_of, load_tools
 

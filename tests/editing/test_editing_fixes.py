@@ -11,8 +11,7 @@ from effort import in_gate
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.editing.changes import TextFix, apply_changes, fixes
-from noetl_stream.playbook.editing.lines import Lines
-from noetl_stream.playbook.editing.tree import read_tree
+from noetl_stream.playbook.editing.tree import Lines, read_tree
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: n, path: team/n }\n"
 BROKEN = Path(__file__).resolve().parents[1] / "playbook" / "broken"

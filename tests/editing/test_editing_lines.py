@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.playbook.editing.lines import Lines, Units
+from noetl_stream.playbook.editing.tree import Lines, Units
 
 TEXT = "a\r\n😀é: x\rlast"
 

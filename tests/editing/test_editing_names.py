@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from marked_text import at_mark, names_of
 
-from noetl_stream.playbook.editing.lines import Lines
 from noetl_stream.playbook.editing.names import Symbol
+from noetl_stream.playbook.editing.tree import Lines
 
 PLAYBOOK = """\
 apiVersion: noetl.io/v2

@@ -24,10 +24,9 @@ from noetl_stream.playbook.compile.view import compiled_view, explain_names
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.drawing import graph_of, mermaid
 from noetl_stream.playbook.editing.changes import rename
-from noetl_stream.playbook.editing.completion import Language, complete
+from noetl_stream.playbook.editing.completion import Language, SchemaWords, complete
 from noetl_stream.playbook.editing.names import TextNames
 from noetl_stream.playbook.editing.outline import outline
-from noetl_stream.playbook.editing.schema_words import SchemaWords
 from noetl_stream.playbook.editing.tree import read_tree
 from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.playbook.svg import lay_out

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.yaml.line_scan import first_mistake
+from noetl_stream.playbook.yaml.mistakes import first_mistake
 from noetl_stream.playbook.yaml.source import read_source
 
 ROOT = Path(__file__).resolve().parents[2]

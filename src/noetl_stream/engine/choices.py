@@ -38,7 +38,7 @@ from noetl_stream.template import (
     holds,
     render,
 )
-from noetl_stream.template.runtime.packing import PackedScope, pack, unpack
+from noetl_stream.template.runtime.scope import PackedScope, pack, unpack
 
 Read = TypeVar("Read", Guard, Template)
 T = TypeVar("T")

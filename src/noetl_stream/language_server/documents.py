@@ -15,9 +15,18 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.editing.lines import Lines, Units
 from noetl_stream.playbook.editing.names import TextNames
-from noetl_stream.playbook.editing.tree import TextPart, TextScalar, child_of, find, pairs_of, read_tree, text_of
+from noetl_stream.playbook.editing.tree import (
+    Lines,
+    TextPart,
+    TextScalar,
+    Units,
+    child_of,
+    find,
+    pairs_of,
+    read_tree,
+    text_of,
+)
 from noetl_stream.playbook.model.document import Root
 from noetl_stream.playbook.model.sections import keys_of
 from noetl_stream.playbook.yaml.source import MAX_PLAYBOOK_BYTES

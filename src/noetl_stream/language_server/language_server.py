@@ -18,9 +18,8 @@ from noetl_stream.language_server.documents import AnswerRefused, EditedDocument
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.editing.completion import Language
-from noetl_stream.playbook.editing.lines import Units
-from noetl_stream.playbook.editing.schema_words import SchemaWords
+from noetl_stream.playbook.editing.completion import Language, SchemaWords
+from noetl_stream.playbook.editing.tree import Units
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.schema import playbook_schema
 

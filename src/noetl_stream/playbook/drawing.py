@@ -8,8 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec.structs import asdict, replace
 
-from noetl_stream.playbook.net.flow import Reached, reach_of
-from noetl_stream.playbook.net.knowledge import Facts, ended_event
+from noetl_stream.playbook.net.flow import Facts, Reached, ended_event, reach_of
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan, compensation_of
 
 SHOWN_CHARS: Final = 40

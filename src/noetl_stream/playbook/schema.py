@@ -19,7 +19,6 @@ from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model import (
-    arc_spec,
     document,
     ending,
     flow_control,
@@ -102,7 +101,7 @@ SECTIONS: Final[tuple[type[Section], ...]] = (
         placement.Resources,
     ),
     *(flow_control.LimitRate, step.Lifecycle, step.Router, step.RouterSpec, step.Arc, loop.Loop, loop.LoopSpec),
-    *(arc_spec.ArcSpec, arc_spec.RouterPolicy),
+    *(flow_control.ArcSpec, flow_control.RouterPolicy),
     *(loop.LoopPolicy, loop.LoopFailure, policy.Admit, policy.AdmitWait, policy.NextWait, policy.TaskPolicy),
     *(policy.Rule, policy.Else, policy.Then, policy.SharedEntry, sugar.ChooseEntry, sugar.BranchRule),
     *(sugar.WhileEntry, sugar.UntilEntry, sugar.Round, task.ResultSpec, workbook.WorkbookTasks),

@@ -14,9 +14,8 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
-from noetl_stream.playbook.vocabulary.foreign_names import BARE_NAMES
 from noetl_stream.playbook.vocabulary.hints import with_braces
-from noetl_stream.playbook.vocabulary.other_languages import as_choice, as_expression, expression_around
+from noetl_stream.playbook.vocabulary.other_languages import BARE_NAMES, as_choice, as_expression, expression_around
 from noetl_stream.playbook.yaml.nodes import (
     InText,
     Mapping,

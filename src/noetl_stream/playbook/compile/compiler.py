@@ -14,8 +14,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.calls import PlaybookCall, calls_of, warn_of_files
 from noetl_stream.playbook.check.code import NamesOfCode, check_code, check_knobs, check_params
-from noetl_stream.playbook.check.ending import warn_of_compensations
-from noetl_stream.playbook.check.failures import warn_of_failures
+from noetl_stream.playbook.check.ending import warn_of_compensations, warn_of_failures
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import (

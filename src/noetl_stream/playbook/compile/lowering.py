@@ -22,10 +22,9 @@ from noetl_stream.playbook.check.step_graph import reach_of_joins
 from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import GENERATED, KindSpec
-from noetl_stream.playbook.model.arc_spec import ArcSpecDraft
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.ending import DEFAULT_COMPENSATION, FINALLY_DEADLINE_S
-from noetl_stream.playbook.model.flow_control import LimitDraft
+from noetl_stream.playbook.model.flow_control import ArcSpecDraft, LimitDraft
 from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.policy import ActionDraft, Write
 from noetl_stream.playbook.model.step import StepDraft

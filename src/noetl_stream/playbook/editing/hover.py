@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from noetl_stream.playbook.editing.completion import Language
-from noetl_stream.playbook.editing.lines import Lines
 from noetl_stream.playbook.editing.names import Kind, Symbol, TextNames, task_mappings
 from noetl_stream.playbook.editing.tree import (
+    Lines,
     Step,
     TextList,
     TextMapping,

@@ -17,13 +17,12 @@ from noetl_stream.model.json.codec import encode
 from noetl_stream.model.labels import label_fault
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.placement import Placement
-from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
 from noetl_stream.model.rights import MAX_PATH_CHARS, has_valid_segments
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
 from noetl_stream.playbook.model.ending import EndingDraft, read_executor_compensation, read_finally
-from noetl_stream.playbook.model.flow_control import LimitDraft, read_concurrency, read_quotas
+from noetl_stream.playbook.model.flow_control import PRIORITY, LimitDraft, check_priority, read_concurrency, read_quotas
 from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
 from noetl_stream.playbook.model.observability import read_tracing
 from noetl_stream.playbook.model.placement import read_placement
@@ -84,9 +83,6 @@ Label = Annotated[Any, AfterValidator(_check_scalar)]
 
 
 _TEXT: Final[Schema] = {"type": "string", "pattern": r"[^\s/]", "maxLength": MAX_PATH_CHARS}
-
-
-PRIORITY: Final[Schema] = {"type": ["integer", "null"], "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY}
 
 
 class Root(Section):
@@ -436,14 +432,6 @@ def check_pool(pool: str | None, spec: Node | None, problems: Problems) -> None:
     if node is not None and pool is not None and not POOL.match(pool):
         hint = "use 1 to 64 letters, digits, `_` and `-`"
         problems.error("invalid_name", f"invalid pool name `{pool}`", node, hint)
-
-
-def check_priority(priority: int | None, spec: Node | None, problems: Problems) -> None:
-    """Reports an invalid priority in a ``spec``."""
-    node = child(spec, "priority")
-    if node is not None and priority is not None and priority not in PRIORITIES:
-        hint = f"the highest is {HIGHEST_PRIORITY}, the lowest {LOWEST_PRIORITY}, the default {DEFAULT_PRIORITY}"
-        problems.error("invalid_value", f"there is no priority {priority}", node, hint)
 
 
 def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:

@@ -1,5 +1,5 @@
 """Flow control as read: limits by key of concurrent executions, step runs and task attempts, and their rates (LANGUAGE
-§15); and quotas of an execution (LANGUAGE §14 *Quotas*).
+§15); quotas of an execution (LANGUAGE §14 *Quotas*); the ``spec`` of arcs (LANGUAGE §7 *Keys and priority of arcs*).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 
 from noetl_stream.model.events import QUOTAS, OnExceeded, OnLimit, Quotas, Rate
+from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.layering import read_seconds
 from noetl_stream.playbook.model.sections import (
@@ -25,7 +26,7 @@ from noetl_stream.playbook.model.sections import (
     section,
 )
 from noetl_stream.playbook.suggestions import list_names
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child, holds_template
 
 MOST_AT_ONCE: Final = 10_000
 """The most holders that a key may have."""
@@ -44,6 +45,7 @@ _QUOTAS: Final = "quotas: { task_seconds: 600, on_exceeded: fail }"
 _LIMIT: Final = f"limit: {{ {_KEY}, concurrency: 5, rate: {{ per_s: 10, burst: 20 }} }}"
 
 
+PRIORITY: Final[Schema] = {"type": ["integer", "null"], "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY}
 KEY_TEXT: Final[Schema] = {"type": "string", "pattern": r"\S"}
 _AT_ONCE: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE}
 _AMOUNT: Final[Schema] = or_null({"type": "integer", "minimum": 1, "maximum": MOST_OF_A_QUOTA})
@@ -202,3 +204,64 @@ def _read_whole_number(node: Node | None, what: str, problems: Problems, most: i
 
 def _constant_hint(node: Node, otherwise: str) -> str:
     return "write a constant: only `key` takes a template" if holds_template(node) else otherwise
+
+
+_SPEC: Final = 'spec: { dedupe: "{{ args.order }}" }'
+
+
+class ArcSpec(Section):
+    title = "an arc's `spec`"
+    example = f"write {_SPEC}"
+
+    dedupe: Part = described("A key: of the tokens with one key, the arc sends the first alone.", or_null(KEY_TEXT))
+    priority: int | None = described("What waits in a pool of the step run comes from the highest: 0 to 9.", PRIORITY)
+    partition: Part = described(
+        "A key: of the step runs with one key, the next begins when the one before has ended.", or_null(KEY_TEXT)
+    )
+
+
+class RouterPolicy(ArcSpec):
+    title = "`next.spec.policy`"
+
+
+class ArcSpecDraft(msgspec.Struct, frozen=True):
+    """The effects of an arc beyond its guard, as read."""
+
+    dedupe: Node | None = None
+    priority: int | None = None
+    partition: Node | None = None
+
+    @property
+    def keys(self) -> dict[str, Node]:
+        keys = {"dedupe": self.dedupe, "partition": self.partition}
+        return {name: node for name, node in keys.items() if node is not None}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.keys and self.priority is None
+
+    def over(self, usual: ArcSpecDraft) -> ArcSpecDraft:
+        """This draft, completed by the usual one of all arcs of the step."""
+        return ArcSpecDraft(
+            dedupe=self.dedupe or usual.dedupe,
+            priority=usual.priority if self.priority is None else self.priority,
+            partition=self.partition or usual.partition,
+        )
+
+
+def read_arc_spec(node: Node | None, model: type[ArcSpec], problems: Problems) -> ArcSpecDraft:
+    """Reads the ``spec`` of an arc, or of all arcs of a step."""
+    if is_empty(node):
+        return ArcSpecDraft()
+    spec = model.from_node(node, problems)
+    check_priority(spec.priority, node, problems)
+    keys = {name: read_key(getattr(spec, name), f"`{name}`", problems) for name in ("dedupe", "partition")}
+    return ArcSpecDraft(priority=spec.priority, **keys)
+
+
+def check_priority(priority: int | None, spec: Node | None, problems: Problems) -> None:
+    """Reports an invalid priority in a ``spec``."""
+    node = child(spec, "priority")
+    if node is not None and priority is not None and priority not in PRIORITIES:
+        hint = f"the highest is {HIGHEST_PRIORITY}, the lowest {LOWEST_PRIORITY}, the default {DEFAULT_PRIORITY}"
+        problems.error("invalid_value", f"there is no priority {priority}", node, hint)

@@ -13,10 +13,16 @@ from noetl_stream.model.placement import Placement
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import Location, Position, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK, WORKBOOK, Kinds
-from noetl_stream.playbook.model.arc_spec import ArcSpec, ArcSpecDraft, RouterPolicy, read_arc_spec
 from noetl_stream.playbook.model.document import check_pool
 from noetl_stream.playbook.model.ending import StepCompensation
-from noetl_stream.playbook.model.flow_control import LimitDraft, read_limit
+from noetl_stream.playbook.model.flow_control import (
+    ArcSpec,
+    ArcSpecDraft,
+    LimitDraft,
+    RouterPolicy,
+    read_arc_spec,
+    read_limit,
+)
 from noetl_stream.playbook.model.layering import (
     Layer,
     knobs_of,

@@ -16,8 +16,7 @@ from noetl_stream.playbook.check.step_graph import Arcs, arcs_of, components, co
 from noetl_stream.playbook.check.workflow import keys_set
 from noetl_stream.playbook.diagnostics import Firing, Problems
 from noetl_stream.playbook.model.step import StepDraft
-from noetl_stream.playbook.net.flow import Flow, Reached, firing_of, reach_of
-from noetl_stream.playbook.net.knowledge import Facts
+from noetl_stream.playbook.net.flow import Facts, Flow, Reached, firing_of, reach_of
 from noetl_stream.playbook.net.petri import OMEGA
 from noetl_stream.playbook.net.unfold import Inquiry, firings
 from noetl_stream.playbook.plan import Plan, StepPlan, TaskPlan

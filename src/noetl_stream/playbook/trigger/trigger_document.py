@@ -58,9 +58,8 @@ from noetl_stream.playbook.schedule.schedule_document import (
     read_time,
 )
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
-from noetl_stream.playbook.trigger.matching import visible_in
+from noetl_stream.playbook.trigger.matching import EventSamples, visible_in
 from noetl_stream.playbook.trigger.notification import Notification, NotifySection, notify_path, read_notification
-from noetl_stream.playbook.trigger.samples import EventSamples
 from noetl_stream.playbook.vocabulary.hints import RejectedKey
 from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child

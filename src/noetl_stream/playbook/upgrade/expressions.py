@@ -129,6 +129,17 @@ def group(expression: str) -> str:
     return expression if plain or _unwrap(expression) != expression else f"({expression})"
 
 
+def all_of(*conditions: str) -> str:
+    """Joins conditions to an expression that holds if all of them do."""
+    kept = [one for one in conditions if one]
+    return " and ".join(group(one) if " or " in one or " if " in one else one for one in kept)
+
+
+def none_of(conditions: list[str]) -> str:
+    """Joins conditions to an expression that holds if none of them does; empty without any."""
+    return all_of(*(negate(one) for one in conditions))
+
+
 def template(expression: str) -> str:
     """Makes a text that is exactly this expression."""
     return f"{{{{ {expression} }}}}"

@@ -16,7 +16,7 @@ from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
 from noetl_stream.playbook.upgrade.draft import Draft, Note, line_of, mappings
 from noetl_stream.playbook.upgrade.roundtrip import MARK, comments_in, entries_in, open_playbook
 from noetl_stream.playbook.upgrade.rules import RULES
-from noetl_stream.playbook.yaml.mending import SAME_VALUE
+from noetl_stream.playbook.yaml.mistakes import SAME_VALUE
 from noetl_stream.playbook.yaml.nodes import Mapping
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 

@@ -20,8 +20,7 @@ from ruamel.yaml.tokens import DirectiveToken, TagToken
 
 from noetl_stream.playbook.codes import Code
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
-from noetl_stream.playbook.yaml import mending
-from noetl_stream.playbook.yaml.line_scan import first_mistake
+from noetl_stream.playbook.yaml import mistakes
 from noetl_stream.playbook.yaml.nodes import (
     Mapping,
     MappingKey,
@@ -207,7 +206,7 @@ class _Reader:
             spot = BareLocation(_mark_of(last.end_mark))
             hint = f"write {other}…{other} within the template, or begin and end the text with {other}"
             if last.style == '"' and last.start_mark.line == last.end_mark.line:
-                hint = mending.quotes_in_template(self._text, spot.mark.line) or hint
+                hint = mistakes.quotes_in_template(self._text, spot.mark.line) or hint
             self._stop("yaml_syntax", f"the {last.style} within a template ends the text here", spot, hint)
 
     def _syntax(self, error: MarkedYAMLError) -> None:
@@ -218,7 +217,7 @@ class _Reader:
         problem = str(error.problem or error.context or "invalid YAML")
         if "'\\t'" in problem:
             self._stop("yaml_tab", "YAML cannot be indented with tabs", spot, "indent with spaces")
-        mended, found = self._mended(error, problem, spot.mark), first_mistake(self._text)
+        mended, found = self._mended(error, problem, spot.mark), mistakes.first_mistake(self._text)
         is_sure = mended is not None and not mended.startswith("indent ")
         if found is not None and (not is_sure or found.line < spot.mark.line):
             self._stop("yaml_syntax", found.message, BareLocation(Position(found.line, found.column)), found.hint)
@@ -232,10 +231,10 @@ class _Reader:
     def _mended(self, error: MarkedYAMLError, problem: str, at: Position) -> str | None:
         """The replacement of a line that is not YAML, if it is known."""
         if "mapping values" in problem:
-            return mending.quoted_text(self._text, at.line)
+            return mistakes.quoted_text(self._text, at.line)
         if "unknown escape" in problem and error.context_mark:
-            return mending.single_quoted(self._text, error.context_mark.line + 1, error.context_mark.column + 1)
-        return mending.quoted_star(self._text, at.line, at.column)
+            return mistakes.single_quoted(self._text, error.context_mark.line + 1, error.context_mark.column + 1)
+        return mistakes.quoted_star(self._text, at.line, at.column)
 
     def _stop(self, code: Code, message: str, at: BareLocation, hint: str | None = None) -> None:
         self._problems.error(code, message, at, hint)
@@ -280,7 +279,7 @@ class _Reader:
         if event.anchor in self._open:
             self._stop("yaml_alias", f"`*{event.anchor}` refers to the value it is part of", spot)
         if event.anchor not in self._anchors:
-            hint = mending.quoted_star(self._text, spot.mark.line, spot.mark.column)
+            hint = mistakes.quoted_star(self._text, spot.mark.line, spot.mark.column)
             message = "`*` begins an alias" if hint else f"no anchor `&{event.anchor}` before this alias"
             self._problems.error("yaml_alias", message, spot, hint)
             return Scalar(None, spot.mark, pointer)
@@ -330,7 +329,7 @@ class _Reader:
             elif key.name in mapping.keys:
                 first = mapping.keys[key.name].mark.line
                 message = f"duplicate key `{key.name}`, first on line {first}"
-                hint = mending.merged(key.name, mapping.values[key.name], first, value)
+                hint = mistakes.merged(key.name, mapping.values[key.name], first, value)
                 self._problems.error("yaml_duplicate_key", message, key, hint)
                 continue
             mapping.keys[key.name] = key
@@ -350,7 +349,7 @@ class _Reader:
                 # Unquoted {{ x }} is a mapping whose key is a mapping, and the usual cause.
                 mark = Position(mark.line, mark.column - 1)
                 message = "a template needs quotes: without them, `{{` opens a mapping"
-                hint = mending.quoted_template(self._text, mark.line, mark.column)
+                hint = mistakes.quoted_template(self._text, mark.line, mark.column)
         elif node.value == "<<":
             code, message = "yaml_merge_key", "YAML 1.2 has no merge keys"
             hint = "write the keys out; an alias can stand for a whole value"
@@ -363,7 +362,7 @@ class _Reader:
         spot = _place_of(event, pointer)
         value = self._value(event, spot)
         if not event.style and (
-            cut := mending.cut_by_comment(self._text, event.start_mark.index, event.end_mark.index)
+            cut := mistakes.cut_by_comment(self._text, event.start_mark.index, event.end_mark.index)
         ):
             message = f"` #` begins a comment: `{cut[0]}` is not read"
             self._problems.warn("template_not_rendered", message, spot, f"write {cut[1]}")

@@ -14,7 +14,6 @@ from noetl_stream.playbook.upgrade.rules import (
     policies,
     reads,
     root,
-    routing,
     steps,
     tasks,
     values,
@@ -37,7 +36,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *values.RULES,
     *steps.LATER_RULES,
     *policies.RULES,
-    *routing.RULES,
+    *steps.ROUTER_RULES,
     *newer.LATER_RULES,
     reads.workload_names,
     *code.RULES,
@@ -45,7 +44,7 @@ RULES: Final[tuple[Rule, ...]] = (
     tasks.stored_results,
     *kinds.LAST_RULES,
     *newer.LAST_RULES,
-    routing.fan_in,
+    steps.fan_in,
     *root.LATER_RULES,
 )
 """The rules of the upgrade. Each finds its form in the whole playbook; later rules see the output of earlier ones."""

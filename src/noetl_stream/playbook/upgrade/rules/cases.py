@@ -30,6 +30,7 @@ from noetl_stream.playbook.upgrade.draft import (
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
+    all_of,
     expression_in,
     group,
     has_template,
@@ -46,8 +47,13 @@ from noetl_stream.playbook.upgrade.rules.case_entries import (
 )
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, retry_rule, rules_of
 from noetl_stream.playbook.upgrade.rules.reads import rewrite_for_arc, rewrite_for_policy
-from noetl_stream.playbook.upgrade.rules.routing import MAX_BRANCHES, GuardedTargets, ladder, make_router
-from noetl_stream.playbook.upgrade.rules.steps import all_of, pipeline_of
+from noetl_stream.playbook.upgrade.rules.steps import (
+    MAX_BRANCHES,
+    GuardedTargets,
+    ladder,
+    make_router,
+    pipeline_of,
+)
 from noetl_stream.playbook.upgrade.rules.tasks import reads_result, sink_task
 from noetl_stream.playbook.upgrade.rules.values import result_task
 

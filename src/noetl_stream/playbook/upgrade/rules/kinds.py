@@ -23,9 +23,8 @@ from noetl_stream.playbook.upgrade.draft import (
     to_ruamel,
     value_at,
 )
-from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, paths_in, template
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, all_of, expression_in, paths_in, template
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, rules_of
-from noetl_stream.playbook.upgrade.rules.steps import all_of
 from noetl_stream.playbook.upgrade.rules.values import ARGS_KINDS, inline_values, merge_args
 from noetl_stream.playbook.vocabulary import kind_advice
 

@@ -25,6 +25,7 @@ from noetl_stream.playbook.upgrade.draft import (
 from noetl_stream.playbook.upgrade.expressions import (
     Path,
     Replaced,
+    all_of,
     expression_in,
     has_template,
     negate,
@@ -32,7 +33,6 @@ from noetl_stream.playbook.upgrade.expressions import (
     template,
 )
 from noetl_stream.playbook.upgrade.rules.reads import rewrite_for_policy
-from noetl_stream.playbook.upgrade.rules.steps import all_of
 
 WRITES: Final = ("set_ctx", "set_iter", "set_vars", "set_shared")
 ERROR: Final = "outcome.status == 'error'"
