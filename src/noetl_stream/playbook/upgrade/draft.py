@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import wraps
+from itertools import chain, count
 from typing import Any, Final, Literal
 
 import msgspec
@@ -177,6 +178,15 @@ class Draft(msgspec.Struct):
             if container is not None and old in container and new not in container:
                 self.rename(container, old, new, note=message.format(old, new))
 
+    def replace(self, container: CommentedMap, key: str, value: Any, *, note: str, block: bool = False) -> None:
+        """Replaces the value of an entry.
+
+        Args:
+            block: Whether a mapping has a line for each key.
+        """
+        self._note("changed", (container, key), note)
+        container[key] = to_ruamel(value, line_of(container, key), block=block)
+
     def remove(self, container: CommentedMap, key: str, heir: tuple[Any, Key] | None = None, *, note: str = "") -> Any:
         """Removes an entry and returns its value. Its comments go to ``heir``, else to the entry after it."""
         self._note("changed", (container, key), note)
@@ -214,11 +224,11 @@ class Draft(msgspec.Struct):
         """Rewrites the paths in all templates of an entry, if it is there, as :meth:`rewrite` does."""
         return change_entry(holder, key, lambda text: rewrite_text(text, change)) if key in holder else 0
 
-    def rewrite_parts(self, keys: Iterable[str], change: Rewrite, note: str = "") -> None:
-        """Rewrites the paths in these parts of the document, with a note on each part that changes."""
+    def rewrite_parts(self, holder: CommentedMap, keys: Iterable[str], change: Rewrite, note: str = "") -> None:
+        """Rewrites the paths in these collections of a mapping, with a note on each that changes."""
         for key in keys:
-            if self.rewrite(self.root.get(key), change):
-                self.note_change((self.root, key), note)
+            if self.rewrite(holder.get(key), change):
+                self.note_change((holder, key), note)
 
 
 Rule = Callable[[Draft], None]
@@ -385,6 +395,12 @@ def by_scope(values: CommentedMap) -> dict[str, CommentedMap]:
     if rest and scopes:
         scopes["ctx"] = to_ruamel({**scopes.get("ctx", {}), **rest}, line_of(values))
     return scopes or {"ctx": values}
+
+
+def free_name(first: str, taken: Container[str]) -> str:
+    """A name that is not taken: this one, or one that begins with it."""
+    names = chain([first], (f"{first}_{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def arcs_of(step: CommentedMap) -> list[CommentedMap]:

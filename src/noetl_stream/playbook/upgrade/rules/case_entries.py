@@ -19,6 +19,7 @@ from noetl_stream.playbook.upgrade.expressions import (
     rewrite_expression,
     template,
 )
+from noetl_stream.playbook.upgrade.rules.steps import arc_of
 
 Phase = Literal["enter", "call", "exit", "failed"]
 
@@ -208,13 +209,8 @@ def _actions(then: Any) -> list[tuple[str, Any]]:
 
 def targets_of(value: Any, line: int) -> list[CommentedMap]:
     """The arcs of a `next` action."""
-    items = value if isinstance(value, CommentedSeq) else [value]
-    arcs = []
-    for item in items:
-        if isinstance(item, CommentedMap):
-            if "with" in item and "args" not in item:
-                item["args"] = item.pop("with")
-            arcs.append(item)
-        else:
-            arcs.append(to_ruamel({"step": item}, line))
+    arcs = [arc_of(one, line) for one in (value if isinstance(value, CommentedSeq) else [value])]
+    for arc in arcs:
+        if "with" in arc and "args" not in arc:
+            arc["args"] = arc.pop("with")
     return arcs

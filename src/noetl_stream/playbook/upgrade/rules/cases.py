@@ -54,8 +54,7 @@ from noetl_stream.playbook.upgrade.rules.steps import (
     make_router,
     pipeline_of,
 )
-from noetl_stream.playbook.upgrade.rules.tasks import reads_result, sink_task
-from noetl_stream.playbook.upgrade.rules.values import result_task
+from noetl_stream.playbook.upgrade.rules.tasks import reads_result, result_task, sink_task
 
 
 def task_case(draft: Draft, step: CommentedMap) -> None:
@@ -151,8 +150,7 @@ class _Lowering(msgspec.Struct):
             if self.begin or self.sinks or returned is not None or any(entry.is_guard for entry in self.entries):
                 self._add_tasks(task, returned, name, line)
         self._route(task, line)
-        for key in ("tool", "loop", "next"):
-            self.draft.rewrite(self.step.get(key), self._state)
+        self.draft.rewrite_parts(self.step, ("tool", "loop", "next"), self._state)
 
     # --- names --------------------------------------------------------------------------------------------------------
 

@@ -14,13 +14,11 @@ from noetl_stream.playbook.upgrade.draft import (
     Draft,
     arcs_into,
     kind_of,
-    line_of,
     mapping_at,
     quote,
     quote_like,
     section,
     tasks_of,
-    to_ruamel,
     value_at,
 )
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, has_template, path_text, template
@@ -120,6 +118,7 @@ def loop_results(draft: Draft) -> None:
     """Rewrites results of loops read as `x.results` and `x.stats`: a loop's result is the list itself."""
     shadowing = declared_names(draft, results=False)
     loops = {str(step.get("step")) for step in draft.steps() if "loop" in step}
+    said = "the result of a loop is the list of its iterations' results"
     for step in draft.steps():
         own = "loop" in step
 
@@ -139,11 +138,9 @@ def loop_results(draft: Draft) -> None:
                 return at + 2, _COUNTS[str(path[at + 1])].format(whole)
             return None
 
-        for key in list(step):
-            if draft.rewrite(step[key], change):
-                draft.note_change((step, key), "the result of a loop is the list of its iterations' results")
-    if draft.rewrite(draft.root.get("executor"), change if draft.steps() else lambda _: None):
-        draft.note_change((draft.root, "executor"), "the result of a loop is the list of its iterations' results")
+        draft.rewrite_parts(step, list(step), change, said)
+    if draft.steps():
+        draft.rewrite_parts(draft.root, ["executor"], change, said)
 
 
 def whole_results(draft: Draft) -> None:
@@ -163,9 +160,8 @@ def whole_results(draft: Draft) -> None:
         is_name = is_read and own.get(str(path[at - 1])) is False and (at == 2 or path[0] not in shadowing)
         return (at + 1, path_text(path[:at])) if is_name or path[:2] == ("_prev", "result") else None
 
-    for key in ("workflow", "executor"):
-        if draft.was_older and draft.rewrite(draft.root.get(key), change):
-            draft.note_change((draft.root, key), "the result of a step or task is read by its name alone")
+    parts = ("workflow", "executor") if draft.was_older else ()
+    draft.rewrite_parts(draft.root, parts, change, "the result of a step or task is read by its name alone")
 
 
 def http_status(draft: Draft) -> None:
@@ -206,8 +202,7 @@ def python_reads(draft: Draft) -> None:
                 }
                 is_last = kind not in SQL or statements <= {last.get(whole[1], 0)}
                 if shaped is not None and is_last:
-                    draft.note_change((args, key), f"the code reads `{key}` in its older shape")
-                    args[key] = to_ruamel(shaped, line_of(args, key))
+                    draft.replace(args, key, shaped, note=f"the code reads `{key}` in its older shape")
                     args.fa.set_block_style()
                 elif statements or (shaped is None and "stats" in read[str(key)].keys):
                     draft.decide(args, key, f"the code reads `{key}` in an older shape: hand over what it needs")

@@ -25,6 +25,7 @@ from noetl_stream.playbook.upgrade.draft import (
 )
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, all_of, expression_in, paths_in, template
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, rules_of
+from noetl_stream.playbook.upgrade.rules.root import add_credential
 from noetl_stream.playbook.upgrade.rules.values import ARGS_KINDS, inline_values, merge_args
 from noetl_stream.playbook.vocabulary import kind_advice
 
@@ -177,8 +178,7 @@ def placeholder_kinds(draft: Draft) -> None:
     for task, step in list(draft.tasks()):
         kind = kind_of(task)
         if kind in _NOTHING and kind not in draft.kinds:
-            draft.note_change((task, "kind"), f"kind `{kind}` does nothing: `noop`")
-            task["kind"] = "noop"
+            draft.replace(task, "kind", "noop", note=f"kind `{kind}` does nothing: `noop`")
         if kind == "artifact" and step is not None:
             _read_artifact(draft, task)
 
@@ -213,12 +213,8 @@ def secret_steps(draft: Draft) -> None:
         if kind_of(task) != "secrets" or not is_managed or not name.isidentifier():
             continue
         said = ", ".join(f"{key} {shown(task[key])}" for key in _MANAGED if key in task)
-        keychain = draft.root.get("keychain")
-        if not isinstance(keychain, CommentedSeq):
-            draft.root.insert(list(draft.root).index("workflow"), "keychain", keychain := CommentedSeq())
-        keychain.append(to_ruamel({"name": name, "kind": "credential"}, line_of(step)))
         message = f"store the credential `{name}` with a `secret_value` ({said}): `noetl-stream credential set`"
-        draft.decide(keychain, len(keychain) - 1, message)
+        add_credential(draft, name, message, line_of(step))
         draft.note_change((step, "tool"), "a secret of another manager is a stored credential")
         for key in [key for key in _MANAGED if key in task]:
             draft.remove(task, key, heir=(task, "kind"))
@@ -245,7 +241,7 @@ def _read_secret(draft: Draft, step: CommentedMap, name: str) -> None:
                 inline_values(draft, [(target, "tool")], value, frozenset())
         draft.remove_empty(arc, "args", heir=(arc, "step"))
     for one in draft.steps():
-        draft.rewrite(one.get("tool"), rewrite)
+        draft.rewrite_parts(one, ["tool"], rewrite)
 
 
 def _is_secret(value: Any, name: str) -> bool:
@@ -275,8 +271,7 @@ def python_libs(draft: Draft, task: CommentedMap) -> None:
     if len(named) < len(libs):
         draft.decide(task, "libs", "two libraries have one name: write each as name: module")
         return
-    draft.note_change((task, "libs"), "`libs` is a mapping of name to module")
-    task["libs"] = to_ruamel(named, line_of(task, "libs"))
+    draft.replace(task, "libs", named, note="`libs` is a mapping of name to module")
     if not named:
         draft.remove(task, "libs")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from itertools import chain, count
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -15,6 +14,7 @@ from noetl_stream.playbook.upgrade.draft import (
     arcs_of,
     by_scope,
     each,
+    free_name,
     kind_of,
     line_of,
     mapping_at,
@@ -124,7 +124,7 @@ def _inline_input(draft: Draft, task: CommentedMap, step: CommentedMap | None, v
 def input_reads(draft: Draft) -> None:
     """Rewrites `input.x`, which the arc into a step passed, as `args.x`."""
     if "input" not in declared_names(draft):
-        draft.rewrite_parts(["workflow"], rename_to("input", "args"), "`input` is `args`")
+        draft.rewrite_parts(draft.root, ["workflow"], rename_to("input", "args"), "`input` is `args`")
 
 
 def output_words(draft: Draft) -> None:
@@ -137,9 +137,7 @@ def output_words(draft: Draft) -> None:
             draft.note_change((task, "spec"), "`output` is `outcome`")
     for step in draft.steps():
         kind = kind_of_result(step)
-        for writer in ("set", "vars"):
-            if draft.rewrite(step.get(writer), partial(_in_policy, kind=kind)):
-                draft.note_change((step, writer), "`output` is `outcome`")
+        draft.rewrite_parts(step, ("set", "vars"), partial(_in_policy, kind=kind), "`output` is `outcome`")
         router = step.get("next")
         if isinstance(router, CommentedMap | CommentedSeq) and draft.rewrite(router, partial(_in_arc, kind=kind)):
             draft.note_change((step, "next"), "`output` is `event`")
@@ -228,7 +226,7 @@ def no_match(draft: Draft, step: CommentedMap) -> None:
 
 
 def _lead_to_failure(draft: Draft, step: CommentedMap) -> None:
-    name, line = free_name(draft, f"{step.get('step')}_no_match"), line_of(step, "next")
+    name, line = _new_step(draft, f"{step.get('step')}_no_match"), line_of(step, "next")
     step["next"]["arcs"].append(to_ruamel({"step": name}, line))
     policy = {"rules": [{"else": {"then": {"do": "fail"}}}]}
     task = to_ruamel({"kind": "noop", "spec": {"policy": policy}}, line, block=True)
@@ -258,7 +256,7 @@ def _set_between(draft: Draft, step: CommentedMap, arc: CommentedMap) -> None:
     line, target = line_of(arc, "set"), str(arc["step"])
     values = draft.remove(arc, "set", note=f"what the arc sets is set by a step before `{target}`")
     scopes = by_scope(values)
-    name = free_name(draft, f"{step.get('step')}_to_{target}")
+    name = _new_step(draft, f"{step.get('step')}_to_{target}")
     arc["args"] = to_ruamel({key: value for inner in scopes.values() for key, value in inner.items()}, line)
     writes = {f"set_{scope}": {key: template(f"args.{key}") for key in inner} for scope, inner in scopes.items()}
     policy = {"rules": [{"else": {"then": {"do": "continue", **writes}}}]}
@@ -268,10 +266,9 @@ def _set_between(draft: Draft, step: CommentedMap, arc: CommentedMap) -> None:
     draft.root["workflow"].insert(list(draft.root["workflow"]).index(step) + 1, to_ruamel(between, line, block=True))
 
 
-def free_name(draft: Draft, first: str) -> str:
-    """An unused name for a step: this one, or one that begins with it."""
-    taken = {str(one.get("step")) for one in draft.steps()}
-    return next(free for free in chain([first], (f"{first}_{number}" for number in count(2))) if free not in taken)
+def _new_step(draft: Draft, first: str) -> str:
+    """The name of a new step."""
+    return free_name(first, {str(one.get("step")) for one in draft.steps()})
 
 
 def cursor_loop(draft: Draft, step: CommentedMap) -> None:
@@ -345,8 +342,7 @@ def _rewrite_output(draft: Draft, step: CommentedMap, holder: CommentedMap, task
             return None
         return at + 1, path_text((*path[:at], *body, *found[str(path[at])]))
 
-    for key in ("workflow", "executor"):
-        draft.rewrite(draft.root.get(key), rewrite)
+    draft.rewrite_parts(draft.root, ("workflow", "executor"), rewrite)
 
 
 def _accumulate(
@@ -390,8 +386,7 @@ def _accumulate(
             else None
         )
 
-    for part in ("workflow", "executor"):
-        draft.rewrite(draft.root.get(part), rewrite)
+    draft.rewrite_parts(draft.root, ("workflow", "executor"), rewrite)
 
 
 RULES: Final = (dotted_sets, task_input, output_block, *each(Draft.steps, arc_set))

@@ -78,8 +78,8 @@ def task_policy(draft: Draft, task: CommentedMap) -> None:
     if spec is not None and isinstance(spec.get("rules"), CommentedSeq):
         draft.nest(spec, "rules", "policy", note="`rules` stand under `spec.policy`")
     if spec is not None and isinstance(spec.get("policy"), CommentedSeq):
-        draft.note_change((spec, "policy"), "the list of a policy stands under `rules`")
-        spec["policy"] = to_ruamel({"rules": spec["policy"]}, line_of(spec, "policy"), block=True)
+        said = "the list of a policy stands under `rules`"
+        draft.replace(spec, "policy", {"rules": spec["policy"]}, note=said, block=True)
     for rule in _rules_in(task):
         shape_rule(draft, rule)
 
@@ -98,12 +98,10 @@ def shape_rule(draft: Draft, rule: CommentedMap) -> None:
 def _shape_else(draft: Draft, rule: CommentedMap) -> None:
     inner = rule["else"]
     if "then" in rule and not inner:
-        draft.note_change((rule, "else"), "`then` of `else` stands inside it")
         then = draft.remove(rule, "then", heir=(rule, "else"))
-        rule["else"] = to_ruamel({"then": then}, line_of(rule, "else"), block=True)
+        draft.replace(rule, "else", {"then": then}, note="`then` of `else` stands inside it", block=True)
     elif isinstance(inner, CommentedMap) and "then" not in inner and inner:
-        draft.note_change((rule, "else"), "`else` holds `then`")
-        rule["else"] = to_ruamel({"then": inner}, line_of(rule, "else"), block=True)
+        draft.replace(rule, "else", {"then": inner}, note="`else` holds `then`", block=True)
 
 
 def _nest_then(draft: Draft, rule: CommentedMap) -> None:

@@ -247,7 +247,8 @@ def job_uuid(draft: Draft) -> None:
     def rewrite(path: Path) -> Replaced:
         return (2, "execution_id") if path[0] in _ITSELF and path[1:2] and path[1] in _ID_KEYS else None
 
-    draft.rewrite_parts(("workflow", "workbook", "executor"), rewrite, "`job.uuid` is `execution_id`")
+    parts = ("workflow", "workbook", "executor")
+    draft.rewrite_parts(draft.root, parts, rewrite, "`job.uuid` is `execution_id`")
 
 
 def filter_names(draft: Draft) -> None:
@@ -266,7 +267,7 @@ def older_names(draft: Draft) -> None:
     """Rewrites `context`, and `loop` and `item` of a loop."""
     names = declared_names(draft)
     if "context" not in names:
-        draft.rewrite_parts(["workflow"], rename_to("context", "ctx"), "`context` is `ctx`")
+        draft.rewrite_parts(draft.root, ["workflow"], rename_to("context", "ctx"), "`context` is `ctx`")
     for step in draft.steps():
         iterator = value_at(step, "loop", "iterator")
         words = _loop_words(str(step.get("step")), str(iterator), names)
@@ -319,7 +320,8 @@ def workload_names(draft: Draft) -> None:
         is_result = is_result and not (isinstance(workload[name], CommentedMap) and path[1] in workload[name])
         return (1, f"steps.{name}") if is_result else None
 
-    draft.rewrite_parts(("workflow", "executor"), change, "a name that means something else now is written in full")
+    said = "a name that means something else now is written in full"
+    draft.rewrite_parts(draft.root, ("workflow", "executor"), change, said)
 
 
 def sql_results(draft: Draft) -> None:
@@ -427,8 +429,8 @@ def task_results(draft: Draft) -> None:
         def change(path: Path, names: set[str] = names, step: CommentedMap = step) -> Replaced:
             return (1, f"steps.{step.get('step')}.results.{path[0]}") if path[0] in names else None
 
-        if names and draft.rewrite(step.get("next"), change):
-            draft.note_change((step, "next"), "outside its pipeline, a task's result is `steps.<step>.results.<task>`")
+        said = "outside its pipeline, a task's result is `steps.<step>.results.<task>`"
+        draft.rewrite_parts(step, ["next"] if names else [], change, said)
 
 
 def http_results(draft: Draft) -> None:
@@ -466,8 +468,7 @@ def each_result(draft: Draft, kinds: frozenset[str], rewrite: Within, message: s
     for task, _ in draft.tasks():
         places.append((task, "spec", _rewrite_within(rewrite, kinds, {}, {}, shadowing, outcome=kind_of(task))))
     for container, key, change in places:
-        if draft.rewrite(container.get(key), change):
-            draft.note_change((container, key), message)
+        draft.rewrite_parts(container, [key], change, message)
 
 
 def _rewrite_within(

@@ -15,7 +15,6 @@ from noetl_stream.playbook.upgrade.draft import (
     kind_of,
     line_of,
     mapping_at,
-    mappings,
     section,
     tasks_of,
     texts_in,
@@ -112,8 +111,8 @@ def workload_defaults(draft: Draft) -> None:
     for key, value in list(workload.items()) if workload is not None else []:
         found = _OWN_DEFAULT.match(value.strip()) if isinstance(value, str) else None
         if workload is not None and found is not None and found[1] == key:
-            draft.note_change((workload, key), f"`{key}` of the workload is its default: a given value replaces it")
-            workload[key] = found[3] or ""
+            said = f"`{key}` of the workload is its default: a given value replaces it"
+            draft.replace(workload, key, found[3] or "", note=said)
 
 
 def given_inputs(draft: Draft) -> None:
@@ -234,21 +233,18 @@ def keychain_secret_manager(draft: Draft, entry: CommentedMap) -> None:
         f"store the credential `{entry.get('name')}`{f' with the keys {parts}' if parts else ''}{origin}: "
         "`noetl-stream credential set`",
     )
-    draft.note_change((entry, "kind"), "a secret of another manager is a stored credential")
-    entry["kind"] = "credential"
+    draft.replace(entry, "kind", "credential", note="a secret of another manager is a stored credential")
     for key in extra:
         draft.remove(entry, key)
 
 
 def keychain_kinds(draft: Draft) -> None:
     """Rewrites kinds that hold or fetch a secret in another way as stored credentials."""
-    for index, entry in enumerate(mappings(draft.root.get("keychain"))):
+    for index, entry in enumerate(draft.keychain_entries()):
         kind = kind_of(entry)
         if kind == "credential_ref":
-            draft.note_change(
-                (entry, "kind"), "`credential_ref` is `credential`, whose name in the store is `credential`"
-            )
-            entry["kind"] = "credential"
+            said = "`credential_ref` is `credential`, whose name in the store is `credential`"
+            draft.replace(entry, "kind", "credential", note=said)
             draft.rename_older(entry, {"ref": "credential"}, "`{}` of an entry is `{}`")
         if kind not in _STORED_KINDS:
             continue
@@ -260,8 +256,7 @@ def keychain_kinds(draft: Draft) -> None:
         keys = ", ".join(map(str, named)) or "its values"
         said = f"store the credential `{entry.get('name')}`, which was of kind `{kind}`, with {keys}"
         draft.decide(draft.root["keychain"], index, f"{said}: `noetl-stream credential set`{_STORED_KINDS[kind]}")
-        draft.note_change((entry, "kind"), f"`{kind}` is a stored credential")
-        entry["kind"] = "credential"
+        draft.replace(entry, "kind", "credential", note=f"`{kind}` is a stored credential")
         for key in settings:
             draft.remove(entry, key, heir=(entry, "kind"))
 
@@ -272,8 +267,7 @@ def keychain_scopes(draft: Draft, entry: CommentedMap) -> None:
         return
     scope = entry.get("scope")
     if isinstance(scope, str) and scope in _SCOPES:
-        draft.note_change((entry, "scope"), f"the scope `{scope}` is `{_SCOPES[scope]}`")
-        entry["scope"] = _SCOPES[scope]
+        draft.replace(entry, "scope", _SCOPES[scope], note=f"the scope `{scope}` is `{_SCOPES[scope]}`")
     for key in [key for key in _KEEPING if key in entry]:
         draft.drop(entry, key, "a worker asks again for what it no longer has", heir=(entry, "kind"))
 
@@ -301,22 +295,26 @@ def token_calls(draft: Draft) -> None:
     for key, name in named.items():
         message = f"`token({key})` reads the entry `{name}`, as the workload has it: a given value is not read"
         draft.note_assumption((draft.root["workload"], key), message)
+    for name in dict.fromkeys(found):
+        if name not in [entry.get("name") for entry in draft.keychain_entries()]:
+            said = f"store the credential `{name}` with an `access_token`"
+            add_credential(draft, name, f"{said}, or let kind `oauth2_client_credentials` fetch one")
+
+
+def add_credential(draft: Draft, name: str, said: str, line: int = 0) -> None:
+    """Adds the entry of a stored credential to the keychain, which a person has to store."""
     if not isinstance(draft.root.get("keychain"), CommentedSeq):
         draft.root.insert(list(draft.root).index("workflow"), "keychain", CommentedSeq())
     keychain = draft.root["keychain"]
-    for name in dict.fromkeys(found):
-        if name not in [entry.get("name") for entry in mappings(keychain)]:
-            keychain.append(to_ruamel({"name": name, "kind": "credential"}))
-            said = f"store the credential `{name}` with an `access_token`"
-            draft.decide(keychain, len(keychain) - 1, f"{said}, or let kind `oauth2_client_credentials` fetch one")
+    keychain.append(to_ruamel({"name": name, "kind": "credential"}, line))
+    draft.decide(keychain, len(keychain) - 1, said)
 
 
 def keychain_oauth2(draft: Draft, entry: CommentedMap) -> None:
     """Rewrites `oauth2` as the client credentials grant."""
     if entry.get("kind") not in ("oauth2", "oauth2_client"):
         return
-    draft.note_change((entry, "kind"), "`oauth2` is `oauth2_client_credentials`")
-    entry["kind"] = "oauth2_client_credentials"
+    draft.replace(entry, "kind", "oauth2_client_credentials", note="`oauth2` is `oauth2_client_credentials`")
     for key in _TOKEN_URLS:
         if key in entry and "token_url" not in entry:
             draft.rename(entry, key, "token_url")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.upgrade.draft import (
+    WORDS,
     Draft,
     arcs_of,
     each,
+    free_name,
     line_of,
     mapping_at,
     mappings,
@@ -36,7 +37,6 @@ from noetl_stream.playbook.vocabulary import advice
 _STEP_KEYS: Final = frozenset(
     [*advice.STEP, "step", "desc", "spec", "loop", "tool", "next", "as", "bind", "description"]
 )
-_WORDS: Final = ("choose", "while", "until")
 _PLACES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("join", "pool", "policy", "timeout"), ("spec",)),
     **dict.fromkeys(("admit", "lifecycle", "failure"), ("spec", "policy")),
@@ -53,6 +53,11 @@ _LOOP_NAMES: Final = {
 }
 _LOOP_BOUNDS: Final = dict.fromkeys(("concurrency", "max_concurrency", "max_parallel"), "max_in_flight")
 _LOOP_MODES: Final = {"async": "parallel", "concurrent": "parallel", "sync": "sequential", "serial": "sequential"}
+_BRANCH: Final = ("then", "else")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+_ARC_NAMES: Final = {"with": "args", "input": "args", "expr": "when", "data": "args", "to": "step"}
+MAX_BRANCHES: Final = 50
+"""The most branches of one ladder: each of several targets says that none before it holds."""
 
 
 def step_name(draft: Draft, step: CommentedMap) -> None:
@@ -113,7 +118,7 @@ def label_keyed(draft: Draft) -> None:
     for pipeline in _pipelines(draft):
         for index, task in enumerate(pipeline):
             label = next(iter(task), None) if isinstance(task, CommentedMap) and len(task) == 1 else None
-            inner = task[label] if label is not None and label not in _WORDS else None
+            inner = task[label] if label is not None and label not in WORDS else None
             if not isinstance(inner, CommentedMap) or not {"kind", "type", "tool"} & inner.keys():
                 continue
             if inner.get("name", label) != label:
@@ -133,7 +138,7 @@ def label_keyed(draft: Draft) -> None:
 def single_label(draft: Draft, step: CommentedMap) -> None:
     """Rewrites a labelled task without a list: `tool: { fetch: { kind: … } }`."""
     tool = step.get("tool")
-    if not isinstance(tool, CommentedMap) or {"kind", "type", *_WORDS} & tool.keys():
+    if not isinstance(tool, CommentedMap) or {"kind", "type", *WORDS} & tool.keys():
         return
     if tool and all(isinstance(inner, CommentedMap) and "kind" in inner for inner in tool.values()):
         draft.note_change((step, "tool"), "the tasks of a pipeline are a list")
@@ -204,12 +209,10 @@ def _loop_level(draft: Draft, loop: CommentedMap) -> None:
             draft.remove_empty(spec, "policy")
         mode = _LOOP_MODES.get(str(spec.get("mode")))
         if mode is not None:
-            draft.note_change((spec, "mode"), f"`{spec['mode']}` is `{mode}`")
-            spec["mode"] = mode
+            draft.replace(spec, "mode", mode, note=f"`{spec['mode']}` is `{mode}`")
     items = loop.get("in")
     if isinstance(items, str) and items.strip().replace(".", "").isidentifier():
-        draft.note_change((loop, "in"), "`in` is an expression")
-        loop["in"] = to_ruamel(template(items.strip()))
+        draft.replace(loop, "in", template(items.strip()), note="`in` is an expression")
 
 
 def step_when(draft: Draft, step: CommentedMap) -> None:
@@ -238,12 +241,10 @@ def admit_shapes(draft: Draft, step: CommentedMap) -> None:
         return
     admit = policy.get("admit")
     if isinstance(admit, str | bool):
-        draft.note_change((policy, "admit"), "a condition of `admit` is a rule")
         rule = to_ruamel({"when": admit, "then": {"allow": True}}, line_of(policy, "admit"), block=True)
-        policy["admit"] = to_ruamel({"rules": [rule]}, line_of(policy, "admit"), block=True)
+        draft.replace(policy, "admit", {"rules": [rule]}, note="a condition of `admit` is a rule", block=True)
     elif isinstance(admit, CommentedSeq):
-        draft.note_change((policy, "admit"), "the list of `admit` stands under `rules`")
-        policy["admit"] = to_ruamel({"rules": admit}, line_of(policy, "admit"), block=True)
+        draft.replace(policy, "admit", {"rules": admit}, note="the list of `admit` stands under `rules`", block=True)
     for rule in mappings(value_at(policy, "admit", "rules")):
         inner = rule.get("else", rule)
         if isinstance(inner, CommentedMap) and "allow" in inner and "then" not in inner:
@@ -288,7 +289,7 @@ def pipeline_of(draft: Draft, step: CommentedMap) -> CommentedSeq:
         return tool
     tasks = []
     if isinstance(tool, CommentedMap):
-        if "name" not in tool and not set(_WORDS) & tool.keys():
+        if "name" not in tool and not set(WORDS) & tool.keys():
             tool.insert(0, "name", f"{step.get('step')}_task")
         tool.fa.set_block_style()
         tasks = [tool]
@@ -319,15 +320,6 @@ RULES: Final = (
     task_when,
 )
 LATER_RULES: Final = each(Draft.steps, step_skip)
-
-
-_BRANCH: Final = ("then", "else")
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
-_ARC_NAMES: Final = {"with": "args", "input": "args", "expr": "when", "data": "args", "to": "step"}
-
-
-MAX_BRANCHES: Final = 50
-"""The most branches of one ladder: each of several targets says that none before it holds."""
 
 
 class GuardedTargets(NamedTuple):
@@ -515,7 +507,7 @@ def step_identifiers(draft: Draft) -> None:
         if not isinstance(name, str) or _IDENTIFIER.match(name) or has_template(name) or name in renamed:
             continue
         first = re.sub(r"^(?=\d)", "_", re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")) or "step"
-        free = next(one for one in chain([first], (f"{first}_{at}" for at in count(2))) if one not in taken)
+        free = free_name(first, taken)
         draft.note_change((step, "step"), f"a step's name is one word: `{free}` instead of `{name}`")
         step["step"] = renamed[name] = free
         taken.add(free)
@@ -532,8 +524,7 @@ def step_identifiers(draft: Draft) -> None:
         is_read = path[0] == "steps" and path[1:2] and path[1] in renamed
         return (2, f"steps.{renamed[str(path[1])]}") if is_read else None
 
-    for key in ("workflow", "executor"):
-        draft.rewrite(draft.root.get(key), rewrite)
+    draft.rewrite_parts(draft.root, ("workflow", "executor"), rewrite)
 
 
 def fan_in(draft: Draft) -> None:

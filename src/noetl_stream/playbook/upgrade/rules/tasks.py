@@ -55,7 +55,7 @@ def step_sink(draft: Draft, step: CommentedMap) -> None:
         if source and "loop" not in step:
             draft.results[str(step.get("step"))] = source
         elif source:
-            return_result(pipeline, source, f"{step.get('step')}_result", line)
+            pipeline.append(result_task(template(source), line, f"{step.get('step')}_result"))
 
 
 def task_sink(draft: Draft, step: CommentedMap) -> None:
@@ -81,13 +81,16 @@ def task_sink(draft: Draft, step: CommentedMap) -> None:
             if position + 2 == len(pipeline) and "loop" not in step:
                 draft.results[str(step.get("step"))] = name
             elif position + 2 == len(pipeline):
-                return_result(pipeline, name, f"{step.get('step')}_result", line)
+                # The iteration ends with the result of the task before the one that stores it.
+                pipeline.append(result_task(template(name), line, f"{step.get('step')}_result"))
 
 
-def return_result(pipeline: CommentedSeq, source: str, name: str, line: int) -> None:
-    """Lets an iteration end with the result of a task before the one that stores it."""
-    task = {"name": name, "kind": "python", "args": {"value": template(source)}, "code": RETURNS_VALUE}
-    pipeline.append(to_ruamel(task, line, block=True))
+def result_task(value: Any, line: int, name: str) -> CommentedMap:
+    """Makes a task whose result is this value."""
+    task: dict[str, Any] = {"name": name, "kind": "noop", "args": value}
+    if not isinstance(value, CommentedMap):
+        task |= {"kind": "python", "args": {"value": value}, "code": RETURNS_VALUE}
+    return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
 
 
 def save_kind(draft: Draft, step: CommentedMap) -> None:
@@ -344,8 +347,7 @@ def nats_actions(draft: Draft, task: CommentedMap) -> None:
     """Renames actions of `nats` that have another name."""
     action = str(task.get("action"))
     if kind_of(task) == "nats" and action in _ACTIONS:
-        draft.note_change((task, "action"), f"`{action}` is `{_ACTIONS[action]}`")
-        task["action"] = _ACTIONS[action]
+        draft.replace(task, "action", _ACTIONS[action], note=f"`{action}` is `{_ACTIONS[action]}`")
         if action == "js_publish":
             task["jetstream"] = True
 

@@ -22,9 +22,9 @@ from noetl_stream.playbook.upgrade.draft import (
 )
 from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, group, has_template, rename_to
 from noetl_stream.playbook.upgrade.rules.policies import WRITES, write_after
-from noetl_stream.playbook.upgrade.rules.reads import RETURNS_VALUE, SQL, kind_of_result
+from noetl_stream.playbook.upgrade.rules.reads import SQL, kind_of_result
 from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
-from noetl_stream.playbook.upgrade.rules.tasks import reads_result, result_name
+from noetl_stream.playbook.upgrade.rules.tasks import reads_result, result_name, result_task
 
 ARGS_KINDS: Final = frozenset(["python", "noop", "playbook", "workbook"])
 
@@ -67,8 +67,7 @@ def step_vars(draft: Draft) -> None:
         draft.remove(step, "vars")
         _set_after(draft, step, "set_ctx", values, line)
     own = frozenset(found)
-    for key in ("workflow", "executor"):
-        draft.rewrite(draft.root.get(key), lambda path: _var(path, own, "ctx"))
+    draft.rewrite_parts(draft.root, ("workflow", "executor"), lambda path: _var(path, own, "ctx"))
 
 
 def _var(path: Path, names: frozenset[str], namespace: str) -> Replaced:
@@ -237,14 +236,6 @@ def step_result(draft: Draft, step: CommentedMap) -> None:
     pipeline.append(task)
 
 
-def result_task(value: Any, line: int, name: str) -> CommentedMap:
-    """Makes a task whose result is this value."""
-    if isinstance(value, CommentedMap):
-        return to_ruamel({"name": name, "kind": "noop", "args": value}, line, block=True)  # type: ignore[no-any-return]
-    task = {"name": name, "kind": "python", "args": {"value": value}, "code": RETURNS_VALUE}
-    return to_ruamel(task, line, block=True)  # type: ignore[no-any-return]
-
-
 def step_as(draft: Draft, step: CommentedMap) -> None:
     """Rewrites `as` of a step: its result is read by the step's name."""
     last = list(tasks_of(step.get("tool")))[-1:]
@@ -256,8 +247,7 @@ def step_as(draft: Draft, step: CommentedMap) -> None:
         return
     name = step.get("step")
     draft.remove(step, word, note=f"`{alias}` is read as the result of the step: `steps.{name}`")
-    for key in ("workflow", "executor"):
-        draft.rewrite(draft.root.get(key), rename_to(alias, f"steps.{name}"))
+    draft.rewrite_parts(draft.root, ("workflow", "executor"), rename_to(alias, f"steps.{name}"))
 
 
 RULES: Final = (root_vars, step_vars, *each(Draft.steps, step_writes, step_as, step_args, step_result))
