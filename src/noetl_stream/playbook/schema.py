@@ -88,40 +88,18 @@ LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
 
 SECTIONS: Final[tuple[type[Section], ...]] = (
     *(document.Root, document.Executor, document.ExecutorSpec, document.ExecutorPolicy, document.PolicyDefaults),
-    *(
-        step.Step,
-        step.StepSpec,
-        step.StepPolicy,
-        ending.StepCompensation,
-        ending.ExecutorCompensation,
-        flow_control.Concurrency,
-        flow_control.KeyLimit,
-        flow_control.ExecutionQuotas,
-        placement.PlacementLabels,
-        placement.Resources,
-    ),
+    *(step.Step, step.StepSpec, step.StepPolicy, ending.StepCompensation, ending.ExecutorCompensation),
+    *(flow_control.Concurrency, flow_control.KeyLimit, flow_control.ExecutionQuotas),
+    *(placement.PlacementLabels, placement.Resources),
     *(flow_control.LimitRate, step.Lifecycle, step.Router, step.RouterSpec, step.Arc, loop.Loop, loop.LoopSpec),
     *(flow_control.ArcSpec, flow_control.RouterPolicy),
     *(loop.LoopPolicy, loop.LoopFailure, policy.Admit, policy.AdmitWait, policy.NextWait, policy.TaskPolicy),
     *(policy.Rule, policy.Else, policy.Then, policy.SharedEntry, sugar.ChooseEntry, sugar.BranchRule),
     *(sugar.WhileEntry, sugar.UntilEntry, sugar.Round, task.ResultSpec, workbook.WorkbookTasks),
-    *(
-        workbook.ListedEntry,
-        document.Metadata,
-        layering.TimeoutParts,
-        layering.TaskTimeoutParts,
-        document.PolicyFailure,
-    ),
-    *(
-        document.PolicyResults,
-        policy.Allow,
-        observability.Emit,
-        observability.EmitEntry,
-        observability.SpanAttributes,
-        NamedSchema,
-        ResultTable,
-        TableColumn,
-    ),
+    *(workbook.ListedEntry, document.Metadata, layering.TimeoutParts, layering.TaskTimeoutParts),
+    *(document.PolicyFailure, document.PolicyResults, policy.Allow),
+    *(observability.Emit, observability.EmitEntry, observability.SpanAttributes),
+    *(NamedSchema, ResultTable, TableColumn),
 )
 """The sections in the order of their definitions."""
 

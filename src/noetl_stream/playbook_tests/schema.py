@@ -226,15 +226,8 @@ class ExpectedErrorSection(Section):
 
 
 SECTIONS: Final[tuple[type[Section], ...]] = (
-    TestDocumentSection,
-    GivenSection,
-    CatalogFileSection,
-    StubSection,
-    StubErrorSection,
-    PlaybookTestSection,
-    ActionSection,
-    ThenSection,
-    ExpectedErrorSection,
+    *(TestDocumentSection, GivenSection, CatalogFileSection, StubSection, StubErrorSection),
+    *(PlaybookTestSection, ActionSection, ThenSection, ExpectedErrorSection),
 )
 """The sections in the order of their definitions."""
 

@@ -78,17 +78,8 @@ def compiled_text(plan: Plan) -> str:
     """The plan as text, one line per task, rule and arc."""
     view = compiled_view(plan)
     names = (
-        "version",
-        "failure_mode",
-        "timeout_s",
-        "priority",
-        "limits",
-        "concurrency",
-        "result",
-        "finally_step",
-        "compensation",
-        "quotas",
-        "tracing",
+        *("version", "failure_mode", "timeout_s", "priority", "limits", "concurrency", "result"),
+        *("finally_step", "compensation", "quotas", "tracing"),
     )
     marks = {name: view.get(name) for name in names}
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))

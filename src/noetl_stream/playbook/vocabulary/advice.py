@@ -154,13 +154,7 @@ _OTHER_STEPS: Final = {
     _ON_ARC: ("if", "condition"),
     f"on the arc that leads here, write the opposite: {{ step: <this step>, when: {GUARD} }}": ("unless",),
     f"write tool: {{ kind: shell, command: {VALUE} }}": (
-        "run",
-        "script",
-        "command",
-        "bash_command",
-        "cmd",
-        "shell",
-        "bash",
+        *("run", "script", "command", "bash_command", "cmd", "shell", "bash"),
     ),
     "write a tool: tool: { kind: http, … }, or a playbook: tool: { kind: playbook, path: … }": (
         *("uses", "template", "task", "operator", "plugin", "action", "Resource"),

@@ -23,11 +23,7 @@ _BY_KIND: Final = {
     "shell": {
         "write command: <command>": ("args", "arguments", "argv"),
         f"write command: {VALUE}, with `set -e` where a line may fail": (
-            "script",
-            "cmd",
-            "cmds",
-            "run",
-            "bash_command",
+            *("script", "cmd", "cmds", "run", "bash_command"),
         ),
         f"write cwd: {VALUE}": ("workdir", "working_dir", "working_directory", "dir"),
     },
@@ -41,12 +37,7 @@ _BY_KIND: Final = {
             *("inputs", "input", "params", "parameters", "with", "variables", "workload", "data", "vars"),
         ),
         f"write path: {VALUE}, the path of a registered playbook": (
-            "playbook",
-            "workflow",
-            "file",
-            "ref",
-            "uses",
-            "id",
+            *("playbook", "workflow", "file", "ref", "uses", "id"),
         ),
         f"write return_step: {VALUE}": ("return", "output", "outputs"),
     },

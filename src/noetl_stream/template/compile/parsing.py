@@ -199,21 +199,8 @@ _OTHER_FUNCTIONS: Final = {
     **{
         word: f"write it as a filter: `x | {word}`"
         for word in (
-            *(
-                "int",
-                "float",
-                "abs",
-                "round",
-                "sum",
-                "min",
-                "max",
-                "sorted",
-                "list",
-                "lower",
-                "upper",
-                "join",
-                "default",
-            ),
+            *("int", "float", "abs", "round", "sum", "min", "max"),
+            *("sorted", "list", "lower", "upper", "join", "default"),
         )
     },
     "sorted": "write it as a filter: `x | sort`",

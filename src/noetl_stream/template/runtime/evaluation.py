@@ -25,18 +25,9 @@ Comparison: TypeAlias = tuple[tuple[str, ...], str]
 Tested: TypeAlias = tuple[tuple[str, ...], str | float]
 
 _RAISED_BY_EXPRESSIONS: Final = (
-    EvaluationFailure,
-    TemplateError,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-    NameError,
-    PayloadRefused,
-    RuntimeError,
-    TypeError,
-    ValueError,
+    *(EvaluationFailure, TemplateError, PayloadRefused),
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError),
+    *(NameError, RuntimeError, TypeError, ValueError),
 )
 """Errors of Jinja's code, its filters and Python's operators for unsuitable values."""
 

@@ -48,17 +48,8 @@ _IS_THERE: Final = re.compile(
     r"(?<![\w.])(response|error)\s*(?:is\s+(not\s+)?(?:defined|none|None)\b|(==|!=)\s*(?:None|none|null)\b)"
 )
 _OF_ERROR: Final = re.compile(r"\bevent\.status\s*==\s*['\"]error['\"]")
-_EVENT_NAMES: Final = (
-    "step.done",
-    "loop.done",
-    "step.exit",
-    "call.done",
-    "step.failed",
-    "call.error",
-    "step.error",
-    "loop.failed",
-)
 _FAILED: Final = ("step.failed", "call.error", "step.error", "loop.failed")
+_EVENT_NAMES: Final = ("step.done", "loop.done", "step.exit", "call.done", *_FAILED)
 _OLDER: Final = frozenset(["response", "error", "result"])
 _HTTP_KEYS: Final = frozenset(["status", "headers", "data", "encoding", "outcome", "results"])
 NEW_NAMES: Final = frozenset(["token", "outcome", "iter", "results"])
@@ -523,13 +514,6 @@ def kind_of_result(step: CommentedMap) -> str:
 
 
 RULES: Final = (
-    policy_words,
-    event_words,
-    job_uuid,
-    filter_names,
-    older_names,
-    task_results,
-    sql_results,
-    python_results,
-    http_results,
+    *(policy_words, event_words, job_uuid, filter_names, older_names),
+    *(task_results, sql_results, python_results, http_results),
 )
