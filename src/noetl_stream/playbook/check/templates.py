@@ -16,17 +16,7 @@ from noetl_stream.playbook.diagnostics import Location, Problems
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.vocabulary.hints import with_braces
 from noetl_stream.playbook.vocabulary.other_languages import BARE_NAMES, as_choice, as_expression, expression_around
-from noetl_stream.playbook.yaml.nodes import (
-    InText,
-    Mapping,
-    Node,
-    Scalar,
-    descend,
-    kind_of,
-    offset_of,
-    texts_of,
-    walk,
-)
+from noetl_stream.playbook.yaml.nodes import InText, Mapping, Node, Scalar, descend, kind_of, offset_of, texts_of, walk
 from noetl_stream.template import Guard, Template, TemplateFinding, TemplateProblem, compile_guard, compile_template
 from noetl_stream.template.compile.parsing import place_of
 from noetl_stream.template.runtime.scope import SHADOWABLE

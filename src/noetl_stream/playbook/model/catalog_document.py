@@ -14,16 +14,7 @@ from pydantic import TypeAdapter
 from noetl_stream.model.rights import MAX_PATH_CHARS
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import API_VERSION, Metadata, check_address, check_kind, read_metadata
-from noetl_stream.playbook.model.sections import (
-    MAPPING,
-    Part,
-    Required,
-    Schema,
-    Section,
-    described,
-    is_null,
-    or_null,
-)
+from noetl_stream.playbook.model.sections import MAPPING, Part, Required, Schema, Section, described, is_null, or_null
 from noetl_stream.playbook.results.result_schema import DIALECT, read_json_schema
 from noetl_stream.playbook.yaml.nodes import Node
 

@@ -31,16 +31,7 @@ from noetl_stream.playbook.plan import FailureMode, Tolerated
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.hints import shown_value
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
-from noetl_stream.playbook.yaml.nodes import (
-    Mapping,
-    MappingKey,
-    Node,
-    Scalar,
-    Sequence,
-    child,
-    holds_template,
-    kind_of,
-)
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, child, holds_template, kind_of
 
 Mode = Literal["sequential", "parallel"]
 Placement = Literal["local", "distributed"]

@@ -10,16 +10,7 @@ from typing import Annotated, Any, Final
 
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.loop import TOLERATED, read_tolerated
-from noetl_stream.playbook.model.sections import (
-    Part,
-    Required,
-    Schema,
-    Section,
-    described,
-    is_null,
-    pairs,
-    section,
-)
+from noetl_stream.playbook.model.sections import Part, Required, Schema, Section, described, is_null, pairs, section
 from noetl_stream.playbook.plan import ColumnPlan, TablePlan, Tolerated
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar

@@ -19,13 +19,7 @@ from noetl_stream.playbook.check.templates import TemplateRead, Templates
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.catalog_document import TEXT
 from noetl_stream.playbook.model.document import API_VERSION
-from noetl_stream.playbook.model.sections import (
-    Required,
-    Section,
-    described,
-    is_null,
-    or_null,
-)
+from noetl_stream.playbook.model.sections import Required, Section, described, is_null, or_null
 from noetl_stream.playbook.suggestions import did_you_mean, list_names
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, holds_template

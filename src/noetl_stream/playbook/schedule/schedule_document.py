@@ -59,15 +59,7 @@ from noetl_stream.playbook.vocabulary.hints import CRON_NAMES
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template, texts_of
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.schedule.occurrence import OccurrenceView, occurrence_view
-from noetl_stream.schedule.recurrence import (
-    CRON_FIELDS,
-    DAY_S,
-    END_MS,
-    InvalidCron,
-    Recurrence,
-    check_cron,
-    cron_steps,
-)
+from noetl_stream.schedule.recurrence import CRON_FIELDS, DAY_S, END_MS, InvalidCron, Recurrence, check_cron, cron_steps
 from noetl_stream.zones import instant, midnight, zone_named, zone_names
 
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}

@@ -15,15 +15,7 @@ from noetl_stream.model.rights import MAX_PATH_CHARS
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.catalog_document import TEXT, Shaped, schema_of
 from noetl_stream.playbook.model.document import API_VERSION
-from noetl_stream.playbook.model.sections import (
-    Part,
-    Required,
-    Schema,
-    Section,
-    described,
-    is_null,
-    or_null,
-)
+from noetl_stream.playbook.model.sections import Part, Required, Schema, Section, described, is_null, or_null
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, holds_template
 

@@ -40,16 +40,7 @@ from noetl_stream.playbook.model.catalog_document import (
     schema_of,
 )
 from noetl_stream.playbook.model.document import Label, read_labels, read_workload
-from noetl_stream.playbook.model.sections import (
-    MAPPING,
-    Part,
-    Required,
-    Schema,
-    Section,
-    described,
-    is_null,
-    or_null,
-)
+from noetl_stream.playbook.model.sections import MAPPING, Part, Required, Schema, Section, described, is_null, or_null
 from noetl_stream.playbook.schedule.schedule_document import (
     DURATION,
     check_playbook,

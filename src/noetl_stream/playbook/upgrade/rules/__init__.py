@@ -6,18 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from noetl_stream.playbook.upgrade.draft import Draft
-from noetl_stream.playbook.upgrade.rules import (
-    cases,
-    code,
-    kinds,
-    newer,
-    policies,
-    reads,
-    root,
-    steps,
-    tasks,
-    values,
-)
+from noetl_stream.playbook.upgrade.rules import cases, code, kinds, newer, policies, reads, root, steps, tasks, values
 
 Rule = Callable[[Draft], None]
 

@@ -47,13 +47,7 @@ from noetl_stream.playbook.upgrade.rules.case_entries import (
 )
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, retry_rule, rules_of
 from noetl_stream.playbook.upgrade.rules.reads import rewrite_for_arc, rewrite_for_policy
-from noetl_stream.playbook.upgrade.rules.steps import (
-    MAX_BRANCHES,
-    GuardedTargets,
-    ladder,
-    make_router,
-    pipeline_of,
-)
+from noetl_stream.playbook.upgrade.rules.steps import MAX_BRANCHES, GuardedTargets, ladder, make_router, pipeline_of
 from noetl_stream.playbook.upgrade.rules.tasks import reads_result, result_task, sink_task
 
 
