@@ -18,6 +18,7 @@ from noetl_stream.playbook.yaml.nodes import Sequence as SequenceNode
 from noetl_stream.playbook_tests.journal import SeenJournal
 from noetl_stream.playbook_tests.loading import task_named
 from noetl_stream.playbook_tests.reading import Expected
+from noetl_stream.playbook_tests.schema import ThenSection
 from noetl_stream.playbook_tests.stubs import RecordedCall
 
 SHOWN_CHARACTERS: Final = 300
@@ -49,7 +50,7 @@ def deviations(expected: Expected, observed: Observed, plan: Plan, *, at_end: bo
     Args:
         at_end: Whether a status is expected even if none is written.
     """
-    found = [*_status(expected, observed, at_end=at_end), *_other_deviations(expected, observed, plan)]
+    found = [*_status(expected, observed, at_end=at_end), *_other_deviations(expected.then, observed, plan)]
     return found[:MAX_DEVIATIONS]
 
 
@@ -60,12 +61,13 @@ def shown_value(value: Any) -> str:
 
 
 def _status(expected: Expected, observed: Observed, *, at_end: bool) -> Iterator[Deviation]:
-    if expected.status is None and not at_end:
+    wanted, at = expected.then.status, expected.at
+    if wanted is None and not at_end:
         return
-    if expected.status is not None:
-        wanted, at = expected.status.plain(), expected.status
+    if wanted is not None:
+        at = child(at, "status") or at
     else:
-        wanted, at = "completed" if expected.error is None else "failed", expected.at
+        wanted = "completed" if expected.then.error is None else "failed"
     if observed.status != wanted:
         error = observed.error
         because = f" ({error.kind}: {error.message})" if error is not None else ""
@@ -73,7 +75,7 @@ def _status(expected: Expected, observed: Observed, *, at_end: bool) -> Iterator
         yield Deviation(at, f"status: expected {wanted}, was {observed.status}{because}{waits}")
 
 
-def _other_deviations(expected: Expected, observed: Observed, plan: Plan) -> Iterator[Deviation]:
+def _other_deviations(expected: ThenSection, observed: Observed, plan: Plan) -> Iterator[Deviation]:
     if expected.result is not None:
         yield from compare_value(expected.result, observed.result, "result")
     if expected.error is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -156,10 +156,9 @@ class Coverage:
         for journal in journals:
             fired = self._fired.setdefault(journal.digest, set())
             guards = self._guards.setdefault(journal.digest, set())
-            for place, index in _reached_places(journal):
-                fired.add((*place, index))
-            for place, guard in _evaluated_guards(journal):
-                guards.add(((*place, guard.rule), guard.value))
+            for place, taken, evaluated in _decisions(journal):
+                fired.update((*place, index) for index in taken)
+                guards.update(((*place, guard.rule), guard.value) for guard in evaluated)
 
     def playbooks(self) -> list[PlaybookCoverage]:
         return [
@@ -174,33 +173,14 @@ class Coverage:
         return 100.0 * sum(one.covered for one in found) / size if size else 100.0
 
     def _items(self, plan: Plan) -> Iterator[CoveredItem]:
-        fired = self._fired.get(plan.digest, set())
-        for step in plan.every_step:
-            if step.admit is not None:
-                for index, rule in enumerate(step.admit.rules):
-                    place, where = (step.name, ADMIT, index), f"{step.name} admission rule {index + 1}"
-                    yield self._rule(where, step.line, rule.guard, place in fired)
-                    yield from self._guard(plan, place, where, step.line, rule.guard)
-            for task in step.tasks:
-                for index, one in enumerate(task.policy.rules if task.policy is not None else ()):
-                    place, where = (step.name, task.name, index), f"{step.name}.{task.name} rule {index + 1}"
-                    yield self._rule(where, one.line, one.guard, place in fired)
-                    yield from self._guard(plan, place, where, one.line, one.guard)
-            for index, arc in enumerate(step.arcs):
-                place, where = (step.name, NEXT, index), f"{step.name} → {arc.step}"
-                missed = () if place in fired else ("never fired",)
-                yield CoveredItem("arc", where, arc.line, _source(arc.guard), missed)
-                yield from self._guard(plan, place, where, arc.line, arc.guard)
-
-    def _rule(self, where: str, line: int, guard: Guard | None, was_reached: bool) -> CoveredItem:
-        return CoveredItem("rule", where, line, _source(guard), () if was_reached else ("never decided",))
-
-    def _guard(self, plan: Plan, place: Place, where: str, line: int, guard: Guard | None) -> Iterator[CoveredItem]:
-        if guard is None:
-            return
-        seen = self._guards.get(plan.digest, set())
-        missed = tuple(f"never {str(value).lower()}" for value in (True, False) if (place, value) not in seen)
-        yield CoveredItem("guard", where, line, _source(guard), missed, size=2)
+        fired, seen = self._fired.get(plan.digest, set()), self._guards.get(plan.digest, set())
+        for kind, place, where, line, guard in _places(plan):
+            when = "" if guard is None else guard.source
+            unseen = "never fired" if kind == "arc" else "never decided"
+            yield CoveredItem(kind, where, line, when, () if place in fired else (unseen,))
+            if guard is not None:
+                missed = tuple(f"never {str(value).lower()}" for value in (True, False) if (place, value) not in seen)
+                yield CoveredItem("guard", where, line, when, missed, size=2)
 
 
 def coverage_json(coverage: Coverage) -> dict[str, Any]:
@@ -217,27 +197,29 @@ def coverage_json(coverage: Coverage) -> dict[str, Any]:
     return {"percent": round(coverage.percent(), 1), "playbooks": playbooks}
 
 
-def _source(guard: Guard | None) -> str:
-    return "" if guard is None else guard.source
+def _places(plan: Plan) -> Iterator[tuple[str, Place, str, int, Guard | None]]:
+    """The arcs and rules of a plan: kind, place, words, line and guard."""
+    for step in plan.every_step:
+        name = step.name
+        for index, rule in enumerate(step.admit.rules if step.admit is not None else ()):
+            yield "rule", (name, ADMIT, index), f"{name} admission rule {index + 1}", step.line, rule.guard
+        for task in step.tasks:
+            for index, one in enumerate(task.policy.rules if task.policy is not None else ()):
+                yield "rule", (name, task.name, index), f"{name}.{task.name} rule {index + 1}", one.line, one.guard
+        for index, arc in enumerate(step.arcs):
+            yield "arc", (name, NEXT, index), f"{name} → {arc.step}", arc.line, arc.guard
 
 
-def _reached_places(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], int]]:
-    """The arcs that fired and the rules that decided in a journal."""
-    for step_run_id, fact in journal.facts:
-        if isinstance(fact, events.NextEvaluated) and fact.step_run_id in journal.runs:
-            yield from (((journal.runs[fact.step_run_id].step, NEXT), index) for index in fact.fired)
-        elif isinstance(fact, events.TaskProcessed) and step_run_id in journal.runs and fact.rule >= 0:
-            yield (journal.runs[step_run_id].step, fact.task), fact.rule
-        elif isinstance(fact, events.TokenHeld | events.TokenClaimed) and fact.guards:
-            place = journal.tokens[fact.token_id].step, ADMIT
-            yield from ((place, guard.rule) for guard in fact.guards if guard.value)
-
-
-def _evaluated_guards(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], EvaluatedGuard]]:
+def _decisions(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], Collection[int], Sequence[EvaluatedGuard]]]:
+    """The decisions in a journal: the place without its index, the arcs that fired or the rules that decided there, and
+    the guards that were evaluated.
+    """
     for step_run_id, fact in journal.facts:
         if isinstance(fact, events.NextEvaluated | events.NextResting) and fact.step_run_id in journal.runs:
-            yield from (((journal.runs[fact.step_run_id].step, NEXT), guard) for guard in fact.guards)
+            fired = fact.fired if isinstance(fact, events.NextEvaluated) else ()
+            yield (journal.runs[fact.step_run_id].step, NEXT), fired, fact.guards
         elif isinstance(fact, events.TaskProcessed) and step_run_id in journal.runs:
-            yield from (((journal.runs[step_run_id].step, fact.task), guard) for guard in fact.guards)
-        elif isinstance(fact, events.TokenHeld | events.TokenClaimed):
-            yield from (((journal.tokens[fact.token_id].step, ADMIT), guard) for guard in fact.guards)
+            yield (journal.runs[step_run_id].step, fact.task), [fact.rule] if fact.rule >= 0 else (), fact.guards
+        elif isinstance(fact, events.TokenHeld | events.TokenClaimed) and fact.guards:
+            held = [guard.rule for guard in fact.guards if guard.value]
+            yield (journal.tokens[fact.token_id].step, ADMIT), held, fact.guards

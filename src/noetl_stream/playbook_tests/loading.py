@@ -245,10 +245,11 @@ class _Loader:
                 report_wrong_type(value, f"`{key.name}`", "text", self._problems, "quote it")
 
     def _check_names(self, plan: Plan, expected: Expected) -> None:
-        for node in (expected.path, expected.never, expected.waits_for):
+        then = expected.then
+        for node in (then.path, then.never, then.waits_for):
             for one in entries(node, "steps", self._problems):
                 self._check_step(plan, str(one.plain()), one)
-        for key, _ in pairs(expected.calls, "`calls`", self._problems):
+        for key, _ in pairs(then.calls, "`calls`", self._problems):
             self._task(plan, key.name, Scalar(key.name, key.mark, key.pointer))
 
 

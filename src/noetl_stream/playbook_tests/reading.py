@@ -93,17 +93,10 @@ class GivenStart(msgspec.Struct, frozen=True):
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The expectations of a test. Nodes hold values with their positions; ``None`` is not compared."""
+    """The expectations of a test, at their place. ``None`` is not compared."""
 
     at: Node
-    status: Node | None = None
-    result: Node | None = None
-    error: Node | None = None
-    ctx: Node | None = None
-    path: Node | None = None
-    never: Node | None = None
-    calls: Node | None = None
-    waits_for: Node | None = None
+    then: ThenSection = ThenSection.model_construct()
 
 
 class UserAction(msgspec.Struct, frozen=True):
@@ -338,18 +331,7 @@ class _Reader:
             is_count = isinstance(value, Scalar) and type(value.value) is int and value.value >= 0
             if not is_count and not (isinstance(value, Sequence) and all(isinstance(i, Mapping) for i in value.items)):
                 report_wrong_type(value, f"`{key.name}`", "a number, or a list of mappings", problems)
-        status = self._part(node, "status") if found.status is not None else None
-        return Expected(
-            node,
-            status=status,
-            result=found.result,
-            error=found.error,
-            ctx=found.ctx,
-            path=found.path,
-            never=found.never,
-            calls=found.calls,
-            waits_for=found.waits_for,
-        )
+        return Expected(node, found)
 
     def _check_expected_error(self, node: Node | None) -> None:
         if isinstance(node, Scalar) and isinstance(node.value, str):

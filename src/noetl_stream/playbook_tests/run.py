@@ -42,11 +42,7 @@ from noetl_stream.telemetry.structured_logs import ROOT_NAME
 from noetl_stream.tools.python.environments.requirements import required_by
 from noetl_stream.tools.registry import KindOff, ToolClass, kinds_of
 
-_RESULTS: Final = {
-    "http": "{ status: 200, data: {} }",
-    "postgres": "{ rows: [] }",
-    "duckdb": "{ rows: [] }",
-}
+_RESULTS: Final = {"http": "{ status: 200, data: {} }", "postgres": "{ rows: [] }", "duckdb": "{ rows: [] }"}
 """An example of a result, by kind of task."""
 
 
@@ -102,17 +98,6 @@ def _end_advice(reason: ReasonDocument) -> str:
     if on.timer is not None:
         found.append("`- { after: 1d }`")
     return f"Write under `when`: {' or '.join(found)}." if found else ""
-
-
-_REQUESTS: Final[Mapping[str, type[Any]]] = {
-    "patch": events.CtxPatched,
-    "merge": events.CtxPatched,
-    "signal": events.SignalReceived,
-    "inject": events.TokenInjected,
-    "cancel": events.CancelRequested,
-    "pause": events.PauseRequested,
-    "resume": events.ResumeRequested,
-}
 
 
 class FoundProblem(msgspec.Struct, frozen=True):
@@ -343,17 +328,20 @@ class _Secrets(dict[str, str]):
 
 
 def _request(action: UserAction, request_id: str) -> InterventionFact:
-    fields: dict[str, Any] = {}
-    if action.verb in ("patch", "merge"):
-        fields = {"patch": action.value, "merge": action.verb == "merge"}
-    elif action.verb == "signal":
-        fields = {"signal": action.name, "payload": action.value}
-    elif action.verb == "inject":
-        fields = {"step": action.name, "args": action.value}
-    else:
-        fields = {"reason": action.name}
-    fact: InterventionFact = _REQUESTS[action.verb](request_id, principal=BY, **fields)
-    return fact
+    name, value = action.name, action.value
+    match action.verb:
+        case "patch" | "merge":
+            return events.CtxPatched(request_id, principal=BY, patch=value, merge=action.verb == "merge")
+        case "signal":
+            return events.SignalReceived(request_id, principal=BY, signal=name, payload=value)
+        case "inject":
+            return events.TokenInjected(request_id, principal=BY, step=name, args=value)
+        case "cancel":
+            return events.CancelRequested(request_id, principal=BY, reason=name)
+        case "pause":
+            return events.PauseRequested(request_id, principal=BY, reason=name)
+        case _:
+            return events.ResumeRequested(request_id, principal=BY, reason=name)
 
 
 @contextmanager
