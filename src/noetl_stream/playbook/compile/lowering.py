@@ -294,8 +294,7 @@ class PipelineLowering:
 
     def task(self, task: TaskDraft) -> TaskPlan:
         self._expressions.check_schema(task)
-        inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
-        self._read.update(inputs.reads)
+        inputs = self._value(task.inputs, self._inputs, task.kind)
         verbatim = {name: node.plain() for name, node in task.verbatim.items()}
         if task.kind and task.kind.kind == SECRETS_KIND:
             readable = {*self._inputs.keychain, secret_name(task.name, verbatim)}
@@ -322,18 +321,18 @@ class PipelineLowering:
         """Compiles the limit of a task. Its key is public and the same for all attempts, so it reads no secrets."""
         if draft is None:
             return None
-        key = EMPTY if draft.key is None else self._expressions.value(draft.key, self._sugar)
-        self._read.update(key.reads)
+        key = EMPTY if draft.key is None else self._value(draft.key, self._sugar)
         return LimitPlan(key, draft.concurrency, draft.rate)
 
     def _rule(self, rule: ActionDraft, kind: KindSpec | None) -> RulePlan:
         def values(writes: list[Write]) -> MappingProxyType[str, Template]:
-            return MappingProxyType({key.name: self._value(node, kind) for key, node in writes})
+            return MappingProxyType({key.name: self._value(node, self._policy, kind) for key, node in writes})
 
         shared = {
-            one.key.name: SharedPlan(one.op, self._value(one.value, kind) if one.value else None) for one in rule.shared
+            one.key.name: SharedPlan(one.op, self._value(one.value, self._policy, kind) if one.value else None)
+            for one in rule.shared
         }
-        delay = self._value(rule.delay, kind) if rule.delay is not None else constant(DEFAULT_DELAY_S)
+        delay = constant(DEFAULT_DELAY_S) if rule.delay is None else self._value(rule.delay, self._policy, kind)
         return RulePlan(
             guard=self._guard(rule.when, kind),
             do=rule.do,
@@ -355,12 +354,10 @@ class PipelineLowering:
         return self._declared.visible(bindings.BOUNDS, self._step)
 
     def _bound(self, node: Node) -> Template:
-        template = self._expressions.value(node, self._bounds)
-        self._read.update(template.reads)
-        return template
+        return self._value(node, self._bounds)
 
-    def _value(self, node: Node, kind: KindSpec | None) -> Template:
-        template = self._expressions.value(node, self._policy, kind)
+    def _value(self, node: Node, visible: Visible, kind: KindSpec | None = None) -> Template:
+        template = self._expressions.value(node, visible, kind)
         self._read.update(template.reads)
         return template
 

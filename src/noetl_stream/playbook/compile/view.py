@@ -21,7 +21,6 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.plan import (
     AdmitPlan,
     ArcPlan,
-    CompensationPlan,
     EmitPlan,
     FailureMode,
     LimitPlan,
@@ -45,6 +44,7 @@ _SHOWN_APART: Final = frozenset(["name", "kind", "line", "origin", "policy"])
 
 def compiled_view(plan: Plan) -> dict[str, Any]:
     """The plan as JSON, with templates as written. Empty values are left out."""
+    ending = plan.compensation
     return _without_empty(
         name=plan.name,
         path=plan.path,
@@ -64,14 +64,10 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         workload_schema=None if plan.workload_schema is None else plan.workload_schema.content,
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
         finally_step=plan.finally_step,
-        compensation=None if plan.compensation is None else _compensation(plan.compensation),
+        compensation=ending and {"on": sorted(ending.on), "timeout_s": ending.timeout_s},
         quotas=None if plan.quotas is None else {**plan.quotas.amounts, "on_exceeded": plan.quotas.on_exceeded},
         steps=[_step(step, plan.failure_mode) for step in plan.every_step],
     )
-
-
-def _compensation(compensation: CompensationPlan) -> dict[str, Any]:
-    return {"on": sorted(compensation.on), "timeout_s": compensation.timeout_s}
 
 
 def compiled_text(plan: Plan) -> str:
