@@ -45,10 +45,7 @@ class DocumentChecks:
     """
 
     def __init__(
-        self,
-        check: Check,
-        tell: Callable[[str, tuple[Diagnostic, ...]], None],
-        fail: Callable[[Exception], None],
+        self, check: Check, tell: Callable[[str, tuple[Diagnostic, ...]], None], fail: Callable[[Exception], None]
     ) -> None:
         self._check = check
         self._tell = tell

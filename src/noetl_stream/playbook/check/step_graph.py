@@ -159,10 +159,7 @@ def postorder(arcs: Arcs) -> list[str]:
 
 
 def _concurrent_regions(
-    targets: list[str],
-    regions: Mapping[str, StepSet],
-    reaches: Mapping[str, frozenset[str]],
-    joins: frozenset[str],
+    targets: list[str], regions: Mapping[str, StepSet], reaches: Mapping[str, frozenset[str]], joins: frozenset[str]
 ) -> Iterator[tuple[str, StepSet]]:
     """Yields pairs of regions of one fork, the first by its first step, whose steps may run concurrently."""
     ahead = {to: reaches.get(to, frozenset()) | ({to} & joins) for to in targets}

@@ -344,11 +344,7 @@ def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft |
 
 
 def read_rules(
-    node: Node | None,
-    problems: Problems,
-    what: str = "`rules`",
-    model: type[Rule] = Rule,
-    mode: Routing = "exclusive",
+    node: Node | None, problems: Problems, what: str = "`rules`", model: type[Rule] = Rule, mode: Routing = "exclusive"
 ) -> list[RuleDraft]:
     """Reads a list of rules with ``when`` and ``then``, and at most one ``else``, which must be last.
 
