@@ -16,7 +16,7 @@ from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.nodes import Node, Scalar, child
 from noetl_stream.playbook.yaml.nodes import Sequence as SequenceNode
 from noetl_stream.playbook_tests.journal import SeenJournal
-from noetl_stream.playbook_tests.loading import task_named
+from noetl_stream.playbook_tests.loading import TaskKey, tasks_named
 from noetl_stream.playbook_tests.reading import Expected
 from noetl_stream.playbook_tests.schema import ThenSection
 from noetl_stream.playbook_tests.stubs import RecordedCall
@@ -117,7 +117,7 @@ def _error(node: Node, observed: Observed) -> Iterator[Deviation]:
 
 
 def _calls(name: str, node: Node, observed: Observed, plan: Plan) -> Iterator[Deviation]:
-    key = task_named(plan, name)
+    key = TaskKey(plan.digest, name.partition(".")[0], tasks_named(plan, name)[0].name)
     calls = [call for call in observed.calls if call.key == key]
     times = f"{len(calls)} time{'' if len(calls) == 1 else 's'}"
     if isinstance(node, Scalar):

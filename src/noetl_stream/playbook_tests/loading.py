@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -191,21 +191,17 @@ class _Loader:
         step_name, dot, task_name = name.partition(".")
         if not self._check_step(plan, step_name, at):
             return None
-        tasks = plan.steps[step_name].tasks
+        if len(found := tasks_named(plan, name)) == 1:
+            return step_name, found[0]
+        names = [f"{step_name}.{task.name}" for task in plan.steps[step_name].tasks]
         if dot:
-            found = next((task for task in tasks if task.name == task_name), None)
-            if found is None:
-                names = [f"{step_name}.{task.name}" for task in tasks]
-                hint = did_you_mean(name, names) or f"its tasks: {list_names(names)}"
-                self._problems.error("unknown_task", f"step `{step_name}` has no task `{task_name}`", at, hint)
-            return None if found is None else (step_name, found)
-        candidates = [task for task in tasks if needs_stub(task)] or list(tasks)
-        if len(candidates) != 1:
-            several = f"write one of {list_names(f'{step_name}.{task.name}' for task in tasks)}" if tasks else None
-            many = "several tasks" if tasks else "no tasks"
+            hint = did_you_mean(name, names) or f"its tasks: {list_names(names)}"
+            self._problems.error("unknown_task", f"step `{step_name}` has no task `{task_name}`", at, hint)
+        else:
+            several = f"write one of {list_names(names)}" if names else None
+            many = "several tasks" if names else "no tasks"
             self._problems.error("unknown_task", f"step `{step_name}` has {many}", at, several)
-            return None
-        return step_name, candidates[0]
+        return None
 
     def _check_step(self, plan: Plan, name: str, at: Node) -> bool:
         if plan.steps.get(name) is not None:
@@ -258,9 +254,10 @@ def needs_stub(task: TaskPlan) -> bool:
     return task.kind not in ALWAYS_REAL | SUSPENDING_KINDS
 
 
-def task_named(plan: Plan, name: str) -> TaskKey:
-    """The task of a name that was checked."""
+def tasks_named(plan: Plan, name: str) -> list[TaskPlan]:
+    """The tasks that ``STEP.TASK`` or ``STEP`` may name: exactly one if the name is right."""
     step, dot, task = name.partition(".")
     tasks = plan.steps[step].tasks
-    candidates: Iterable[TaskPlan] = [one for one in tasks if needs_stub(one)] or tasks
-    return TaskKey(plan.digest, step, task if dot else next(iter(candidates)).name)
+    if dot:
+        return [one for one in tasks if one.name == task]
+    return [one for one in tasks if needs_stub(one)] or list(tasks)

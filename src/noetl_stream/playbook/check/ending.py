@@ -114,7 +114,7 @@ def warn_of_failures(plan: Plan, steps: list[StepDraft], problems: Problems) -> 
     if problems.has_errors:
         return
     joins = {step.name for step in steps if step.join is not None}
-    forks = bool(joins) or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps)
+    forks = bool(joins) or any(step.forks for step in steps)
     for step in steps:
         arcs = list(zip(step.arcs, plan.steps[step.name].arcs, strict=True))
         for arc in (arc for arc, compiled in arcs if not compiled.handles_failure and _reads_error(arc)):

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
 from noetl_stream.playbook.check.ending import check_ending, minds_absence, minds_absence_of
-from noetl_stream.playbook.check.step_graph import MAX_JOINS, arcs_of, reach, reversed_arcs
+from noetl_stream.playbook.check.step_graph import MAX_JOINS, Arcs, arcs_of, reach, reversed_arcs
 from noetl_stream.playbook.check.templates import ReadLocations, Templates
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.model.document import ParsedPlaybook
@@ -108,11 +108,22 @@ MOST_COMPARED: Final = 10
 """The most results read by a task that are compared with each other."""
 
 
-def warn_of_later_results(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
-    """Warns of steps that read the result of a step that begins after them and never before."""
-    if problems.has_errors or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps):
+def warn_of_absent_results(
+    document: ParsedPlaybook, plan: Plan, source: str, steps: list[StepDraft], problems: Problems
+) -> None:
+    """Warns of reads of results that are not there, in a workflow that is at one step at a time."""
+    if problems.has_errors or any(step.forks for step in steps):
         return
     arcs = arcs_of(steps)
+    back = reversed_arcs(arcs)
+    _warn_of_later_results(plan, steps, arcs, problems)
+    _warn_of_other_ways(steps, arcs, back, problems)
+    if (entry := document.entry_among([step.name for step in steps])) is not None:
+        _warn_of_ways_around(entry, source, steps, arcs, back, problems)
+
+
+def _warn_of_later_results(plan: Plan, steps: list[StepDraft], arcs: Arcs, problems: Problems) -> None:
+    """Warns of steps that read the result of a step that begins after them and never before."""
     for step in steps:
         read = (plan.steps[step.name].reads.steps or frozenset()) & arcs.keys() - {step.name}
         for other in sorted(read & reach(arcs[step.name], arcs) if read else ()):
@@ -122,12 +133,8 @@ def warn_of_later_results(plan: Plan, steps: list[StepDraft], problems: Problems
                 problems.warn("absent_result", message, step.at, hint)
 
 
-def warn_of_other_ways(steps: list[StepDraft], problems: Problems) -> None:
+def _warn_of_other_ways(steps: list[StepDraft], arcs: Arcs, back: Arcs, problems: Problems) -> None:
     """Warns of tasks that read the results of two steps of which only one runs, on different ways to the same step."""
-    if problems.has_errors or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps):
-        return
-    arcs = arcs_of(steps)
-    back = reversed_arcs(arcs)
     for step in (one for one in steps if one.join is None and len(back.get(one.name, ())) > 1):
         for task in step.tasks:
             texts = [text for _, text in texts_of(task.inputs) if "{{" in text and " if " not in text]
@@ -145,15 +152,10 @@ def warn_of_other_ways(steps: list[StepDraft], problems: Problems) -> None:
                 problems.warn("absent_result", message, task.at, hint)
 
 
-def warn_of_ways_around(document: ParsedPlaybook, source: str, steps: list[StepDraft], problems: Problems) -> None:
+def _warn_of_ways_around(
+    entry: str, source: str, steps: list[StepDraft], arcs: Arcs, back: Arcs, problems: Problems
+) -> None:
     """Warns of reads of a step's result where the step does not run on one of the ways to the reader."""
-    if problems.has_errors or any(step.router.routing == "inclusive" and len(step.arcs) > 1 for step in steps):
-        return
-    arcs = arcs_of(steps)
-    back = reversed_arcs(arcs)
-    entry = document.entry_among([step.name for step in steps])
-    if entry is None:
-        return
     for step in (one for one in steps if one.join is None and len(set(back.get(one.name, ()))) > 1):
         if any(is_generated(task.name) for task in step.tasks) or any(rule.do in _LEAPS for rule in step.rules):
             continue  # not every task of it may run

@@ -20,10 +20,8 @@ from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import (
     check_unused,
     check_workflow,
+    warn_of_absent_results,
     warn_of_dead_arcs,
-    warn_of_later_results,
-    warn_of_other_ways,
-    warn_of_ways_around,
 )
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
@@ -265,9 +263,7 @@ def _compile(
     lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems, schemas))
     plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
-    warn_of_later_results(plan, steps, problems)
-    warn_of_other_ways(steps, problems)
-    warn_of_ways_around(document, source.text, steps, problems)
+    warn_of_absent_results(document, plan, source.text, steps, problems)
     warn_of_failures(plan, steps, problems)
     warn_of_compensations(document, plan, steps, problems)
     check_unused(workbook, templates, problems)

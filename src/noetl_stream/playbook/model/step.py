@@ -236,6 +236,11 @@ class StepDraft(msgspec.Struct, frozen=True):
         return self.router.arcs
 
     @property
+    def forks(self) -> bool:
+        """Whether several arcs may fire at once."""
+        return self.router.routing == "inclusive" and len(self.arcs) > 1
+
+    @property
     def levels(self) -> list[LoopDraft]:
         """The levels of the step's loop, outermost first."""
         return self.loop.levels() if self.loop else []

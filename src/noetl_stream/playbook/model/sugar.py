@@ -17,7 +17,6 @@ from noetl_stream.playbook.kinds.spec import GENERATED
 from noetl_stream.playbook.model.policy import ActionDraft, PolicyDraft, Rule, read_rules
 from noetl_stream.playbook.model.sections import ANYTHING, Part, Required, Section, described, ladder, ref
 from noetl_stream.playbook.model.task import TaskDraft
-from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import begin_label, end_label
 from noetl_stream.playbook.yaml.nodes import Mapping, Node
@@ -177,9 +176,6 @@ def _noop(construct: Construct, label: str, at: Location, rules: list[ActionDraf
         kind=GENERATED,
         at=at,
         inputs=Mapping(at.mark, at.pointer),
-        verbatim={},
-        knobs={},
-        timeouts=Timeouts(),
         policy=PolicyDraft(rules, "continue", at, is_complete=True),
         origin=construct.origin,
     )

@@ -85,10 +85,10 @@ class TaskDraft(msgspec.Struct, frozen=True):
     kind: KindSpec | None
     at: Location
     inputs: Mapping
-    verbatim: MappingOf[str, Node]
-    knobs: MappingOf[str, Any]
-    timeouts: Timeouts
-    policy: PolicyDraft | None
+    verbatim: MappingOf[str, Node] = {}
+    knobs: MappingOf[str, Any] = {}
+    timeouts: Timeouts = Timeouts()
+    policy: PolicyDraft | None = None
     timeout_templates: Mapping | None = None
     origin: str = ""
     schema: ResultSchema | None = None
