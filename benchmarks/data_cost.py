@@ -81,7 +81,7 @@ class FilesInFolder:
 
         return read_parts(reference, self._key, get)
 
-    def note(self, namespace: str, name: str, *, written: bool) -> None:
+    def note(self, namespace: str, name: str, *, written: bool, columns: Sequence[str] = ()) -> None:
         """Nobody asks for it."""
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from referencing import Registry, Resource
 
 from measured import samples_of
 from noetl_stream.adapters.simulated_time import simulated_clock
@@ -101,7 +105,8 @@ RUN_EVENT: dict[str, Any] = {
 }
 """What the specification of a run event and of the facets that are used here requires."""
 
-CHECKED = jsonschema.Draft202012Validator(RUN_EVENT, format_checker=jsonschema.FormatChecker())
+FORMATS = jsonschema.FormatChecker()
+CHECKED = jsonschema.Draft202012Validator(RUN_EVENT, format_checker=FORMATS)
 
 
 def fed(tick: int, fact: Fact, position: int, run: str | None = "run") -> FedEvent:
@@ -149,6 +154,49 @@ def test_each_event_has_the_form_that_openlineage_asks_for() -> None:
     assert first["run"]["facets"]["parent"]["run"]["runId"] == told[0]["run"]["runId"] == EXECUTION
     assert second["run"]["facets"]["errorMessage"]["message"] == "sql: no such column"
     assert next(one["run"] for one in run_events_of(FACTS[4], "load")) == told[1]["run"]
+
+
+def test_a_load_by_name_tells_which_column_became_which() -> None:
+    loaded = Dataset("postgres://db:5432", "a.b.c", written=True, columns=("id",))
+    _, of_table = run_events_of(fed(2, processed(read=(TABLE,), datasets=(loaded,)), 4), "load")
+    _, of_file = run_events_of(fed(2, processed(read=(FILE,), datasets=(loaded,)), 4), "load")
+    CHECKED.validate(of_table)
+    facets = of_table["outputs"][0]["facets"]
+    assert facets["schema"]["fields"] == [{"name": "id"}]
+    (source,) = facets["columnLineage"]["fields"]["id"]["inputFields"]
+    assert (source["name"], source["field"]) == (of_table["inputs"][0]["name"], "id")
+    assert [*of_file["outputs"][0]["facets"]] == ["schema"], "nobody knows what columns a file has"
+
+
+@pytest.mark.verify
+def test_each_event_and_its_facets_follow_the_newest_published_schemas() -> None:
+    folder = os.environ.get("OPENLINEAGE_SPEC")
+    if folder is None:
+        pytest.skip(
+            "OPENLINEAGE_SPEC is not set: the folder `spec` of a checkout of github.com/OpenLineage/OpenLineage"
+        )
+    read = [json.loads(path.read_text()) for path in Path(folder).rglob("*.json")]
+    published = Registry().with_resources((one["$id"], Resource.from_contents(one)) for one in read if "$id" in one)
+    loaded = Dataset("postgres://db:5432", "a.b.c", written=True, columns=("id",))
+    facts = [*FACTS, fed(5, processed(read=(TABLE,), datasets=(loaded,)), 8)]
+    used = set()
+    for event in (event for row in facts for event in run_events_of(row, "load")):
+        for part, name in described(event):
+            used.add(name.rpartition("/")[2])
+            form = jsonschema.Draft202012Validator({"$ref": name}, registry=published, format_checker=FORMATS)
+            form.validate(part)
+    assert used == {
+        "RunEvent", "ParentRunFacet", "ErrorMessageRunFacet", "JobTypeJobFacet", "SchemaDatasetFacet",
+        "DatasetVersionDatasetFacet", "ColumnLineageDatasetFacet", "OutputStatisticsOutputDatasetFacet",
+    }  # fmt: skip
+
+
+def described(value: Any) -> Iterator[tuple[Any, str]]:
+    """The parts of a value that name their schema, with its name."""
+    if isinstance(value, dict):
+        yield from ((value, value[name]) for name in ("schemaURL", "_schemaURL") if name in value)
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from described(part)
 
 
 def test_an_event_of_another_form_would_be_noticed() -> None:

@@ -173,8 +173,11 @@ async def test_a_csv_file_is_loaded_by_the_names_in_its_first_line(stage: Stage)
         copy = {"table": "moved.orders", "from": await stage.file(content, name), **options}
         assert (await stage.run(command="truncate moved.orders", copy=copy))["row_count"] == 2
         assert await stage.rows("select * from moved.orders order by id") == loaded
-    (noted,) = set(stage.data.datasets)
-    assert noted.written and noted.name.endswith(".moved.orders") and noted.namespace.startswith("postgres://")
+    noted = stage.data.datasets
+    assert all(one.written and one.name.endswith(".moved.orders") for one in noted)
+    assert all(one.namespace.startswith("postgres://") for one in noted)
+    in_file = ("id", "amount", "note")
+    assert [one.columns for one in noted] == [in_file, in_file, ("note", "id", "amount"), (), in_file]
 
 
 async def test_a_part_of_a_table_and_of_its_columns_is_loaded(stage: Stage) -> None:

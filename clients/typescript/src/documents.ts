@@ -398,6 +398,7 @@ export interface Dataset {
   namespace: string
   name: string
   written?: boolean
+  columns?: string[]
 }
 
 export interface DeadLetter {

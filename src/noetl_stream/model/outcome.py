@@ -196,12 +196,13 @@ def _parse_second(text: str) -> int:
 
 class Dataset(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Data elsewhere that a task has read or ``written``, by the names of OpenLineage: ``postgres://host:5432`` and
-    ``sales.public.orders``.
+    ``sales.public.orders``. ``columns`` are those that were loaded, where the tool knows them.
     """
 
     namespace: str
     name: str
     written: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:

@@ -8,14 +8,14 @@ the same id.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from noetl_stream import __version__
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import ExecutionFinished, ExecutionStarted, TaskProcessed
 from noetl_stream.model.json import codec
-from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.outcome import Dataset, ErrorInfo, Outcome
 from noetl_stream.ports.stores.fed_events import FedEvent
 from noetl_stream.sealing.data_references import DataReference, parts_of
 
@@ -63,7 +63,7 @@ def _of_task(fed: FedEvent, step: str, fact: TaskProcessed, at: str) -> Iterator
     job = _job(".".join(dict.fromkeys(filter(None, (fed.path, step, fact.task)))), "TASK")
     parent = {
         "parent": _facet(
-            "1-0-1/ParentRunFacet",
+            "1-2-0/ParentRunFacet",
             run={"runId": fed.execution_id},
             job={"namespace": NAMESPACE, "name": fed.path},
         )
@@ -78,7 +78,25 @@ def _of_task(fed: FedEvent, step: str, fact: TaskProcessed, at: str) -> Iterator
 
 
 def _elsewhere(outcome: Outcome, *, written: bool) -> list[dict[str, Any]]:
-    return [{"namespace": one.namespace, "name": one.name} for one in outcome.datasets if one.written == written]
+    return [
+        {"namespace": one.namespace, "name": one.name, **_loaded(one, outcome.read)}
+        for one in outcome.datasets
+        if one.written == written
+    ]
+
+
+def _loaded(one: Dataset, read: Sequence[DataReference]) -> dict[str, Any]:
+    """The facets of the columns that were loaded, each from the column of its name in the one table that was read."""
+    columns = one.columns[:MAX_FIELDS]
+    if not columns:
+        return {}
+    facets = {"schema": _schema([{"name": name} for name in columns])}
+    if len(read) == 1 and read[0].columns is not None:
+        source = {"namespace": NAMESPACE, "name": _name_of(read[0])}
+        by_name = [{"type": "DIRECT", "subtype": "IDENTITY"}]
+        fields = {name: {"inputFields": [{**source, "field": name, "transformations": by_name}]} for name in columns}
+        facets["columnLineage"] = _facet("1-2-0/ColumnLineageDatasetFacet", fields=fields)
+    return {"facets": facets}
 
 
 def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
@@ -91,15 +109,23 @@ def _outputs(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _dataset(reference: DataReference) -> dict[str, Any]:
-    """The dataset of a stored file or table. Its name has its unique key prefix, so reads and the write share it."""
-    parts = parts_of(reference.key)
-    called = reference.name or ("file" if reference.columns is None else "table")
-    name = f"{'' if parts is None else parts.prefix}{called}"
+    """The dataset of a stored file or table."""
     facets = {"version": _facet("1-0-1/DatasetVersionDatasetFacet", datasetVersion=reference.checksum)}
     if reference.columns is not None:
         fields = [{"name": one.name, "type": one.type} for one in reference.columns[:MAX_FIELDS]]
-        facets["schema"] = _facet("1-1-1/SchemaDatasetFacet", fields=fields)
-    return {"namespace": NAMESPACE, "name": name, "facets": facets}
+        facets["schema"] = _schema(fields)
+    return {"namespace": NAMESPACE, "name": _name_of(reference), "facets": facets}
+
+
+def _name_of(reference: DataReference) -> str:
+    """The name of a stored file or table. It has its unique key prefix, so that reads and the write share it."""
+    parts = parts_of(reference.key)
+    called = reference.name or ("file" if reference.columns is None else "table")
+    return f"{'' if parts is None else parts.prefix}{called}"
+
+
+def _schema(fields: Sequence[dict[str, str]]) -> dict[str, Any]:
+    return _facet("1-2-0/SchemaDatasetFacet", fields=fields)
 
 
 def _event(
@@ -116,7 +142,7 @@ def _event(
 
 
 def _job(name: str, kind: str) -> dict[str, Any]:
-    facet = _facet("2-0-3/JobTypeJobFacet", processingType="BATCH", integration="NOETL", jobType=kind)
+    facet = _facet("2-0-4/JobTypeJobFacet", processingType="BATCH", integration="NOETL", jobType=kind)
     return {"namespace": NAMESPACE, "name": name, "facets": {"jobType": facet}}
 
 

@@ -64,8 +64,8 @@ class FilesInMemory:
         for at in range(0, len(data), PART_BYTES):
             yield data[at : at + PART_BYTES]
 
-    def note(self, namespace: str, name: str, *, written: bool) -> None:
-        self.datasets.append(Dataset(namespace, name, written))
+    def note(self, namespace: str, name: str, *, written: bool, columns: Sequence[str] = ()) -> None:
+        self.datasets.append(Dataset(namespace, name, written, tuple(columns)))
 
 
 def tool_call(

@@ -159,8 +159,12 @@ class DataStore(Protocol):
         """
         ...
 
-    def note(self, namespace: str, name: str, *, written: bool) -> None:
-        """Notes a dataset in another system that the task has read or written, by its OpenLineage names."""
+    def note(self, namespace: str, name: str, *, written: bool, columns: Sequence[str] = ()) -> None:
+        """Notes a dataset in another system that the task has read or written, by its OpenLineage names.
+
+        Args:
+            columns: The columns that were loaded, each from the one of that name in the table that the task has read.
+        """
         ...
 
 
@@ -176,7 +180,7 @@ class NoData:
     def read(self, reference: DataReference) -> AsyncIterator[bytes]:
         raise ToolFailure.of("not_allowed", "there is no object store here")
 
-    def note(self, namespace: str, name: str, *, written: bool) -> None:
+    def note(self, namespace: str, name: str, *, written: bool, columns: Sequence[str] = ()) -> None:
         """Does nothing."""
 
 

@@ -467,12 +467,13 @@ class DataUse(Document, frozen=True, kw_only=True):
 
 class Dataset(Document, frozen=True, kw_only=True):
     """Data elsewhere that a task has read or `written`, by the names of OpenLineage: `postgres://host:5432` and
-    `sales.public.orders`.
+    `sales.public.orders`. `columns` are those that were loaded, where the tool knows them.
     """
 
     namespace: str
     name: str
     written: bool = False
+    columns: list[str] = field(default_factory=list)
 
 
 class DeadLetter(Document, frozen=True, kw_only=True):

@@ -127,7 +127,8 @@ class Transfer:
             timeout=self.timeout_s,
             **about,
         )
-        self.call.data.note(cast("DomainConnection", self.connection).server, table["whole_name"], written=True)
+        server = cast("DomainConnection", self.connection).server
+        self.call.data.note(server, table["whole_name"], written=True, columns=names or ())
         return int(status.rpartition(" ")[2])
 
 

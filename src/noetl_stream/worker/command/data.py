@@ -112,9 +112,9 @@ class AttemptData:
         except BlobMissing as missing:
             raise ToolFailure.of("result_lost", f"{reference.what} is lost: {missing.message}") from None
 
-    def note(self, namespace: str, name: str, *, written: bool) -> None:
+    def note(self, namespace: str, name: str, *, written: bool, columns: Sequence[str] = ()) -> None:
         if len(self._datasets) < MAX_DATASETS:
-            self._datasets[Dataset(namespace, name[:MAX_NAME], written)] = None
+            self._datasets[Dataset(namespace, name[:MAX_NAME], written, tuple(columns))] = None
 
     def noted_in(self, outcome: Outcome, used: Redactor | None) -> Outcome:
         """Returns the outcome of the attempt with what it has written and read, without the secrets that it used."""
@@ -124,7 +124,10 @@ class AttemptData:
         written, read = tuple(self.written), tuple(self._read.values())[:MAX_WRITTEN]
         if used is not None:
             written, read = (tuple(_without_secrets(one, used) for one in ones) for ones in (written, read))
-            datasets = tuple(Dataset(used.text(one.namespace), used.text(one.name), one.written) for one in datasets)
+            datasets = tuple(
+                Dataset(used.text(one.namespace), used.text(one.name), one.written, tuple(map(used.text, one.columns)))
+                for one in datasets
+            )
         return replace(outcome, stored_bytes=self.stored_bytes, written=written, read=read, datasets=datasets)
 
     async def _put(self, prefix: str, key: str, sealed: bytes) -> None:
