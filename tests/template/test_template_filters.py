@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from template_rendering import NAMESPACES, failure, rendered, scope
 
-from noetl_stream.template import ExpressionError, ReferenceNeeded, compile_template, render
+from noetl_stream.template import ExpressionError, ReferenceNeeded, TemplateProblem, compile_template, render
 
 
 @pytest.mark.parametrize(
@@ -134,15 +134,22 @@ def test_head_of_a_table_asks_for_its_first_rows_and_gives_as_many_as_are_wanted
 @pytest.mark.parametrize(
     ("table", "rows", "message", "hint"),
     [
-        (TABLE, 21, "`head` gives 1 to 20 rows, not 21", "kind duckdb"),
-        (TABLE, 0, "`head` gives 1 to 20 rows, not 0", "kind duckdb"),
-        ({**TABLE, "first": 2}, 1, "not a part of one", "kind duckdb"),
-        ([1], 1, "`head` takes a table by reference, not a list", "write [:10] of a list"),
+        (TABLE, "20 + 1", "`head` gives 1 to 20 rows, not 21", "kind duckdb"),
+        (TABLE, "1 - 1", "`head` gives 1 to 20 rows, not 0", "kind duckdb"),
+        ({**TABLE, "first": 2}, "1", "not a part of one", "kind duckdb"),
+        ([1], "1", "`head` takes a table by reference, not a list", "write [:10] of a list"),
     ],
 )
-def test_head_says_what_it_cannot_give(table: Any, rows: int, message: str, hint: str) -> None:
+def test_head_says_what_it_cannot_give(table: Any, rows: str, message: str, hint: str) -> None:
     found = failure(f"{{{{ ctx.table | head({rows}) }}}}", ctx={"table": table})
     assert message in found.message and hint in (found.hint or "")
+
+
+@pytest.mark.parametrize("rows", ["50", "0", "rows=21", "'all'", "true"])
+def test_a_number_of_first_rows_that_no_table_has_is_refused_before_any_run(rows: str) -> None:
+    with pytest.raises(TemplateProblem, match="`head` gives 1 to 20 rows, not") as refused:
+        compile_template(f"{{{{ ctx.table | head({rows}) }}}}", bindings={}, namespaces=NAMESPACES)
+    assert "kind duckdb" in (refused.value.problems[0].hint or "")
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,11 @@ from noetl_stream.template.filters.times import unit_error
 from noetl_stream.template.filters.values import (
     FILTERS,
     MAYBE_UNDEFINED_FILTERS,
+    MORE_ROWS,
     TESTS,
     TOLERANT_FILTERS,
     TOLERANT_TESTS,
+    head_error,
 )
 from noetl_stream.template.runtime import environment
 from noetl_stream.template.runtime.attribute_access import COMPUTED, Read, make_read
@@ -258,6 +260,9 @@ class ExpressionBinder:
             unit = node.args[at]
             if isinstance(unit, nodes.Const) and (error := unit_error(node.name, unit.value)):
                 self._findings.add("template_syntax", error, node.lineno)
+        rows = [*node.args, *(one.value for one in node.kwargs if one.key == "rows")] if node.name == "head" else ()
+        if rows and isinstance(rows[0], nodes.Const) and (error := head_error(rows[0].value)):
+            self._findings.add("template_syntax", error, node.lineno, MORE_ROWS)
         place = _NAMES_A_TEST.get(node.name)
         if place is not None and len(node.args) > place:
             named = node.args[place]

@@ -35,7 +35,7 @@ _JINJA_TESTS: Final = (
 _COMPARING: Final = frozenset(_JINJA_TESTS[_JINJA_TESTS.index("==") :])
 _READING_TEXT: Final = frozenset({"lower", "upper"})
 
-_MORE_ROWS: Final = "a task of kind duckdb reads more: tables: { t: … }, command: from t limit 100"
+MORE_ROWS: Final = "a task of kind duckdb reads more: tables: { t: … }, command: from t limit 100"
 
 TOLERANT_TESTS: Final = frozenset({"defined", "undefined"})
 """Tests that accept an undefined part of an expression."""
@@ -240,6 +240,12 @@ def _batch(context: Context, value: Any, size: int, fill: Any = None) -> list[An
     return [{**value, "first": table.first + at, "rows": min(size, table.rows - at)} for at in firsts]
 
 
+def head_error(rows: Any) -> str:
+    """The reason why `head` does not give so many rows; empty if it does."""
+    fits = isinstance(rows, int) and not isinstance(rows, bool) and 1 <= rows <= HEAD_ROWS
+    return "" if fits else f"`head` gives 1 to {HEAD_ROWS} rows, not {rows!r:.60}"
+
+
 @pass_context
 def _head(context: Context, value: Any, rows: int) -> list[Any]:
     table, meter = read_reference(value), meter_of(context)
@@ -248,17 +254,17 @@ def _head(context: Context, value: Any, rows: int) -> list[Any]:
         raise EvaluationFailure(
             f"`head` takes a table by reference, not {kind_of(value)}", hint="write [:10] of a list"
         )
-    if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= HEAD_ROWS:
-        raise EvaluationFailure(f"`head` gives 1 to {HEAD_ROWS} rows, not {rows!r:.60}", hint=_MORE_ROWS)
+    if error := head_error(rows):
+        raise EvaluationFailure(error, hint=MORE_ROWS)
     if table.first:
-        raise EvaluationFailure("`head` takes a whole table, not a part of one", hint=_MORE_ROWS)
+        raise EvaluationFailure("`head` takes a whole table, not a part of one", hint=MORE_ROWS)
     key, wanted = head_key(table.key), min(rows, table.rows)
     found: list[Any] | None = scope_of(context).references.get(key)
     if found is None:
         raise ReferenceNeeded(Reference("head", key, HEAD_BYTES, table=table))
     if len(found) < wanted:
         few = f"`head` has {len(found)} rows of this table: those that JSON holds, and {HEAD_BYTES:,} bytes of it"
-        raise EvaluationFailure(few, hint=_MORE_ROWS)
+        raise EvaluationFailure(few, hint=MORE_ROWS)
     return found[:wanted]
 
 
