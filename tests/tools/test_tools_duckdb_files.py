@@ -194,7 +194,8 @@ async def test_a_file_without_a_declared_column_is_named(stage: Stage) -> None:
 async def test_a_damaged_file_is_named(stage: Stage) -> None:
     damaged = {
         "orders.csv.gz": (gzip.compress(ORDERS * 1_000)[:-20], "Unexpected end of GZIP stream: the file orders.csv.gz"),
-        "orders.json": (b'[{"id": 1}, {"id"', "Malformed JSON in file the file orders.json"),
+        "orders.json": (b'[{"id": 1}, {"id"', "Malformed JSON in the file orders.json, at"),
+        "orders.ndjson": (b'{"id": 1}\n{"id"\n', "Malformed JSON in the file orders.ndjson, at"),
         "orders.parquet": (b"PAR1 but no more", "the file orders.parquet"),
     }
     for name, (content, reason) in damaged.items():

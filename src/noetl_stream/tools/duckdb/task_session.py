@@ -399,11 +399,8 @@ def _with_names(failure: ToolFailure, job: DuckdbJob) -> ToolFailure:
     message = failure.error.message
     for file in job.files:
         at = "" if message.startswith(file.place) else f"{file.place}, "
-        message = (
-            message.replace(text_file(file), file.file)
-            .replace(f'"{file.file}"', file.file)
-            .replace(file.file, f"{at}{file.what}")
-        )
+        path = f"{re.escape(text_file(file))}|{re.escape(file.file)}"
+        message = f"{at}{file.what}".join(re.split(rf'(?:\bfile )?"(?:{path})"|{path}', message))
     return ToolFailure(msgspec.structs.replace(failure.error, message=message))
 
 
