@@ -38,7 +38,10 @@ class Stage:
     def __init__(self) -> None:
         self.clock, self.nats = ManualClock(), Growing()
         database = MemoryDatabaseDiagnosis(MemoryStore(self.clock), self.clock)
-        self.watch = StoreWatch(self.nats, database, self.clock, 5 * MOST)
+        self.watch = StoreWatch(self.nats, database, self.stored, self.clock, 5 * MOST)
+
+    async def stored(self) -> dict[str, int]:
+        return {"team/a": 120, "team/b": 3}
 
     async def look(self, *held: int) -> dict[str, StoreUse]:
         """What is seen after these numbers of bytes were seen, a minute apart."""
@@ -59,6 +62,7 @@ async def test_each_store_is_seen_with_its_bound() -> None:
         "all streams": (400, MOST),
         "nats-server n1:8222": (400, None),
         "Postgres": (0, 5 * MOST),
+        "objects of executions": (123, None),
     }
 
 
@@ -79,6 +83,6 @@ async def test_a_store_that_does_not_answer_is_left_out_until_it_does() -> None:
     stage = Stage()
     await stage.look(1, 2)
     stage.nats.is_away = True
-    assert list(await stage.look(3)) == ["Postgres"]
+    assert list(await stage.look(3)) == ["Postgres", "objects of executions"]
     stage.nats.is_away = False
     assert "all streams" in await stage.look(4)

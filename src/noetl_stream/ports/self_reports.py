@@ -111,7 +111,8 @@ class StoreUse(msgspec.Struct, frozen=True, gc=False):
     """The fill level of a store.
 
     Attributes:
-        name: A stream, ``all streams`` of the account, ``nats-server <host>:<port>``, or ``Postgres``.
+        name: A stream, ``all streams`` of the account, ``nats-server <host>:<port>``, ``Postgres``, or ``objects of
+            executions``, wherever they are.
         max_bytes: Its bound; ``None`` if it has none, or it is unknown.
         full_in_s: The seconds until it is full at the growth of the last hour; ``None`` if it does not grow, has no
             bound, or was not watched for long enough.

@@ -234,7 +234,7 @@ async def open_gateway(
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     evaluator = EvaluationPool()
     tracing = open_tracing(endpoint.traces, GATEWAY, process_name(GATEWAY))
-    watch = StoreWatch(connected.diagnosis, store.diagnosis, clock, endpoint.postgres_max_bytes)
+    watch = StoreWatch(connected.diagnosis, store.diagnosis, store.stored_by_path, clock, endpoint.postgres_max_bytes)
     operations = DirectOperations(connected, endpoint, evaluator=evaluator, watch=watch)
     ports = GatewayPorts(
         operations=cast("Operations", operations),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -59,14 +59,21 @@ class StoreWatch:
     """Measures the stores once a minute, for as long as its process runs.
 
     Args:
+        stored: What executions have in the object store, wherever that is, by path.
         postgres_max_bytes: The disk space for the database; ``None`` if it is not configured.
     """
 
     def __init__(
-        self, nats: NatsDiagnosis, database: DatabaseDiagnosis, clock: Clock, postgres_max_bytes: int | None
+        self,
+        nats: NatsDiagnosis,
+        database: DatabaseDiagnosis,
+        stored: Callable[[], Awaitable[Mapping[str, int]]],
+        clock: Clock,
+        postgres_max_bytes: int | None,
     ) -> None:
         self._nats = nats
         self._database = database
+        self._stored = stored
         self._clock = clock
         self._postgres_max_bytes = postgres_max_bytes
         self._last: list[StoreUse] = []
@@ -80,9 +87,9 @@ class StoreWatch:
 
     async def look(self) -> None:
         """Measures once. A store that does not answer is left out."""
-        nats, postgres = await asyncio.gather(self._look_at_nats(), self._look_at_postgres(), return_exceptions=True)
+        looks = (self._look_at_nats(), self._look_at_postgres(), self._look_at_executions())
         found: list[StoreUse] = []
-        for part in (nats, postgres):
+        for part in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(part, NoetlError):
                 log.debug("cannot see how full a store is: %s", part)
             elif isinstance(part, BaseException):
@@ -109,6 +116,10 @@ class StoreWatch:
     async def _look_at_postgres(self) -> list[StoreUse]:
         facts = await reading("Postgres", self._database.facts())
         return [postgres_use(facts, self._postgres_max_bytes)]
+
+    async def _look_at_executions(self) -> list[StoreUse]:
+        stored = await reading("Postgres", self._stored())
+        return [StoreUse("objects of executions", sum(stored.values()), None)]
 
     def _full_in_s(self, use: StoreUse) -> float | None:
         seen = [(sample.at_s, sample.bytes[use.name]) for sample in self._samples if use.name in sample.bytes]
