@@ -42,6 +42,7 @@ def test_it_starts_a_playbook_of_its_own_which_passes_the_check_and_calls_that_o
     schedule = read(LOOK)
     assert (schedule.call.path, schedule.terms.playbook) == ("shop/load_order", "shop/orders_arrived/files")
     assert (schedule.terms.workload, schedule.terms.overlap) == ({}, "allow")
+    assert schedule.terms.calls == "shop/load_order"
     assert schedule.arrivals_text is not None
     checked = check(schedule.arrivals_text, KINDS, proves=True)
     assert checked.ok and checked.diagnostics == ()

@@ -1189,6 +1189,7 @@ export interface RegisteredSchedule {
   waiting: number
   backfill: Backfill | null
   occurrences: number
+  calls?: string | null
 }
 
 export interface RerunRequest {

@@ -176,7 +176,7 @@ def _when(one: RegisteredScheduleDocument) -> str:
 
 _COLUMNS: Final[Columns] = {
     "path": "path",
-    "playbook": "playbook",
+    "playbook": lambda one: one.calls or one.playbook,
     "due": _when,
     "zone": lambda one: one.timetable.timezone,
     "next": "next",

@@ -1549,6 +1549,7 @@ class RegisteredSchedule(Document, frozen=True, kw_only=True):
     `registered_by` is whose rights it acts with. `revision` and `digest` are those of its document in the
     catalog. `next` is when it starts next, with its jitter; null if it is paused or over. `failures` counts
     executions that failed since the last that did not. `running` are its executions, `waiting` occurrences of it.
+    With `files`, `playbook` is that which looks for them, and `calls` what it calls for each.
     """
 
     path: str
@@ -1571,6 +1572,7 @@ class RegisteredSchedule(Document, frozen=True, kw_only=True):
     waiting: int
     backfill: Backfill | None
     occurrences: int
+    calls: str | None = None
 
 
 class Result(Document, frozen=True, kw_only=True):

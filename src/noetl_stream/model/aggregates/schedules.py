@@ -49,7 +49,7 @@ class ScheduleTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True)
     """The terms of a schedule: its playbook, and its times. Durations are in seconds.
 
     Without ``missed_within_s`` no occurrence is too late to make up for. With ``pause_after_failures`` 0, failures
-    never pause it. ``name`` is that of the document.
+    never pause it. ``name`` is that of the document. ``calls`` is what the playbook calls for each file that it finds.
     """
 
     name: str = ""
@@ -62,6 +62,7 @@ class ScheduleTerms(StarterTerms, frozen=True, kw_only=True, omit_defaults=True)
     missed: Missed = "last"
     missed_within_s: int | None = None
     pause_after_failures: int = 0
+    calls: str | None = None
 
 
 class ScheduleRegistered(StarterRegistered, frozen=True, tag="schedule.registered"):

@@ -280,6 +280,7 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
             missed=self.missed,
             missed_within_s=self.missed_within_s,
             pause_after_failures=self.pause_after_failures or 0,
+            calls=self.call.path if looks else None,
         )
 
 

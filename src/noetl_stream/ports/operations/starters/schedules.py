@@ -47,6 +47,7 @@ class RegisteredScheduleDocument(Document, frozen=True):
     ``registered_by`` is whose rights it acts with. ``revision`` and ``digest`` are those of its document in the
     catalog. ``next`` is when it starts next, with its jitter; null if it is paused or over. ``failures`` counts
     executions that failed since the last that did not. ``running`` are its executions, ``waiting`` occurrences of it.
+    With ``files``, ``playbook`` is that which looks for them, and ``calls`` what it calls for each.
     """
 
     path: str
@@ -69,6 +70,7 @@ class RegisteredScheduleDocument(Document, frozen=True):
     waiting: int
     backfill: BackfillDocument | None
     occurrences: int
+    calls: str | None = None
 
 
 class SchedulePage(DocumentPage[RegisteredScheduleDocument], frozen=True):
