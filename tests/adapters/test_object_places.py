@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from cloud_emulators import BY_EMULATOR, CLOUDS, Cloud
 from noetl_stream.adapters.files.object_places import ObjectPlace
 from noetl_stream.adapters.object_addresses import AddressedObjects
 from noetl_stream.errors import BlobMissing, Forbidden, Unreachable, UsageError
@@ -33,13 +36,36 @@ def in_bucket(storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch, request: 
     return ObjectPlace(ObjectAddress("s3", "bucket", f"kept/{request.node.name[:60]}"))
 
 
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Callable[[str], Cloud]]:
+    with ExitStack() as opened:
+        yield cache(lambda name: opened.enter_context(CLOUDS[name]()))
+
+
+@pytest.fixture
+def in_cloud(
+    cloud: Callable[[str], Cloud], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[[str], ObjectPlace]:
+    """A part of a service's bucket of this test's own."""
+
+    def found(name: str) -> ObjectPlace:
+        for variable, value in cloud(name).variables.items():
+            monkeypatch.setenv(variable, value)
+        return ObjectPlace(ObjectAddress(cloud(name).scheme, "bucket", f"kept/{request.node.name[:60]}"))
+
+    return found
+
+
 @pytest.fixture
 def in_folder(tmp_path: Path) -> ObjectPlace:
     return ObjectPlace(tmp_path / "objects")
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", "bucket", *BY_EMULATOR])
 def place(request: pytest.FixtureRequest) -> ObjectPlace:
+    if request.param in CLOUDS:
+        in_cloud: Callable[[str], ObjectPlace] = request.getfixturevalue("in_cloud")
+        return in_cloud(request.param)
     found: ObjectPlace = request.getfixturevalue(f"in_{request.param}")
     return found
 
@@ -67,6 +93,12 @@ class TestBucket(BlobsConformance):
         return in_bucket
 
 
+class TestClouds(BlobsConformance):
+    @pytest.fixture(params=BY_EMULATOR)
+    def blobs(self, in_cloud: Callable[[str], ObjectPlace], request: pytest.FixtureRequest) -> ObjectPlace:
+        return in_cloud(request.param)
+
+
 async def test_what_is_written_by_an_address_is_read_by_servers_and_by_another(
     place: ObjectPlace, addressed: AddressedObjects
 ) -> None:
@@ -75,7 +107,8 @@ async def test_what_is_written_by_an_address_is_read_by_servers_and_by_another(
     assert await addressed.get(to_read) is None
     await addressed.put(to_write, data)
     await addressed.put(to_write, b"other")
-    assert await place.get(key) == await addressed.get(to_read) == data
+    is_replaced = place.place.startswith("gs://")  # Google takes no condition from who has only an address
+    assert await place.get(key) == await addressed.get(to_read) == (b"other" if is_replaced else data)
 
 
 async def test_an_address_is_good_for_one_object_and_one_use(

@@ -27,7 +27,8 @@ TOTAL_S: Final = 300.0
 READ_TEXT_BYTES: Final = 4096
 
 _CODE: Final = re.compile(rb"<Code>(\w{1,60})</Code>")
-_TAKEN: Final = 412
+_TAKEN: Final = ("412", "409 BlobAlreadyExists")
+"""The answers where the object is there already: of S3, and of Azure."""
 _MISSING: Final = {f"404 {code}" for code in MISSING_CODES}
 
 
@@ -46,7 +47,7 @@ class AddressedObjects:
             headers["If-None-Match"] = "*"
         async with self._answer("PUT", address, headers, data) as answer:
             said = await _refusal(answer)
-            if said and answer.status != _TAKEN:
+            if said and not said.startswith(_TAKEN):
                 raise _error_of(address, said)
 
     async def get(self, address: str) -> bytes | None:

@@ -16,7 +16,10 @@ from noetl_stream.settings.sources.variables import Given, words_of
 OBJECTS_VARIABLE: Final = "NOETL_OBJECTS"
 IN_NATS: Final = "nats"
 SCHEMES: Final = ("s3", "gs", "az")
-ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+ENDPOINT_VARIABLES: Final = (
+    *("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    *("GOOGLE_BASE_URL", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+)
 
 _SCHEME: Final = r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)"
 _BUCKET: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}"
@@ -96,7 +99,7 @@ def shown_place(place: Place) -> str:
 
 
 def read_endpoints(environ: Mapping[str, str]) -> list[str]:
-    """Reads the addresses that replace Amazon's.
+    """Reads the addresses that replace those of the services.
 
     Raises:
         UsageError: one is not an address, or holds a login.

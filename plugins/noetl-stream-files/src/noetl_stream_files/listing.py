@@ -108,7 +108,8 @@ async def page_by_path(
     start = None if after is None else storage.path_of(Place(place.scheme, place.bucket, after))
     best: list[FoundFile] = []
     async for batch in files_below(storage, place, pattern, most, after=start):
-        best = heapq.nsmallest(limit + 1, [*best, *batch], key=lambda one: one.path)
+        behind = (one for one in batch if after is None or one.path > after)  # some services list from the beginning
+        best = heapq.nsmallest(limit + 1, [*best, *behind], key=lambda one: one.path)
         if not storage.is_folder and len(best) > limit:
             break  # clouds list by path
     files = best[:limit]
