@@ -64,6 +64,13 @@ async def test_all_parts_of_a_file_are_in_a_backup(tmp_path: Path, blobs: Memory
     assert (made.manifest.missing, problems_of(made)) == ([], [])
 
 
+async def test_the_first_rows_of_a_table_are_in_a_backup(tmp_path: Path, blobs: MemoryBlobs) -> None:
+    await blobs.put(f"{FILE}/head", b"rows")
+    made = await backed_up(tmp_path, blobs, f"{FILE}/parts-3", f"{FILE}/parts-3")
+    assert dict(made.objects())[f"{FILE}/head"] == b"rows"
+    assert (made.manifest.objects, problems_of(made)) == (4, [])
+
+
 async def test_a_lost_part_is_said_and_a_made_up_number_of_parts_costs_nothing(
     tmp_path: Path, blobs: MemoryBlobs
 ) -> None:

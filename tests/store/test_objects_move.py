@@ -23,7 +23,7 @@ ROWS = (
     b'{"file":{"key":"e/c/1.1.n/1/parts-200","size":1}}\n{"file":{"key":"made/up/1.1.n/1/parts-9999999"}}\n'
 )
 PARTS = [f"e/c/1.1.n/1/{number}" for number in range(200)]
-KEYS = ["e/c/1.1.n/0", *PARTS]
+KEYS = ["e/c/1.1.n/0", "e/c/1.1.n/1/head", *PARTS]
 
 
 class Database:

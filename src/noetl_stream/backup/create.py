@@ -24,7 +24,7 @@ from noetl_stream.ports.backup import BackupDatabase, DatabaseSnapshot
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.files import Files
 from noetl_stream.ports.streams.blobs import Blobs
-from noetl_stream.sealing.data_references import parts_of
+from noetl_stream.sealing.data_references import head_key, parts_of
 from noetl_stream.sealing.file_keys import FileKeys
 
 OBJECTS_AT_ONCE: Final = 16
@@ -113,6 +113,10 @@ async def _copy_objects(blobs: Blobs, writer: BackupWriter, keys: list[str]) -> 
                     break
                 await asyncio.to_thread(writer.add_object, part, data)
                 copied.add(part)
+        head = head_key(key)  # of a table alone
+        if head not in copied and (data := await get(head)) is not None:
+            await asyncio.to_thread(writer.add_object, head, data)
+            copied.add(head)
     for at in range(0, len(single), OBJECTS_AT_ONCE):
         chosen = single[at : at + OBJECTS_AT_ONCE]
         for key, data in zip(chosen, await asyncio.gather(*map(get, chosen)), strict=True):

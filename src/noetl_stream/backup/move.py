@@ -12,6 +12,7 @@ from noetl_stream.backup.names import NamedObjects, objects_of
 from noetl_stream.errors import BlobMissing
 from noetl_stream.ports.backup import BackupDatabase, Sink
 from noetl_stream.ports.streams.blobs import Blobs
+from noetl_stream.sealing.data_references import head_key, parts_of
 from noetl_stream.storage.data_parts import MISSING_IN_A_ROW
 
 AT_ONCE: Final = 2
@@ -58,9 +59,11 @@ def _sink(read: Callable[[bytes], None]) -> Sink:
 
 
 async def _move_parts(key: str, source: Blobs, to: Blobs, found: MovedObjects) -> None:
-    """Moves the objects of a key. The first parts of a file may have been moved before. The number of parts is not
-    trusted: any value may look like a reference.
+    """Moves the objects of a key, with the first rows of a table. The first parts of a file may have been moved
+    before. The number of parts is not trusted: any value may look like a reference.
     """
+    if parts_of(key) is not None:
+        await _move_object(head_key(key), source, to, found)
     absent = 0
     for part in objects_of(key):
         absent = 0 if await _move_object(part, source, to, found) else absent + 1
