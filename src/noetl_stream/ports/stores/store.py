@@ -528,16 +528,22 @@ class Store(AggregateStore, LimitStore, Protocol):
         """The entries whose first events are at these positions, in order; missing ones are omitted."""
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
-        """This execution's results that others use, by key and user; they must not be deleted with it."""
+        """This execution's results that others use, by key and user; they must not be deleted with it. An execution
+        that is being deleted uses none.
+        """
 
     async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
-        """Results of deleted executions that only this one uses, by key; they are deleted with it."""
+        """Results that only this execution uses and whose own is deleted, or being deleted, by key; they are deleted
+        with it.
+        """
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
         """Reruns of this execution that have not yet loaded what they reuse."""
 
     async def begin_deleting(self, execution_id: str) -> None:
-        """Deletes the first journal entry of an ended execution, so that no rerun can reuse it any more."""
+        """Deletes the first journal entry of an ended execution, so that no rerun can reuse it any more, and what is
+        deleted at the same time does not leave to it what both hold.
+        """
 
     async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
         """Deletes an ended execution: journal, row, requests, remaining timers and messages, terms, dead letters.

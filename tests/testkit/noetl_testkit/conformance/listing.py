@@ -505,13 +505,27 @@ class DeletingConformance:
             ObjectUseRow(execution_id="b", key="child/y", store="nats", owner="child"),
             ObjectUseRow(execution_id="a", key="living/z", store="nats", owner="living"),
         ]
-        rows = [execution_row(name, finished_ms=1) for name in ("a", "b", "child", "living")]
-        await committed(store, executions=rows, object_uses=uses)
+        names = ("a", "b", "child", "living")
+        rows = [execution_row(name, finished_ms=1) for name in names]
+        await committed(store, entries=[entry_row(name, 1) for name in names], executions=rows, object_uses=uses)
         assert await store.objects_kept_for("a") == []
         await store.delete_execution("child")
         assert await store.objects_kept_for("a") == uses[:1]
         await store.delete_execution("b")
         assert await store.objects_kept_for("a") == uses[:2]
+
+    async def test_of_two_that_are_deleted_at_once_each_deletes_what_both_hold(self, store: Store) -> None:
+        uses = [ObjectUseRow(execution_id=name, key="child/x", store="nats", owner="child") for name in ("a", "b")]
+        names = ("a", "b", "child")
+        rows = [execution_row(name, finished_ms=1) for name in names]
+        await committed(store, entries=[entry_row(name, 1) for name in names], executions=rows, object_uses=uses)
+        await store.begin_deleting("a")
+        assert await store.objects_used_elsewhere("child") == uses[1:]
+        assert await store.objects_kept_for("a") == []
+        for name in ("b", "child"):
+            await store.begin_deleting(name)
+        assert await store.objects_used_elsewhere("child") == []
+        assert [await store.objects_kept_for(use.execution_id) for use in uses] == [[use] for use in uses]
 
     async def test_the_parts_of_a_file_go_with_the_last_execution_that_holds_it(self, store: Store) -> None:
         file, other = "child/command/run/0", "child/command/run/1/parts-1"
@@ -524,7 +538,7 @@ class DeletingConformance:
         entries = [entry_row("child", at, data=codec.encode([fact])) for at, fact in enumerate(facts, start=1)]
         rows = [execution_row(name, finished_ms=1) for name in ("parent", "child")]
         use = ObjectUseRow(execution_id="parent", key=f"{file}/parts-2", store="nats", owner="child")
-        await committed(store, entries=entries, executions=rows, object_uses=[use])
+        await committed(store, entries=[*entries, entry_row("parent", 1)], executions=rows, object_uses=[use])
         deleted: list[str] = []
 
         async def delete_objects(keys: Sequence[str]) -> None:

@@ -476,14 +476,14 @@ class ObjectUseConformance:
 
     async def test_uses_by_others_are_found_by_the_owner(self, store: Store) -> None:
         events = [entry_row("parent", position) for position in (1, 2)]
-        await committed(store, entries=events, object_uses=[OTHER, LIST, DEEP, BIG])
+        await committed(store, entries=[*events, entry_row("other", 1)], object_uses=[OTHER, LIST, DEEP, BIG])
         assert await store.objects_used_elsewhere("child") == [LIST, OTHER, BIG]
         assert await store.objects_used_elsewhere("grandchild") == [DEEP]
         assert await store.objects_used_elsewhere("parent") == []
         assert [event.position for event in await store.journal("parent")] == [1, 2]
 
     async def test_a_repeated_use_changes_nothing(self, store: Store) -> None:
-        tick = await committed(store, object_uses=[BIG, BIG])
+        tick = await committed(store, entries=[entry_row("parent", 1)], object_uses=[BIG, BIG])
         await store.commit(following(tick, object_uses=[LIST, BIG]))
         assert await store.objects_used_elsewhere("child") == [LIST, BIG]
 

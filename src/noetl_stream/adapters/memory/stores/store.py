@@ -325,15 +325,21 @@ class MemoryStore(MemoryAggregates, MemoryLimits):
         return max(self.tables.inbox, default=0)
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
-        found = [use for use in self.tables.object_uses.values() if use.owner == execution_id]
+        uses = self.tables.object_uses.values()
+        found = [use for use in uses if use.owner == execution_id and self._is_kept(use.execution_id)]
         return sorted(found, key=lambda use: (use.key, use.execution_id))
 
     async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
         uses = self.tables.object_uses.values()
-        by_others = {(use.key, use.owner) for use in uses if use.execution_id != execution_id}
+        others = [use for use in uses if use.execution_id != execution_id and self._is_kept(use.execution_id)]
+        by_others = {(use.key, use.owner) for use in others}
         found = [use for use in uses if use.execution_id == execution_id and (use.key, use.owner) not in by_others]
-        kept = (use for use in found if use.owner not in self.tables.executions)
+        kept = (use for use in found if not self._is_kept(use.owner))
         return sorted(kept, key=lambda use: (use.key, use.store, use.owner))
+
+    def _is_kept(self, execution_id: str) -> bool:
+        """Whether an execution is neither deleted nor being deleted."""
+        return 1 in self.tables.journals.get(execution_id, {})
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
         rows = self.tables.executions.values()
