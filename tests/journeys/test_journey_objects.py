@@ -22,16 +22,19 @@ from noetl_stream.local.processes import choose_port
 from object_storage import object_storage
 from warm_program import noetl
 
-ROWS, KEPT = 500_000, ["0", "0", "1", "2"]
+ROWS, KEPT = 500_000, ["0", "0", "0", "1", "2", "head"]
 BOTH, BUCKET = re.findall(
     r"^NOETL_OBJECTS=(\S+)$", (ROOT / "docs" / "how-to" / "keep-objects-in-a-bucket.md").read_text(), re.MULTILINE
 )
 """What the page sets first, and then."""
+AWAY_FOR = 10
+"""The requests that a bucket refuses while it is away."""
+LOST = ("result_lost", "the file squares.csv is lost: the object store has nothing")
 JOIN = """\
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: { name: join, path: tests/objects-join }
-executor: { spec: { result: { rows: "{{ count.rows[0].found }}", long: "{{ large | length }}" } } }
+executor: { spec: { result: { rows: "{{ (count.table | head(10))[0].found }}", long: "{{ large | length }}" } } }
 workflow:
   - step: fetch
     tool: { kind: http, url: "{{ workload.url }}", into: file }
@@ -40,7 +43,11 @@ workflow:
     tool: { kind: python, code: "result = 'x' * 200_000" }
     next: { arcs: [ { step: count } ] }
   - step: count
-    tool: { kind: duckdb, tables: { squares: "{{ fetch.file }}" }, command: select count(*) as found from squares }
+    tool:
+      kind: duckdb
+      tables: { squares: "{{ fetch.file }}" }
+      command: select count(*) as found from squares
+      into: table
 """
 THIEF = """\
 apiVersion: noetl.io/v2
@@ -78,7 +85,9 @@ def running(home: Path, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 @pytest.mark.xdist_group("own_stacks")
-def test_a_worker_fetches_and_joins_through_a_bucket_whose_key_it_has_not(used_home: Path, tmp_path: Path) -> None:
+def test_a_stack_whose_worker_has_no_key_of_the_bucket_waits_for_it_and_names_what_is_lost_in_it(
+    used_home: Path, tmp_path: Path
+) -> None:
     (tmp_path / "squares.csv").write_text("n,square\n" + "".join(f"{n},{n * n}\n" for n in range(ROWS)))
     for name, text in (("join", JOIN), ("thief", THIEF)):
         (tmp_path / f"{name}.yaml").write_text(text)
@@ -93,10 +102,20 @@ def test_a_worker_fetches_and_joins_through_a_bucket_whose_key_it_has_not(used_h
             return sorted(path.name for path in files if path.parent.name != "playbook")
 
         with running(home, settings):
-            ran = noetl("run", tmp_path / "join.yaml", "--set", f"url={url}/squares.csv", "-o", "json", **settings)
-            execution = only_json(ran)
+            run = partial(
+                noetl, "run", tmp_path / "join.yaml", "--set", f"url={url}/squares.csv", "-o", "json", **settings
+            )
+            execution = only_json(run())
             assert execution["result"] == {"rows": ROWS, "long": 200_000}
-            assert kept() == KEPT, "a large result, and the parts of a file"
+            assert kept() == KEPT, "a large result, a table and its first rows, and the parts of a file"
+
+            refusals = iter(range(AWAY_FOR))
+            storage.refused = lambda _method, _path: next(refusals, None) is not None
+            waited = only_json(run())
+            assert next(refusals, None) is None and waited["result"] == execution["result"]
+            assert noetl("execution", "delete", waited["execution_id"], **settings).returncode == 0
+            assert kept() == KEPT
+
             refused = noetl("run", tmp_path / "thief.yaml", **settings)
             assert "the variable AWS_SECRET_ACCESS_KEY is not set for this worker" in refused.stdout + refused.stderr
             checked = noetl("doctor", **settings)
@@ -105,5 +124,11 @@ def test_a_worker_fetches_and_joins_through_a_bucket_whose_key_it_has_not(used_h
             assert (moved.stdout[:17], kept()) == (f"moved {len(KEPT)} objects, ", []), moved.stderr
             assert noetl("objects", "move", **settings).stdout == moved.stdout
             assert kept() == KEPT
-            deleted = noetl("execution", "delete", execution["execution_id"], **settings)
+
+            (part,) = [path for path in (storage.folder / "objects").rglob("*/1") if path.is_file()]
+            storage.delete("objects", part.relative_to(storage.folder / "objects").as_posix())
+            again = noetl("execution", "rerun", execution["execution_id"], "count", "--wait", "-o", "json", **settings)
+            failed = only_json(again)
+            assert (failed["error"]["kind"], failed["error"]["message"].partition(" under ")[0]) == LOST
+            deleted = noetl("execution", "delete", execution["execution_id"], failed["execution_id"], **settings)
             assert (deleted.returncode, kept()) == (0, []), deleted.stderr
