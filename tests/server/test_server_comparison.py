@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model.ids import partition_of
+from noetl_stream.ports.stores.cursors import Cursor
 from noetl_stream.server.journal_records import disagreements
 
 EXECUTION = "execution-1"
@@ -42,6 +45,22 @@ async def test_folded_messages_that_are_lost_are_named(stage: Stage) -> None:
     stage.broker.event_log.lose_tail(1)
     found = await compared(stage)
     assert len(found) == 32 and all("is lost" in line and "stream reconcile" in line for line in found)
+
+
+async def test_a_message_that_is_folded_while_they_are_compared_is_not_lost(stage: Stage) -> None:
+    await run_one(stage)
+
+    class Cursors:
+        """Those of the store, after one more execution has run."""
+
+        floor = stage.store.real.cursors.floor
+
+        async def all(self) -> list[Cursor]:
+            await stage.request("execution-2", "request-2", ONE_STEP)
+            await stage.ended("execution-2")
+            return await stage.store.real.cursors.all()
+
+    assert await disagreements(stage.broker.event_log, stage.store.real, cast("Any", Cursors())) == []
 
 
 async def test_executions_that_wait_for_nothing_are_named(stage: Stage) -> None:

@@ -330,8 +330,9 @@ async def disagreements(log: EventLog, store: Store, cursors: Cursors) -> list[s
         "Postgres was restored from an older state, or failed over without its last commits"
         for view, tick in await behind_events(log, store)
     ]
-    extent = await StreamExtent.of(log)
-    for cursor in await lost_cursors(log, await cursors.all(), extent):
+    folded = await cursors.all()
+    extent = await StreamExtent.of(log)  # after the cursors: what is folded in between is in it
+    for cursor in await lost_cursors(log, folded, extent):
         held = f"EVENTS holds {extent.first} to {extent.last}"
         text = f"partition {cursor.partition}: message {cursor.last_seq}, the last that was folded, is lost ({held})"
         found.append(f"{text}: stop the servers and run `noetl-stream stream reconcile`")
