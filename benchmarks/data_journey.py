@@ -1,11 +1,13 @@
 """Much data on its way through a playbook: its time, the memory of each process, and a worker that is killed.
 
     python benchmarks/data_journey.py [--megabytes 2000] [--no-kill] [--objects]
+    python benchmarks/data_journey.py --loop 10000000 [--objects]
 
 A CSV file from an HTTP server on loopback is fetched, joined with a table in DuckDB, loaded into Postgres, and copied
 as Parquet into a bucket of an S3 server. The worker that joins is killed in the middle. Prints the time of each step
 and the memory of each process, at rest and the most; fails if rows are missing or there twice. With ``--objects``,
-files and tables are in the bucket, too, in place of NATS.
+files and tables are in the bucket, too, in place of NATS. With ``--loop``, a table of so many rows is made, and a
+loop goes over it in batches of 1,000.
 """
 
 from __future__ import annotations
@@ -103,6 +105,34 @@ workflow:
     command: |
       select count(*) as rows, count(distinct id) as ids, sum(amount)::text as total from loaded_orders
     spec: { timeout: 600 }
+"""
+
+
+LOOP: Final = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: loop, path: bench/loop }
+executor: { spec: { result: { rows: "{{ ctx.rows }}", total: "{{ ctx.total }}" } } }
+workflow:
+- step: make
+  tool: { kind: duckdb, command: "select range as id from range(ROWS)", into: table }
+  next: { arcs: [ { step: each } ] }
+- step: each
+  loop: { in: "{{ make.table | batch(1000) }}", iterator: part, spec: { mode: parallel, max_in_flight: 8 } }
+  tool:
+    kind: duckdb
+    tables: { part: "{{ iter.part }}" }
+    command: select count(*) as rows, sum(id)::bigint as total from part
+    spec:
+      policy:
+        rules:
+        - { when: "{{ outcome.status == 'error' }}", then: { do: fail } }
+        - else:
+            then:
+              do: continue
+              set_shared:
+                rows: { op: add, value: "{{ outcome.result.rows[0].rows }}" }
+                total: { op: add, value: "{{ outcome.result.rows[0].total }}" }
 """
 
 
@@ -235,9 +265,9 @@ class Gateway:
         return False
 
 
-async def journey(gateway: Gateway, workload: dict[str, Any], *, kill: bool) -> dict[str, Any]:
-    """Runs the playbook; returns the execution. Kills the worker that joins, once."""
-    started = await gateway.call("POST", "/executions", json={"playbook": PLAYBOOK, "workload": workload})
+async def journey(gateway: Gateway, playbook: str, workload: dict[str, Any], *, kill: bool) -> dict[str, Any]:
+    """Runs a playbook; returns the execution. Kills the worker that joins, once."""
+    started = await gateway.call("POST", "/executions", json={"playbook": playbook, "workload": workload})
     path = f"/executions/{started['execution_id']}"
     is_killed = not kill
 
@@ -262,7 +292,7 @@ async def journey(gateway: Gateway, workload: dict[str, Any], *, kill: bool) -> 
     return document
 
 
-async def measure(megabytes: int, *, kill: bool, objects: bool) -> None:
+async def measure(megabytes: int, rows: int, *, kill: bool, objects: bool) -> None:
     source, memory = Source(megabytes), Memory()
     with tempfile.TemporaryDirectory(prefix="journey-") as name:
         folder = Path(name)
@@ -281,12 +311,16 @@ async def measure(megabytes: int, *, kill: bool, objects: bool) -> None:
                     await gateway.call("PUT", "/credentials/bucket", json={"value": credential})
                     customers = [{"id": number, "name": f"customer {number}"} for number in range(CUSTOMERS)]
                     workload = {"source": url, "bucket": "s3://bench", "customers": customers}
+                    work = (LOOP.replace("ROWS", str(rows)), {}) if rows else (PLAYBOOK, workload)
                     await asyncio.sleep(SETTLED_S)
                     watching = asyncio.create_task(memory.watch())
-                    document = await journey(gateway, workload, kill=kill)
+                    document = await journey(gateway, *work, kill=kill and not rows)
                     watching.cancel()
-            check(source, document, folder / "s3" / "bench" / "orders.parquet")
-    print(f"{source.rows:,} rows, {megabytes:,} MB")
+            if rows:
+                assert document["result"] == {"rows": rows, "total": rows * (rows - 1) // 2}, document["result"]
+            else:
+                check(source, document, folder / "s3" / "bench" / "orders.parquet")
+    print(f"{rows:,} rows in batches of 1,000" if rows else f"{source.rows:,} rows, {megabytes:,} MB")
     print("| process | at rest | most |\n| --- | --- | --- |")
     for process, most in sorted(memory.most.items()):
         print(f"| {process} | {memory.first[process] / MIB:.0f} MiB | {most / MIB:.0f} MiB |")
@@ -308,5 +342,6 @@ if __name__ == "__main__":
     parser.add_argument("--megabytes", type=int, default=2_000, help="of the CSV file")
     parser.add_argument("--no-kill", action="store_true", help="do not kill the worker that joins")
     parser.add_argument("--objects", action="store_true", help="keep files and tables in the bucket, not in NATS")
+    parser.add_argument("--loop", type=int, default=0, metavar="ROWS", help="loop over a table of so many rows instead")
     arguments = parser.parse_args()
-    asyncio.run(measure(arguments.megabytes, kill=not arguments.no_kill, objects=arguments.objects))
+    asyncio.run(measure(arguments.megabytes, arguments.loop, kill=not arguments.no_kill, objects=arguments.objects))
