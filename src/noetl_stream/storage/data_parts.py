@@ -158,19 +158,21 @@ async def _opened(reference: DataReference, data_key: bytes, key: str, sealed: b
 
 
 async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    held = bytearray()
+    held: list[bytes] = []
+    size = 0
     async for piece in pieces:
-        if not held and len(piece) == PART_BYTES:  # files on disk are read in such pieces
-            yield piece
-            continue
-        held += piece
-        while len(held) >= PART_BYTES:
-            with memoryview(held) as view:
-                part = bytes(view[:PART_BYTES])
-            del held[:PART_BYTES]
+        held.append(piece)
+        size += len(piece)
+        while size >= PART_BYTES:  # joined once, and not at all if the piece is a part, as of files on disk
+            size -= PART_BYTES
+            rest = held[-1][len(held[-1]) - size :]
+            held[-1] = held[-1][: len(held[-1]) - size]
+            part = held[0] if len(held) == 1 else b"".join(held)
+            held = [rest] if rest else []
             yield part
+            del part
     if held:
-        yield bytes(held)
+        yield b"".join(held)
 
 
 async def _done(action: Callable[..., Awaitable[Value]], *given: Any) -> Value:
