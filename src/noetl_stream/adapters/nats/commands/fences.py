@@ -14,18 +14,15 @@ from typing import Final
 
 import msgspec
 
-from noetl_stream.adapters.nats.api_errors import CHECK_UNDER_WAY, WRONG_LAST_SEQUENCE
-from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.outbox import Outbox, PendingPublish, PublishOwner, publish_once
-from noetl_stream.adapters.nats.streams import stored_message
-from noetl_stream.errors import OutcomeUnknown
+from noetl_stream.adapters.nats.connections.connection import NatsConnection
+from noetl_stream.adapters.nats.last_messages import EXPECTED, replace_last
+from noetl_stream.adapters.nats.outbox import Outbox, PendingPublish, PublishOwner
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, QueueFence
 from noetl_stream.protocol import subjects
 from noetl_stream.retries import backoff_s
 
-_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
-_EXPECTED_OF: Final = f"{_EXPECTED}-Subject"
+_EXPECTED_OF: Final = f"{EXPECTED}-Subject"
 _ROLL_UP: Final = {"Nats-Rollup": "sub"}
 
 ASK_AGAIN_AFTER_S: Final = 0.005
@@ -38,7 +35,7 @@ _NO_FENCE: Final = QueueFence(0, "")
 @lru_cache(maxsize=1024)
 def fence_headers(partition: int, sequence: int) -> Mapping[str, str]:
     """Returns the headers with which JetStream refuses a command unless its partition's fence has this sequence."""
-    return {_EXPECTED: str(sequence), _EXPECTED_OF: subjects.fence(partition)}
+    return {EXPECTED: str(sequence), _EXPECTED_OF: subjects.fence(partition)}
 
 
 async def raise_fences(
@@ -57,23 +54,14 @@ async def raise_fences(
 
 async def _raise_fence(connection: NatsConnection, outbox: Outbox, partition: int, wanted: QueueFence) -> int:
     """Raises a fence and returns its sequence; 0 if another owner already has one as new."""
-    subject = subjects.fence(partition)
-    while True:
-        stored = await stored_message(connection, subjects.COMMANDS, {"last_by_subj": subject})
-        fence = _decode(stored.data) if stored is not None else _NO_FENCE
-        expected = stored.seq if stored is not None else 0
-        if fence == wanted:
-            return expected
-        if fence.epoch >= wanted.epoch:
-            return 0
-        try:
-            headers = {_EXPECTED: str(expected), **_ROLL_UP}
-            return (await publish_once(outbox, subject, codec.encode(wanted), headers)).seq
-        except OutcomeUnknown:
-            continue
-        except ApiRefused as error:
-            if error.err_code not in CHECK_UNDER_WAY | {WRONG_LAST_SEQUENCE}:
-                raise
+
+    def raised(body: bytes | None, sequence: int) -> bytes | int:
+        fence = _decode(body) if body is not None else _NO_FENCE
+        if fence.epoch < wanted.epoch:
+            return codec.encode(wanted)
+        return sequence if fence == wanted else 0
+
+    return await replace_last(connection, outbox, subjects.COMMANDS, subjects.fence(partition), raised, _ROLL_UP)
 
 
 def _decode(body: bytes) -> QueueFence:
