@@ -54,7 +54,8 @@ async def unpublished(stack: FaultStack, jobs: Collection[str]) -> list[str]:
     held: dict[str, int] = {}
     async with closing(await connect_to_nats(stack.endpoint(SERVER), name="faults")) as server:
         for partition in range(PARTITIONS):
-            recorded = RecordedPartition(await read_partition(server.log, partition, 0), after_tick=0)
+            messages = await read_partition(server.log, partition, 0)
+            recorded = RecordedPartition(messages, 0, await server.log.fences(partition))
             held |= {one: sum(entry.width for entry in it.entries(0)) for one, it in recorded.executions.items()}
     return [
         f"{one}: EVENTS holds {held.get(one, 0)} of {rows[one].position} positions"

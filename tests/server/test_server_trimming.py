@@ -204,7 +204,7 @@ async def test_what_lives_can_be_read_from_events_in_whole(stage: Stage) -> None
     await run_many(stage, waits=True)
     assert await (await trimmer_of(stage)).trim() > 0
     messages = await read_partition(stage.broker.event_log, partition_of(LIVING), 0)
-    recorded = RecordedPartition(messages, 0).executions[LIVING]
+    recorded = RecordedPartition(messages, 0, ()).executions[LIVING]
     facts = [
         fact
         for entry in recorded.entries(0)

@@ -190,6 +190,16 @@ def checkpoint(partition: int, execution_id: str) -> str:
     return f"noetl.events.{partition}.{check_id(execution_id)}.checkpoint"
 
 
+FENCE_ID: Final = "$fence"
+"""Stands for an execution in the subject of a fence; no execution has this id."""
+
+
+@lru_cache(maxsize=1024)
+def log_fence(partition: int) -> str:
+    """The subject of a partition's fences in EVENTS: :class:`~noetl_stream.protocol.log_fences.LogFence`."""
+    return f"noetl.events.{partition}.{FENCE_ID}.checkpoint"
+
+
 def playbook_key(digest: str) -> str:
     """The object store key of a playbook's source, until the fold has copied it."""
     return f"playbook/{digest}"

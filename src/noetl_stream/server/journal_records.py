@@ -20,6 +20,7 @@ from noetl_stream.model.messages import FORMAT, NOTHING, FullEntry, JournalRecor
 from noetl_stream.ports.stores.cursors import Cursor, Cursors, Repair
 from noetl_stream.ports.stores.store import PartitionView, Store, StoredEntry
 from noetl_stream.ports.streams.event_log import DecidedMessage, EventLog
+from noetl_stream.protocol.log_fences import FencePlace, is_late
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ MARGIN_MS: Final = 60_000
 """The largest difference between the clocks of two leaders of the stream, in milliseconds."""
 
 FIRST_PIECE: Final = 64
-"""The number of messages in the first backward search from an unreadable record."""
+"""The number of messages in the first backward search from a record that does not count."""
 
 
 class StreamExtent(NamedTuple):
@@ -253,15 +254,13 @@ async def behind_events(
 
 
 async def last_record(log: EventLog, partition: int) -> JournalRecord | None:
-    """Returns the newest readable journal record of the partition."""
-    body = await log.last_decided(partition)
-    if body is None or (record := read_record(body)) is not None:
-        return None if body is None else record
-    return await _newest_readable(log, partition, await log.last_sequence())
+    """Returns the newest journal record of the partition that is readable and not late."""
+    last, fences = await asyncio.gather(log.last_decided(partition), log.fences(partition))
+    return await _newest_from(log, partition, last, fences)
 
 
 async def _last_record_through(log: EventLog, partition: int, last: int) -> JournalRecord | None:
-    """Returns the newest readable journal record of the partition, at or below the sequence ``last``."""
+    """Returns the newest such record at or below the sequence ``last``."""
     low, high = 1, last
     newest: tuple[int, bytes] | None = None
     while low <= high:
@@ -271,24 +270,28 @@ async def _last_record_through(log: EventLog, partition: int, last: int) -> Jour
             newest, low = found, found[0] + 1
         else:
             high = middle - 1
-    if newest is None or (record := read_record(newest[1])) is not None:
-        return None if newest is None else record
-    return await _newest_readable(log, partition, newest[0])
+    return await _newest_from(log, partition, newest, await log.fences(partition))
 
 
-async def _newest_readable(log: EventLog, partition: int, last: int) -> JournalRecord | None:
-    """Returns the newest readable record at or below ``last``, searched in ever longer pieces of the stream."""
-    piece = FIRST_PIECE
-    while last > 0:
-        record, sequence = None, max(0, last - piece)
-        first = sequence
+async def _newest_from(
+    log: EventLog, partition: int, newest: tuple[int, bytes] | None, fences: Collection[FencePlace]
+) -> JournalRecord | None:
+    """Returns this record if it counts; else the newest before it, searched in ever longer pieces of the stream."""
+    record = _counted(*newest, fences) if newest is not None else None
+    last, piece = newest[0] - 1 if newest is not None else 0, FIRST_PIECE
+    while record is None and last > 0:
+        sequence = first = max(0, last - piece)
         while (found := await log.next_decided(partition, sequence)) is not None and found[0] <= last:
             sequence = found[0]
-            record = read_record(found[1]) or record
-        if record is not None:
-            return record
+            record = _counted(*found, fences) or record
         last, piece = first, 2 * piece
-    return None
+    return record
+
+
+def _counted(sequence: int, body: bytes, fences: Collection[FencePlace]) -> JournalRecord | None:
+    """Returns a record that is readable and not late."""
+    record = read_record(body)
+    return None if record is None or is_late(fences, record.epoch, sequence) else record
 
 
 async def accept_head(extent: StreamExtent, cursors: Cursors) -> None:

@@ -11,6 +11,7 @@ from noetl_stream.errors import Conflict
 from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.stores.cursors import Repair
 from noetl_stream.ports.stores.store import PartitionLease
+from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.server.journal_records import StreamExtent, accept_head, last_record
 from noetl_stream.server.ownership.recorded import RecordedStarter, left_of
 from noetl_stream.server.server import Server
@@ -67,8 +68,10 @@ async def _take_all(server: Server) -> Sequence[PartitionLease]:
     store, ownership, log = server.ports.store, server.ownership, server.ports.log
     if await store.owner_count():
         raise Conflict("servers own partitions", hint="stop the servers and repeat")
-    records = [record for id in range(partition_count()) if (record := await last_record(log, id)) is not None]
-    known = [Repair(one.partition, 0, 0, 0, published_tick=0, epoch=one.epoch) for one in records]
+    epochs = await asyncio.gather(*(_last_epoch(log, partition) for partition in range(partition_count())))
+    known = [
+        Repair(partition, 0, 0, 0, published_tick=0, epoch=epoch) for partition, epoch in enumerate(epochs) if epoch
+    ]
     await store.cursors.repair(known)
     for _ in range(ATTEMPTS):
         missing = partition_count() - len(ownership)
@@ -76,3 +79,9 @@ async def _take_all(server: Server) -> Sequence[PartitionLease]:
         if len(ownership) == partition_count():
             return list(ownership)
     raise Conflict(f"cannot take {missing} partitions", hint="stop the servers and repeat")
+
+
+async def _last_epoch(log: EventLog, partition: int) -> int:
+    record = await last_record(log, partition)
+    epochs = [fence.epoch for fence in await log.fences(partition)]
+    return max(epochs if record is None else [*epochs, record.epoch], default=0)

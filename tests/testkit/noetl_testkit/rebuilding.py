@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 from msgspec.structs import replace
 
+from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.model.aggregates import is_aggregate
 from noetl_stream.model.json import codec
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.store import EntryRow, ExecutionRow, RequestRow, TimerRow
+from noetl_stream.ports.streams.event_log import EventLog
+from noetl_stream.protocol.log_fences import FencePlace
+from noetl_stream.protocol.subjects import log_fence
 from noetl_stream.server.assembly import ServerTimes
 from noetl_stream.server.rebuild import rebuild
 from noetl_testkit.memory.broker import StagedBroker
@@ -20,11 +24,29 @@ from noetl_testkit.simulation.host import FaultInjector, SimulatedHost
 from noetl_testkit.simulation.roles import server_on
 
 
+class _UnfencedLog:
+    """An event log that takes no fences, and knows all that were, also those that were trimmed."""
+
+    def __init__(self, real: MemoryEventLog) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def fence(self, owner: str, epochs: Mapping[int, int]) -> Collection[int]:
+        return epochs.keys()
+
+    async def fences(self, partition: int) -> Sequence[FencePlace]:
+        own = [one.message for one in self._real.stored if one.message.subject == log_fence(partition)]
+        return [FencePlace(codec.decode_record(one.body).epoch, one.sequence) for one in own]
+
+
 async def rebuilt(broker: StagedBroker, catalog: Catalog, kinds: Kinds) -> StagedStore:
     """A store with what EVENTS holds."""
     store = StagedStore(broker.clock)
     host = SimulatedHost("rebuild", StagedBroker(broker.clock), store, FaultInjector())
-    host.log, host.blobs = broker.event_log, broker.blobs  # it is not a server, and takes no queue from one
+    # It is not a server, and takes no queue and no partition from one.
+    host.log, host.blobs = cast(EventLog, _UnfencedLog(broker.event_log)), broker.blobs
     await rebuild(server_on(host, catalog, kinds, ServerTimes()))
     return store
 

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from noetl_stream.adapters.memory.bus import Line, MemoryBus, MessageIds
 from noetl_stream.errors import ReaderBroken
-from noetl_stream.model.ids import partition_of
+from noetl_stream.model.ids import partition_count, partition_of
 from noetl_stream.ports.streams.event_log import DecidedMessage, HeldMessages, ReportedMessage
 from noetl_stream.protocol import subjects
+from noetl_stream.protocol.log_fences import FencePlace, places_of, raised, stored_again
 
 
 class StoredMessage(NamedTuple):
@@ -179,7 +180,36 @@ class MemoryEventLog:
 
     async def trim(self, through: int) -> None:
         self._line.check()
+        for partition in range(partition_count()):
+            sequence, body = self._last_fence(partition)
+            if body is not None and sequence <= through:
+                self._store_fence(partition, stored_again(body, sequence, through))
         self.trimmed = max(self.trimmed, min(through, self.end))
+
+    async def fence(self, owner: str, epochs: Mapping[int, int]) -> Collection[int]:
+        self._line.check()
+        return {partition for partition, epoch in epochs.items() if self._fence(partition, epoch, owner)}
+
+    def _fence(self, partition: int, epoch: int, owner: str) -> bool:
+        sequence, body = self._last_fence(partition)
+        wanted = raised(body, sequence, partition, epoch, owner)
+        if isinstance(wanted, bytes):
+            self._store_fence(partition, wanted)
+        return bool(wanted)
+
+    async def fences(self, partition: int) -> Sequence[FencePlace]:
+        self._line.check()
+        sequence, body = self._last_fence(partition)
+        return places_of(body, sequence)
+
+    def _last_fence(self, partition: int) -> tuple[int, bytes | None]:
+        subject = subjects.log_fence(partition)
+        held = (one.message for one in reversed(self.held_above(0)) if one.message.subject == subject)
+        return next(((one.sequence, one.body) for one in held), (0, None))
+
+    def _store_fence(self, partition: int, body: bytes) -> None:
+        message_id = f"fence-{self.end}"
+        self._store(subjects.log_fence(partition), partition, subjects.FENCE_ID, message_id, body, is_input=False)
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
         self._line.check()
@@ -190,10 +220,10 @@ class MemoryEventLog:
                 counts[message.partition] += 1
         return counts
 
-    async def last_decided(self, partition: int) -> bytes | None:
+    async def last_decided(self, partition: int) -> tuple[int, bytes] | None:
         self._line.check()
         held = (one.message for one in reversed(self.held_above(0)) if one.message.partition == partition)
-        return next((message.body for message in held if message.subject.endswith(".decided")), None)
+        return next(((one.sequence, one.body) for one in held if one.subject.endswith(".decided")), None)
 
     async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
         self._line.check()

@@ -6,9 +6,12 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.connections.wire import WireSubscription
+from noetl_stream.adapters.nats.last_messages import replace_last
 from noetl_stream.adapters.nats.outbox import (
     LEADER_WAIT_S,
     MESSAGE_ID,
@@ -36,6 +39,7 @@ from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.event_log import DecidedMessage, HeldMessages, ReportedMessage
 from noetl_stream.protocol import subjects
+from noetl_stream.protocol.log_fences import FencePlace, places_of, raised, stored_again
 from noetl_stream.protocol.subjects import EVENTS
 
 WINDOW = 2048
@@ -397,6 +401,10 @@ class NatsEventLog(OutboxPort):
         return (await stream_info(self._connection, EVENTS)).state.bytes
 
     async def trim(self, through: int) -> None:
+        def kept(body: bytes | None, sequence: int) -> bytes | int:
+            return 0 if body is None or sequence > through else stored_again(body, sequence, through)
+
+        await asyncio.gather(*(self._replace_fence(partition, kept) for partition in range(partition_count())))
         await stream_api(self._connection, EVENTS, f"STREAM.PURGE.{EVENTS}", {"seq": through + 1})
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
@@ -420,15 +428,39 @@ class NatsEventLog(OutboxPort):
         fields = await self._connection.direct_get(EVENTS, wanted)
         return 0 if fields is None else 1 + int(fields["Nats-Num-Pending"])
 
-    async def last_decided(self, partition: int) -> bytes | None:
+    async def last_decided(self, partition: int) -> tuple[int, bytes] | None:
         _, records, _ = subjects.partition_patterns(partition)
-        stored = await stored_message(self._connection, EVENTS, {"last_by_subj": records})
-        return stored.data if stored is not None else None
+        return await self._stored({"last_by_subj": records})
 
     async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
         _, records, _ = subjects.partition_patterns(partition)
-        stored = await stored_message(self._connection, EVENTS, {"seq": after + 1, "next_by_subj": records})
+        return await self._stored({"seq": after + 1, "next_by_subj": records})
+
+    async def _stored(self, wanted: Mapping[str, Any]) -> tuple[int, bytes] | None:
+        stored = await stored_message(self._connection, EVENTS, wanted)
         return (stored.seq, stored.data) if stored is not None else None
+
+    async def fence(self, owner: str, epochs: Mapping[int, int]) -> Collection[int]:
+        """Stores fences.
+
+        Raises:
+            StoreMissing: the stream does not exist.
+            Unreachable: no answer in time; some fences may be stored.
+        """
+        found = await asyncio.gather(
+            *(
+                self._replace_fence(partition, partial(raised, partition=partition, epoch=epoch, owner=owner))
+                for partition, epoch in epochs.items()
+            )
+        )
+        return {partition for partition, is_fenced in zip(epochs, found, strict=True) if is_fenced}
+
+    async def _replace_fence(self, partition: int, wanted: Callable[[bytes | None, int], bytes | int]) -> int:
+        return await replace_last(self._connection, self._outbox, EVENTS, subjects.log_fence(partition), wanted)
+
+    async def fences(self, partition: int) -> Sequence[FencePlace]:
+        sequence, body = await self._stored({"last_by_subj": subjects.log_fence(partition)}) or (0, None)
+        return places_of(body, sequence)
 
     async def last_of(self, partition: int) -> int:
         everything, *_ = subjects.partition_patterns(partition)

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import msgspec
 
+from noetl_stream.protocol.log_fences import FencePlace
+
 
 class ReportedMessage(msgspec.Struct, frozen=True, gc=False):
     """A stored input. ``at_ms`` is the log's own stored time; ``subject`` identifies the sender
@@ -116,14 +118,24 @@ class EventLog(Protocol):
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
         """The number of inputs of each partition above its cursor, a sequence: those still to be folded."""
 
-    async def last_decided(self, partition: int) -> bytes | None:
-        """The last journal record of the partition; ``None`` if there is none."""
+    async def last_decided(self, partition: int) -> tuple[int, bytes] | None:
+        """The last journal record of the partition, with its sequence; ``None`` if there is none."""
 
     async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
         """The first journal record of the partition above this sequence, with its own; ``None`` if there is none."""
 
     async def last_of(self, partition: int) -> int:
         """The sequence of the last message of the partition, input or record; 0 if there is none."""
+
+    async def fence(self, owner: str, epochs: Mapping[int, int]) -> Collection[int]:
+        """Stores fences: records of earlier epochs that are stored after them are late. The first epoch needs none.
+
+        Returns:
+            The partitions that are fenced; the others have a fence of a later epoch, or of this one by another owner.
+        """
+
+    async def fences(self, partition: int) -> Sequence[FencePlace]:
+        """The fences of the partition, oldest first."""
 
     async def stored_at(self, sequence: int) -> int | None:
         """Stored time (ms) of the message at this sequence; ``None`` if it does not exist (PROTOCOL §5)."""
@@ -137,7 +149,7 @@ class EventLog(Protocol):
         """The bytes of the stream, before compression."""
 
     async def trim(self, through: int) -> None:
-        """Removes all messages up to this sequence."""
+        """Removes all messages up to this sequence. The last fence of a partition among them is stored again first."""
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the stream exists with the expected partitions; the hint

@@ -169,14 +169,22 @@ class PartitionOwnership:
     async def reload(self) -> Sequence[PartitionLease]:
         """Reads this owner's leases again, after a failed tick. Until then they are renewed."""
         owned = await self._store.owned(self.owner)
-        if left := [lease for lease in owned if lease.id in self._left]:
+        left = [lease for lease in owned if lease.id in self._left or self._is_put_back(lease)]
+        if left:
             await self._give_back(left)
-        leases = await self._adopt([lease for lease in owned if lease.id not in self._left], instead=True)
+        leases = await self._adopt([lease for lease in owned if lease not in left], instead=True)
         for lease in leases:
             if self.is_careful(lease.id):
                 with contextlib.suppress(Fenced):  # the folded inputs have not killed this server
                     await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
         return leases
+
+    def _is_put_back(self, lease: PartitionLease) -> bool:
+        """Returns whether Postgres has lost ticks of this owner. What it still publishes of them is late only in a
+        later epoch.
+        """
+        held = self._owned.get(lease.id)
+        return held is not None and held.tick > lease.tick
 
     def epochs(self) -> list[tuple[int, int]]:
         """Returns the leases, as ``(partition, epoch)``."""
@@ -267,30 +275,34 @@ class PartitionOwnership:
         """
         owned = set(_epochs(await self._store.owned(self.owner)))
         looked_at = [lease for partition in partitions if (lease := self._owned.get(partition)) is not None]
-        kept = await self._fence([lease for lease in looked_at if (lease.id, lease.epoch) in owned])
+        own = [lease for lease in looked_at if (lease.id, lease.epoch) in owned]
+        kept = await self._fence(own, await self._queue.fence(self.owner, dict(_epochs(own))))
         lost = {lease.id for lease in looked_at} - {lease.id for lease in kept}
         for partition in lost:
             self.forget(partition)
         return lost
 
-    async def _fence(self, leases: Collection[PartitionLease]) -> Sequence[PartitionLease]:
-        """Fences the queue for these partitions. Returns their leases without those that have a later fence: these are
-        given back, since Postgres must have lost an epoch, and takeovers count up to a later one.
+    async def _fence(self, leases: Collection[PartitionLease], fences: Mapping[int, int]) -> Sequence[PartitionLease]:
+        """Fences EVENTS for these partitions, after the queue. Returns their leases without those that have a later
+        fence: these are given back, since Postgres must have lost an epoch, and takeovers count up to a later one.
+
+        Args:
+            fences: The fences that the queue has for this owner.
         """
-        fences = await self._queue.fence(self.owner, dict(_epochs(leases)))
-        behind = [lease for lease in leases if lease.id not in fences]
+        held = await self._log.fence(self.owner, {lease.id: lease.epoch for lease in leases if lease.id in fences})
+        behind = [lease for lease in leases if lease.id not in held]
         if behind:
             self._say_behind({lease.id for lease in behind})
             await self._give_back(behind)
-        self._behind -= fences.keys()
-        self.fences |= fences
-        return [lease for lease in leases if lease.id in fences]
+        self._behind -= set(held)
+        self.fences |= {partition: fences[partition] for partition in held}
+        return [lease for lease in leases if lease.id in held]
 
     def _say_behind(self, partitions: set[int]) -> None:
         """Logs once that partitions are behind their fences: each takeover raises their epochs by one."""
         if partitions - self._behind:
             many = len(partitions)
-            log.warning("COMMANDS has fences of later epochs: giving %d partitions back until theirs are later", many)
+            log.warning("NATS has fences of later epochs: giving %d partitions back until theirs are later", many)
         self._behind |= partitions
 
     async def _give_back(self, leases: Collection[PartitionLease]) -> None:
@@ -298,11 +310,12 @@ class PartitionOwnership:
 
     async def _adopt(self, leases: Sequence[PartitionLease], *, instead: bool = False) -> Sequence[PartitionLease]:
         try:
-            leases, lost = await asyncio.gather(self._fence(leases), self._repair_lost(leases))
+            queue_fences = self._queue.fence(self.owner, dict(_epochs(leases)))
+            fences, lost = await asyncio.gather(queue_fences, self._repair_lost(leases))
         except StreamLost:
             await self._give_back(leases)
             raise
-        leases = [lease for lease in leases if lease.id not in lost]
+        leases = await self._fence([lease for lease in leases if lease.id not in lost], fences)
         if instead:
             self._owned.clear()
             self.unsound.clear()

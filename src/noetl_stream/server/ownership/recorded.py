@@ -5,7 +5,7 @@ After a gap in the positions the rest is left to the fold, which advances over t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -34,6 +34,7 @@ from noetl_stream.model.messages import (
     UnreadableCommand,
 )
 from noetl_stream.ports.streams.event_log import EventLog, ReportedMessage
+from noetl_stream.protocol.log_fences import FencePlace, is_late
 from noetl_stream.protocol.subjects import sender_of
 from noetl_stream.server.journal_records import read_record
 from noetl_stream.server.ticks.tick import Input
@@ -161,11 +162,12 @@ class RecordedPartition:
         asked: The requests to aggregates, which are in no journal.
     """
 
-    def __init__(self, messages: Iterable[ReportedMessage], after_tick: int) -> None:
+    def __init__(self, messages: Iterable[ReportedMessage], after_tick: int, fences: Collection[FencePlace]) -> None:
         """Reads the messages of a partition.
 
         Args:
             after_tick: Records of ticks up to this one are left out.
+            fences: Those of the partition: late records are left out.
 
         Raises:
             NotReady: a newer server has written some of the records.
@@ -176,7 +178,7 @@ class RecordedPartition:
         self._unread: list[int] = []
         for message in messages:
             if message.subject.endswith((".decided", ".checkpoint")):
-                self._add_record(message, after_tick)
+                self._add_record(message, after_tick, fences)
             else:
                 self._add_input(message)
 
@@ -190,12 +192,14 @@ class RecordedPartition:
         of_aggregates = [message.sequence for message, _ in self.asked] if asked else []
         return min([*left, *self._unread, *of_aggregates], default=None)
 
-    def _add_record(self, message: ReportedMessage, after_tick: int) -> None:
+    def _add_record(self, message: ReportedMessage, after_tick: int, fences: Collection[FencePlace]) -> None:
         record = read_record(message.body)
         if record is None:  # if an owner wrote it, the journal has a gap there
             return
         if record.format > FORMAT:
             raise NotReady(f"EVENTS holds a journal record of format {record.format}", hint="upgrade this server")
+        if message.subject.endswith(".decided") and is_late(fences, record.epoch, message.sequence):
+            return  # a checkpoint is a copy of what Postgres has
         self.tick, self.epoch = max(self.tick, record.tick), max(self.epoch, record.epoch)
         if record.tick > after_tick:
             self._execution(record.execution).add_record(record)

@@ -176,7 +176,7 @@ class Recovery:
 
     async def _catch_up(self, lease: PartitionLease, *, anew: bool = False) -> Restored:
         messages = await read_partition(self._log, lease.id, lease.last_seq)
-        recorded = RecordedPartition(messages, lease.tick)
+        recorded = RecordedPartition(messages, lease.tick, await self._log.fences(lease.id))
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
         await self._parts.triggers.refresh(self._parts.ports.clock.monotonic_s(), every_s=0.0)
         restoring = _Restoring(self._parts, self._committer, lease, recorded.tick - lease.tick)

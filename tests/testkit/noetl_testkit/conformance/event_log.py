@@ -29,6 +29,7 @@ from noetl_stream.ports.streams.event_log import (
     HeldMessages,
     ReportedMessage,
 )
+from noetl_stream.protocol.log_fences import is_late
 from noetl_testkit.conformance.bus import RecordingHandler
 from noetl_testkit.waiting import TIMEOUT_S, expect_error, until
 
@@ -269,6 +270,40 @@ class EventLogConformance:
         sequence = await event_log.publish_request(execution_in(1), "request-1", b"{}")
         assert [message.sequence for message in await read(reader, 1)] == [sequence]
         await reader.close()
+
+    async def test_a_partition_is_fenced_by_a_later_epoch_alone(self, event_log: EventLog) -> None:
+        assert set(await event_log.fence("first", {1: 1, 2: 2})) == {1, 2}
+        assert [list(await event_log.fences(partition)) for partition in (1, 2)] == [[], [(2, 1)]]
+        assert set(await event_log.fence("first", {2: 2})) == {2}
+        assert set(await event_log.fence("second", {1: 1, 2: 2})) == {1}
+        assert set(await event_log.fence("second", {1: 4, 2: 5})) == {1, 2}
+        assert await event_log.last_sequence() == 3
+        assert [fence.epoch for fence in await event_log.fences(2)] == [2, 5]
+        assert not await event_log.fence("first", {2: 3})
+
+    async def test_of_two_owners_that_fence_a_partition_at_once_one_succeeds(self, event_log: EventLog) -> None:
+        fenced = await asyncio.gather(*(event_log.fence(owner, {1: 2}) for owner in ("first", "second")))
+        assert sorted(map(len, fenced)) == [0, 1]
+        assert len(await event_log.fences(1)) == 1
+
+    async def test_a_fence_is_neither_an_input_nor_a_record(self, event_log: EventLog) -> None:
+        await event_log.fence("first", {1: 2})
+        assert await event_log.beyond({1: 0}) == {1: 0}
+        assert await event_log.last_decided(1) is None
+        reader = await event_log.open_reader([1], 0)
+        sequence = await event_log.publish_request(execution_in(1), "request-1", b"{}")
+        assert [message.sequence for message in await read(reader, 1)] == [sequence]
+        await reader.close()
+
+    async def test_trimmed_fences_keep_out_what_they_kept_out(self, event_log: EventLog) -> None:
+        for epoch in (2, 3, 4):
+            await event_log.fence("first", {1: epoch})
+        for through in (2, 3):
+            await event_log.trim(through)
+            last = await event_log.publish_request(execution_in(1), f"request-{through}", b"{}")
+            fences = await event_log.fences(1)
+            assert [is_late(fences, epoch, last) for epoch in (1, 2, 3, 4)] == [True, True, True, False]
+        assert not await event_log.fence("second", {1: 4}), "its owner is known"
 
     async def test_a_reader_without_bodies_shows_by_the_sequences_what_is_lost(
         self, event_log: EventLog, lose: Lose

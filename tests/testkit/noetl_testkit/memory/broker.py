@@ -10,6 +10,7 @@ from noetl_stream.adapters.memory.broker import MemoryBlobs, MemoryBroker
 from noetl_stream.adapters.memory.command_queue import ACK_WAIT_S, MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.ports.clock import Clock
+from noetl_stream.protocol.subjects import FENCE_ID
 from noetl_testkit.memory.trigger_streams import MemoryTriggerStreams
 
 
@@ -23,7 +24,8 @@ class StagedEventLog(MemoryEventLog):
 
     def double_last(self, *, is_input: bool = True) -> None:
         """Stores the last input or record again, like a publisher that missed its acknowledgement."""
-        last = next((one for one in reversed(self._stored) if one.is_input == is_input), None)
+        sent = (one for one in reversed(self._stored) if one.message.execution_id != FENCE_ID)
+        last = next((one for one in sent if one.is_input == is_input), None)
         if last is not None:
             self.double(last.message_id)
 

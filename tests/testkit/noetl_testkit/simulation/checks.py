@@ -88,7 +88,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         problems += await _execution_problems(faults, execution_id, job, journal)
         if execution_id != set_aside:  # what it was doing then, it does again
             problems += _effect_problems(faults, execution_id, journal)
-        if "postgres put back" not in faults.kinds:  # then records of ticks that Postgres has lost may come late
+        if "postgres put back" not in faults.kinds:  # then records may tell of ticks that it has lost
             problems += _record_problems(world, execution_id, journal)
         problems += _run_problems(execution_id, journal)
         problems += await reader_problems(world.store, execution_id)

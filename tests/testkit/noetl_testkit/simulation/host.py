@@ -54,7 +54,7 @@ class SimulatedHost:
     """One process. Its ports are given to one role.
 
     Args:
-        queue: By default that of the broker.
+        queue, log: By default those of the broker.
     """
 
     def __init__(
@@ -64,12 +64,13 @@ class SimulatedHost:
         store: Store,
         injector: FaultInjector,
         queue: CommandQueue | None = None,
+        log: EventLog | None = None,
     ) -> None:
         self.name = name
         self.alive = True
         self.injector = injector
         self.clock = broker.clock
-        self.log: EventLog = _HostLog(self, "log", broker.event_log)
+        self.log: EventLog = _HostLog(self, "log", log or broker.event_log)
         self.queue: CommandQueue = _HostQueue(self, "queue", queue or broker.command_queue)
         self.bus: Bus = _HostBus(self, "bus", broker.bus)
         self.blobs: Blobs = _HostPort(self, "blobs", broker.blobs)

@@ -271,7 +271,12 @@ def _end_problems(
     yield from (f"was told {count} times that {id} has ended" for id, count in told.items() if count > 1)
     started = Counter(one.workload["of"] for one in starts)
     yield from (f"has started {count} executions when {id} ended" for id, count in started.items() if count > 1)
-    known_s = world.senders.registered_s.get(path, float("inf")) + KNOWN_S
+    registered_s = world.senders.registered_s.get(path, float("inf"))
+    if any(
+        registered_s > dumped_s for dumped_s in world.dumped_s
+    ):  # its request is folded again, at last when all is fair
+        registered_s = max(registered_s, FAULTS_S)
+    known_s = registered_s + KNOWN_S
     own = {one.execution_id for one in starts}
     for execution_id, row in world.store.tables.executions.items():
         if row.path != watched.path or execution_id in own or told[execution_id]:

@@ -57,6 +57,7 @@ class SimulatedWorld:
         begun: Servers that have taken partitions.
         ended: Roles that ended unexpectedly, with their error.
         touched: Commands that may run twice.
+        dumped_s: When Postgres was as it was put back.
         messages_before_look: How often messages came between a lost tail and the next look of a server.
         poison: What is wrong with one execution, if any.
         clocks: Those of servers, where they are wrong.
@@ -85,6 +86,7 @@ class SimulatedWorld:
         self.begun: set[str] = set()
         self.ended: list[str] = []
         self.touched: set[str] = set()
+        self.dumped_s: list[float] = []
         self.messages_before_look = 0
         self.poison = poison
         self.inbox = LateInbox(self.store, self.clock, late=inbox_is_late)
@@ -244,6 +246,7 @@ class SimulatedWorld:
     async def _put_postgres_back(self, ticks_s: float) -> None:
         async with self._recovering:
             dump, through = self.store.dump(), self.broker.event_log.end
+            self.dumped_s.append(self.clock.monotonic_s())
             await self.clock.sleep(ticks_s)
             servers = self._kill_servers()
             self.store.restore(dump)
