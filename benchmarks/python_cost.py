@@ -7,6 +7,8 @@ execution makes it, and one right after the other, which shows what the end of a
 does the same. Code and the function alternate (ABBA); of what the function takes, as a multiple of code, the median and
 the range of the rounds are shown, and the same of the processor's time, that of all processes.
 
+At the end, one run in a new environment, with what is said while it is made, and when. Its package comes from a folder.
+
 With another checkout, whose environment must be ready, rounds on the two alternate, and the ratio of the medians is
 shown. ``chrt`` keeps other work on the machine from what is measured.
 """
@@ -19,17 +21,26 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
+import zipfile
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
 
 import uvloop
+from msgspec.structs import replace
 
+from noetl_stream.model.bundles import named_bundle, zip_of
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.settings.python_environments import EnvironmentSettings
+from noetl_stream.testing.calls import tool_call
 from noetl_stream.tools.contract import ToolCall
+from noetl_stream.tools.python.environments.requirements import requirements_of
 from noetl_stream.tools.python.tool import PythonTool
 
 RUNS: Final = 300
@@ -111,6 +122,52 @@ def _run(work: Coroutine[Any, Any, list[float]]) -> list[float]:
         return runner.run(work)
 
 
+def write_tiny(folder: Path) -> str:
+    """Writes the wheel of a package to a folder that processes of tasks can read. Returns the lock that names it."""
+    folder.chmod(0o755)
+    about, file = "tiny-1.0.dist-info", folder / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(file, "w") as wheel:
+        wheel.writestr("tiny.py", "NUMBER = 1\n")
+        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    return f"tiny==1.0 --hash=sha256:{sha256(file.read_bytes()).hexdigest()}"
+
+
+async def print_first(folder: Path) -> None:
+    """Runs a task in a new environment with one package, and once more, and prints what is said meanwhile."""
+    knob, code = {"requires": ["tiny"]}, "import tiny\nreturn tiny.NUMBER"
+    wanted = requirements_of(knob, code, converts=False)
+    assert wanted is not None
+    lock = write_tiny(folder)
+    bundle = zip_of({wanted.lock_name: lock.encode()})
+
+    async def read() -> bytes:
+        return bundle
+
+    def say(words: str) -> None:
+        print(f"after {(time.perf_counter() - began) * 1e3:.0f} ms: {words}")
+
+    def hear(_stream: str, data: bytes) -> None:
+        for line in data.decode().splitlines():
+            say(line)
+
+    @contextmanager
+    def queued(what: str) -> Iterator[None]:
+        say(f"waits for {what}")
+        yield
+
+    name = str(named_bundle("benchmark", bundle))
+    run = replace(tool_call({"code": code}, knobs={"python": knob}, trust_domain=name), bundle=name, read_bundle=read)
+    run = replace(run, queued=queued, write=hear)
+    tool = PythonTool(environments=EnvironmentSettings(folder=str(folder / "environments"), index=str(folder)))
+    for which in ("the first run in a new environment", "the next one"):
+        began = time.perf_counter()
+        await tool.run(run)
+        say(f"{which} has ended")
+    await tool.close()
+
+
 def measured_in(checkout: Path) -> dict[str, list[float]]:
     command = [str(checkout / ".venv" / "bin" / "python"), str(Path(__file__).resolve()), MEASURE]
     done = subprocess.run(command, cwd=checkout, stdout=subprocess.PIPE, check=True)
@@ -140,6 +197,8 @@ def main(others: list[str]) -> None:
     for (other, name), theirs in found.items():
         if other != here:
             _print_ratio(f"{name}, p50 here / there", found[here, name], theirs)
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(print_first(Path(folder)))
 
 
 def _print_ratio(name: str, these: list[list[float]], those: list[list[float]]) -> None:
