@@ -32,6 +32,7 @@ from noetl_stream.tools.children.confinement import CHILD_USERS, stage_of
 from noetl_stream.tools.children.frames import take_frames
 from noetl_stream.tools.children.messages import (
     ANSWER_S,
+    BIND_NOW,
     PULSES,
     SILENT_S,
     START_S,
@@ -512,6 +513,6 @@ def _start_zygote(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=(channel.fileno(),),
-        env=environment,
+        env={**environment, BIND_NOW: "1"},
         start_new_session=True,
     )

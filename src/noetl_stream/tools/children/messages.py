@@ -22,6 +22,9 @@ SILENT_S: Final = 20.0
 PULSES: Final = 4
 """The number of pulses that a worker sends in :data:`SILENT_S`."""
 
+BIND_NOW: Final = "LD_BIND_NOW"
+"""The variable that has the zygote's symbols bound at its start: each process that it forks would bind them again."""
+
 START_S: Final = 120.0
 """The time in which a zygote must import the modules of children, on a busy machine."""
 

@@ -42,6 +42,7 @@ from noetl_stream.tools.children.frames import take_frames
 from noetl_stream.tools.children.levels import confinement_level, least_level, reaches, try_separation
 from noetl_stream.tools.children.linux import adopt_orphans, die_with_parent, hide_process
 from noetl_stream.tools.children.messages import (
+    BIND_NOW,
     Ended,
     Event,
     ExternalProgram,
@@ -82,6 +83,7 @@ def main(channel_fd: int, homes: str) -> None:
     Exits with 0 if no process of any child is left.
     """
     os.set_inheritable(channel_fd, False)
+    os.environ.pop(BIND_NOW, None)  # programs of tasks need not
     hide_process()
     adopt_orphans()
     try:

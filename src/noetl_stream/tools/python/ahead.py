@@ -38,13 +38,16 @@ class _Ahead:
     """The modules that this process has imported ahead.
 
     Attributes:
-        path: The function they were imported for; else empty.
+        module: The one of the function they were imported for; else empty.
         files: The modules that are not installed: the file of each, and the version of that.
         printed: The output of the modules.
+        output: A descriptor: a copy of standard output, which is standard error too.
+        nowhere: A descriptor that drops what is written.
     """
 
     def __init__(self) -> None:
-        self.path = ""
+        self.module = ""
+        self.output = self.nowhere = -1
         self.files: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.printed = io.StringIO()
 
@@ -77,28 +80,29 @@ class CompiledModules:
 
     def __init__(self) -> None:
         self._function = ""
-        self._found: dict[str, tuple[ModuleSpec, tuple[int, ...]]] = {}
+        self.found: dict[str, tuple[ModuleSpec, tuple[int, ...]]] = {}
         self._made: dict[str, ModuleType] = {}
 
     def compile(self, function: str) -> None:
         """Compiles the modules of ``module:name``, if they are not, or have changed."""
-        if function == self._function and all(map(self._is_current, self._found)):
+        if function == self._function and all(map(self._is_current, self.found)):
             return
-        self._function, self._found, self._made = function, {}, {}
+        self._function, self.found, self._made = function, {}, {}
         with contextlib.suppress(Exception):
             self._add(function.partition(":")[0].split("."))
 
     def load(self, name: str) -> Any:
         """Runs a module that is compiled, and its packages, in what the template has made for that: each function of
-        :mod:`importlib` that is called costs memory of its own. Others are imported.
+        :mod:`importlib` that is called costs memory of its own. Others are imported. Files that have changed since are
+        left to :func:`use_ahead`.
         """
         parent, _, last = name.rpartition(".")
         package = self.load(parent) if parent else None  # which may import the module
-        if name in sys.modules or name not in self._made or not self._is_current(name):
+        if name in sys.modules or name not in self._made:
             return importlib.import_module(name)
         module = sys.modules[name] = self._made[name]
         try:
-            exec(self._found[name][0].loader.code, vars(module))  # type: ignore[union-attr]
+            exec(self.found[name][0].loader.code, vars(module))  # type: ignore[union-attr]
         except BaseException:
             del sys.modules[name]
             raise
@@ -108,7 +112,7 @@ class CompiledModules:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """See :class:`importlib.abc.MetaPathFinder`."""
-        return self._found[name][0] if name in self._found and self._is_current(name) else None
+        return self.found[name][0] if name in self.found and self._is_current(name) else None
 
     def _add(self, parts: Sequence[str]) -> None:
         folders = None
@@ -123,12 +127,23 @@ class CompiledModules:
             code = spec.loader.get_code(name)
             assert code is not None  # as of all sources
             loader.code, spec.loader, spec.cached = code, loader, spec.cached  # which is made when it is first read
-            self._found[name], self._made[name] = (spec, version), module_from_spec(spec)
+            self.found[name], self._made[name] = (spec, version), module_from_spec(spec)
             folders = spec.submodule_search_locations
 
     def _is_current(self, name: str) -> bool:
-        spec, version = self._found[name]
+        spec, version = self.found[name]
         return _version_of(spec.origin or "") == version
+
+
+def open_outputs() -> None:
+    """Opens what :func:`import_ahead` needs in the processes that this one forks."""
+    _ahead.output, _ahead.nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+
+
+def close_outputs() -> None:
+    """Closes that again."""
+    os.close(_ahead.output)
+    os.close(_ahead.nowhere)
 
 
 def import_ahead(path: str, modules: CompiledModules) -> None:
@@ -136,14 +151,13 @@ def import_ahead(path: str, modules: CompiledModules) -> None:
     does so. Output of Python code is kept for the job, that of other code is dropped: another job may be
     running. Calls are kept to a minimum: the first call of a function makes a forked process copy pages.
     """
+    module, _, names = path.partition(":")
     last, began_ns = next(reversed(sys.modules)), time.time_ns() - CLOCK_TICK_NS
-    out, err, nowhere = os.dup(1), os.dup(2), os.open(os.devnull, os.O_WRONLY)
     streams = sys.stdout, sys.stderr
     sys.stdout = sys.stderr = _ahead.printed
     try:
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        module, _, names = path.partition(":")
+        os.dup2(_ahead.nowhere, 1)
+        os.dup2(_ahead.nowhere, 2)
         found = modules.load(module)
         for name in names.split("."):
             found = getattr(found, name)
@@ -152,35 +166,33 @@ def import_ahead(path: str, modules: CompiledModules) -> None:
         pass
     finally:
         sys.stdout, sys.stderr = streams
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        for descriptor in (out, err, nowhere):
-            os.close(descriptor)
-    _ahead.path = path
+        os.dup2(_ahead.output, 1)
+        os.dup2(_ahead.output, 2)
+    _ahead.module = module
     for name in reversed(sys.modules):  # reading all names would write to their memory
         if name == last:
             break
         file = getattr(sys.modules[name], "__file__", None)
         if isinstance(file, str) and not file.startswith(INSTALLED):
-            _ahead.files[name] = file, _version_of(file, began_ns)
+            _ahead.files[name] = file, modules.found[name][1] if name in modules.found else _version_of(file, began_ns)
     _ahead.has_changed()
 
 
 def use_ahead(path: str) -> None:
-    """Prints the modules' output if a job calls the expected function. Otherwise, or if a file has changed, the job
-    imports what it needs itself.
+    """Prints the modules' output if a job calls a function of the expected module. Otherwise, or if a file has changed,
+    the job imports what it needs itself.
 
     Args:
         path: The function of the job; empty if it runs code.
     """
-    if not _ahead.path:
+    if not _ahead.module:
         return
-    if path != _ahead.path or _ahead.has_changed():
+    if path.partition(":")[0] != _ahead.module or _ahead.has_changed():
         for name in _ahead.files:
             sys.modules.pop(name, None)
     elif _ahead.printed.tell():
         sys.stdout.write(_ahead.printed.getvalue())
-    _ahead.path = ""  # of runs that share a process the first uses it
+    _ahead.module = ""  # of runs that share a process the first uses it
 
 
 def _version_of(file: str, since_ns: float = float("inf")) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ The process runs no code of a playbook itself. It is a template: for each job it
 same state as every other one, whatever jobs before it have changed. The process is ready before a job comes. It gets a
 connection of its own to the worker: the template sends the worker's end with the exit code of the process before. While
 it runs a job, the worker may send code that was compiled, with its file name, which the template compiles for those to
-come; or no code and a function, whose module those to come import before their job is there.
+come; or no code and a function, whose module those to come import before their job is there, or an empty text: none.
 
 A frame on it is a big-endian length of four bytes, then JSON of that length. The request is a job with
 ``max_result_bytes`` (see :func:`~noetl_stream.tools.python.job.run_job`), and its ``traceparent`` if it belongs to a
@@ -25,6 +25,7 @@ import socket
 import sys
 import time
 from importlib.machinery import PathFinder
+from select import PIPE_BUF
 from typing import Any, Final, NoReturn
 
 from noetl_stream.tools.children.frames import HEADER_BYTES, add_length, take_frames
@@ -34,7 +35,13 @@ from noetl_stream.tools.children.own_limits import OwnLimits, cpu_bounds
 from noetl_stream.tools.children.process_tree import ChildrenList, kill_adopted
 from noetl_stream.tools.children.view import FILES_VARIABLE, folders_in_memory
 from noetl_stream.tools.convert import decode_json, encode_json
-from noetl_stream.tools.python.ahead import CompiledModules, import_ahead, use_ahead
+from noetl_stream.tools.python.ahead import (
+    CompiledModules,
+    close_outputs,
+    import_ahead,
+    open_outputs,
+    use_ahead,
+)
 from noetl_stream.tools.python.annotations import parameters_of
 from noetl_stream.tools.python.code_compiler import compile_program
 from noetl_stream.tools.python.job import JobFailed, run_job, show_log_records
@@ -91,13 +98,22 @@ def prepare() -> None:
         os.register_at_fork = register
     modules = CompiledModules()
     modules.compile(_WARMING)
+    open_outputs()
     for _ in range(_WARM_RUNS):
-        parameters_of.cache_clear()
-        for job in (_FIRST_JOB, _FIRST_CALL):
-            _answer(job)
-        import_ahead(_WARMING, modules)
-        use_ahead("")
-        sys.modules.pop(_WARMING.partition(":")[0], None)
+        _warm(modules)
+    close_outputs()
+
+
+def _warm(modules: CompiledModules) -> None:
+    parameters_of.cache_clear()
+    for job in (_FIRST_JOB, _FIRST_CALL):
+        mine, other = socket.socketpair()
+        with mine, other:
+            other.sendall(add_length(job))
+            _serve_one(mine, text_output())
+    import_ahead(_WARMING, modules)
+    use_ahead("")
+    sys.modules.pop(_WARMING.partition(":")[0], None)
 
 
 def serve(channel_fd: int, cpu_s: int) -> None:
@@ -113,6 +129,7 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     sys.stdout = sys.stderr = output = text_output()
     exit_code, received, functions, modules = 0, bytearray(), [""], CompiledModules()
     sys.meta_path.insert(sys.meta_path.index(PathFinder), modules)
+    open_outputs()
 
     def fork() -> tuple[int, socket.socket, int]:
         ours, theirs = socket.socketpair()
@@ -131,7 +148,8 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     process_id, connection, opener = fork()
     while _remember(channel, received, functions):
         with connection:
-            modules.compile(functions[-1])
+            if functions[-1]:
+                modules.compile(functions[-1])
             _open_gate(opener, functions[-1])
             send_next(channel, exit_code, connection)
         next_id, connection, opener = fork()  # while the job runs, or waits
@@ -181,7 +199,7 @@ def _remember(channel: socket.socket, received: bytearray, functions: list[str])
         if source:
             compile_program(source, place)
         else:
-            functions[:] = [place]
+            functions[:] = [place if len(place.encode()) <= PIPE_BUF else ""]
     return bool(data)
 
 
@@ -234,9 +252,7 @@ def _run(
         with mine, other:
             other.sendall(add_length(first))
             _serve_one(mine, output)
-        told = b""
-        while data := os.read(gate, _READ_BYTES):
-            told += data
+        told = os.read(gate, PIPE_BUF)
         os.close(gate)
         if told:
             import_ahead(told.decode(), modules)

@@ -233,7 +233,7 @@ class Child:
         self._answer_s = answer_s
         self._exit_code = 0
         self._remembered: set[tuple[str, str]] = set()
-        self._called = ("", "")
+        self._last_module = self._ahead = ""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel, self._read)
         self._next: asyncio.Future[socket.socket | None] = self._loop.create_future()
@@ -254,7 +254,7 @@ class Child:
         self._output.heard = job.heard
         try:
             answer = await self._exchange(connection, job)
-            if answer is not None and answer[1] is None and job.program not in self._remembered:
+            if answer is not None and answer[1] is None:
                 self._let_remember(job.program)
             self._expect_next()
             exit_code, output = (0, self._output.take()[0]) if answer is not None else await self.last_exit()
@@ -359,12 +359,21 @@ class Child:
                     heard.take_note()
 
     def _let_remember(self, program: tuple[str, str]) -> None:
-        """Sends compiled code to the child, whose next process will have it compiled; of functions the last one."""
-        if len(self._remembered) < MAX_PROGRAMS and len(frame := msgspec.json.encode(program)) <= MAX_REMEMBERED_BYTES:
-            if not program[0]:
-                self._remembered.discard(self._called)
-                self._called = program
+        """Sends the child new code, which its next processes will have compiled; or the function whose module they will
+        import: once two runs in a row have called one of it, until another one does not.
+        """
+        code, function = program
+        module = "" if code else function.partition(":")[0]
+        ahead, self._last_module = module if module == self._last_module else "", module
+        if self._ahead not in (module, ahead):
+            self._ahead = ahead
+            self._send(("", function if ahead else ""))
+        if code and program not in self._remembered and len(self._remembered) < MAX_PROGRAMS:
             self._remembered.add(program)
+            self._send(program)
+
+    def _send(self, program: tuple[str, str]) -> None:
+        if len(frame := msgspec.json.encode(program)) <= MAX_REMEMBERED_BYTES:
             with contextlib.suppress(OSError):
                 self._channel.send(add_length(frame))
 
