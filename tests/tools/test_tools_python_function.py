@@ -182,6 +182,15 @@ async def test_a_module_is_imported_ahead_once_two_runs_in_a_row_have_called_it(
     await tool.close()
 
 
+@pytest.mark.parametrize("end", ["close()", "detach()"])
+@pytest.mark.parametrize("is_shared", [False, True])
+@in_child
+async def test_code_may_close_its_output(tool: PythonTool, make_call: Any, end: str, is_shared: bool) -> None:
+    code = f"import sys\nasync def main():\n    print('told')\n    sys.stdout.{end}\n    return 1"
+    ran = await run(tool, make_call, code=code, knobs={"python_shared": is_shared})
+    assert (ran.result, ran.output) == (1, "told\n")
+
+
 @in_child
 async def test_a_model_of_msgspec_is_one_although_something_loads_pydantic(tool: PythonTool, make_call: Any) -> None:
     ran = await run(tool, make_call, function="model_samples:double", args={"paid": {"amount": 4}})

@@ -268,7 +268,10 @@ def _serve_one(connection: socket.socket, output: io.TextIOWrapper) -> None:
         frames = JobFrames(connection)
         LINE.set(frames.line)
         answer = _answer(frame)
-        output.flush()
+        try:  # noqa: SIM105  # a context manager copies more pages
+            output.flush()
+        except (OSError, ValueError):  # the code has closed it
+            pass
         frames.send(answer)
     elif frame is not None:
         from noetl_stream.tools.python.event_loop import serve_shared  # asyncio is large

@@ -93,7 +93,8 @@ class _Jobs:
         except JobFailed as failed:
             return error_answer(failed)
         finally:
-            output.flush()
+            with contextlib.suppress(OSError, ValueError):  # the code has closed it
+                output.flush()
 
     def _report(self, number: int, task: asyncio.Task[bytes]) -> None:
         del self._tasks[number]
