@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from typing import Any
 
-from noetl_stream_client import Context, Retryable
+from noetl_stream_client import Context, Fatal, Retryable
 
 
 class Size(Enum):
@@ -35,6 +36,35 @@ def count(rows: list[int], *, factor: float = 1.0) -> float:
 
 async def later(n: int) -> int:
     return n + 1
+
+
+def placed(first: float, second: int = 2, /, third: int = 3) -> list[float]:
+    return [first, second, third]
+
+
+def several(*rest: int) -> int:
+    return len(rest)
+
+
+add_ten = partial(count, factor=10)
+
+
+class Multiplier:
+    def __call__(self, due: date) -> int:
+        return due.year * 2
+
+
+multiply = Multiplier()
+
+
+async def refuse_together(n: int) -> None:
+    async with asyncio.TaskGroup() as group:
+        for number in range(n):
+            group.create_task(refuse_soon(number))
+
+
+async def refuse_soon(n: int) -> None:
+    raise (Retryable("later", after=n) if n < 2 else Fatal("never"))
 
 
 def anything(**values: Any) -> dict[str, Any]:

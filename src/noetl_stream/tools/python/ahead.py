@@ -20,7 +20,7 @@ from itertools import accumulate
 from types import CodeType, ModuleType
 from typing import Any, Final
 
-from noetl_stream.tools.python.annotations import parameters_of
+from noetl_stream.tools.python.annotations import is_simple, parameters_of
 
 CLOCK_TICK_NS: Final = 20_000_000
 """The largest lag of a file's time behind the clock: more than the kernel takes between two ticks."""
@@ -161,7 +161,8 @@ def import_ahead(path: str, modules: CompiledModules) -> None:
         found = modules.load(module)
         for name in names.split("."):
             found = getattr(found, name)
-        parameters_of(found)
+        if not is_simple(found):
+            parameters_of(found)
     except BaseException:  # noqa: S110  # the job raises it again
         pass
     finally:
