@@ -374,6 +374,17 @@ async def test_an_exception_says_whether_to_try_again_and_where_it_was_raised(to
     assert "call_function" not in failed.value.helper["traceback"], "it begins in the author's file"
 
 
+@pytest.mark.parametrize(("count", "retryable", "after_s"), [(2, True, 1), (3, False, None)])
+def test_exceptions_of_a_group_decide_together_and_are_named(
+    count: int, retryable: bool, after_s: float | None
+) -> None:
+    with pytest.raises(JobFailed) as failed:
+        call("refuse_together", n=count)
+    error = failed.value.error
+    assert (error["retryable"], error["retry_after_s"]) == (retryable, after_s)
+    assert f"({count} sub-exceptions): noetl_stream_client.tasks.Retryable: later; " in error["message"]
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

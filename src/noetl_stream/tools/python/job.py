@@ -34,6 +34,7 @@ in_environment = False
 """Whether this process has the packages of an environment instead of the worker's."""
 
 _MISSING: Final = object()
+_SHOWN_LEAVES: Final = 3
 _WHAT_IT_SEES: Final = "a task may use its own folder, $HOME, and what the worker's NOETL_CHILD_PATHS allows"
 
 
@@ -255,22 +256,39 @@ def _exception(error: BaseException, filename: str) -> JobFailed:
     line = _last_own_line(own, filename)
     where = f" (line {line} of {filename.strip('<>')})" if line is not None else ""
     message = f"{name}: {reason}{where}" if reason else f"{name}{where}"
+    told = [*map(_retries, _leaves(error))]
+    fatal = [one for one in told if one[0] is False]
+    retryable, after_s = (fatal or [one for one in told if one[0] is None] or [max(told, key=_wait_s)])[0]
+    return JobFailed("exception", message, exception_type=name, trace=trace, retryable=retryable, retry_after_s=after_s)
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """Returns the exceptions of a group, of a ``TaskGroup`` for example; of any other exception itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    return [leaf for one in error.exceptions for leaf in _leaves(one)]
+
+
+def _retries(error: BaseException) -> tuple[bool | None, float | None]:
+    """Returns whether an exception says that the attempt may be repeated, and the least wait."""
     retryable, after_s = getattr(error, "retryable", None), getattr(error, "retry_after_s", None)
-    return JobFailed(
-        "exception",
-        message,
-        exception_type=name,
-        trace=trace,
-        retryable=retryable if isinstance(retryable, bool) else None,
-        retry_after_s=float(after_s) if isinstance(after_s, int | float) and 0 <= after_s < float("inf") else None,
-    )
+    if not isinstance(retryable, bool):
+        return None, None
+    return retryable, float(after_s) if isinstance(after_s, int | float) and 0 <= after_s < float("inf") else None
+
+
+def _wait_s(told: tuple[bool | None, float | None]) -> float:
+    return told[1] or 0.0
 
 
 def _message_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"the code called sys.exit({error.code!r})"
     try:
-        return _truncate(str(error), MAX_MESSAGE_CHARACTERS) + _remedy(error)
+        told = str(error)
+        if isinstance(error, BaseExceptionGroup):
+            told += ": " + "; ".join(f"{_type_name(one)}: {_message_of(one)}" for one in _leaves(error)[:_SHOWN_LEAVES])
+        return _truncate(told, MAX_MESSAGE_CHARACTERS) + _remedy(error)
     except Exception as broken:
         return f"reading its message raised {type(broken).__name__}"
 
