@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import io
 import os
+import stat
 import sys
 import time
 from collections.abc import Sequence
@@ -81,7 +82,7 @@ class CompiledModules:
     def __init__(self) -> None:
         self._function = ""
         self.found: dict[str, tuple[ModuleSpec, tuple[int, ...]]] = {}
-        self._made: dict[str, ModuleType] = {}
+        self._made: dict[str, tuple[ModuleType, CodeType]] = {}
 
     def compile(self, function: str) -> None:
         """Compiles the modules of ``module:name``, if they are not, or have changed."""
@@ -100,9 +101,10 @@ class CompiledModules:
         package = self.load(parent) if parent else None  # which may import the module
         if name in sys.modules or name not in self._made:
             return importlib.import_module(name)
-        module = sys.modules[name] = self._made[name]
+        module, code = self._made[name]
+        sys.modules[name] = module
         try:
-            exec(self.found[name][0].loader.code, vars(module))  # type: ignore[union-attr]
+            exec(code, vars(module))
         except BaseException:
             del sys.modules[name]
             raise
@@ -127,7 +129,7 @@ class CompiledModules:
             code = spec.loader.get_code(name)
             assert code is not None  # as of all sources
             loader.code, spec.loader, spec.cached = code, loader, spec.cached  # which is made when it is first read
-            self.found[name], self._made[name] = (spec, version), module_from_spec(spec)
+            self.found[name], self._made[name] = (spec, version), (module_from_spec(spec), code)
             folders = spec.submodule_search_locations
 
     def _is_current(self, name: str) -> bool:
@@ -196,10 +198,13 @@ def use_ahead(path: str) -> None:
     _ahead.module = ""  # of runs that share a process the first uses it
 
 
-def _version_of(file: str, since_ns: float = float("inf")) -> tuple[int, ...]:
+def _version_of(file: str, since_ns: int | None = None) -> tuple[int, ...]:
     """Returns the version of a file; nothing if it is newer than this time."""
     try:
         found = os.stat(file)  # noqa: PTH116
     except OSError:
         return ()
-    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size) if found.st_ctime_ns < since_ns else ()
+    if since_ns is not None and found.st_ctime_ns >= since_ns:
+        return ()
+    # Each attribute costs pages of memory.
+    return found[stat.ST_DEV], found[stat.ST_INO], found[stat.ST_SIZE], found.st_mtime_ns

@@ -97,7 +97,6 @@ def prepare() -> None:
     finally:
         os.register_at_fork = register
     modules = CompiledModules()
-    modules.compile(_WARMING)
     open_outputs()
     for _ in range(_WARM_RUNS):
         _warm(modules)
@@ -111,8 +110,9 @@ def _warm(modules: CompiledModules) -> None:
         with mine, other:
             other.sendall(add_length(job))
             _serve_one(mine, text_output())
+    modules.compile(_WARMING)
     import_ahead(_WARMING, modules)
-    use_ahead("")
+    use_ahead(_WARMING)
     sys.modules.pop(_WARMING.partition(":")[0], None)
 
 
