@@ -40,9 +40,7 @@ class Crash:
 
     def wrap(self, call: Call) -> None:
         """Lets the method pass its two points."""
-        owner, _, name = call.method.__qualname__.partition(".")
-        adapter = getattr(sys.modules[call.method.__module__], owner)
-        setattr(adapter, name, self._passing(call.method, call.name))
+        setattr(call.adapter, call.method, self._passing(getattr(call.adapter, call.method), call.name))
 
     def _passing(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
         async def ended(work: Any) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.postgres.identities import PostgresAudit, PostgresGrants, PostgresSessions, PostgresTokens
 from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.adapters.postgres.tables import PostgresAudit, PostgresGrants, PostgresSessions, PostgresTokens
 from noetl_stream.operations.audit_check import check_audit
 from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_testkit.conformance.access import (

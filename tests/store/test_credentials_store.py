@@ -12,9 +12,9 @@ import pytest
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores import credentials as memory_access
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
-from noetl_stream.adapters.postgres import identities as postgres_access
-from noetl_stream.adapters.postgres.identities import PostgresCredentials
+from noetl_stream.adapters.postgres import tables as postgres_access
 from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.adapters.postgres.tables import PostgresCredentials
 from noetl_stream.ports.stores.credentials import Credentials
 from noetl_testkit.conformance.credentials import (
     CredentialsConformance,

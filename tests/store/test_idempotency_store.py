@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.postgres.identities import PostgresIdempotency
 from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.adapters.postgres.tables import PostgresIdempotency
 from noetl_testkit.conformance.idempotency import IdempotencyConformance
 from noetl_testkit.memory.access import MemoryIdempotency
 

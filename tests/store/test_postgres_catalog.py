@@ -7,9 +7,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.connections.database import Database
 from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.adapters.postgres.tables import PostgresCatalog
 from noetl_stream.errors import NotReady, PayloadRefused
 from noetl_testkit.conformance.catalog import CatalogConformance, registered
 

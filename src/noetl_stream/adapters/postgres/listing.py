@@ -15,10 +15,10 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.adapters.postgres.connections.database import DatabasePort
+from noetl_stream.adapters.postgres.connections.database import DatabasePort, queried
 from noetl_stream.adapters.postgres.statements import compile_statement, query_text
 from noetl_stream.model.status import STATUSES
-from noetl_stream.ports.stores.store import ListedExecution, ListingFilter
+from noetl_stream.ports.stores.store import ListedExecution, ListingFilter, Store
 from noetl_stream.ports.stores.tallies import ExecutionTally, RecentExecution, TallyKey
 
 SKEW_MS: Final = 10 * 60 * 1000
@@ -70,6 +70,8 @@ class _Range(msgspec.Struct, frozen=True, gc=False):
 class Listing(DatabasePort):
     """The part of :class:`~noetl_stream.ports.stores.store.Store` that lists executions."""
 
+    listed_executions = queried(Store.listed_executions)
+
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         ids = _range(wanted, before)
         term = await self._leading_term(wanted, ids)
@@ -83,10 +85,6 @@ class Listing(DatabasePort):
         values = {**_values(wanted, ids, limit), **others, "term": term}
         rows = await self._database.fetch_statement(compile_statement(text), values)
         return [ListedExecution(*row) for row in rows]
-
-    async def listed_executions(self, execution_ids: Collection[str]) -> dict[str, ListedExecution]:
-        found = await self._rows(ListedExecution, "listed_executions", execution_ids=list(execution_ids))
-        return {one.execution_id: one for one in found}
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
         ids, edges = _range(wanted, None), list(key.edges)
@@ -112,7 +110,8 @@ class Listing(DatabasePort):
 
     async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
         values = {"path": path, "from_ms": from_ms, "lowest": _id_from(from_ms - SKEW_MS), "limit": limit}
-        return await self._rows(RecentExecution, "recent_executions", statuses=STATUSES, **values)
+        rows = await self._database.fetch("recent_executions", statuses=STATUSES, **values)
+        return [RecentExecution(*row) for row in rows]
 
     async def last_executions(self, paths: Collection[str]) -> dict[str, RecentExecution]:
         rows = await self._database.fetch("last_executions", paths=list(paths), statuses=list(STATUSES))
@@ -126,7 +125,8 @@ class Listing(DatabasePort):
         if len(wanted.terms) + by_row < 2:
             return next(iter(wanted.terms), None)
         values = _values(wanted, ids, COUNTED)
-        counts = await self._column("count_terms", terms=list(wanted.terms), **values)
+        rows = await self._database.fetch("count_terms", terms=wanted.terms, **values)
+        counts = [row[0] for row in rows]
         fewest = min(counts)
         if by_row and fewest:
             count = compile_statement(_query("count", wanted, None))

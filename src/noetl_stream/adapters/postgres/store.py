@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import asdict, replace
 
-from noetl_stream.adapters.postgres.aggregates import PostgresAggregates, PostgresLimits
-from noetl_stream.adapters.postgres.catalog import PostgresCatalog
-from noetl_stream.adapters.postgres.connections.database import Database, DatabasePort
+from noetl_stream.adapters.postgres.connections.database import Database, DatabasePort, queried
 from noetl_stream.adapters.postgres.connections.own_connections import COMMIT_TIMEOUT_S, ServerConnections
-from noetl_stream.adapters.postgres.identities import (
+from noetl_stream.adapters.postgres.listing import Listing
+from noetl_stream.adapters.postgres.schema.migrate import AppliedMigration, require_schema, require_texts
+from noetl_stream.adapters.postgres.statements import row_of
+from noetl_stream.adapters.postgres.tables import (
+    PostgresAggregates,
     PostgresAudit,
+    PostgresCatalog,
     PostgresCredentials,
     PostgresGrants,
     PostgresIdempotency,
+    PostgresLimits,
     PostgresRights,
     PostgresSessions,
     PostgresTokens,
 )
-from noetl_stream.adapters.postgres.listing import Listing
-from noetl_stream.adapters.postgres.schema.migrate import AppliedMigration, require_schema, require_texts
-from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.errors import Fenced, NotReady
 from noetl_stream.model.events.composite import with_composites
 from noetl_stream.model.ids import partition_count
@@ -40,22 +41,14 @@ from noetl_stream.model.search_terms import (
     step_terms,
     worker_terms,
 )
-from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.stores.cursors import Cursor, Repair
-from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
-from noetl_stream.ports.stores.fed_events import FedEvent, FeedFloor
+from noetl_stream.ports.stores.cursors import Cursors, Repair
+from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, DeadLetters, LetterBounds
+from noetl_stream.ports.stores.fed_events import FedEvent, FeedFloor, FeedStore
 from noetl_stream.ports.stores.store import (
     ExecutionRow,
-    InboxItem,
-    KnownServer,
-    ObjectUseRow,
-    PartitionView,
-    PlaybookRow,
-    RequestRow,
-    SnapshotRow,
+    Store,
     StoredEntry,
     StoredEvent,
-    TimerRow,
 )
 from noetl_stream.settings.sources.environment import EMBEDDED_CLUSTER
 from noetl_stream.storage.journal import events_of, last_position, page_of
@@ -76,6 +69,33 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
 
     Its attributes are the other ports over the same connections.
     """
+
+    appear = queried(Store.appear)
+    read_partitions = queried(Store.read_partitions)
+    owner_count = queried(Store.owner_count)
+    now_ms = queried(Store.now_ms)
+    ticks_before = queried(Store.ticks_before)
+    snapshots = queried(Store.snapshots)
+    drop_snapshots = queried(Store.drop_snapshots)
+    iteration_results = queried(Store.iteration_results)
+    entries_at = queried(Store.entries_at)
+    inbox = queried(Store.inbox)
+    inbox_end = queried(Store.inbox_end)
+    timers = queried(Store.timers)
+    objects_used_elsewhere = queried(Store.objects_used_elsewhere)
+    objects_kept_for = queried(Store.objects_kept_for)
+    timers_in = queried(Store.timers_in)
+    living_by_status = queried(Store.living_by_status)
+    stored_by_path = queried(Store.stored_by_path)
+    stuck = queried(Store.stuck)
+    live_executions = queried(Store.live_executions)
+    resting_executions = queried(Store.resting_executions)
+    executions = queried(Store.executions)
+    request = queried(Store.request)
+    playbook = queried(Store.playbook)
+    key_holder = queried(Store.key_holder)
+    looked_into_by = queried(Store.looked_into_by)
+    begin_deleting = queried(Store.begin_deleting)
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         super().__init__(database, commit_timeout_s=commit_timeout_s)
@@ -155,9 +175,6 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
 
     # --- ticks and leases ---------------------------------------------------------------------------------------------
 
-    async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
-        return await self._rows(KnownServer, "appear", name=name, version=version, reads=reads, live_s=live_s)
-
     async def set_folding(
         self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
     ) -> None:
@@ -166,15 +183,6 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
         )
         if not rows:
             raise Fenced("another server has the partition")
-
-    async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
-        return await self._rows(PartitionView, "read_partitions", ids=None if ids is None else list(ids))
-
-    async def owner_count(self) -> int:
-        return int(await self._value("owner_count"))
-
-    async def now_ms(self) -> int:
-        return int(await self._value("now_ms"))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -210,59 +218,8 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
         return journals
 
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
-        return await self._pairs("grown", partition_ids=list(ticks), ticks=list(ticks.values()))
-
-    async def ticks_before(self, partitions: Collection[int], before_ms: int) -> dict[int, int]:
-        return await self._pairs("ticks_before", partition_ids=list(partitions), before_ms=before_ms)
-
-    async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
-        rows = await self._database.fetch("snapshots", execution_ids=list(execution_ids), through=through)
-        return {row[0]: row_of(SnapshotRow, row) for row in rows}
-
-    async def drop_snapshots(self, execution_id: str) -> None:
-        await self._database.fetch("drop_snapshots", execution_id=execution_id)
-
-    async def iteration_results(self, execution_id: str, step_run_id: str, after: int, limit: int) -> list[StoredEntry]:
-        values = {"execution_id": execution_id, "step_run_id": step_run_id, "after": after, "limit": limit}
-        return [StoredEntry(*row) for row in await self._database.fetch("iteration_results", **values)]
-
-    async def entries_at(self, execution_id: str, positions: Collection[int]) -> list[StoredEntry]:
-        values = {"execution_id": execution_id, "positions": list(positions)}
-        return [StoredEntry(*row) for row in await self._database.fetch("entries_at", **values)]
-
-    async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
-        return await self._rows(InboxItem, "inbox", partition_ids=list(partitions), limit=limit)
-
-    async def inbox_end(self) -> int:
-        ((end,),) = await self._database.fetch("inbox_end")
-        return int(end)
-
-    async def timers(self, execution_id: str) -> list[TimerRow]:
-        return await self._rows_by_name(TimerRow, "timers", execution_id=execution_id)
-
-    async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
-        return await self._rows_by_name(ObjectUseRow, "objects_used_elsewhere", execution_id=execution_id)
-
-    async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
-        return await self._rows_by_name(ObjectUseRow, "objects_kept_for", execution_id=execution_id)
-
-    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
-        return await self._rows_by_name(TimerRow, "timers_in", partition_ids=list(partitions))
-
-    async def living_by_status(self) -> dict[ExecutionStatus, int]:
-        return await self._pairs("living_by_status")
-
-    async def stored_by_path(self) -> dict[str, int]:
-        return await self._pairs("stored_by_path")
-
-    async def stuck(self, limit: int) -> list[str]:
-        return await self._column("stuck", limit=limit)
-
-    async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
-        return await self._pairs("live_executions", partition_ids=list(partitions))
-
-    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
-        return set(await self._column("resting_executions", partition_ids=list(partitions)))
+        rows = await self._database.fetch("grown", partition_ids=list(ticks), ticks=list(ticks.values()))
+        return {row[0]: row[1] for row in rows}
 
     async def newest_execution(self) -> str:
         return await self._value("newest_execution") or ""
@@ -270,37 +227,16 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         return (await self.executions([execution_id])).get(execution_id)
 
-    async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]:
-        rows = await self._database.fetch("executions", execution_ids=list(execution_ids))
-        return {row[0]: row_of(ExecutionRow, row) for row in rows}
-
-    async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
-        rows = await self._database.fetch("request", execution_id=execution_id, request_id=request_id)
-        return row_of(RequestRow, rows[0]) if rows else None
-
     async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
         execution_ids, request_ids = zip(*requests, strict=True) if requests else ((), ())
         rows = await self._database.fetch("answered", execution_ids=execution_ids, request_ids=request_ids)
         return set(map(tuple, rows))
 
-    async def playbook(self, digest: str) -> PlaybookRow | None:
-        rows = await self._database.fetch("playbook", digest=digest)
-        return row_of(PlaybookRow, rows[0]) if rows else None
-
     async def hold_key(self, path: str, key: str, execution_id: str) -> str:
         values = {"path": path, "key": key, "execution_id": execution_id}
         return str(await self._value("hold_key", **values, lost_after_s=LOST_AFTER_S))
 
-    async def key_holder(self, path: str, key: str) -> str | None:
-        return next(iter(await self._column("key_holder", path=path, key=key)), None)
-
     # --- deleting -----------------------------------------------------------------------------------------------------
-
-    async def looked_into_by(self, execution_id: str) -> list[str]:
-        return await self._column("looked_into_by", execution_id=execution_id)
-
-    async def begin_deleting(self, execution_id: str) -> None:
-        await self._database.fetch("begin_deleting", execution_id=execution_id)
 
     async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
         row = await self.execution(execution_id)
@@ -325,8 +261,9 @@ class PostgresFeed(DatabasePort):
     method.
     """
 
-    async def now(self) -> dict[int, int]:
-        return await self._pairs("feed_now")
+    now = queried(FeedStore.now, "feed_now")
+    told = queried(FeedStore.told, "feed_told")
+    trim = queried(FeedStore.trim, "feed_trim")
 
     async def floor(self) -> FeedFloor:
         (first, *rows) = sorted(await self._database.fetch("feed_floor"), key=lambda row: row[0] is not None)
@@ -336,20 +273,19 @@ class PostgresFeed(DatabasePort):
         rows = await self._database.fetch("feed", partition_ids=list(after), ticks=list(after.values()), limit=limit)
         return [event for row in rows for event in _fed_events(row)]
 
-    async def told(self, reader: str) -> dict[int, int]:
-        return await self._pairs("feed_told", reader=reader)
-
     async def set_told(self, reader: str, ticks: Mapping[int, int]) -> None:
         await self._database.fetch(
             "feed_set_told", reader=reader, partition_ids=list(ticks), ticks=list(ticks.values())
         )
 
-    async def trim(self, keep_ms: int, limit: int) -> int:
-        return int(await self._value("feed_trim", keep_ms=keep_ms, limit=limit))
-
 
 class PostgresDeadLetters(DatabasePort):
     """:class:`~noetl_stream.ports.stores.dead_letters.DeadLetters`; the port documents each method."""
+
+    known = queried(DeadLetters.known, "known_dead_letters")
+    requeue = queried(DeadLetters.requeue, "requeue_dead_letter")
+    discard = queried(DeadLetters.discard, "discard_dead_letter")
+    held = queried(DeadLetters.held, "held_dead_letters")
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
         return [_letter(row) for row in await self._database.fetch("dead_letters", limit=limit, before=before)]
@@ -358,20 +294,8 @@ class PostgresDeadLetters(DatabasePort):
         rows = await self._database.fetch("dead_letter", id=letter_id)
         return _letter(rows[0]) if rows else None
 
-    async def known(self, letter_ids: Sequence[str]) -> set[str]:
-        return set(await self._column("known_dead_letters", ids=letter_ids))
-
     async def add(self, row: DeadLetterRow) -> None:
         await self._database.fetch("add_dead_letter", **asdict(row))
-
-    async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
-        return bool(await self._database.fetch("requeue_dead_letter", id=letter_id, by=by, at_ms=at_ms))
-
-    async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
-        return bool(await self._database.fetch("discard_dead_letter", id=letter_id, by=by, at_ms=at_ms))
-
-    async def held(self) -> HeldLetters:
-        return HeldLetters(*(await self._database.fetch("held_dead_letters"))[0])
 
     async def trim(self, bounds: LetterBounds, now_ms: int, limit: int) -> int:
         rows = await self._database.fetch(
@@ -387,33 +311,27 @@ class PostgresDeadLetters(DatabasePort):
 class PostgresCursors(DatabasePort):
     """:class:`~noetl_stream.ports.stores.cursors.Cursors` in ``noetl.partition``; the port documents each method."""
 
-    async def all(self) -> list[Cursor]:
-        return await self._rows(Cursor, "cursors")
+    all = queried(Cursors.all, "cursors")
+    floor = queried(Cursors.floor, "events_floor")
+    move_floor = queried(Cursors.move_floor, "move_events_floor")
 
     async def partition_count(self) -> int:
         """Returns P of the database."""
         return int(await self._value("partition_count"))
 
-    async def floor(self) -> int:
-        return int(await self._value("events_floor"))
-
-    async def move_floor(self, before: int, after: int) -> bool:
-        return bool(await self._database.fetch("move_events_floor", before=before, after=after))
-
     async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
-        return set(
-            await self._column(
-                "repair_partitions",
-                partition_ids=[one.partition for one in repairs],
-                folded=[one.folded for one in repairs],
-                last_seqs=[one.last_seq for one in repairs],
-                last_times=[one.last_ms for one in repairs],
-                ticks=[one.tick for one in repairs],
-                published_ticks=[one.published_tick for one in repairs],
-                epochs=[one.epoch for one in repairs],
-                owner=owner,
-            )
+        rows = await self._database.fetch(
+            "repair_partitions",
+            partition_ids=[one.partition for one in repairs],
+            folded=[one.folded for one in repairs],
+            last_seqs=[one.last_seq for one in repairs],
+            last_times=[one.last_ms for one in repairs],
+            ticks=[one.tick for one in repairs],
+            published_ticks=[one.published_tick for one in repairs],
+            epochs=[one.epoch for one in repairs],
+            owner=owner,
         )
+        return {row[0] for row in rows}
 
 
 def _durability_warning(setting: str, value: str) -> str:

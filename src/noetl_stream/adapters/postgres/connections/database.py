@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from functools import partial
-from typing import Any, Final, TypeVar, cast
+from functools import cache, partial, wraps
+from types import NoneType
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
@@ -25,8 +26,8 @@ from noetl_stream.ports.stores.charged_queries import charged_queries
 from noetl_stream.protocol.rows import Row
 from noetl_stream.retries import pauses
 
-_Kind = TypeVar("_Kind")
-_Row = TypeVar("_Row", bound=Row)
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
 
 OLDEST_POSTGRES: Final = 14
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -217,7 +218,7 @@ class Database:
 
 
 class DatabasePort:
-    """Base of the ports over one database."""
+    """Base of the ports over one database. Most of their methods are :func:`queried`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -226,21 +227,56 @@ class DatabasePort:
         """Returns the one value of a named query's first row."""
         return (await self._database.fetch(query, **values))[0][0]
 
-    async def _column(self, query: str, /, **values: Any) -> list[Any]:
-        """Returns the first values of a named query's rows."""
-        return [row[0] for row in await self._database.fetch(query, **values)]
 
-    async def _pairs(self, query: str, /, **values: Any) -> dict[Any, Any]:
-        """Returns the second values of a named query's rows, by their first."""
-        return {row[0]: row[1] for row in await self._database.fetch(query, **values)}
+def queried(
+    method: Callable[Concatenate[Any, _Given], Coroutine[Any, Any, _Answer]], query: str = "", **constants: Any
+) -> Callable[Concatenate[DatabasePort, _Given], Coroutine[Any, Any, _Answer]]:
+    """Implements a method of a port by one query. The parameters of the query are those of the method, by name.
 
-    async def _rows(self, kind: type[_Kind], query: str, /, **values: Any) -> list[_Kind]:
-        """Returns the rows of a named query, whose columns are the fields of ``kind``, in order."""
-        return [kind(*row) for row in await self._database.fetch(query, **values)]
+    The answer is what the method is annotated to return: the first value of the first row, rows as structs, the first
+    value of each row, pairs as a mapping, or whether there are rows.
 
-    async def _rows_by_name(self, kind: type[_Row], query: str, /, **values: Any) -> list[_Row]:
-        """Returns the rows of a named query, which may have other columns too."""
-        return [row_of(kind, row) for row in await self._database.fetch(query, **values)]
+    Args:
+        query: The name of the query, by default that of the method.
+        constants: Further parameters of the query.
+    """
+    code = method.__code__
+    names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    defaults = method.__defaults__ or ()
+    given_always = {**dict(zip(reversed(names), reversed(defaults), strict=False)), **constants}
+    query = query or code.co_name
+
+    @wraps(method)
+    async def ask(self: DatabasePort, /, *given: _Given.args, **named: _Given.kwargs) -> _Answer:
+        values = {**given_always, **dict(zip(names, given, strict=False)), **named}
+        listed = {name: list(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+        answer: _Answer = _reader(method)(await self._database.fetch(query, **listed))
+        return answer
+
+    return ask
+
+
+@cache
+def _reader(method: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+    """Returns the function that makes the answer of a method from rows."""
+    kind = get_type_hints(method)["return"]
+    shape, parts = get_origin(kind) or kind, get_args(kind)
+    if shape is bool or shape is NoneType:
+        return bool if shape is bool else lambda rows: None
+    if shape is dict:
+        return dict if parts[1] in (int, str) else lambda rows: {row[0]: _item(parts[1])(row) for row in rows}
+    if shape in (list, set):
+        return lambda rows: shape(map(_item(parts[0]), rows))
+    item, has_one = _item(parts[0] if NoneType in parts else kind), NoneType not in parts
+    return lambda rows: item(rows[0]) if rows or has_one else None
+
+
+@cache
+def _item(kind: Any) -> Callable[[Any], Any]:
+    """Returns the function that makes an item of an answer from a row."""
+    if kind in (int, str):
+        return lambda row: kind(row[0])
+    return partial(row_of, kind) if issubclass(kind, Row) else lambda row: kind(*row)
 
 
 def _too_long(longest_s: float) -> QueryTooLong:

@@ -1,1 +1,1 @@
-select noetl.discard_dead_letter(:id, :by, :at_ms)
+select noetl.discard_dead_letter(:letter_id, :by, :at_ms)

@@ -1,5 +1,5 @@
 select :inbox_item.columns
 from noetl.inbox
-where partition = any(:partition_ids::int[])
+where partition = any(:partitions::int[])
 order by seq
 limit :limit

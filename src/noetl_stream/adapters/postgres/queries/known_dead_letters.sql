@@ -1,3 +1,3 @@
 select id
 from noetl.dead_letter
-where id = any(:ids::text[])
+where id = any(:letter_ids::text[])

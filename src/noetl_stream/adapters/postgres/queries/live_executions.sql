@@ -1,3 +1,3 @@
 select execution_id, digest
 from noetl.execution
-where finished_ms is null and partition = any(:partition_ids::int[])
+where finished_ms is null and partition = any(:partitions::int[])

@@ -5,4 +5,4 @@ select
         (select floor.tick from noetl.feed_floor floor where floor.partition = s.partition),
         0
     )
-from unnest(:partition_ids::int[]) as s (partition)
+from unnest(:partitions::int[]) as s (partition)

@@ -1,4 +1,4 @@
 select :timers.columns
 from noetl.timer
-where partition = any(:partition_ids::int[])
+where partition = any(:partitions::int[])
 order by due_ms, timer_id

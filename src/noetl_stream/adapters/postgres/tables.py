@@ -1,30 +1,43 @@
-"""API tokens, browser sessions, the audit, grants, credentials and idempotency keys in the schema ``noetl``."""
+"""The ports over a few tables each: tokens, sessions, the audit, grants, credentials, idempotency keys, the catalog,
+aggregates and the slots of limits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from noetl_stream.adapters.postgres.connections.database import DatabasePort
+from noetl_stream.adapters.postgres.connections.database import DatabasePort, queried
+from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.model.json import codec
 from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.stores.aggregates import AggregateStore, LimitSlotRow, LimitStore, PlacedSlot, WantedSlots
+from noetl_stream.ports.stores.catalog import (
+    SEARCHED_CHARACTERS,
+    Catalog,
+    CatalogEntry,
+    entry_named,
+    registered_entry,
+    revision_in,
+)
 from noetl_stream.ports.stores.credentials import (
     MAX_GIVEN_BYTES,
     MAX_VALUES_GIVEN,
     MAX_VALUES_USED,
     CredentialInfo,
+    Credentials,
     FormerCredential,
-    NewCredential,
     SealedValue,
     StoredCredential,
 )
 from noetl_stream.ports.stores.grants import GrantsRevision
-from noetl_stream.ports.stores.idempotency import ClaimedKey, KeptAnswer
+from noetl_stream.ports.stores.idempotency import ClaimedKey, Idempotency, KeptAnswer
 from noetl_stream.ports.stores.identities import (
     MAX_CODES,
     MAX_SESSIONS,
+    Audit,
     AuditChain,
     AuditChainName,
     AuditedAnswer,
@@ -32,10 +45,11 @@ from noetl_stream.ports.stores.identities import (
     AuditEntry,
     AuditLink,
     ChainEnd,
-    StoredCode,
+    Sessions,
     StoredSession,
     StoredToken,
     TokenRights,
+    Tokens,
     UnchainedEntries,
 )
 
@@ -43,8 +57,9 @@ from noetl_stream.ports.stores.identities import (
 class PostgresTokens(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Tokens`; the port documents each method."""
 
-    async def add(self, token: StoredToken) -> bool:
-        return bool(await self._database.fetch("add_token", token=token))
+    add = queried(Tokens.add, "add_token")
+    revoke = queried(Tokens.revoke, "revoke_token")
+    use = queried(Tokens.use, "use_token")
 
     async def get(self, token_id: str) -> StoredToken | None:
         rows = await self._database.fetch("tokens", id=token_id)
@@ -52,12 +67,6 @@ class PostgresTokens(DatabasePort):
 
     async def list_all(self) -> list[StoredToken]:
         return [_token(row) for row in await self._database.fetch("tokens", id=None)]
-
-    async def revoke(self, token_id: str, at_ms: int, by: str) -> bool:
-        return bool(await self._database.fetch("revoke_token", id=token_id, at_ms=at_ms, by=by))
-
-    async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
-        await self._database.fetch("use_token", id=token_id, at_ms=at_ms, unless_since_ms=unless_since_ms)
 
 
 class PostgresRights(DatabasePort):
@@ -71,33 +80,23 @@ class PostgresRights(DatabasePort):
 class PostgresSessions(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Sessions`; the port documents each method."""
 
-    async def add_code(self, code: StoredCode) -> None:
-        await self._database.fetch("add_code", code=code, most=MAX_CODES)
+    add_code = queried(Sessions.add_code, most=MAX_CODES)
+    get = queried(Sessions.get, "browser_session")
+    end = queried(Sessions.end, "end_session")
 
     async def redeem(self, code_hash: bytes, session: StoredSession) -> str | None:
         values = {"code_hash": code_hash, "most": MAX_SESSIONS, **asdict(session)}
         rows = await self._database.fetch("redeem_code", **values)
         return rows[0][0] if rows else None
 
-    async def get(self, session_hash: bytes) -> StoredSession | None:
-        rows = await self._database.fetch("browser_session", session_hash=session_hash)
-        return StoredSession(*rows[0]) if rows else None
-
-    async def end(self, session_hash: bytes) -> None:
-        await self._database.fetch("end_session", session_hash=session_hash)
-
 
 class PostgresAudit(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Audit`; the port documents each method."""
 
-    async def begin(self, attempt: AuditedCall) -> int:
-        return int(await self._value("begin_audit", attempt=attempt))
-
-    async def answer(self, number: int, answer: AuditedAnswer) -> None:
-        await self._database.fetch("answer_audit", number=number, answer=answer)
-
-    async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
-        await self._database.fetch("add_audit", attempt=attempt, answer=answer)
+    begin = queried(Audit.begin, "begin_audit")
+    answer = queried(Audit.answer, "answer_audit")
+    add = queried(Audit.add, "add_audit")
+    trim = queried(Audit.trim, "trim_audit")
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
         rows = await self._database.fetch("audit_page", limit=limit, before=before, principal=principal)
@@ -112,9 +111,6 @@ class PostgresAudit(DatabasePort):
     async def unchained(self) -> UnchainedEntries:
         (row,) = await self._database.fetch("audit_unchained")
         return UnchainedEntries(row[0], [("call", one) for one in row[1]] + [("answer", one) for one in row[2]])
-
-    async def trim(self, before_ms: int) -> None:
-        await self._database.fetch("trim_audit", before_ms=before_ms)
 
 
 def _token(row: Any) -> StoredToken:
@@ -150,8 +146,10 @@ class PostgresGrants(DatabasePort):
 class PostgresCredentials(DatabasePort):
     """:class:`~noetl_stream.ports.stores.credentials.Credentials`; the port documents each method."""
 
-    async def put(self, new: NewCredential) -> bool:
-        return bool(await self._database.fetch("put_credential", new=new))
+    put = queried(Credentials.put, "put_credential")
+    reencrypt = queried(Credentials.reencrypt, "reencrypt_credential")
+    delete = queried(Credentials.delete, "delete_credential")
+    reencrypt_former = queried(Credentials.reencrypt_former, "reencrypt_former_credential")
 
     async def get(self, name: str) -> StoredCredential | None:
         rows = await self._database.fetch("credential", name=name)
@@ -159,14 +157,6 @@ class PostgresCredentials(DatabasePort):
 
     async def read_all(self) -> list[StoredCredential]:
         return [_stored_credential(row) for row in await self._database.fetch("credential", name=None)]
-
-    async def reencrypt(self, name: str, version: int, key_id: str, sealed: bytes) -> bool:
-        return bool(
-            await self._database.fetch("reencrypt_credential", name=name, version=version, key_id=key_id, sealed=sealed)
-        )
-
-    async def delete(self, name: str) -> bool:
-        return bool(await self._database.fetch("delete_credential", name=name))
 
     async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
         values = {"execution_id": execution_id, "name": read.info.name, "sealed": read.sealed}
@@ -191,10 +181,6 @@ class PostgresCredentials(DatabasePort):
         rows = await self._database.fetch("former_credentials", after=after, limit=limit)
         return [FormerCredential(number, SealedValue._make(value)) for number, *value in rows]
 
-    async def reencrypt_former(self, number: int, key_id: str, sealed: bytes) -> bool:
-        values = {"number": number, "key_id": key_id, "sealed": sealed}
-        return bool(await self._database.fetch("reencrypt_former_credential", **values))
-
     async def list_all(self) -> list[CredentialInfo]:
         return [_info(row) for row in await self._database.fetch("list_credentials")]
 
@@ -212,6 +198,8 @@ def _info(row: Any) -> CredentialInfo:
 class PostgresIdempotency(DatabasePort):
     """:class:`~noetl_stream.ports.stores.idempotency.Idempotency`; the port documents each method."""
 
+    forget = queried(Idempotency.forget, "forget_keys")
+
     async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
         values = {"key": key, "caller": caller, "content_hash": content_hash, **asdict(ids)}
         # A concurrent claim of the same key is invisible to this statement: it inserts nothing and finds nothing.
@@ -226,9 +214,98 @@ class PostgresIdempotency(DatabasePort):
         rows = await self._database.fetch("finish_key", key=key, caller=caller, **values)
         return _answer(*rows[0]) if rows else answer  # without a row, the claim is so old that it was deleted
 
-    async def forget(self, older_than_s: float) -> int:
-        return int(await self._value("forget_keys", older_than_s=older_than_s))
-
 
 def _answer(status: int, headers: bytes, body: bytes) -> KeptAnswer:
     return KeptAnswer(status, codec.decode_json(headers), body)
+
+
+class PostgresCatalog(DatabasePort):
+    """:class:`~noetl_stream.ports.stores.catalog.Catalog`; the port documents each method."""
+
+    delete = queried(Catalog.delete, "catalog_delete")
+    want_bundle = queried(Catalog.want_bundle)
+    unwanted_bundles = queried(Catalog.unwanted_bundles)
+    forget_bundle = queried(Catalog.forget_bundle)
+
+    async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
+        """Registers a playbook or schema. See :meth:`noetl_stream.ports.stores.catalog.Catalog.register`.
+
+        Raises:
+            PayloadRefused: Postgres rejects a value, such as text with a NUL.
+        """
+        while True:
+            existing = await self._entries("catalog_existing", path=entry.path, version=entry.version)
+            deleted = await self._database.fetch("catalog_deleted", path=entry.path)
+            found = registered_entry(entry, existing, deleted[0][0] if deleted else 0)
+            row = replace(found, labels=codec.encode(found.labels), tags=codec.encode(found.tags))
+            if found in existing or await self._database.fetch("catalog_register", entry=row, source=source):
+                return found
+            # Another call registered this path in between: retry.
+
+    async def resolve(self, path: str, version: str | None) -> CatalogEntry | None:
+        revision = None if version is None else revision_in(version)
+        entries = await self._entries("catalog_resolve", path=path, version=version, revision=revision)
+        return next(iter(entries), None) if version is None else entry_named(version, entries)
+
+    async def versions(self, path: str) -> list[CatalogEntry]:
+        return await self._entries("catalog_versions", path=path)
+
+    async def latest(
+        self,
+        prefix: str,
+        labels: Mapping[str, str],
+        limit: int,
+        after: str | None,
+        *,
+        words: Sequence[str] = (),
+        kinds: Sequence[str] = (),
+        scope: Sequence[str] = (),
+    ) -> list[CatalogEntry]:
+        values = {"names": list(labels), "values": list(labels.values()), "after": after or "", "limit": limit}
+        searched = {"words": list(words), "searched": SEARCHED_CHARACTERS, "kinds": list(kinds)}
+        return await self._entries("catalog_latest", prefix=prefix, scope=list(scope), **values, **searched)
+
+    async def _entries(self, query: str, **values: Any) -> list[CatalogEntry]:
+        return [_catalog_entry(row) for row in await self._database.fetch(query, **values)]
+
+
+def _catalog_entry(row: Any) -> CatalogEntry:
+    columns = dict(row)
+    return CatalogEntry(**columns | {name: codec.decode_json(columns[name]) for name in ("labels", "tags")})
+
+
+class PostgresAggregates(DatabasePort):
+    """:class:`~noetl_stream.ports.stores.aggregates.AggregateStore`; the port documents each method."""
+
+    aggregates = queried(AggregateStore.aggregates)
+    list_aggregates = queried(AggregateStore.list_aggregates)
+    aggregate_history = queried(AggregateStore.aggregate_history)
+
+
+class PostgresLimits(DatabasePort):
+    """:class:`~noetl_stream.ports.stores.limit_slots.LimitStore`; the port documents each method."""
+
+    limit_slots_page = queried(LimitStore.limit_slots_page)
+    limit_slots_left = queried(LimitStore.limit_slots_left)
+
+    async def limit_slots(self, wanted: Collection[WantedSlots]) -> dict[str, list[LimitSlotRow]]:
+        named = [(one.limit_id, holder) for one in wanted for holder in one.holders]
+        yielding = [one for one in wanted if one.yielding]
+        rows = await self._database.fetch(
+            "limit_slots",
+            limit_ids=[limit_id for limit_id, _ in named],
+            holders=[holder for _, holder in named],
+            waiting_ids=[one.limit_id for one in wanted],
+            waiting=[one.waiting for one in wanted],
+            yielding_ids=[one.limit_id for one in yielding],
+            yielding=[one.yielding for one in yielding],
+        )
+        found = {(row["limit_id"], row["number"]): row_of(LimitSlotRow, row) for row in rows}
+        slots: dict[str, list[LimitSlotRow]] = {}
+        for (limit_id, _), slot in sorted(found.items()):
+            slots.setdefault(limit_id, []).append(slot)
+        return slots
+
+    async def limit_slots_of(self, execution_id: str, limit: int) -> list[PlacedSlot]:
+        rows = await self._database.fetch("limit_slots_of", execution_id=execution_id, limit=limit)
+        return [PlacedSlot(row_of(LimitSlotRow, row), row["place"]) for row in rows]
