@@ -26,6 +26,7 @@ from noetl_stream.settings.tools import (
     ToolSettings,
     size_bytes,
 )
+from noetl_stream.tools.capacity import WAITING, Places
 from noetl_stream.tools.children.frames import add_length
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.contract import OWN_TROUBLE, BadRows, ToolCall, ToolFailure, ToolResult, beginning
@@ -46,7 +47,6 @@ from noetl_stream.tools.duckdb.tables import Table, rows_of, table_statement
 from noetl_stream.tools.duckdb.warm_processes import DuckdbProcesses, ProcessDied
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import invalid_input, validated
-from noetl_stream.tools.places import WAITING, Places
 from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.scratch.scratch import Scratch, ScratchFolders
 from noetl_stream.tools.sql import SQL_INPUTS, SQL_RESULT, SqlInputs, SqlKnobs

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import Field
 
+from noetl_stream.tools.capacity import Places
 from noetl_stream.tools.contract import ToolCall, ToolFailure, beginning
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
 from noetl_stream.tools.inputs import Auth, Inputs, bad_credential, credential_of
-from noetl_stream.tools.places import Places
 from noetl_stream.tools.postgres.address import SHAPES, PostgresAddress, address_of
 from noetl_stream.tools.postgres.codecs import set_codecs
 from noetl_stream.tools.postgres.connect import connect

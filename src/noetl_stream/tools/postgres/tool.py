@@ -14,11 +14,11 @@ from pydantic import AliasChoices, Field, model_validator
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools import sql
+from noetl_stream.tools.capacity import WAITING
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
-from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.postgres.connect import first_rows, statements_on
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value

@@ -22,14 +22,13 @@ from noetl_stream.settings.python_environments import EnvironmentSettings
 from noetl_stream.settings.tools import DEFAULT_MAX_SCRATCH_BYTES, ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
 from noetl_stream.template.runtime.scope import SHADOWABLE
-from noetl_stream.tools.capacity import Capacity
+from noetl_stream.tools.capacity import WAITING, Capacity
 from noetl_stream.tools.cgroups import memory_words
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ANSWER_S
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import AUTH_ALIASES, Inputs, Knobs, invalid_input, validated
-from noetl_stream.tools.places import WAITING
 from noetl_stream.tools.proxy.egress_proxy import EgressProxy
 from noetl_stream.tools.python import child
 from noetl_stream.tools.python.code_compiler import (
