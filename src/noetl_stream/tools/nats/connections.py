@@ -13,8 +13,9 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from nats.aio.client import RawCredentials
-from nats.errors import AuthorizationError, ConnectionClosedError
+from nats.errors import AuthorizationError, ConnectionClosedError, ProtocolError
 from nats.errors import Error as NatsError
+from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.model.secrets.urls import split_address
@@ -23,7 +24,6 @@ from noetl_stream.settings.egress import NATS_PORT
 from noetl_stream.tools.contract import ToolCall, ToolFailure, beginning
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
 from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
-from noetl_stream.tools.nats.bounded_parser import BoundedParser
 
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
@@ -33,9 +33,31 @@ _SCHEMES: Final = ("nats", "tls")
 _CREDENTIAL_KEYS: Final = ({"url"}, {"url", "user", "password"}, {"url", "token"}, {"url", "creds"})
 _SHAPES: Final = "must be a URL (nats://host:4222), or {url} alone or with {user, password}, {token} or {creds}"
 _NOT_PERMITTED: Final = re.compile(r'permissions violation for publish to "(.+)"', re.IGNORECASE)
-
 Options = dict[str, str]
 Result = TypeVar("Result")
+
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""The most bytes of a message: the largest that nats-server can be configured for."""
+_MAX_LINE_BYTES: Final = 1024 * 1024
+"""The most bytes of a line of the protocol, which the library searches again for each part that arrives."""
+
+
+class BoundedParser(Parser):
+    """A parser that ends its connection at a message or line above the bounds.
+
+    Attributes:
+        has_exceeded: Whether a bound was exceeded.
+    """
+
+    has_exceeded = False
+
+    async def parse(self, data: bytes = b"") -> None:
+        most = _MAX_LINE_BYTES if self.state == AWAITING_CONTROL_LINE else MAX_MESSAGE_BYTES
+        if len(self.buf) + len(data) > most:
+            self.has_exceeded = True
+            raise ProtocolError
+        await super().parse(data)
 
 
 def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:

@@ -24,8 +24,7 @@ from noetl_stream.model.outcome import RunWarning
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import invalid_input
-from noetl_stream.tools.nats.bounded_parser import MAX_MESSAGE_BYTES
-from noetl_stream.tools.nats.connections import Connection, MessageTooLong
+from noetl_stream.tools.nats.connections import MAX_MESSAGE_BYTES, Connection, MessageTooLong
 from noetl_stream.tools.nats.inputs import NatsInputs
 
 MESSAGE_ID: Final = "Nats-Msg-Id"
