@@ -28,8 +28,8 @@ from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.role_assembly import make_server
 from noetl_stream.wiring.stack import open_stack
 from noetl_stream.wiring.stores import OperatorPorts
-from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PlanClient
+from noetl_stream.worker.waiting import Asker
 from noetl_testkit.keys import ACCESS_KEYS
 from noetl_testkit.memory.access import MemoryAudit, MemoryGrants
 from noetl_testkit.memory.broker import StagedBroker

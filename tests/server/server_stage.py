@@ -49,7 +49,7 @@ from noetl_stream.settings.grants import GrantsSource
 from noetl_stream.storage.object_places import PlacedBlobs
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.asker import Asker
+from noetl_stream.worker.waiting import Asker
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.following import Submission, submit
 from noetl_testkit.keys import OBJECT_KEYS, SIGNER

@@ -26,7 +26,7 @@ from noetl_stream.server.ticks.publications import Publications
 from noetl_stream.server.ticks.tick import PendingTick
 from noetl_stream.worker.command import run as run_module
 from noetl_stream.worker.command.reporter import Channel
-from noetl_stream.worker.nonces import Nonces
+from noetl_stream.worker.dependencies import Nonces
 from noetl_testkit.memory.broker import StagedCommandQueue
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -28,8 +28,8 @@ from noetl_stream.protocol.object_addresses import AddressAnswer, AddressQuestio
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.storage.data_parts import delete_object
 from noetl_stream.storage.object_places import PlacedBlobs
-from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.addressed_blobs import UNUSED_S, AddressedBlobs
+from noetl_stream.worker.waiting import Asker
 from noetl_testkit.keys import ACCESS_KEYS, OBJECT_KEYS, SERVER_KEYS
 from noetl_testkit.waiting import TIMEOUT_S
 

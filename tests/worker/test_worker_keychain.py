@@ -20,8 +20,8 @@ from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.oauth2 import fetch_token
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.keychain import Keychain, Secret, find_stored
+from noetl_stream.worker.waiting import Asker
 from noetl_stream.worker.worker_limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
 
 TOO_SHORT = (

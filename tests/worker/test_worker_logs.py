@@ -20,8 +20,8 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.status_report import WorkerStatus
 from noetl_stream.worker.task_logs import lines
-from noetl_stream.worker.task_logs.budgets import REFILLED_S
 from noetl_stream.worker.task_logs.lines import TimedText
+from noetl_stream.worker.task_logs.publisher import REFILLED_S
 from noetl_stream.worker.task_logs.step_log import LINE_BYTES
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.conformance.task_logs import everything

@@ -15,8 +15,8 @@ from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import CheckResult, check_again
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PlanClient, PlanUnknown, PlanUnusable
+from noetl_stream.worker.waiting import Asker
 
 NOOP = playbook("- step: start\n  tool: {kind: noop}\n")
 OTHER = playbook("- step: start\n  tool: {kind: noop, args: {a: 1}}\n")

@@ -13,8 +13,8 @@ from noetl_stream.model.events import TaskProcessed
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.tools import DEFAULT_MAX_RESULT_BYTES, MAX_RESULT_BYTES_VARIABLE
+from noetl_stream.tools.inputs import bounded_knobs
 from noetl_stream.tools.registry import load_tools
-from noetl_stream.tools.size_knobs import bounded_knobs
 
 
 class SizedKnobs(BaseModel):

@@ -33,8 +33,8 @@ from noetl_stream.protocol import subjects
 from noetl_stream.storage.sealed_blobs import SealedBlobs
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import PinnedPlaybook, PlanUnknown
+from noetl_stream.worker.waiting import Asker
 from noetl_stream.worker.worker import Worker
 from noetl_testkit.keys import CAPABILITIES, OBJECT_KEYS
 from noetl_testkit.memory.broker import StagedBroker

@@ -16,7 +16,7 @@ from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec, unchecked_kind
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.protocol import subjects
-from noetl_stream.worker.asker import Asker
+from noetl_stream.worker.waiting import Asker
 from noetl_stream.worker.worker_limits import PLANS_KEPT
 
 

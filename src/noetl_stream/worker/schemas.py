@@ -15,8 +15,8 @@ from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.playbook.results.validator import Mismatch, Validator
 from noetl_stream.protocol import subjects
-from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import read_answer
+from noetl_stream.worker.waiting import Asker
 from noetl_stream.worker.worker_limits import SCHEMAS_KEPT
 
 

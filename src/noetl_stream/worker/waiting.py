@@ -1,4 +1,4 @@
-"""Waits by an injected clock: for an answer within a time, or until an action succeeds."""
+"""Waits by an injected clock: for an answer within a time, until an action succeeds, for the answer of a server."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any, Final, TypeVar
 
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import OutcomeUnknown, Unreachable
+from noetl_stream.model.json import codec
+from noetl_stream.model.messages import ShownCommand, StepCommand, WorkerQuestion
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.bus import Bus
+from noetl_stream.protocol.object_addresses import AddressQuestion
 from noetl_stream.retries import pauses
 from noetl_stream.worker.worker_limits import FIRST_PAUSE_S, LONGEST_ANSWER_S, LONGEST_PAUSE_S, SERVER_ANSWER_S
 
@@ -99,3 +102,34 @@ async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> by
         log.info("no server answers %s, will retry", subject)
         patience_s = min(2 * patience_s, LONGEST_ANSWER_S)
         await clock.sleep(next(waits))
+
+
+class Asker:
+    """Asks servers the questions of one run, with the capability of its command (PROTOCOL §7 *Capabilities*).
+
+    Each is repeated until the owner of the execution answers.
+
+    Attributes:
+        worker: The name of this worker, for the audit.
+        digest: The playbook's digest. Answers for one playbook do not apply to another, whose grants may differ.
+    """
+
+    def __init__(self, bus: Bus, clock: Clock, command: StepCommand, worker: str) -> None:
+        self._command = command
+        self.worker = worker
+        self.digest = command.digest
+        self._bus = bus
+        self._clock = clock
+
+    @property
+    def execution_id(self) -> str:
+        return self._command.execution_id
+
+    @property
+    def command(self) -> ShownCommand:
+        """The command as it is shown to servers."""
+        return ShownCommand.from_command(self._command)
+
+    async def ask(self, subject: str, question: WorkerQuestion | AddressQuestion) -> bytes:
+        """Returns the answer to ``question`` on ``subject``, to which the pool is added."""
+        return await ask(self._bus, self._clock, f"{subject}.{self._command.pool}", codec.encode(question))

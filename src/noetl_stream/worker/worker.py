@@ -33,11 +33,9 @@ from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.command.unreadable import UnreadableCommands
-from noetl_stream.worker.counts import WorkerCounts
-from noetl_stream.worker.dependencies import Dependencies
+from noetl_stream.worker.dependencies import Dependencies, Nonces, WorkerCounts
 from noetl_stream.worker.fitness import Fitness
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
-from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.secrets.keychain import FindStored, Keychain
 from noetl_stream.worker.task_logs.publisher import LogPublisher
 from noetl_stream.worker.waiting import done_within, persist

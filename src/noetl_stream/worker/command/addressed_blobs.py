@@ -16,7 +16,7 @@ from noetl_stream.protocol.object_addresses import AddressAnswer, AddressQuestio
 from noetl_stream.sealing.data_references import DataReference, is_head, parts_of
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.places import IN_NATS
-from noetl_stream.worker.asker import Asker
+from noetl_stream.worker.waiting import Asker
 
 AHEAD: Final = 32
 """The maximum number of parts in one question. To write, a question asks for as many as exist, plus one."""

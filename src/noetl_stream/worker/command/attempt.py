@@ -28,20 +28,18 @@ from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.result_schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, ValueNeeded, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, WorkerUnfit, Write, unfit_for
-from noetl_stream.tools.inputs import validated
-from noetl_stream.tools.size_knobs import bounded_knobs
-from noetl_stream.worker.asker import Asker
+from noetl_stream.tools.inputs import bounded_knobs, validated
 from noetl_stream.worker.child_playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
 from noetl_stream.worker.command.data import AttemptData
 from noetl_stream.worker.command.heartbeats import AttemptHeartbeats, Heartbeats
-from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
+from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults, StorageExhausted
 from noetl_stream.worker.command.spans import RunTrace
-from noetl_stream.worker.command.stored_bytes import StorageExhausted
 from noetl_stream.worker.command.table_checks import CheckedTool
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 from noetl_stream.worker.task_logs.step_log import StepLog, TaskLog
+from noetl_stream.worker.waiting import Asker
 from noetl_stream.worker.worker_limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 
 log = logging.getLogger(__name__)

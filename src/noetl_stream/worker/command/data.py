@@ -25,8 +25,7 @@ from noetl_stream.sealing.data_references import (
 from noetl_stream.sealing.keys import KEY_BYTES
 from noetl_stream.storage.data_parts import read_parts, sealed_head, write_parts
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.worker.command.results import RunResults
-from noetl_stream.worker.command.stored_bytes import StorageExhausted
+from noetl_stream.worker.command.results import RunResults, StorageExhausted
 
 MAX_WRITTEN: Final = 1_000
 """How many files and tables one attempt may write: the journal names them all."""

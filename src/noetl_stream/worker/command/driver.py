@@ -26,8 +26,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.blobs import encoded
 from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.reporter import Reporter
-from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
-from noetl_stream.worker.command.stored_bytes import StorageExhausted
+from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults, StorageExhausted
 from noetl_stream.worker.worker_limits import TURNS_PER_YIELD
 
 Value = TypeVar("Value")

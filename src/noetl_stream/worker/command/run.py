@@ -24,7 +24,6 @@ from noetl_stream.protocol.subjects import claim_answer
 from noetl_stream.retries import pauses
 from noetl_stream.telemetry.structured_logs import TRACE_ID
 from noetl_stream.tools.contract import ToolFailure, WorkerUnfit
-from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.child_playbooks import KindMissing, PlanUnknown, PlanUnusable
 from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.driver import Driver
@@ -32,7 +31,7 @@ from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.command.spans import trace_of_run
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.waiting import Trouble, done_within, persist
+from noetl_stream.worker.waiting import Asker, Trouble, done_within, persist
 from noetl_stream.worker.worker_limits import (
     CLAIM_ANSWER_S,
     LONGEST_ANSWER_S,

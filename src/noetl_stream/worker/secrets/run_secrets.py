@@ -12,9 +12,9 @@ from noetl_stream.model.secrets.credential import CredentialValue
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.template import ValueNeeded
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.keychain import Key, Keychain, Secret
 from noetl_stream.worker.secrets.redaction import ToolRedactor
+from noetl_stream.worker.waiting import Asker
 
 
 class SecretNeeded(ValueNeeded):
