@@ -68,7 +68,7 @@ async def test_a_suspension_is_stored_before_its_command_is_acknowledged(stage: 
     stage.puppet.acts["first"] = stop_broker(stage)
     await stage.issue(stage.command(stage.plan(PATIENT)))
     await stage.settle()
-    assert worker.is_busy
+    assert worker.running
     stage.broker.start()
     assert await stage.queued() == {"command-1"}
     await stage.advance(2.0, step_s=0.5)

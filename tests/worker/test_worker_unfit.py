@@ -154,11 +154,11 @@ async def test_an_unfit_worker_tests_itself_ever_less_often_and_fails_nothing(st
     await stage.advance(1_800.0, step_s=10.0)
     assert 1_800 / LONGEST_TEST_S / 1.3 < broken.tests < 1_800 / LONGEST_TEST_S / 0.7 + 5
     assert (len(broken.calls), len(returned(stage))) == (1, 1)
-    assert worker.unfit == "there is no memory"
+    assert worker.fitness.why_not == "there is no memory"
     broken.is_mended = True
     await stage.advance(LONGEST_TEST_S * 1.3)
     await stage.until(lambda: worker.counts.commands["done"] == 1)
-    assert worker.unfit == ""
+    assert worker.fitness.why_not == ""
     assert isinstance(stage.facts[-1], StepDone)
 
 

@@ -60,9 +60,9 @@ async def test_without_descriptors_it_gives_the_command_back_and_runs_it_when_it
         with no_descriptors():
             await stage.issue(stage.command(stage.plan(ONE_COMMAND)))
             await stage.soon(lambda: worker.counts.commands["returned"] == 1)
-            assert worker.unfit == "cannot start a command: Too many open files"
+            assert worker.fitness.why_not == "cannot start a command: Too many open files"
             await stage.advance(FIRST_TEST_S * 1.3)
-            await stage.soon(lambda: worker.unfit == "cannot open connections: Too many open files")
+            await stage.soon(lambda: worker.fitness.why_not == "cannot open connections: Too many open files")
         await expect_recovery(stage, worker)
         await tool.close()
 
@@ -73,6 +73,6 @@ async def test_with_a_zygote_that_is_killed_it_gives_the_command_back_and_runs_i
     async with killed_zygotes():
         await stage.issue(stage.command(stage.plan(ONE_COMMAND)))
         await stage.soon(lambda: worker.counts.commands["returned"] == 1)
-        assert worker.unfit == "the process that starts children ended or stopped answering 2 times"
+        assert worker.fitness.why_not == "the process that starts children ended or stopped answering 2 times"
     await expect_recovery(stage, worker)
     await tool.close()

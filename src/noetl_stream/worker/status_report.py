@@ -49,7 +49,7 @@ class WorkerStatus:
         self._is_connected = is_connected
 
     def reasons_to_replace(self) -> Sequence[str]:
-        return () if self._worker.renews_leases else ("the thread that renews leases has ended",)
+        return ("the thread that renews leases has ended",) if self._worker.leases.has_ended else ()
 
     async def reasons_not_ready(self) -> Sequence[str]:
         return [*self._reasons_to_wait()]
@@ -60,12 +60,12 @@ class WorkerStatus:
             yield "it drains: it finishes what it runs, and takes no more"
         elif not worker.opened.is_set():
             yield f"it is starting: no server has made the queue of pool {worker.pool!r} yet, or NATS does not answer"
-        elif worker.unfit:
-            yield f"it takes no commands until a self-test passes: {worker.unfit}"
+        elif worker.fitness.why_not:
+            yield f"it takes no commands until a self-test passes: {worker.fitness.why_not}"
         elif not self._is_connected():
             yield "it has lost the connection to NATS"
-        elif worker.silent_s > CONTACT_LOST_AFTER_S:
-            yield f"NATS has not answered for {worker.silent_s:.0f} s"
+        elif worker.liveness.age_s > CONTACT_LOST_AFTER_S:
+            yield f"NATS has not answered for {worker.liveness.age_s:.0f} s"
         elif worker.unstored:
             yield f"{worker.results_waiting} of its {worker.running} commands wait: {worker.unstored}"
 
@@ -85,8 +85,8 @@ class WorkerStatus:
             COMMANDS.read_each(counts.commands),
             self._queue_waits(),
             WAITING.read(worker.results_waiting),
-            RETRYING.read(worker.reports_retrying),
-            CONTACT_LOST.read(worker.contact_losses),
+            RETRYING.read(worker.channel.retrying),
+            CONTACT_LOST.read(worker.liveness.losses),
             LOG_BYTES.read(worker.logs.bytes_published),
             LOG_LINES_DROPPED.read(worker.logs.lines_dropped),
             *memory_readings([worker.memory_use()]),

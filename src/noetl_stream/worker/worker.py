@@ -33,7 +33,7 @@ from noetl_stream.worker.child_playbooks import PlanClient
 from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.command.unreadable import UnreadableCommands
-from noetl_stream.worker.dependencies import Dependencies, Nonces, WorkerCounts
+from noetl_stream.worker.dependencies import Dependencies, Nonces
 from noetl_stream.worker.fitness import Fitness
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.secrets.keychain import FindStored, Keychain
@@ -63,6 +63,7 @@ class Worker:
 
     Attributes:
         opened: Set when the worker takes commands.
+        channel, counts, fitness, leases, liveness: The parts that the status of the worker is read from.
         logs: The publisher of task logs; its counters are for monitoring.
         tracing: The exporter of attempts' spans, if any.
     """
@@ -98,15 +99,15 @@ class Worker:
         self._bus = bus
         self._clock = clock
         self._grace_s = grace_s
-        self._liveness = BrokerLiveness(queue, pool, clock)
+        self.liveness = BrokerLiveness(queue, pool, clock)
         self._flusher = Flusher(clock)
-        self._channel = Channel(event_log, pool, clock, self._liveness, self._flusher)
-        self._unreadable = UnreadableCommands(self._channel)
+        self.channel = Channel(event_log, pool, clock, self.liveness, self._flusher)
+        self._unreadable = UnreadableCommands(self.channel)
         self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"), folders=keychain_folders)
         self.logs = LogPublisher(task_logs, name, pool, clock)
         self._dependencies = Dependencies(
             worker=name,
-            channel=self._channel,
+            channel=self.channel,
             bus=bus,
             blobs=blobs,
             clock=clock,
@@ -120,22 +121,23 @@ class Worker:
             tracing=tracing,
             objects=objects,
         )
+        self.counts = self._dependencies.counts
+        self.tools = tools
         self.tracing = tracing
         self._confinement = confinement
         self._network = network
-        self._loop = asyncio.get_running_loop()
         self.opened = asyncio.Event()
         self._draining = asyncio.Event()
         self._runs: dict[asyncio.Task[None], CommandRun] = {}
         self._cancellations = Cancellations(self._runs.values())
-        self._leases = LeaseKeeper(self._runs.values(), ack_wait_s / limits.RENEWALS_PER_LEASE)
+        self.leases = LeaseKeeper(self._runs.values(), ack_wait_s / limits.RENEWALS_PER_LEASE)
         self._tasks: list[asyncio.Task[Any]] = []
         self._source: CommandSource | None = None
         self._puller: Puller | None = None
         self._subscriptions: list[Subscription] = []
         self._since_ms = clock.now_ms()
         self._closed = False
-        self._fitness = Fitness(tools, clock)
+        self.fitness = Fitness(tools, clock)
         self._broken: WorkerUnfit | None = None
 
     async def run(self) -> None:
@@ -150,10 +152,10 @@ class Worker:
                 source, puller = opening.result()
                 working = (
                     self._background("pull", puller.run()),
-                    self._background("watch contact", self._liveness.watch(self._lose_contact)),
+                    self._background("watch contact", self.liveness.watch(self._lose_contact)),
                     self._background("flush", self._flusher.run()),
                     self._background("logs", self.logs.run()),
-                    self._background("self-tests", self._fitness.run(puller.pause, puller.resume)),
+                    self._background("self-tests", self.fitness.run(puller.pause, puller.resume)),
                 )
                 for task in await first_done(working, self._draining.wait()):
                     task.result()
@@ -165,10 +167,6 @@ class Worker:
             raise NotReady(str(self._broken), hint="restart the worker")
 
     @property
-    def counts(self) -> WorkerCounts:
-        return self._dependencies.counts
-
-    @property
     def is_draining(self) -> bool:
         return self._draining.is_set()
 
@@ -176,20 +174,6 @@ class Worker:
     def running(self) -> int:
         """The number of commands that this worker runs."""
         return len(self._runs)
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since NATS last answered."""
-        return self._liveness.age_s
-
-    @property
-    def contact_losses(self) -> int:
-        """The number of times NATS was out of reach for so long that all runs were stopped."""
-        return self._liveness.losses
-
-    @property
-    def reports_retrying(self) -> int:
-        return self._channel.retrying
 
     @property
     def results_waiting(self) -> int:
@@ -204,20 +188,6 @@ class Worker:
         late = (run.trouble.why for run in self._runs.values() if run.trouble.lasts_s > limits.UNSTORED_S)
         return next(late, "")
 
-    @property
-    def unfit(self) -> str:
-        """The reason why the worker takes no commands until a self-test passes; empty if it takes them."""
-        return self._fitness.why_not
-
-    @property
-    def renews_leases(self) -> bool:
-        """Whether the thread that renews leases is alive."""
-        return not self._leases.has_ended
-
-    @property
-    def tools(self) -> Mapping[str, Tool]:
-        return self._dependencies.tools
-
     def memory_use(self) -> MemoryUse:
         """Returns how much memory the bounded parts of the worker use."""
         if self._source is None:
@@ -228,11 +198,6 @@ class Worker:
     def drain(self) -> None:
         """Stops fetching commands; :meth:`run` returns when all running commands, or the grace period, have ended."""
         self._draining.set()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether any command is running on this worker."""
-        return bool(self._runs)
 
     async def close(self) -> None:
         """Stops the worker at once. Running commands are neither acknowledged nor returned: their leases expire."""
@@ -247,7 +212,7 @@ class Worker:
         await asyncio.gather(*self._runs, return_exceptions=True)
         await self._unreadable.close()
         await self.keychain.close()
-        await asyncio.to_thread(self._leases.close)
+        await asyncio.to_thread(self.leases.close)
         if self._source is not None:
             await self._source.close()
         for subscription in self._subscriptions:
@@ -264,9 +229,9 @@ class Worker:
         clock, pool = self._clock, self.pool
         await self._listen(subjects.STOP, self._cancellations.on_stop)
         self._source = await persist(clock, f"open pool {pool}", self._open_source)
-        self._leases.start()
-        self._puller = Puller(self._source, self.slots, self._channel, self._start)
-        self._channel.on_recovered = self._puller.top_up
+        self.leases.start()
+        self._puller = Puller(self._source, self.slots, self.channel, self._start)
+        self.channel.on_recovered = self._puller.top_up
         await self._listen(f"{subjects.ASK_WORKERS}.{pool}", self._answer_presence)
         self.opened.set()
         return self._source, self._puller
@@ -292,7 +257,7 @@ class Worker:
             slots=self.slots,
             busy=len(self._runs),
             since_ms=self._since_ms,
-            kinds=sorted(kind for kind, tool in self._dependencies.tools.items() if not isinstance(tool, KindOff)),
+            kinds=sorted(kind for kind, tool in self.tools.items() if not isinstance(tool, KindOff)),
             version=noetl_stream.__version__,
             draining=self._draining.is_set(),
             running=[run.summary for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],
@@ -305,7 +270,7 @@ class Worker:
             },
             confinement=self._confinement,
             network=self._network,
-            unfit=self.unfit,
+            unfit=self.fitness.why_not,
         )
         self._bus.send(reply, codec.encode(presence))
 
@@ -341,8 +306,8 @@ class Worker:
 
     async def _renew_leases(self) -> None:
         while True:
-            await self._clock.sleep(self._leases.interval_s)
-            self._leases.renew()
+            await self._clock.sleep(self.leases.interval_s)
+            self.leases.renew()
 
     def _lose_contact(self) -> None:
         for run in tuple(self._runs.values()):
@@ -365,7 +330,7 @@ class Worker:
             delivery.ack()
             return False
         run = CommandRun(self._dependencies, self._cancellations.stop_of, command, delivery)
-        task = self._loop.create_task(self._execute(run, connected_ms))
+        task = asyncio.get_running_loop().create_task(self._execute(run, connected_ms))
         run.task = task
         self._runs[task] = run
         task.add_done_callback(self._remove_run)
@@ -383,7 +348,7 @@ class Worker:
                 self._broken = unfit
                 self.drain()
             else:  # before the command is returned, so that another worker gets it
-                await self._fitness.note(kind, str(unfit))
+                await self.fitness.note(kind, str(unfit))
         if disposal == "done":
             self.counts.commands["done"] += 1
             run.delivery.ack()
@@ -413,7 +378,7 @@ class Puller:
     ) -> None:
         self._source = source
         self._slots = slots
-        self._channel = channel
+        self.channel = channel
         self._start = start
         self._refill = max(1, slots // _REFILLS_A_ROUND)
         self._running = 0
@@ -459,6 +424,6 @@ class Puller:
         """Requests more commands if slots are free, unless a report is being retried (PROTOCOL §3 *Order*)."""
         free = self._slots - self._running - self._credit
         is_due = free > 0 and (self._credit == 0 or free >= self._refill)
-        if is_due and not self._stopped and not self._paused and not self._channel.retrying:
+        if is_due and not self._stopped and not self._paused and not self.channel.retrying:
             self._credit += free
             self._source.request(free)
