@@ -48,7 +48,9 @@ def serve(channel_fd: int, _cpu_s: int) -> None:
     channel.sendall(os.getpid().to_bytes(NUMBER_BYTES))
     for frame in _frames(channel):
         bounds = msgspec.msgpack.decode(frame, type=_Bounds)
-        with _memory_limited(bounds.memory_bytes), _files_limited(bounds.max_file_bytes):
+        used = _data_bytes()
+        memory_bytes = used + bounds.memory_bytes if used else 0
+        with _limited(resource.RLIMIT_DATA, memory_bytes), _limited(resource.RLIMIT_FSIZE, bounds.max_file_bytes):
             result, error = _run(frame)
         is_last = _data_bytes() > own_bytes + MAX_KEPT_BYTES
         for rows in result.rows:
@@ -76,30 +78,15 @@ def _run(frame: bytes) -> tuple[SessionResult, ErrorInfo | None]:
 
 
 @contextlib.contextmanager
-def _memory_limited(more_bytes: int) -> Iterator[None]:
-    """Limits the private memory of this process to its present size and ``more_bytes``, where the system counts it."""
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    used = _data_bytes()
-    if used:
-        most = used + more_bytes
-        resource.setrlimit(resource.RLIMIT_DATA, (most if before[1] < 0 else min(most, before[1]), before[1]))
+def _limited(kind: int, most: int) -> Iterator[None]:
+    """Limits a resource of this process; 0 leaves it as it is."""
+    before = resource.getrlimit(kind)
+    if most:
+        resource.setrlimit(kind, (most if before[1] < 0 else min(most, before[1]), before[1]))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
-
-
-@contextlib.contextmanager
-def _files_limited(most_bytes: int) -> Iterator[None]:
-    """Limits the files that this process writes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    if most_bytes:
-        most = most_bytes if before[1] < 0 else min(most_bytes, before[1])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(kind, before)
 
 
 def _data_bytes() -> int:

@@ -15,7 +15,6 @@ from gzip import GzipFile
 from io import BufferedReader
 from pathlib import Path
 
-from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.copies import COPIED_CSV, Query
 from noetl_stream.tools.duckdb.job import FileSource
 from noetl_stream.tools.duckdb.tables import quote_identifier, quote_text
@@ -75,7 +74,7 @@ def _check_lines(source: FileSource) -> None:
                 file.seek(0)
                 before = (file.read(min(_BLOCK_BYTES, at - done)) for done in range(0, at, _BLOCK_BYTES))
                 number = 1 + sum(block.count(b"\n") or block.count(b"\r") for block in before)
-                raise _wrong(source, f"has a line of more than {MAX_LINE_BYTES:,} bytes, line {number:,}")
+                raise source.unreadable(f"has a line of more than {MAX_LINE_BYTES:,} bytes, line {number:,}")
 
 
 def _has_line_end(file: GzipFile | BufferedReader) -> bool:
@@ -121,11 +120,11 @@ def _typed(source: FileSource, found: Mapping[str, str]) -> Mapping[str, str]:
     given = source.columns or {}
     if source.header is False and given:
         if len(given) != len(found):
-            raise _wrong(source, f"has {len(found)} columns, and `columns` names {len(given)}")
+            raise source.unreadable(f"has {len(found)} columns, and `columns` names {len(given)}")
         return given
     missing = [name for name in given if name not in found]
     if missing:
-        raise _wrong(source, f"has no column {missing[0]}, which `columns` names; it has {', '.join(found)}")
+        raise source.unreadable(f"has no column {missing[0]}, which `columns` names; it has {', '.join(found)}")
     return {**found, **given}
 
 
@@ -141,8 +140,4 @@ def _check_rejects(source: FileSource, most: int, query: Query) -> None:
         columns = "line, column_name, error_message"
         shown = query(f"select {columns} from {rejects} order by line limit {_SHOWN_REJECTS}")
         reasons = "; ".join(f"line {line}, column {column}: {' '.join(why.split())}" for line, column, why in shown)
-        raise _wrong(source, f"has {count:,} lines that cannot be read (max_bad_rows: {most:,}): {reasons}")
-
-
-def _wrong(source: FileSource, what: str) -> ToolFailure:
-    return ToolFailure.of("sql", f"{source.place}: {source.what} {what}"[:1_000], code="Conversion")
+        raise source.unreadable(f"has {count:,} lines that cannot be read (max_bad_rows: {most:,}): {reasons}")

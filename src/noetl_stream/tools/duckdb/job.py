@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.copies import CopiedDatabase, CopiedTable
 
 NUMBER_BYTES: Final = 4
@@ -69,6 +70,10 @@ class FileSource(msgspec.Struct, frozen=True):
     max_bad_rows: int | None = None
     sheet: str | int | None = None
     all_rows: bool = False
+
+    def unreadable(self, what: str) -> ToolFailure:
+        """Makes the failure for a file that cannot be read as the task wants it."""
+        return ToolFailure.of("sql", f"{self.place}: {self.what} {what}"[:1_000], code="Conversion")
 
 
 Written = Literal["parquet", "csv", "json", "ndjson", "copy"]

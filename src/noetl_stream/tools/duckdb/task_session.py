@@ -81,8 +81,9 @@ class DuckdbSession:
         """
         job = self._job
         params: sql.Params = msgspec.json.decode(job.params)
-        connection = self._open()
+        connection = self._connect()
         try:
+            self._lock_down()
             statements = _statements(connection, job.texts)
             _refuse_extensions(statements)
             if job.database is not None:
@@ -102,18 +103,6 @@ class DuckdbSession:
             raise _with_names(failure, job) from None
         finally:
             connection.close()  # which rolls back
-
-    def _open(self) -> duckdb.DuckDBPyConnection:
-        connection = self._connect()
-        try:
-            self._lock_down()
-        except duckdb.Error as error:
-            connection.close()
-            raise _failure(error, "duckdb") from None
-        except ToolFailure as failure:
-            connection.close()
-            raise _with_names(failure, self._job) from None
-        return connection
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         database = self._job.database

@@ -52,7 +52,7 @@ def write_rows(source: FileSource) -> dict[str, str]:
     first = next(rows, None)
     width = len(head or first or ())
     if not width:
-        raise _unreadable(source, "has no rows")
+        raise source.unreadable("has no rows")
     kinds: list[set[str]] = [set() for _ in range(width)]
     try:
         with Path(text_file(source)).open("x", encoding="utf-8", newline="") as file:
@@ -80,22 +80,22 @@ def _opened(source: FileSource) -> Iterator[Sequence[Any]]:
         book = calamine.CalamineWorkbook.from_path(source.file)
         names, sheet = book.sheet_names, source.sheet if source.sheet is not None else 1
         if isinstance(sheet, int) and not 0 < sheet <= len(names):
-            raise _unreadable(source, f"has {len(names)} sheets, and not the number {sheet}")
+            raise source.unreadable(f"has {len(names)} sheets, and not the number {sheet}")
         name = names[sheet - 1] if isinstance(sheet, int) else sheet
         return book.get_sheet_by_name(name).iter_rows()
     except calamine.WorksheetNotFound:
         shown = ", ".join(names[:MAX_SHEETS_SHOWN])
-        raise _unreadable(source, f"has no sheet {source.sheet}; it has {shown}") from None
+        raise source.unreadable(f"has no sheet {source.sheet}; it has {shown}") from None
     except calamine.PasswordError:
-        raise _unreadable(source, "has a password") from None
+        raise source.unreadable("has a password") from None
     except calamine.CalamineError as error:
-        raise _unreadable(source, f"is no workbook: {error}") from None
+        raise source.unreadable(f"is no workbook: {error}") from None
     except ToolFailure:
         raise
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # a panic of the library, which is written in Rust
             raise
-        raise _unreadable(source, "is no workbook, or a damaged one") from None
+        raise source.unreadable("is no workbook, or a damaged one") from None
 
 
 def _check_unpacked(source: FileSource) -> None:
@@ -163,7 +163,3 @@ def _names(head: Sequence[Any] | None, width: int) -> list[str]:
         taken.add(name.lower())
         names.append(name)
     return names
-
-
-def _unreadable(source: FileSource, what: str) -> ToolFailure:
-    return ToolFailure.of("sql", f"{source.place}: {source.what} {what}"[:1_000], code="Conversion")
