@@ -1,4 +1,4 @@
-"""Files that are verified chunk by chunk as they are read."""
+"""Files that are read from any place, and those that are verified chunk by chunk as they are read."""
 
 from __future__ import annotations
 
@@ -9,24 +9,12 @@ from typing import Any, BinaryIO, Final, cast
 CHUNK_BYTES: Final = 64 << 10
 
 
-class ChunkReader(RawIOBase):
-    """A file whose chunks are returned only after verification.
-
-    Sequential reads read each chunk once, and in order.
-
-    Args:
-        size: The bytes of the whole file; all chunks but the last have :data:`CHUNK_BYTES`.
-    """
+class SizedReader(RawIOBase):
+    """A file of known size, which is read from any place in it."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._at = 0
-        self._held_number = -1
-        self._held = b""
-
-    def load(self, first: int, last: int) -> bytes:
-        """Reads and checks the chunks from ``first`` to ``last``."""
-        raise NotImplementedError
 
     def readable(self) -> bool:
         return True
@@ -40,6 +28,25 @@ class ChunkReader(RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}[whence]
         return self._at
+
+
+class ChunkReader(SizedReader):
+    """A file whose chunks are returned only after verification.
+
+    Sequential reads read each chunk once, and in order.
+
+    Args:
+        size: The bytes of the whole file; all chunks but the last have :data:`CHUNK_BYTES`.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._held_number = -1
+        self._held = b""
+
+    def load(self, first: int, last: int) -> bytes:
+        """Reads and checks the chunks from ``first`` to ``last``."""
+        raise NotImplementedError
 
     def readinto(self, buffer: Any) -> int:
         end = min(self._at + len(buffer), self.size)

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from hashlib import sha256
-from io import BufferedReader, RawIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import obstore
 from obstore.exceptions import BaseError
@@ -24,6 +23,7 @@ from obstore.store import from_url
 
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.ports.streams.blobs import MISSING_CODES
+from noetl_stream.sealing.chunk_reader import SizedReader, buffered
 from noetl_stream.settings.places import ObjectAddress
 from noetl_stream.settings.sources.process_environment import object_endpoints
 
@@ -169,7 +169,7 @@ class ObjectFiles:
             return memoryview(obstore.get_range(self._store, name, start=start, end=end))
 
     def _reader(self, name: str, size: int, buffer_bytes: int) -> BinaryIO:
-        return cast(BinaryIO, BufferedReader(_ObjectReader(self, name, size), buffer_bytes))
+        return buffered(_ObjectReader(self, name, size), buffer_bytes)
 
     def errors(self, name: str | None = None) -> AbstractContextManager[None]:
         """Turns ``obstore``'s errors into those of :class:`~noetl_stream.ports.files.Files`."""
@@ -197,30 +197,16 @@ class _NewObject:
             self._opened.__exit__(NoetlError, NoetlError("abandoned"), None)
 
 
-class _ObjectReader(RawIOBase):
+class _ObjectReader(SizedReader):
     """Reads an object by byte ranges."""
 
     def __init__(self, files: ObjectFiles, name: str, size: int) -> None:
+        super().__init__(size)
         self._files = files
         self._name = name
-        self._size = size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
 
     def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._size)
+        end = min(self._at + len(buffer), self.size)
         if self._at >= end:
             return 0
         data = self._files.read(self._name, self._at, end)
