@@ -13,6 +13,8 @@ from functools import cache
 from itertools import product
 from typing import Final, NamedTuple
 
+from noetl_stream.tools.children.linux import write_at_once
+
 _MOUNTED: Final = "/sys/fs/cgroup"
 _OF_WORKER: Final = "noetl-worker"
 _CHILD: Final = re.compile(r"noetl-([0-9]+)-[0-9]+")
@@ -49,7 +51,7 @@ class Cgroup(NamedTuple):
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
             for file, value in bounds.items():
                 with contextlib.suppress(FileNotFoundError):  # each version and tree has some of them
-                    _write(f"{folder}/{file}", str(value))
+                    write_at_once(f"{folder}/{file}", str(value))
 
     def join(self) -> None:
         """Moves this process into the group, and with it those that it will start.
@@ -58,7 +60,7 @@ class Cgroup(NamedTuple):
             OSError: The kernel refuses it.
         """
         for folder in self.folders:
-            _write(f"{folder}/cgroup.procs", "0")
+            write_at_once(f"{folder}/cgroup.procs", "0")
 
     def remove(self) -> bool:
         """Removes the group, which has to be empty. Returns whether nothing of it is left."""
@@ -146,10 +148,10 @@ def delegated_folder(folder: str) -> str:
     os.makedirs(own.folders[0], exist_ok=True)  # noqa: PTH103
     try:
         own.join()
-        _write(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(there & _USED)))
+        write_at_once(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(there & _USED)))
     except OSError:
         with contextlib.suppress(OSError):  # as when other programs are in it, such as a shell
-            _write(f"{folder}/cgroup.procs", "0")
+            write_at_once(f"{folder}/cgroup.procs", "0")
         own.remove()
         raise
     return folder
@@ -158,11 +160,3 @@ def delegated_folder(folder: str) -> str:
 def _read(path: str) -> str:
     with open(path, encoding="ascii") as file:  # noqa: PTH123
         return file.read()
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from noetl_stream.tools.children.linux import LIBC, check_result
+from noetl_stream.tools.children.linux import LIBC, system_call
 
 SIGNALS_VERSION: Final = 6
 """The first Landlock version that confines signals and abstract Unix sockets."""
@@ -56,7 +56,7 @@ def landlock_version() -> int:
     if LIBC is None:
         return 0
     try:
-        return _call(_CREATE, None, 0, _VERSION_FLAG)
+        return system_call(_CREATE, None, 0, _VERSION_FLAG)
     except OSError:
         return 0
 
@@ -81,11 +81,11 @@ def stay_apart(version: int) -> None:
 
 
 def _restrict(attributes: _Ruleset, grants: Iterable[Grant]) -> None:
-    ruleset = _call(_CREATE, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
+    ruleset = system_call(_CREATE, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
     try:
         for grant in grants:
             _grant(ruleset, grant, attributes.files)
-        _call(_RESTRICT_SELF, ruleset, 0)
+        system_call(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
 
@@ -107,14 +107,6 @@ def _grant(ruleset: int, grant: Grant, handled: int) -> None:
         if not stat.S_ISDIR(os.fstat(parent).st_mode):
             rights &= _OF_FILES
         rule = _PathBeneath(rights, parent)
-        _call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
+        system_call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
     finally:
         os.close(parent)
-
-
-def _call(number: int, *arguments: object) -> int:
-    assert LIBC is not None
-    words = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
-    result: int = LIBC.syscall(ctypes.c_long(number), *words)
-    check_result(result)
-    return result

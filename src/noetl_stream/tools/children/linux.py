@@ -78,3 +78,21 @@ def check_result(result: int) -> None:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def system_call(number: int, *arguments: object) -> int:
+    """Makes a system call that the C library does not know, and returns its result."""
+    assert LIBC is not None
+    words = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
+    result: int = LIBC.syscall(ctypes.c_long(number), *words)
+    check_result(result)
+    return result
+
+
+def write_at_once(path: str, text: str, folder: int | None = None) -> None:
+    """Writes a file of the kernel, which takes a text as a whole. ``path`` may be relative to a descriptor."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)

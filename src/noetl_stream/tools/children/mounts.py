@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Final
 
-from noetl_stream.tools.children.linux import LIBC, check_result
+from noetl_stream.tools.children.linux import LIBC, check_result, system_call
 
 _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS, _READ_ONLY = 2, 4, 8, 1
 _RECURSIVE, _PRIVATE = 16384, 1 << 18
@@ -70,10 +70,10 @@ def bind(source: str, target: str, *, read_only: bool, devices: bool = False) ->
     Raises:
         OSError: The kernel refuses it, or is older than 5.12.
     """
-    tree = _call(_OPEN_TREE, _HERE, os.fsencode(source), _CLONE_TREE | _WHOLE_TREE | os.O_CLOEXEC)
+    tree = system_call(_OPEN_TREE, _HERE, os.fsencode(source), _CLONE_TREE | _WHOLE_TREE | os.O_CLOEXEC)
     try:
         _restrict(tree, b"", _EMPTY_PATH, _attributes(read_only=read_only, devices=devices))
-        _call(_MOVE_MOUNT, tree, b"", _HERE, os.fsencode(target), _MOVE_FROM_EMPTY_PATH)
+        system_call(_MOVE_MOUNT, tree, b"", _HERE, os.fsencode(target), _MOVE_FROM_EMPTY_PATH)
     finally:
         os.close(tree)
 
@@ -92,13 +92,13 @@ def _attributes(*, read_only: bool, devices: bool) -> _Attributes:
 
 def _restrict(folder: int, path: bytes, flags: int, attributes: _Attributes) -> None:
     size = ctypes.sizeof(attributes)
-    _call(_SET_ATTRIBUTES, folder, path, flags | _WHOLE_TREE, ctypes.byref(attributes), size)
+    system_call(_SET_ATTRIBUTES, folder, path, flags | _WHOLE_TREE, ctypes.byref(attributes), size)
 
 
 def change_root(root: str) -> None:
     """Makes a mounted folder the root of this mount namespace; the present one becomes unreachable."""
     os.chdir(root)
-    _call(_PIVOT_ROOT[os.uname().machine], b".", b".")
+    system_call(_PIVOT_ROOT[os.uname().machine], b".", b".")
     unmount(".")
     os.chdir("/")
 
@@ -107,14 +107,6 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, option
     assert LIBC is not None
     texts = [None if text is None else os.fsencode(text) for text in (source, target, kind, options)]
     check_result(LIBC.mount(*texts[:3], ctypes.c_ulong(flags), texts[3]))
-
-
-def _call(number: int, *arguments: object) -> int:
-    assert LIBC is not None
-    words = (ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments)
-    result: int = LIBC.syscall(ctypes.c_long(number), *words)
-    check_result(result)
-    return result
 
 
 def has_mounts_beneath(path: str) -> bool:

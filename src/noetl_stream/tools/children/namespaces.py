@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import Final
 
-from noetl_stream.tools.children.linux import LIBC, check_result, hide_process, show_process
+from noetl_stream.tools.children.linux import LIBC, check_result, hide_process, show_process, write_at_once
 
 MOUNTS: Final = 0x0002_0000
 IPC: Final = 0x0800_0000
@@ -97,17 +97,9 @@ def enter_user_namespace(user: int, processes: int) -> None:
             ("uid_map", f"{user} {own_user} 1"),
             ("gid_map", f"{user if own_group == own_user else own_group} {own_group} 1"),
         ):
-            _write(f"self/{name}", text, processes)
+            write_at_once(f"self/{name}", text, processes)
     finally:
         hide_process()
-
-
-def _write(path: str, text: str, folder: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
 
 
 def start_loopback() -> None:
