@@ -146,19 +146,22 @@ class PostgresTool:
             if inputs.copy_into is not None or inputs.into is not None:
                 scratch = await held.enter_async_context(self._duckdb.scratch_folders.folder())
             connection = await held.enter_async_context(self._pools.connection(call, inputs.auth, inputs.pool))
+            transfer = (
+                None if scratch is None else Transfer(call, connection, scratch, self._duckdb, call.timeouts.read)
+            )
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
                 await run.settings(call)
                 async with statements_on(connection, in_transaction=knobs.transaction):
                     for number, statement in enumerate(statements, start=1):
                         place.at_statement(number, statement.line, statement.sql, statement.names)
-                        if scratch is not None and inputs.into is not None and number == len(statements):
-                            await run.write(call, number, statement, scratch, self._duckdb)
+                        if transfer is not None and inputs.into is not None and number == len(statements):
+                            await run.write(number, statement, transfer)
                         else:
                             await run.statement(number, statement)
-                    if inputs.copy_into is not None and source is not None and scratch is not None:
+                    if inputs.copy_into is not None and source is not None and transfer is not None:
                         place.text, place.line = "copy", 0
-                        await run.load(call, inputs.copy_into, source, scratch, self._duckdb)
+                        await run.load(inputs.copy_into, source, transfer)
                     place.at_commit()
         return ToolResult(await asyncio.to_thread(run.result))
 
@@ -246,9 +249,7 @@ class _Run:
         with received.at_most(max_bytes, partial(sql.too_many_bytes, number, max_bytes)):
             await self._run(number, statement)
 
-    async def write(
-        self, call: ToolCall, number: int, statement: BoundStatement, scratch: Scratch, duckdb: DuckdbTool
-    ) -> None:
+    async def write(self, number: int, statement: BoundStatement, transfer: Transfer) -> None:
         """Runs the last statement, whose rows become a table by reference."""
         prepared = await self._connection.prepare(statement.sql, timeout=self._read_timeout_s)
         columns = [attribute.name for attribute in prepared.get_attributes()]
@@ -256,16 +257,12 @@ class _Run:
             raise invalid_input(f"statement {number}: with `into`, the last statement must return rows")
         sql.check_columns(columns, number)
         values = await _values(statement, prepared)
-        transfer = Transfer(call, self._connection, scratch, duckdb, self._read_timeout_s)
         self._table = await transfer.write(statement.sql, prepared, values)
         self._returned = sql.Returned(columns, [])
         self._runs.append(sql.StatementRun(statement.command, self._table["rows"]))
 
-    async def load(
-        self, call: ToolCall, given: CopyInto, source: DataReference, scratch: Scratch, duckdb: DuckdbTool
-    ) -> None:
+    async def load(self, given: CopyInto, source: DataReference, transfer: Transfer) -> None:
         """Loads a table or file, whose number of rows is the result."""
-        transfer = Transfer(call, self._connection, scratch, duckdb, self._read_timeout_s)
         count = await transfer.load(given, source)
         self._returned = None
         self._runs.append(sql.StatementRun("COPY", count))
