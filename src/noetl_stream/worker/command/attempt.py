@@ -6,8 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from math import inf
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -43,6 +44,7 @@ from noetl_stream.worker.waiting import Asker
 from noetl_stream.worker.worker_limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 
 log = logging.getLogger(__name__)
+Value = TypeVar("Value")
 
 _Told: TypeAlias = tuple[Write, AttemptHeartbeats, dict[str, Any], AttemptData]
 """The listeners of a running attempt: its log, its heartbeats, the attributes of its span, and its data."""
@@ -139,7 +141,7 @@ class Attempts:
             lines.stopped(self._why_stopped() or "stopped: its loop goes no further")
             raise
         finally:
-            self.log.publisher.end(lines)
+            self.log.publisher.running.forget(lines)
         return outcome
 
     def _note_end(self, task: TaskPlan, attempt: int, outcome: Outcome, took_s: float) -> None:
@@ -205,23 +207,20 @@ class Attempts:
             ToolFailure: kind ``credential``: a secret cannot be resolved.
         """
         scope = self._scope.for_inputs(action.task, action.progress, action.iteration, secrets)
-        return await rendered_when_loaded(action.task.inputs, scope, self._results)
+        return await when_loaded(partial(render_inputs, action.task.inputs, scope), self._results)
 
     async def _named_attributes(self, action: RunTask) -> dict[str, Any]:
         """Returns the attributes of the attempt's span that the playbook names, without secrets."""
         scope = self._scope.for_inputs(action.task, action.progress, action.iteration)
-        while True:
-            try:
-                found = attributes_of(action.task.tracing, scope)
-                return await asyncio.to_thread(self._dependencies.keychain.redactor.value, found)
-            except ValueNeeded as needed:
-                missing = needed.all
-            try:
-                for one in missing:
-                    if isinstance(one, ReferenceNeeded):
-                        await self._results.load(one.reference)
-            except ReferenceUnavailable:
-                return {MISSING: ", ".join(action.task.tracing)[:MAX_CHARS]}
+
+        async def found() -> dict[str, Any]:
+            named = attributes_of(action.task.tracing, scope)
+            return await asyncio.to_thread(self._dependencies.keychain.redactor.value, named)
+
+        try:
+            return await when_loaded(found, self._results)
+        except ReferenceUnavailable:
+            return {MISSING: ", ".join(action.task.tracing)[:MAX_CHARS]}
 
     async def _with_timeouts(self, action: RunTask, timeouts: Template) -> TaskPlan:
         """Returns the task with the timeouts of this attempt.
@@ -233,7 +232,7 @@ class Attempts:
         task = action.task
         scope = self._scope.for_inputs(task, action.progress, action.iteration)
         try:
-            rendered = await rendered_when_loaded(timeouts, scope, self._results)
+            rendered = await when_loaded(partial(render_inputs, timeouts, scope), self._results)
         except ExpressionError as error:
             raise ToolFailure.of("expression_error", f"the timeout of task {task.label}: {error}") from error
         for part, value in rendered.items():
@@ -440,11 +439,11 @@ class Attempts:
         return msgspec.structs.replace(outcome, status="error", error=error, helper={})
 
 
-async def rendered_when_loaded(template: Template, scope: Scope, results: RunResults) -> dict[str, Any]:
-    """The rendered template, once the results by reference and the secrets that it reads are loaded."""
+async def when_loaded(evaluate: Callable[[], Awaitable[Value]], results: RunResults) -> Value:
+    """The value of an evaluation, once the results by reference and the secrets that it reads are loaded."""
     while True:
         try:
-            return await render_inputs(template, scope)
+            return await evaluate()
         except ValueNeeded as needed:
             missing = needed.all
         for one in missing:
