@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -42,7 +43,7 @@ from noetl_stream.tools.postgres.tool import read_statements
 from noetl_stream.tools.python.tool import PythonInputs
 from noetl_stream.tools.shell import ShellInputs
 from noetl_stream.tools.sql import Returned, result_of
-from noetl_stream.worker.command.attempt import rendered_when_loaded
+from noetl_stream.worker.command.attempt import render_inputs, when_loaded
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.secrets.keychain import Secret
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, TaskSecrets
@@ -206,7 +207,9 @@ def values_to_load(source: Callable[[list[str]], Any]) -> Door:
 
             secrets = TaskSecrets(cast(RunSecrets, SimpleNamespace(entries=steps, resolve=resolve)))
             scope = Scope({"keychain": secrets, "steps": steps}, loaded)
-            rendering = rendered_when_loaded(template, scope, cast(RunResults, SimpleNamespace(load=load)))
+            rendering = when_loaded(
+                partial(render_inputs, template, scope), cast(RunResults, SimpleNamespace(load=load))
+            )
             with pytest.raises(StopIteration):
                 rendering.send(None)
 

@@ -36,11 +36,10 @@ PERIODIC: Final = {
     "storage/refusal_audit.py record_left_out": "upkeep",
     "tools/children/launcher.py _clean": "waits until the kernel has emptied a group",
     "tools/python/child.py send_next": "waits for the kernel, until the worker kills it",
-    "worker/command/reporter.py run": "waits until a report is due",
     "worker/fitness.py _test_each": "the wait for one self-test",
     "worker/lease.py watch": "asks whether NATS is there, one question at a time",
     "worker/task_logs/publisher.py _flush_forever": "waits until lines are due",
-    "worker/task_logs/publisher.py _watch_running": "waits until a task is long",
+    "worker/waiting.py run": "waits until a report is due, or a task is long",
     "worker/worker.py _renew_leases": "renews leases",
 }
 """The loops that wait at set times and send nothing again, each with what it does."""

@@ -8,7 +8,7 @@ from worker_stage import Endless, Refusing, Stage
 from noetl_stream.model.json.codec import payload_of
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.worker.command.reporter import Channel, Flusher
+from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.lease import BrokerLiveness
 from noetl_stream.worker.worker import Puller
 
@@ -81,13 +81,12 @@ async def test_a_draining_worker_asks_for_nothing_when_its_slots_become_free(sta
 async def test_a_stopped_puller_returns_what_comes_anyway_and_starts_what_comes_again(stage: Stage) -> None:
     """It would come until it has come too often, if nobody else asks for it."""
     started: list[int] = []
-    log, liveness, flusher = (
+    log, liveness = (
         stage.broker.event_log,
         BrokerLiveness(stage.broker.command_queue, "default", stage.clock),
-        Flusher(stage.clock),
     )
     source = await stage.broker.command_queue.open_source("default")
-    channel = Channel(log, "default", stage.clock, liveness, flusher)
+    channel = Channel(log, "default", stage.clock, liveness)
     puller = Puller(source, 3, channel, lambda delivery, _: not started.append(delivery.num_delivered))
     pulling = asyncio.create_task(puller.run())
     await stage.settle()

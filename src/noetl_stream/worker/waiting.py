@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import OutcomeUnknown, Unreachable
@@ -20,6 +20,7 @@ from noetl_stream.worker.worker_limits import FIRST_PAUSE_S, LONGEST_ANSWER_S, L
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
+Item = TypeVar("Item")
 
 WARN_TRIES: Final = 6
 """The number of failed tries before a warning is logged, about a second and a half after the first."""
@@ -53,6 +54,50 @@ class Trouble:
     def lasts_s(self) -> float:
         """Seconds since it began; 0 without a fault."""
         return self._clock.monotonic_s() - self._since_s if self.why else 0.0
+
+
+class Overdue(Generic[Item]):
+    """Acts on items that have waited for too long, in one task for all, in the order in which they came.
+
+    An item that leaves sooner costs a dictionary entry, but no timer and no task.
+
+    Args:
+        since_s: Returns the time since which an item has waited, by the monotonic clock.
+        act: Called with an item that has waited for ``wait_s`` and has just left.
+    """
+
+    def __init__(
+        self, clock: Clock, wait_s: float, since_s: Callable[[Item], float], act: Callable[[Item], object]
+    ) -> None:
+        self._clock = clock
+        self._wait_s = wait_s
+        self._since_s = since_s
+        self._act = act
+        self._waiting: dict[Item, None] = {}
+        self._wanted = asyncio.Event()
+
+    def watch(self, item: Item) -> None:
+        if not self._waiting:
+            self._wanted.set()
+        self._waiting[item] = None
+
+    def forget(self, item: Item) -> None:
+        self._waiting.pop(item, None)
+
+    async def run(self) -> None:
+        """Acts on overdue items until cancelled."""
+        while True:
+            await self._wanted.wait()
+            oldest = next(iter(self._waiting), None)
+            if oldest is None:
+                self._wanted.clear()
+                continue
+            left_s = self._since_s(oldest) + self._wait_s - self._clock.monotonic_s()
+            if left_s > 0:
+                await self._clock.sleep(left_s)
+                continue
+            self.forget(oldest)
+            self._act(oldest)
 
 
 async def done_within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> bool:

@@ -30,7 +30,7 @@ from noetl_stream.tools.registry import KindOff
 from noetl_stream.worker import worker_limits as limits
 from noetl_stream.worker.cancellation import Cancellations
 from noetl_stream.worker.child_playbooks import PlanClient
-from noetl_stream.worker.command.reporter import Channel, Flusher
+from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.command.unreadable import UnreadableCommands
 from noetl_stream.worker.dependencies import Dependencies, Nonces
@@ -100,8 +100,7 @@ class Worker:
         self._clock = clock
         self._grace_s = grace_s
         self.liveness = BrokerLiveness(queue, pool, clock)
-        self._flusher = Flusher(clock)
-        self.channel = Channel(event_log, pool, clock, self.liveness, self._flusher)
+        self.channel = Channel(event_log, pool, clock, self.liveness)
         self._unreadable = UnreadableCommands(self.channel)
         self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"), folders=keychain_folders)
         self.logs = LogPublisher(task_logs, name, pool, clock)
@@ -153,7 +152,7 @@ class Worker:
                 working = (
                     self._background("pull", puller.run()),
                     self._background("watch contact", self.liveness.watch(self._lose_contact)),
-                    self._background("flush", self._flusher.run()),
+                    self._background("flush", self.channel.flusher.run()),
                     self._background("logs", self.logs.run()),
                     self._background("self-tests", self.fitness.run(puller.pause, puller.resume)),
                 )

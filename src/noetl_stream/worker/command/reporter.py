@@ -17,59 +17,27 @@ from noetl_stream.model.messages import FORMAT, Report, StepCommand
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.worker.lease import BrokerLiveness
-from noetl_stream.worker.waiting import Trouble, persist
+from noetl_stream.worker.waiting import Overdue, Trouble, persist
 from noetl_stream.worker.worker_limits import FLUSH_INTERVAL_S, MAX_REPORT_BYTES, MAX_UNREPORTED_BYTES
 
 MAX_OPENING: Final = 1 + 2 * MAX_TASKS
 """The most calls of :meth:`Reporter.add` in a whole short step."""
 
 
-class Flusher:
-    """Flushes reporters whose oldest unsent event has waited :data:`FLUSH_INTERVAL_S`, in one task for all.
-
-    A step that ends sooner costs a dictionary entry, but no timer and no task.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._watched: dict[Reporter, None] = {}
-        self._wanted = asyncio.Event()
-
-    def watch(self, reporter: Reporter) -> None:
-        if not self._watched:
-            self._wanted.set()
-        self._watched[reporter] = None
-
-    def forget(self, reporter: Reporter) -> None:
-        self._watched.pop(reporter, None)
-
-    async def run(self) -> None:
-        """Flushes reporters until cancelled, in the order of their oldest event."""
-        while True:
-            await self._wanted.wait()
-            oldest = next(iter(self._watched), None)
-            if oldest is None:
-                self._wanted.clear()
-                continue
-            left_s = oldest.since_s + FLUSH_INTERVAL_S - self._clock.monotonic_s()
-            if left_s > 0:
-                await self._clock.sleep(left_s)
-                continue
-            self.forget(oldest)
-            oldest.flush_soon()
-
-
 class Channel:
     """Publishes reports of a pool's worker to the log. Each acknowledgement also proves contact with NATS.
 
     Attributes:
+        flusher: Flushes reporters whose oldest unsent event has waited for :data:`FLUSH_INTERVAL_S`.
         retrying: The number of reports being retried; meanwhile the worker fetches no new commands.
         trouble: The reason why the last report failed.
     """
 
-    def __init__(self, log: EventLog, pool: str, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
+    def __init__(self, log: EventLog, pool: str, clock: Clock, liveness: BrokerLiveness) -> None:
         self.clock = clock
-        self.flusher = flusher
+        self.flusher: Overdue[Reporter] = Overdue(
+            clock, FLUSH_INTERVAL_S, lambda reporter: reporter.since_s, lambda reporter: reporter.flush_soon()
+        )
         self.retrying = 0
         self.trouble = Trouble(clock, "its report is not taken")
         self.on_recovered: Callable[[], None] = lambda: None

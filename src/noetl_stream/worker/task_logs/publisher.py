@@ -14,6 +14,7 @@ from noetl_stream.model.messages import NamespaceShare
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.protocol import subjects
+from noetl_stream.worker.waiting import Overdue
 from noetl_stream.worker.worker_limits import (
     LOG_INTERVAL_S,
     LONG_TASK_S,
@@ -86,6 +87,7 @@ class LogPublisher:
     A short task without output costs two dictionary entries, no message and no timer.
 
     Attributes:
+        running: Says of each running task that it has begun, once it has run for :data:`LONG_TASK_S`.
         lines_dropped: Lines that are not stored: they exceeded a bound, or the stream did not take them.
         bytes_published: The size of the stored batches.
     """
@@ -98,9 +100,10 @@ class LogPublisher:
         self._logs = logs
         self._pool = pool
         self._due: dict[LineHolder, None] = {}
-        self._running: dict[RunningTask, None] = {}
+        self.running: Overdue[RunningTask] = Overdue(
+            clock, LONG_TASK_S, lambda task: task.began_s, lambda task: task.begun()
+        )
         self._is_due = asyncio.Event()
-        self._is_busy = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._queue: deque[EncodedBatch] = deque()
@@ -116,15 +119,6 @@ class LogPublisher:
         if not self._due:
             self._is_due.set()
         self._due[holder] = None
-
-    def begin(self, task: RunningTask) -> None:
-        """Calls ``task.begun()`` if it is still running after :data:`LONG_TASK_S`."""
-        if not self._running:
-            self._is_busy.set()
-        self._running[task] = None
-
-    def end(self, task: RunningTask) -> None:
-        self._running.pop(task, None)
 
     def has_room(self, share: NamespaceShare, size: int, *, own: bool = False) -> bool:
         """Whether a batch of this size may be published now. A quarter of the room is for the worker's ``own`` lines.
@@ -148,7 +142,7 @@ class LogPublisher:
         """Flushes due log lines until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flush_forever())
-            group.create_task(self._watch_running())
+            group.create_task(self.running.run())
 
     async def drain(self) -> None:
         """Waits until every batch is stored or given up."""
@@ -167,20 +161,6 @@ class LogPublisher:
             due, self._due = self._due, {}
             for holder in due:
                 holder.flush()
-
-    async def _watch_running(self) -> None:
-        while True:
-            await self._is_busy.wait()
-            oldest = next(iter(self._running), None)
-            if oldest is None:
-                self._is_busy.clear()
-                continue
-            left_s = oldest.began_s + LONG_TASK_S - self.clock.monotonic_s()
-            if left_s > 0:
-                await self.clock.sleep(left_s)
-                continue
-            self.end(oldest)
-            oldest.begun()
 
     def _send_some(self) -> None:
         while self._queue and self._in_flight_bytes < MAX_LOGS_IN_FLIGHT_BYTES:

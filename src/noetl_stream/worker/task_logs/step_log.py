@@ -113,7 +113,7 @@ class TaskLog:
         self._began_ms = began_ms
         self.has_begun = False
         self._output: _Output | None = None
-        step.publisher.begin(self)
+        step.publisher.running.watch(self)
 
     def write(self, stream: LogStream, data: bytes) -> None:
         """Takes output of the task. See :attr:`~noetl_stream.tools.contract.ToolCall.write`."""
