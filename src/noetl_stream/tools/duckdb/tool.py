@@ -238,38 +238,26 @@ class DuckdbTool:
         return bad_rows_of(found.result["rows"], rules)
 
     async def write(
-        self,
-        call: ToolCall,
-        scratch: Scratch,
-        query: str,
-        into: Written,
-        *,
-        copied: Sequence[CopiedTable] = (),
-        files: Sequence[FileSource] = (),
+        self, call: ToolCall, scratch: Scratch, query: str, into: Written, source: CopiedTable | FileSource
     ) -> dict[str, Any]:
-        """Writes the rows of a query over copied tables and files to ``WRITTEN_FILE`` in the scratch folder.
+        """Writes the rows of a query over a copied table or file to ``WRITTEN_FILE`` in the scratch folder.
 
         Raises:
             ToolFailure: As :meth:`run`.
         """
-        given = _Prepared({}, files=files, scratch=scratch, copied=copied, into=into)
+        given = _Prepared({}, scratch=scratch, into=into)
+        given = given._replace(files=[source]) if isinstance(source, FileSource) else given._replace(copied=[source])
         return await self._run(call, DuckdbInputs(command=query), DuckdbKnobs(), given)
 
     async def save(
-        self,
-        call: ToolCall,
-        scratch: Scratch,
-        query: str,
-        *,
-        copied: Sequence[CopiedTable] = (),
-        files: Sequence[FileSource] = (),
+        self, call: ToolCall, scratch: Scratch, query: str, source: CopiedTable | FileSource
     ) -> dict[str, Any]:
-        """Stores the rows of a query over copied tables and files as a table; returns the reference to it.
+        """Stores the rows of a query over a copied table or file as a table; returns the reference to it.
 
         Raises:
             ToolFailure: As :meth:`run`.
         """
-        written = await self.write(call, scratch, query, "parquet", copied=copied, files=files)
+        written = await self.write(call, scratch, query, "parquet", source)
         return await _saved_table(call, written["stored"], written["head"], written["row_count"], scratch)
 
     async def _run(self, call: ToolCall, inputs: DuckdbInputs, knobs: DuckdbKnobs, given: _Prepared) -> dict[str, Any]:

@@ -244,7 +244,7 @@ class HttpTool:
                 source = FileSource(
                     "messages", "stream", "the response", f"{COPIES_FOLDER}/{_MESSAGES}", "ndjson", all_rows=True
                 )
-                table = await duckdb.save(call, scratch, "from messages", files=[source])
+                table = await duckdb.save(call, scratch, "from messages", source)
             return None, {"table": table, "stream": stream.shown()}
 
     def _send(

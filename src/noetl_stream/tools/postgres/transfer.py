@@ -94,7 +94,7 @@ class Transfer:
                         left = left[file.write(left) :]
 
             await self.connection.copy_from_query(query, output=write, format="csv", null=NULL, timeout=self.timeout_s)
-        return await self.duckdb.save(self.call, self.scratch, f"from {_ROWS}", copied=[copied])
+        return await self.duckdb.save(self.call, self.scratch, f"from {_ROWS}", copied)
 
     async def load(self, given: CopyInto, reference: DataReference) -> int:
         """Loads a table or file into a table of Postgres, and returns the number of its rows.
@@ -116,7 +116,7 @@ class Transfer:
             source = await file.copied(self.call.data, self.scratch)
             listed = given.columns or [column.name for column in reference.columns or ()]
             query = f"from {_ROWS} select {', '.join(map(quote_identifier, listed)) or '*'}"
-            written = await self.duckdb.write(self.call, self.scratch, query, "copy", files=[source])
+            written = await self.duckdb.write(self.call, self.scratch, query, "copy", source)
             names, pieces, about = written["columns"], self.scratch.read(WRITTEN_FILE), {"null": NULL}
         status = await self.connection.copy_to_table(
             table["name"],
