@@ -24,33 +24,15 @@ _STOP, _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 0, 1
 _SCHEMA, _ROWS = 2, 3
 _KIND, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, _LOGICAL = 1, 3, 4, 5, 6, 7, 8, 10
 _REPEATED: Final = 2
-_BOOLEAN, _INT32, _INT64, _INT96, _FLOAT, _DOUBLE_KIND, _BYTES, _FIXED = range(8)
-_PLAIN: Final = {
-    _BOOLEAN: "BOOLEAN",
-    _INT32: "INTEGER",
-    _INT64: "BIGINT",
-    _INT96: "TIMESTAMP",
-    _FLOAT: "FLOAT",
-    _DOUBLE_KIND: "DOUBLE",
-    _BYTES: "BLOB",
-    _FIXED: "BLOB",
-}
+_PLAIN: Final = dict(enumerate(("BOOLEAN", "INTEGER", "BIGINT", "TIMESTAMP", "FLOAT", "DOUBLE", "BLOB", "BLOB")))
+"""The types of kinds, by their number."""
 _CONVERTED_TYPES: Final = {
-    0: "VARCHAR",
-    4: "VARCHAR",
+    **dict.fromkeys((0, 4), "VARCHAR"),
     6: "DATE",
-    7: "TIME",
-    8: "TIME",
-    9: "TIMESTAMP",
-    10: "TIMESTAMP",
-    11: "UTINYINT",
-    12: "USMALLINT",
-    13: "UINTEGER",
-    14: "UBIGINT",
-    15: "TINYINT",
-    16: "SMALLINT",
-    17: "INTEGER",
-    18: "BIGINT",
+    **dict.fromkeys((7, 8), "TIME"),
+    **dict.fromkeys((9, 10), "TIMESTAMP"),
+    **dict(enumerate(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"), 11)),
+    **dict(enumerate(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), 15)),
     19: "JSON",
     21: "INTERVAL",
 }
