@@ -11,7 +11,6 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
@@ -185,7 +184,7 @@ class NatsServer:
             max_pending=MAX_PENDING,
             streams=" ".join(self._streams),
             accounts=nats_accounts(keys, self._streams),
-            store=_quote(self._store),
+            store=str(self._store).replace("\\", "\\\\").replace('"', '\\"'),
             sync_s=SYNC_S,
         )
 
@@ -215,7 +214,3 @@ def _greeting(port: int) -> dict[str, Any] | None:
     except ValueError:
         return None
     return greeting if isinstance(greeting, dict) else None
-
-
-def _quote(path: Path) -> str:
-    return str(path).replace("\\", "\\\\").replace('"', '\\"')

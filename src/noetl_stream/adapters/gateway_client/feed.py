@@ -130,7 +130,7 @@ class _Stream:
         frames = Frames()
         try:
             async for chunk in chunks:
-                some = [_event_of(frame) for frame in frames.take(chunk)]
+                some = [FeedEvent(one.id, document_of(one.data, EventDocument), "") for one in frames.take(chunk)]
                 self._last = frames.last_id or self._last
                 self._retry_s = frames.retry_s
                 if some:
@@ -152,10 +152,6 @@ class _Stream:
             except (Unreachable, TooBusy):
                 if clock.monotonic_s() >= until_s:
                     raise
-
-
-def _event_of(frame: Frame) -> FeedEvent:
-    return FeedEvent(frame.id, document_of(frame.data, EventDocument), "")
 
 
 async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:

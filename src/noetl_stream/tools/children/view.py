@@ -106,7 +106,8 @@ def _show_readable(folder: str, paths: Iterable[str]) -> None:
 
 def _show(place: StagePlace, folder: str) -> None:
     if _make_mount_point(place.path, folder):
-        bind(place.path, folder + place.path, read_only=not place.writable, devices=_is_device(place.path))
+        is_device = stat.S_ISCHR(os.stat(place.path).st_mode)  # noqa: PTH116
+        bind(place.path, folder + place.path, read_only=not place.writable, devices=is_device)
 
 
 def step_onto(
@@ -232,7 +233,3 @@ def _make_zeros(path: str) -> None:
 
 def _is_beneath(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
-
-
-def _is_device(path: str) -> bool:
-    return stat.S_ISCHR(os.stat(path).st_mode)  # noqa: PTH116

@@ -77,7 +77,7 @@ def _nested_carrier(kind: Any) -> Carrier | None:
     carriers = {name: carrier_of(child) for name, child in children.items()}
     if not any(carriers.values()):
         return None
-    parts = {name: carriers[name] or Carrier(str(child), _as_it_is) for name, child in children.items()}
+    parts = {name: carriers[name] or Carrier(str(child), lambda it: it) for name, child in children.items()}
     match kind.id:
         case "list" | "array":
             bound = "" if size is None else str(size)
@@ -96,10 +96,6 @@ def _nested_carrier(kind: Any) -> Carrier | None:
 
 def _read(carrier: Carrier, value: Any) -> Any:
     return None if value is None else carrier.read(value)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _moment(value: Any) -> str | Inexpressible:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.tools.sql import Inexpressible
@@ -81,10 +82,6 @@ def _timestamp(given: tuple[int], epoch: datetime.datetime = _EPOCH) -> str | In
         return _OUTSIDE
 
 
-def _timestamp_in_utc(given: tuple[int]) -> str | Inexpressible:
-    return _timestamp(given, _EPOCH_UTC)
-
-
 def _interval(given: tuple[int, int, int]) -> Decimal | Inexpressible:
     months, days, microseconds = given
     return _MONTHS if months else Decimal(days * _DAY_US + microseconds).scaleb(-6)
@@ -95,7 +92,7 @@ _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
     "time": _time,
     "timetz": _time_with_zone,
     "timestamp": _timestamp,
-    "timestamptz": _timestamp_in_utc,
+    "timestamptz": partial(_timestamp, epoch=_EPOCH_UTC),
     "interval": _interval,
 }
 
@@ -103,8 +100,4 @@ _DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
 async def set_codecs(connection: asyncpg.Connection[asyncpg.Record]) -> None:
     """Sets the codecs of a new connection. Values are encoded by :mod:`~noetl_stream.tools.postgres.params`."""
     for name, decoder in _DECODERS.items():
-        await connection.set_type_codec(name, schema="pg_catalog", encoder=_as_it_is, decoder=decoder, format="tuple")
-
-
-def _as_it_is(encoded: tuple[int, ...]) -> tuple[int, ...]:
-    return encoded
+        await connection.set_type_codec(name, schema="pg_catalog", encoder=tuple, decoder=decoder, format="tuple")

@@ -191,10 +191,6 @@ def _lazy_polars(polars: Any, source: _Source) -> Any:
     return found if source.rows is None else found.slice(source.first, source.rows)
 
 
-def _polars(polars: Any, source: _Source) -> Any:
-    return _lazy_polars(polars, source).collect()
-
-
 def _pandas(pandas: Any, source: _Source) -> Any:
     if not source.is_parquet:
         return pandas.read_csv(source.path)
@@ -240,16 +236,12 @@ def _parquet() -> Any:
 
 
 _READERS: Final[Mapping[tuple[str, str], Callable[[Any, _Source], Any]]] = {
-    ("polars", "DataFrame"): _polars,
+    ("polars", "DataFrame"): lambda polars, source: _lazy_polars(polars, source).collect(),
     ("polars", "LazyFrame"): _lazy_polars,
     ("pandas", "DataFrame"): _pandas,
     ("pyarrow", "Table"): _arrow,
     ("pyarrow", "RecordBatchReader"): _arrow_batches,
 }
-
-
-def _write_arrow(table: Any, path: str) -> None:
-    _parquet().write_table(table, path)
 
 
 def _write_arrow_batches(reader: Any, path: str) -> None:
@@ -262,7 +254,7 @@ _WRITERS: Final[Mapping[tuple[str, str], Callable[[Any, str], None]]] = {
     ("polars", "DataFrame"): lambda frame, path: frame.write_parquet(path),
     ("polars", "LazyFrame"): lambda frame, path: frame.sink_parquet(path),
     ("pandas", "DataFrame"): lambda frame, path: frame.to_parquet(path),
-    ("pyarrow", "Table"): _write_arrow,
+    ("pyarrow", "Table"): lambda table, path: _parquet().write_table(table, path),
     ("pyarrow", "RecordBatchReader"): _write_arrow_batches,
 }
 
