@@ -21,13 +21,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from noetl_stream.adapters.nats.api_errors import COPY_UNDER_WAY, NO_STREAM, NOT_PERMITTED, rule_of
 from noetl_stream.adapters.nats.connections.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.connections.wire import WireSubscription
-from noetl_stream.adapters.nats.protocol import (
-    NO_RESPONDERS,
-    ApiError,
-    PublishAck,
-    decode_publish_ack,
-    parse_status,
-)
+from noetl_stream.adapters.nats.protocol import NO_RESPONDERS, ApiError, PublishAck, decode_publish_ack, parse_status
 from noetl_stream.adapters.treatments import Treatment
 from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
 from noetl_stream.retries import RetryBudget, backoff_s

@@ -9,14 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
-from noetl_stream.adapters.nats.protocol import (
-    CONFLICT,
-    NANOSECONDS,
-    NO_MESSAGES,
-    REQUEST_EXPIRED,
-    USED_UP,
-    Status,
-)
+from noetl_stream.adapters.nats.protocol import CONFLICT, NANOSECONDS, NO_MESSAGES, REQUEST_EXPIRED, USED_UP, Status
 
 EXPIRES_S = 30.0
 SHORT_EXPIRES_S = 10.0

@@ -13,12 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.adapters.nats.api_errors import (
-    MESSAGE_NOT_FOUND,
-    NO_SERVERS,
-    SETTINGS_REFUSED,
-    STREAM_NOT_FOUND,
-)
+from noetl_stream.adapters.nats.api_errors import MESSAGE_NOT_FOUND, NO_SERVERS, SETTINGS_REFUSED, STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.connections.refusals import NotPermitted
 from noetl_stream.adapters.nats.protocol import NANOSECONDS

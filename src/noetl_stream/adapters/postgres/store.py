@@ -44,12 +44,7 @@ from noetl_stream.model.search_terms import (
 from noetl_stream.ports.stores.cursors import Cursors, Repair
 from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, DeadLetters, LetterBounds
 from noetl_stream.ports.stores.fed_events import FedEvent, FeedFloor, FeedStore
-from noetl_stream.ports.stores.store import (
-    ExecutionRow,
-    Store,
-    StoredEntry,
-    StoredEvent,
-)
+from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEntry, StoredEvent
 from noetl_stream.settings.sources.environment import EMBEDDED_CLUSTER
 from noetl_stream.storage.journal import events_of, last_position, page_of
 

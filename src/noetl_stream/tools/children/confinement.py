@@ -12,14 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from noetl_stream.settings.children import ChildSettings
-from noetl_stream.tools.children.landlock import (
-    READ,
-    WRITE,
-    WRITE_UNLISTED,
-    Grant,
-    landlock_version,
-    restrict_self,
-)
+from noetl_stream.tools.children.landlock import READ, WRITE, WRITE_UNLISTED, Grant, landlock_version, restrict_self
 from noetl_stream.tools.children.linux import die_with_parent, drop_capabilities, hide_process, refuse_new_privileges
 from noetl_stream.tools.children.namespaces import (
     IPC,

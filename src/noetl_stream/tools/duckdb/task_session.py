@@ -19,14 +19,7 @@ from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.column_values import Carrier, carriers_of, is_same, read_rows
 from noetl_stream.tools.duckdb.copies import copied_rows, load
 from noetl_stream.tools.duckdb.file_views import make_view
-from noetl_stream.tools.duckdb.job import (
-    COPIES_FOLDER,
-    DISK_FULL,
-    FRAME_ROW_BYTES,
-    WRITTEN_FILE,
-    DuckdbJob,
-    Written,
-)
+from noetl_stream.tools.duckdb.job import COPIES_FOLDER, DISK_FULL, FRAME_ROW_BYTES, WRITTEN_FILE, DuckdbJob, Written
 from noetl_stream.tools.duckdb.syntax import creates_secret
 from noetl_stream.tools.duckdb.tables import quote_identifier
 from noetl_stream.tools.duckdb.workbook import text_file

@@ -15,12 +15,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.protocol import subjects
 from noetl_stream.worker.waiting import Overdue
-from noetl_stream.worker.worker_limits import (
-    LOG_INTERVAL_S,
-    LONG_TASK_S,
-    MAX_LOGS_HELD_BYTES,
-    MAX_LOGS_IN_FLIGHT_BYTES,
-)
+from noetl_stream.worker.worker_limits import LOG_INTERVAL_S, LONG_TASK_S, MAX_LOGS_HELD_BYTES, MAX_LOGS_IN_FLIGHT_BYTES
 
 log = logging.getLogger(__name__)
 WARN_AGAIN_S = 60.0

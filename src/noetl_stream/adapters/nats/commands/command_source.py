@@ -18,12 +18,7 @@ from noetl_stream.adapters.nats.commands.pool_consumer import (
 from noetl_stream.adapters.nats.commands.priority_requests import LOOK_AGAIN_S, PriorityRequests
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.connections.wire import WireSubscription
-from noetl_stream.adapters.nats.protocol import (
-    HEARTBEAT,
-    NANOSECONDS,
-    parse_metadata,
-    parse_status,
-)
+from noetl_stream.adapters.nats.protocol import HEARTBEAT, NANOSECONDS, parse_metadata, parse_status
 from noetl_stream.adapters.nats.pull import SHORT_EXPIRES_S, Pull, counted_bytes
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
