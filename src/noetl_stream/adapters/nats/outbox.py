@@ -141,11 +141,7 @@ class Outbox:
 
     @classmethod
     async def open(
-        cls,
-        connection: NatsConnection,
-        *,
-        resend_after_s: float = RESEND_AFTER_S,
-        leader_wait_s: float = LEADER_WAIT_S,
+        cls, connection: NatsConnection, *, resend_after_s: float = RESEND_AFTER_S, leader_wait_s: float = LEADER_WAIT_S
     ) -> Outbox:
         outbox = cls(connection, resend_after_s, leader_wait_s)
         outbox._subscription = await connection.wire.subscribe(f"{outbox._inbox}.*", outbox._receive)

@@ -36,11 +36,7 @@ class RefusedCall(NamedTuple):
 
 
 def _call(
-    name: str,
-    x86_64: int | None,
-    aarch64: int | None,
-    *unless: Sequence[Argument],
-    error: int = errno.EPERM,
+    name: str, x86_64: int | None, aarch64: int | None, *unless: Sequence[Argument], error: int = errno.EPERM
 ) -> RefusedCall:
     numbers = {"x86_64": x86_64, "aarch64": aarch64}
     return RefusedCall(name, {machine: one for machine, one in numbers.items() if one is not None}, unless, error)

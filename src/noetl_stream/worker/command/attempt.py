@@ -158,12 +158,7 @@ class Attempts:
             log.warning("task failed", extra=about)
 
     def _record_span(
-        self,
-        action: RunTask,
-        began_ms: int,
-        took_s: float,
-        outcome: Outcome | None,
-        attributes: Mapping[str, Any],
+        self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None, attributes: Mapping[str, Any]
     ) -> None:
         assert self._trace is not None
         about = {**attributes, "noetl.worker": self._dependencies.worker}
@@ -244,12 +239,7 @@ class Attempts:
         return msgspec.structs.replace(task, timeouts=msgspec.structs.replace(task.timeouts, **rendered))
 
     async def _call_tool(
-        self,
-        action: RunTask,
-        inputs: dict[str, Any],
-        secrets: TaskSecrets,
-        told: _Told,
-        current: asyncio.Task[Any],
+        self, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, told: _Told, current: asyncio.Task[Any]
     ) -> ToolResult:
         """Calls the tool; calls it again, with fresh tokens, if the old ones were rejected.
 
@@ -273,12 +263,7 @@ class Attempts:
             raise
 
     def _tool_call(
-        self,
-        tool: Tool,
-        action: RunTask,
-        inputs: dict[str, Any],
-        secrets: TaskSecrets,
-        told: _Told,
+        self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, told: _Told
     ) -> ToolCall:
         write, beats, attributes, data = told
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
