@@ -189,10 +189,6 @@ async def no_bundle() -> bytes:
     raise ToolFailure.of("bundle_lost", "there is no store of packages here")
 
 
-def no_waiting_notice(_what: str) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
 class ToolCall(msgspec.Struct, frozen=True):
     """One attempt of a task, fully rendered.
 
@@ -239,7 +235,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     write: Write = ignore_output
     beat: Callable[[Any], None] = ignore_heartbeat
     previous_details: Any = None
-    queued: Callable[[str], AbstractContextManager[None]] = no_waiting_notice
+    queued: Callable[[str], AbstractContextManager[None]] = lambda _what: nullcontext()
     traceparent: str = ""
     attributes: dict[str, str | int] = {}
     data: DataStore = NoData()
