@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from noetl_stream.adapters.nats.api_errors import MESSAGE_NOT_FOUND, NO_SERVERS, SETTINGS_REFUSED, STREAM_NOT_FOUND
+from noetl_stream.adapters.nats.api_errors import (
+    CONSUMER_NOT_FOUND,
+    MESSAGE_NOT_FOUND,
+    NO_SERVERS,
+    SETTINGS_REFUSED,
+    STREAM_NOT_FOUND,
+)
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.connections.refusals import NotPermitted
 from noetl_stream.adapters.nats.protocol import NANOSECONDS
@@ -23,6 +29,8 @@ from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.ports.streams.task_logs import MAX_LOG_MESSAGE_BYTES
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS, FENCES, LOGS, RESULTS, RESULTS_BUCKET
+
+_Found = TypeVar("_Found")
 
 DUPLICATE_WINDOW_S: Final = 120
 
@@ -145,13 +153,12 @@ class ConsumerInfo(msgspec.Struct):
         return self.config.get("filter_subjects") or ([single] if single else [])
 
 
-class ConsumerPage(msgspec.Struct):
+class _ConsumerPage(msgspec.Struct):
     """JetStream's answer to ``CONSUMER.LIST``."""
 
     total: int = 0
     consumers: list[ConsumerInfo] | None = None
     offline: Mapping[str, str] | None = None
-    """The reason why NATS cannot read a consumer, by its name."""
 
 
 class _MessageAnswer(msgspec.Struct):
@@ -386,8 +393,8 @@ def differing_settings(name: str, present: Mapping[str, Any]) -> list[str]:
     return sorted(_differing(present, wanted_streams(partition_count())[name]))
 
 
-def stream_missing(name: str) -> StoreMissing:
-    return StoreMissing(f"stream {name} does not exist", hint="run `noetl-stream stream ensure`")
+def stream_missing(name: str, hint: str = "run `noetl-stream stream ensure`") -> StoreMissing:
+    return StoreMissing(f"stream {name} does not exist", hint=hint)
 
 
 async def stream_api(
@@ -397,6 +404,7 @@ async def stream_api(
     request: Mapping[str, Any] | None = None,
     *,
     timeout_s: float = API_TIMEOUT_S,
+    prefix: str = "",
 ) -> bytes:
     """Calls JetStream about a stream. See
     :meth:`~noetl_stream.adapters.nats.connections.connection.NatsConnection.api`.
@@ -405,9 +413,11 @@ async def stream_api(
         StoreMissing: ``stream`` does not exist.
     """
     try:
-        return await connection.api(subject, request, timeout_s=timeout_s)
+        return await connection.api(subject, request, timeout_s=timeout_s, prefix=prefix)
     except ApiRefused as error:
-        raise stream_missing(stream) if error.err_code == STREAM_NOT_FOUND else error from None
+        if error.err_code != STREAM_NOT_FOUND:
+            raise
+        raise (stream_missing(stream, "make it, and it is read") if prefix else stream_missing(stream)) from None
 
 
 async def stream_info(connection: NatsConnection, stream: str, request: Mapping[str, Any] | None = None) -> StreamInfo:
@@ -419,13 +429,45 @@ async def stored_message(
     connection: NatsConnection, stream: str, wanted: Mapping[str, Any], *, timeout_s: float = API_TIMEOUT_S
 ) -> StreamMessage | None:
     """Returns a message from the stream's leader, which has the latest writes. Errors: as for :func:`stream_api`."""
+    asked = stream_api(connection, stream, f"STREAM.MSG.GET.{stream}", wanted, timeout_s=timeout_s)
+    found = await _unless_missing(asked, MESSAGE_NOT_FOUND, _MessageAnswer)
+    return None if found is None else found.message
+
+
+async def consumer_info(connection: NatsConnection, stream: str, name: str, *, prefix: str = "") -> ConsumerInfo | None:
+    """Returns the state of a consumer; ``None`` if it does not exist. Errors: as for :func:`stream_api`."""
+    asked = stream_api(connection, stream, f"CONSUMER.INFO.{stream}.{name}", prefix=prefix)
+    return await _unless_missing(asked, CONSUMER_NOT_FOUND, ConsumerInfo)
+
+
+async def _unless_missing(asked: Awaitable[bytes], missing: int, kind: type[_Found]) -> _Found | None:
     try:
-        answer = await stream_api(connection, stream, f"STREAM.MSG.GET.{stream}", wanted, timeout_s=timeout_s)
+        return msgspec.json.decode(await asked, type=kind)
     except ApiRefused as error:
-        if error.err_code == MESSAGE_NOT_FOUND:
+        if error.err_code == missing:
             return None
         raise
-    return msgspec.json.decode(answer, type=_MessageAnswer).message
+
+
+async def list_consumers(
+    connection: NatsConnection, stream: str, *, prefix: str = "", offline: dict[str, str] | None = None
+) -> AsyncIterator[ConsumerInfo]:
+    """Lists the consumers of a stream. Errors: as for :func:`stream_api`.
+
+    Args:
+        offline: Receives the reason why NATS cannot read a consumer, by its name.
+    """
+    offset, total = 0, 1
+    while offset < total:
+        request = {"offset": offset}
+        answer = await stream_api(connection, stream, f"CONSUMER.LIST.{stream}", request, prefix=prefix)
+        page = msgspec.json.decode(answer, type=_ConsumerPage)
+        if offline is not None:
+            offline.update(page.offline or {})
+        listed = page.consumers or []
+        for one in listed:
+            yield one
+        offset, total = offset + len(listed), page.total if listed else 0
 
 
 async def _config(connection: NatsConnection, name: str) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from noetl_stream.adapters.nats.protocol import (
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull, counted_bytes
-from noetl_stream.adapters.nats.streams import ConsumerInfo, ConsumerPage
+from noetl_stream.adapters.nats.streams import ConsumerInfo, consumer_info, list_consumers, stream_api
 from noetl_stream.concurrency import set_within
 from noetl_stream.errors import ReaderBroken, StoreMissing
 from noetl_stream.model.envelope import iso
@@ -79,7 +79,9 @@ class NatsTriggerStreams:
             found = await self._make(stream, wanted.consumer, settings, subjects)
         elif found.subjects != subjects:
             found = await self._make(stream, wanted.consumer, found.config, subjects)
-        return await NatsStreamConsumer.open(self, self._connection, self._clock, found, stream, made.created)
+        consumer = NatsStreamConsumer(self, self._connection, self._clock, found, stream, made.created)
+        await consumer.start()
+        return consumer
 
     async def remove(self, stream: str, consumer: str) -> None:
         try:
@@ -89,23 +91,13 @@ class NatsTriggerStreams:
                 raise
 
     async def consumers(self, stream: str) -> list[str]:
-        names: list[str] = []
         events = await self._events()
-        total, offset = 1, 0
-        while offset < total:
-            try:
-                answer = await self._api(stream, f"CONSUMER.LIST.{stream}", {"offset": offset})
-            except StoreMissing:
-                break
-            page = msgspec.json.decode(answer, type=ConsumerPage)
-            listed = page.consumers or []
-            names += [
-                one.name
-                for one in listed
-                if one.name.startswith(CONSUMER_PREFIX) and one.metadata.get(_EVENTS) == events
-            ]
-            total, offset = page.total if listed else 0, offset + len(listed)
-        return sorted(names)
+        listed = list_consumers(self._connection, stream, prefix=self._connection.streams)
+        try:
+            own = [one.name async for one in listed if one.metadata.get(_EVENTS) == events]
+        except StoreMissing:
+            return []
+        return sorted(name for name in own if name.startswith(CONSUMER_PREFIX))
 
     async def info(self, stream: str, consumer: str) -> ConsumerInfo:
         """Returns the present state of a consumer.
@@ -123,13 +115,7 @@ class NatsTriggerStreams:
         return msgspec.json.decode(found, type=_StreamFound).created
 
     async def _find(self, stream: str, consumer: str) -> ConsumerInfo | None:
-        try:
-            answer = await self._api(stream, f"CONSUMER.INFO.{stream}.{consumer}")
-        except ApiRefused as error:
-            if error.err_code == CONSUMER_NOT_FOUND:
-                return None
-            raise
-        return msgspec.json.decode(answer, type=ConsumerInfo)
+        return await consumer_info(self._connection, stream, consumer, prefix=self._connection.streams)
 
     async def _make(
         self, stream: str, consumer: str, settings: Mapping[str, Any], subjects: Sequence[str]
@@ -142,12 +128,7 @@ class NatsTriggerStreams:
         return msgspec.json.decode(answer, type=ConsumerInfo)
 
     async def _api(self, stream: str, subject: str, request: Mapping[str, Any] | None = None) -> bytes:
-        try:
-            return await self._connection.api(subject, request, prefix=self._connection.streams)
-        except ApiRefused as error:
-            if error.err_code != STREAM_NOT_FOUND:
-                raise
-            raise StoreMissing(f"stream {stream} does not exist", hint="make it, and it is read") from None
+        return await stream_api(self._connection, stream, subject, request, prefix=self._connection.streams)
 
 
 def _settings(name: str) -> dict[str, Any]:
@@ -179,21 +160,27 @@ class NatsStreamConsumer:
     """
 
     def __init__(
-        self, streams: NatsTriggerStreams, connection: NatsConnection, clock: Clock, name: str, stream: str, made: str
+        self,
+        streams: NatsTriggerStreams,
+        connection: NatsConnection,
+        clock: Clock,
+        found: ConsumerInfo,
+        stream: str,
+        made: str,
     ) -> None:
         self._streams = streams
         self._connection = connection
         self._clock = clock
-        self._name = name
+        self._name = found.name
         self._stream = stream
         self._made = made
-        self._named = f".{stream}.{name}.".encode()
+        self._named = f".{stream}.{found.name}.".encode()
         inbox = connection.client.new_inbox()
         self._inbox = f"{inbox}.*"
-        self._pull = Pull(connection, stream, name, inbox, HEARTBEAT_S, api=connection.streams)
+        self._pull = Pull(connection, stream, found.name, inbox, HEARTBEAT_S, api=connection.streams)
         self._pull.expires_s = EXPIRES_S
-        self._last = 0
-        self._outstanding = 0
+        self._last = found.delivered.consumer_seq
+        self._outstanding = found.num_ack_pending
         self._quiet_until_s = clock.monotonic_s() + ACK_WAIT_S + 1
         self._held: dict[int, ReadMessage] = {}
         self._holds_new = False
@@ -204,26 +191,14 @@ class NatsStreamConsumer:
         self._broken = ""
         self._subscription: WireSubscription | None = None
 
-    @classmethod
-    async def open(
-        cls,
-        streams: NatsTriggerStreams,
-        connection: NatsConnection,
-        clock: Clock,
-        found: ConsumerInfo,
-        stream: str,
-        made: str,
-    ) -> NatsStreamConsumer:
-        """Starts reading a consumer from its present state."""
-        one = cls(streams, connection, clock, found.name, stream, made)
-        one._last, one._outstanding = found.delivered.consumer_seq, found.num_ack_pending
-        connection.on_lost(one._on_lost)
+    async def start(self) -> None:
+        """Starts reading the consumer from the state it was found in."""
+        self._connection.on_lost(self._on_lost)
         try:
-            one._subscription = await connection.wire.subscribe(one._inbox, one._receive)
+            self._subscription = await self._connection.wire.subscribe(self._inbox, self._receive)
         except BaseException:
-            await one.close()
+            await self.close()
             raise
-        return one
 
     @property
     def made(self) -> str:

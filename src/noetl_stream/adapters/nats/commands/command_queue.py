@@ -7,7 +7,6 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.adapters.nats.api_errors import CHECK_UNDER_WAY, STORE_REFUSED, WRONG_LAST_SEQUENCE
@@ -26,9 +25,8 @@ from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBa
 from noetl_stream.adapters.nats.protocol import ApiError, PublishAck, milliseconds
 from noetl_stream.adapters.nats.streams import (
     ConsumerInfo,
-    ConsumerPage,
+    list_consumers,
     stored_message,
-    stream_api,
     stream_info,
     verify_stream,
 )
@@ -244,8 +242,9 @@ class NatsCommandQueue(OutboxPort):
                 before.again + one.num_redelivered,
             )
             waiting[pool][priority] += one.num_pending
-        if offline:  # NATS reports nothing else of such a stream
-            found |= {pool: QueuedPool(pool, 0, 0, 0, unreadable=why) for pool, why in offline.items()}
+        unread = {place[0]: f"consumer {name}: {why}" for name, why in offline.items() if (place := pool_in(name))}
+        if unread:  # NATS reports nothing else of such a stream
+            found |= {pool: QueuedPool(pool, 0, 0, 0, unreadable=why) for pool, why in unread.items()}
             return [found[pool] for pool in sorted(found)]
         state = (await stream_info(self._connection, COMMANDS, {"subjects_filter": FENCES})).state
         stored = state.messages - len(state.subjects or {})
@@ -285,23 +284,11 @@ class NatsCommandQueue(OutboxPort):
         return found
 
     async def _consumers(self, offline: dict[str, str] | None = None) -> AsyncIterator[tuple[str, int, ConsumerInfo]]:
-        """Lists the pools' consumers, with pool and priority. Adds to ``offline`` why one cannot be read, by pool."""
-        offset = 0
-        while True:
-            request = {"offset": offset}
-            answer = await stream_api(self._connection, COMMANDS, f"CONSUMER.LIST.{COMMANDS}", request)
-            listing = msgspec.json.decode(answer, type=ConsumerPage)
-            consumers = listing.consumers or []
-            for name, why in (listing.offline or {}).items():
-                if offline is not None and (place := pool_in(name)) is not None:
-                    offline[place[0]] = f"consumer {name}: {why}"
-            for one in consumers:
-                place = pool_in(one.name)
-                if place is not None:
-                    yield *place, one
-            offset += len(consumers)
-            if not consumers or offset >= listing.total:
-                return
+        """Lists the pools' consumers, with pool and priority. ``offline``: see :func:`list_consumers`."""
+        async for one in list_consumers(self._connection, COMMANDS, offline=offline):
+            place = pool_in(one.name)
+            if place is not None:
+                yield *place, one
 
     async def _subjects(self) -> AsyncIterator[str]:
         offset = 0
@@ -368,19 +355,17 @@ class _Issue(HeldBatch[set[int]]):
             super().on_acknowledged(sent, ack)
 
     def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
-        if error.err_code == STORE_REFUSED and error.description == _ALREADY_THERE:
-            self._turns.send_next(sent)
-            super().on_acknowledged(sent, PublishAck(duplicate=True))
-            return False
-        if error.err_code == WRONG_LAST_SEQUENCE:
-            self._turns.send_next(sent)
-            self._result.add(partition_of(sent.subject.split(".")[4]))
-            super().on_acknowledged(sent, PublishAck())
-            return False
         if error.err_code in CHECK_UNDER_WAY:
             self._turns.send_later(sent)
             return False
-        return super().on_refused(sent, error)
+        is_there = error.err_code == STORE_REFUSED and error.description == _ALREADY_THERE
+        if not is_there and error.err_code != WRONG_LAST_SEQUENCE:
+            return super().on_refused(sent, error)
+        if not is_there:
+            self._result.add(partition_of(sent.subject.split(".")[4]))
+        self._turns.send_next(sent)
+        super().on_acknowledged(sent, PublishAck(duplicate=is_there))
+        return False
 
     async def _look_up(self, sent: PendingPublish, ack: PublishAck) -> None:
         waits = pauses(LOOKUP_AGAIN_AFTER_S)

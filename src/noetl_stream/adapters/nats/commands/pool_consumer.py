@@ -15,12 +15,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from noetl_stream.adapters.nats.api_errors import CONSUMER_NOT_FOUND, CONSUMER_UNSTORED, SUBJECTS_OVERLAP
+from noetl_stream.adapters.nats.api_errors import CONSUMER_UNSTORED, SUBJECTS_OVERLAP
 from noetl_stream.adapters.nats.connections.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import NANOSECONDS, milliseconds
-from noetl_stream.adapters.nats.streams import ConsumerInfo, stream_api, stream_info
+from noetl_stream.adapters.nats.streams import ConsumerInfo, consumer_info, stream_api, stream_info
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.model.ids import is_valid_id
@@ -101,9 +99,9 @@ async def make_consumer_of_priority(connection: NatsConnection, pool: str, prior
         UsageError: the pool's name is not valid.
         Unreachable: no answer in time.
     """
-    if await _find(connection, consumer_of(pool, priority)) is not None:
+    if await consumer_info(connection, COMMANDS, consumer_of(pool, priority)) is not None:
         return True
-    known = await _find(connection, consumer_of(pool))
+    known = await consumer_info(connection, COMMANDS, consumer_of(pool))
     if known is not None and _READS_PRIORITIES not in known.metadata:
         return False
     for name, subjects in (
@@ -128,7 +126,7 @@ async def _without_others(connection: NatsConnection, pool: str) -> Sequence[str
 
 async def _config(connection: NatsConnection, name: str, ack_wait_s: float) -> Mapping[str, Any]:
     """Returns the settings of a consumer without its subjects; those of a new one, if it does not exist."""
-    present = await _find(connection, name)
+    present = await consumer_info(connection, COMMANDS, name)
     if present is not None:
         metadata = {**present.metadata, _READS_PRIORITIES: _ALL}
         return {key: value for key, value in present.config.items() if key not in _SUBJECTS} | {"metadata": metadata}
@@ -179,18 +177,8 @@ async def find_consumer(connection: NatsConnection, pool: str) -> int | None:
         UsageError: the pool's name is not valid.
         Unreachable: no answer in time.
     """
-    found = await _find(connection, consumer_of(pool))
+    found = await consumer_info(connection, COMMANDS, consumer_of(pool))
     return None if found is None else milliseconds(found.ts)
-
-
-async def _find(connection: NatsConnection, name: str) -> ConsumerInfo | None:
-    try:
-        answer = await stream_api(connection, COMMANDS, f"CONSUMER.INFO.{COMMANDS}.{name}")
-    except ApiRefused as error:
-        if error.err_code == CONSUMER_NOT_FOUND:
-            return None
-        raise
-    return msgspec.json.decode(answer, type=ConsumerInfo)
 
 
 async def ensure_consumers(connection: NatsConnection, pool: str) -> PoolConsumers:
@@ -200,11 +188,11 @@ async def ensure_consumers(connection: NatsConnection, pool: str) -> PoolConsume
         StoreMissing: the stream does not exist.
         Unreachable: also if no server has made it.
     """
-    found = await _find(connection, consumer_of(pool))
+    found = await consumer_info(connection, COMMANDS, consumer_of(pool))
     if found is None or _READS_PRIORITIES not in found.metadata:
         with contextlib.suppress(TimeoutError):
             await connection.request(f"{ASK_QUEUE}.{pool}", b"", API_TIMEOUT_S)
-        found = await _find(connection, consumer_of(pool))
+        found = await consumer_info(connection, COMMANDS, consumer_of(pool))
     if found is None:
         raise Unreachable(f"pool {pool} has no queue: no server has made it", hint="start a server")
     return await _all_of(connection, pool, found)
@@ -212,7 +200,7 @@ async def ensure_consumers(connection: NatsConnection, pool: str) -> PoolConsume
 
 async def find_consumers(connection: NatsConnection, pool: str) -> PoolConsumers | None:
     """Finds consumers like :func:`ensure_consumers`; ``None`` if the pool's own does not exist."""
-    found = await _find(connection, consumer_of(pool))
+    found = await consumer_info(connection, COMMANDS, consumer_of(pool))
     return None if found is None else await _all_of(connection, pool, found)
 
 
@@ -224,7 +212,7 @@ async def _all_of(connection: NatsConnection, pool: str, own: ConsumerInfo) -> P
     async def find(priority: int) -> None:
         name = consumer_of(pool, priority)
         try:
-            found = await _find(connection, name)
+            found = await consumer_info(connection, COMMANDS, name)
         except NoetlError as error:  # also if this user's rights are those of version 0.3
             log.warning("pool %s: priority %d is looked for again later: %s", pool, priority, error)
             return
