@@ -15,7 +15,7 @@ from noetl_stream.model.rights import covers
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow, LimitSlotRow, PlacedSlot, WantedSlots
 from noetl_stream.ports.stores.cursors import Cursor, Repair
-from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
+from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds, LetterState
 from noetl_stream.ports.stores.store import (
     EntryRow,
     ExecutionRow,
@@ -241,24 +241,16 @@ class MemoryDeadLetters:
             self.write(row)
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
-        letter = self._waiting(letter_id)
-        if letter is None:
-            return False
-        self.letters[letter_id] = replace(letter, state="requeued", settled_ms=at_ms, settled_by=by)
-        if letter.row.source == "inbox":
-            row = letter.row
-            self._requeue(
-                InboxRow(id=f"requeue-{row.id}", partition=row.partition, execution_id=row.execution_id, body=row.body)
-            )
-        return True
+        letter = self._settle(letter_id, "requeued", by, at_ms)
+        if letter is not None and letter.row.source == "inbox":
+            self._requeue(columns_of(InboxRow, letter.row, id=f"requeue-{letter.row.id}"))
+        return letter is not None
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
-        letter = self._waiting(letter_id)
-        if letter is None:
-            return False
-        row = replace(letter.row, body=b"")
-        self.letters[letter_id] = replace(letter, row=row, state="discarded", settled_ms=at_ms, settled_by=by)
-        return True
+        letter = self._settle(letter_id, "discarded", by, at_ms)
+        if letter is not None:
+            self.letters[letter_id] = replace(letter, row=replace(letter.row, body=b""))
+        return letter is not None
 
     async def held(self) -> HeldLetters:
         return HeldLetters(len(self.letters), sum(len(letter.row.body) for letter in self.letters.values()))
@@ -274,9 +266,12 @@ class MemoryDeadLetters:
             del self.letters[letter_id]
         return len(oldest)
 
-    def _waiting(self, letter_id: str) -> DeadLetter | None:
+    def _settle(self, letter_id: str, state: LetterState, by: str, at_ms: int) -> DeadLetter | None:
         letter = self.letters.get(letter_id)
-        return letter if letter is not None and letter.state == "waiting" else None
+        if letter is None or letter.state != "waiting":
+            return None
+        self.letters[letter_id] = replace(letter, state=state, settled_ms=at_ms, settled_by=by)
+        return self.letters[letter_id]
 
 
 class MemoryCursors:
