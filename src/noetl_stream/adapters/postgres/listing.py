@@ -9,7 +9,7 @@ list nor its duration depends on executions that its reader may not see.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -71,6 +71,7 @@ class Listing(DatabasePort):
     """The part of :class:`~noetl_stream.ports.stores.store.Store` that lists executions."""
 
     listed_executions = queried(Store.listed_executions)
+    last_executions = queried(Store.last_executions, item=lambda row: RecentExecution(*row[1:]), statuses=STATUSES)
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         ids = _range(wanted, before)
@@ -112,10 +113,6 @@ class Listing(DatabasePort):
         values = {"path": path, "from_ms": from_ms, "lowest": _id_from(from_ms - SKEW_MS), "limit": limit}
         rows = await self._database.fetch("recent_executions", statuses=STATUSES, **values)
         return [RecentExecution(*row) for row in rows]
-
-    async def last_executions(self, paths: Collection[str]) -> dict[str, RecentExecution]:
-        rows = await self._database.fetch("last_executions", paths=list(paths), statuses=list(STATUSES))
-        return {path: RecentExecution(*row) for path, *row in rows}
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """Returns the term to look up; ``None`` to look up by status and path, or to read all executions in order."""

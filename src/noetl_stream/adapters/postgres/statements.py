@@ -32,6 +32,7 @@ from msgspec.structs import astuple
 
 from noetl_stream.ports.stores.catalog import CatalogEntry
 from noetl_stream.ports.stores.credentials import NewCredential
+from noetl_stream.ports.stores.dead_letters import DeadLetterRow
 from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, StoredCode, StoredSession, StoredToken
 from noetl_stream.ports.stores.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
@@ -49,6 +50,7 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "listed": ListedExecution,
     "new": NewCredential,
     "recent": RecentExecution,
+    "row": DeadLetterRow,
     "session": StoredSession,
     "stored_entry": StoredEntry,
     "token": StoredToken,

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.connections.database import Database, DatabasePort, queried
 from noetl_stream.adapters.postgres.connections.own_connections import COMMIT_TIMEOUT_S, ServerConnections
@@ -88,6 +88,8 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
     executions = queried(Store.executions)
     request = queried(Store.request)
     playbook = queried(Store.playbook)
+    newest_execution = queried(Store.newest_execution)
+    hold_key = queried(Store.hold_key, lost_after_s=LOST_AFTER_S)
     key_holder = queried(Store.key_holder)
     looked_into_by = queried(Store.looked_into_by)
     begin_deleting = queried(Store.begin_deleting)
@@ -216,9 +218,6 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
         rows = await self._database.fetch("grown", partition_ids=list(ticks), ticks=list(ticks.values()))
         return {row[0]: row[1] for row in rows}
 
-    async def newest_execution(self) -> str:
-        return await self._value("newest_execution") or ""
-
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         return (await self.executions([execution_id])).get(execution_id)
 
@@ -226,10 +225,6 @@ class PostgresStore(PostgresAggregates, PostgresLimits, Listing, ServerConnectio
         execution_ids, request_ids = zip(*requests, strict=True) if requests else ((), ())
         rows = await self._database.fetch("answered", execution_ids=execution_ids, request_ids=request_ids)
         return set(map(tuple, rows))
-
-    async def hold_key(self, path: str, key: str, execution_id: str) -> str:
-        values = {"path": path, "key": key, "execution_id": execution_id}
-        return str(await self._value("hold_key", **values, lost_after_s=LOST_AFTER_S))
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
@@ -274,6 +269,10 @@ class PostgresFeed(DatabasePort):
         )
 
 
+def _letter(row: Any) -> DeadLetter:
+    return DeadLetter(row["number"], row_of(DeadLetterRow, row), row["state"], row["settled_ms"], row["settled_by"])
+
+
 class PostgresDeadLetters(DatabasePort):
     """:class:`~noetl_stream.ports.stores.dead_letters.DeadLetters`; the port documents each method."""
 
@@ -281,16 +280,9 @@ class PostgresDeadLetters(DatabasePort):
     requeue = queried(DeadLetters.requeue, "requeue_dead_letter")
     discard = queried(DeadLetters.discard, "discard_dead_letter")
     held = queried(DeadLetters.held, "held_dead_letters")
-
-    async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
-        return [_letter(row) for row in await self._database.fetch("dead_letters", limit=limit, before=before)]
-
-    async def get(self, letter_id: str) -> DeadLetter | None:
-        rows = await self._database.fetch("dead_letter", id=letter_id)
-        return _letter(rows[0]) if rows else None
-
-    async def add(self, row: DeadLetterRow) -> None:
-        await self._database.fetch("add_dead_letter", **asdict(row))
+    add = queried(DeadLetters.add, "add_dead_letter")
+    page = queried(DeadLetters.page, "dead_letters", _letter)
+    get = queried(DeadLetters.get, "dead_letter", _letter)
 
     async def trim(self, bounds: LetterBounds, now_ms: int, limit: int) -> int:
         rows = await self._database.fetch(
@@ -344,7 +336,3 @@ def _fed_events(row: Any) -> Iterator[FedEvent]:
         return
     for number, event in enumerate(events_of(fed.execution_id, (StoredEntry(*entry),)), fed.number):
         yield replace(fed, number=number, event=event)
-
-
-def _letter(row: Any) -> DeadLetter:
-    return DeadLetter(row["number"], row_of(DeadLetterRow, row), row["state"], row["settled_ms"], row["settled_by"])

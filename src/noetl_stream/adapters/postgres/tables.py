@@ -45,6 +45,7 @@ from noetl_stream.ports.stores.identities import (
     AuditEntry,
     AuditLink,
     ChainEnd,
+    Rights,
     Sessions,
     StoredSession,
     StoredToken,
@@ -54,27 +55,25 @@ from noetl_stream.ports.stores.identities import (
 )
 
 
+def _token(row: Any) -> StoredToken:
+    token = StoredToken(*row)
+    return replace(token, paths=tuple(token.paths))
+
+
 class PostgresTokens(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Tokens`; the port documents each method."""
 
     add = queried(Tokens.add, "add_token")
     revoke = queried(Tokens.revoke, "revoke_token")
     use = queried(Tokens.use, "use_token")
-
-    async def get(self, token_id: str) -> StoredToken | None:
-        rows = await self._database.fetch("tokens", id=token_id)
-        return _token(rows[0]) if rows else None
-
-    async def list_all(self) -> list[StoredToken]:
-        return [_token(row) for row in await self._database.fetch("tokens", id=None)]
+    get = queried(Tokens.get, "tokens", _token)
+    list_all = queried(Tokens.list_all, "tokens", _token, token_id=None)
 
 
 class PostgresRights(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Rights`; the port documents each method."""
 
-    async def of(self, names: Collection[str], now_ms: int) -> dict[str, TokenRights]:
-        rows = await self._database.fetch("token_rights", names=list(names), now_ms=now_ms)
-        return {row["name"]: TokenRights(row["role"], tuple(row["paths"])) for row in rows}
+    of = queried(Rights.of, "token_rights", lambda row: TokenRights(row["role"], tuple(row["paths"])))
 
 
 class PostgresSessions(DatabasePort):
@@ -90,6 +89,13 @@ class PostgresSessions(DatabasePort):
         return rows[0][0] if rows else None
 
 
+def _entry(row: Any) -> AuditEntry:
+    number, *rest = row
+    length = len(AuditedCall.__struct_fields__)
+    attempt, answer = AuditedCall(*rest[:length]), rest[length:]
+    return AuditEntry(number, attempt, None if answer[0] is None else AuditedAnswer(*answer))
+
+
 class PostgresAudit(DatabasePort):
     """:class:`~noetl_stream.ports.stores.identities.Audit`; the port documents each method."""
 
@@ -97,10 +103,7 @@ class PostgresAudit(DatabasePort):
     answer = queried(Audit.answer, "answer_audit")
     add = queried(Audit.add, "add_audit")
     trim = queried(Audit.trim, "trim_audit")
-
-    async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
-        rows = await self._database.fetch("audit_page", limit=limit, before=before, principal=principal)
-        return [_entry(row) for row in rows]
+    page = queried(Audit.page, "audit_page", _entry)
 
     async def chain(self, name: AuditChainName, after: int, limit: int) -> AuditChain:
         place = {"entries": name.table, "slot": name.slot, "lane": name.lane}
@@ -111,18 +114,6 @@ class PostgresAudit(DatabasePort):
     async def unchained(self) -> UnchainedEntries:
         (row,) = await self._database.fetch("audit_unchained")
         return UnchainedEntries(row[0], [("call", one) for one in row[1]] + [("answer", one) for one in row[2]])
-
-
-def _token(row: Any) -> StoredToken:
-    token = StoredToken(*row)
-    return replace(token, paths=tuple(token.paths))
-
-
-def _entry(row: Any) -> AuditEntry:
-    number, *rest = row
-    length = len(AuditedCall.__struct_fields__)
-    attempt, answer = AuditedCall(*rest[:length]), rest[length:]
-    return AuditEntry(number, attempt, None if answer[0] is None else AuditedAnswer(*answer))
 
 
 class PostgresGrants(DatabasePort):
@@ -143,6 +134,21 @@ class PostgresGrants(DatabasePort):
         return GrantsRevision(*rows[0]) if rows else None
 
 
+def _stored_credential(row: Any) -> StoredCredential:
+    *info, sealed = row
+    return StoredCredential(_info(info), sealed)
+
+
+def _info(row: Any) -> CredentialInfo:
+    info = CredentialInfo(*row)
+    return replace(info, tags=tuple(info.tags))
+
+
+def _former(row: Any) -> FormerCredential:
+    number, *value = row
+    return FormerCredential(number, SealedValue._make(value))
+
+
 class PostgresCredentials(DatabasePort):
     """:class:`~noetl_stream.ports.stores.credentials.Credentials`; the port documents each method."""
 
@@ -150,13 +156,10 @@ class PostgresCredentials(DatabasePort):
     reencrypt = queried(Credentials.reencrypt, "reencrypt_credential")
     delete = queried(Credentials.delete, "delete_credential")
     reencrypt_former = queried(Credentials.reencrypt_former, "reencrypt_former_credential")
-
-    async def get(self, name: str) -> StoredCredential | None:
-        rows = await self._database.fetch("credential", name=name)
-        return _stored_credential(rows[0]) if rows else None
-
-    async def read_all(self) -> list[StoredCredential]:
-        return [_stored_credential(row) for row in await self._database.fetch("credential", name=None)]
+    get = queried(Credentials.get, "credential", _stored_credential)
+    read_all = queried(Credentials.read_all, "credential", _stored_credential, name=None)
+    list_all = queried(Credentials.list_all, "list_credentials", _info)
+    read_former = queried(Credentials.read_former, "former_credentials", _former)
 
     async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
         values = {"execution_id": execution_id, "name": read.info.name, "sealed": read.sealed}
@@ -176,23 +179,6 @@ class PostgresCredentials(DatabasePort):
         for execution_id, *value in rows:
             found.setdefault(execution_id, []).append(SealedValue._make(value))
         return found
-
-    async def read_former(self, after: int, limit: int) -> list[FormerCredential]:
-        rows = await self._database.fetch("former_credentials", after=after, limit=limit)
-        return [FormerCredential(number, SealedValue._make(value)) for number, *value in rows]
-
-    async def list_all(self) -> list[CredentialInfo]:
-        return [_info(row) for row in await self._database.fetch("list_credentials")]
-
-
-def _stored_credential(row: Any) -> StoredCredential:
-    *info, sealed = row
-    return StoredCredential(_info(info), sealed)
-
-
-def _info(row: Any) -> CredentialInfo:
-    info = CredentialInfo(*row)
-    return replace(info, tags=tuple(info.tags))
 
 
 class PostgresIdempotency(DatabasePort):
@@ -219,6 +205,11 @@ def _answer(status: int, headers: bytes, body: bytes) -> KeptAnswer:
     return KeptAnswer(status, codec.decode_json(headers), body)
 
 
+def _catalog_entry(row: Any) -> CatalogEntry:
+    columns = dict(row)
+    return CatalogEntry(**columns | {name: codec.decode_json(columns[name]) for name in ("labels", "tags")})
+
+
 class PostgresCatalog(DatabasePort):
     """:class:`~noetl_stream.ports.stores.catalog.Catalog`; the port documents each method."""
 
@@ -226,6 +217,7 @@ class PostgresCatalog(DatabasePort):
     want_bundle = queried(Catalog.want_bundle)
     unwanted_bundles = queried(Catalog.unwanted_bundles)
     forget_bundle = queried(Catalog.forget_bundle)
+    versions = queried(Catalog.versions, "catalog_versions", _catalog_entry)
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
         """Registers a playbook or schema. See :meth:`noetl_stream.ports.stores.catalog.Catalog.register`.
@@ -247,9 +239,6 @@ class PostgresCatalog(DatabasePort):
         entries = await self._entries("catalog_resolve", path=path, version=version, revision=revision)
         return next(iter(entries), None) if version is None else entry_named(version, entries)
 
-    async def versions(self, path: str) -> list[CatalogEntry]:
-        return await self._entries("catalog_versions", path=path)
-
     async def latest(
         self,
         prefix: str,
@@ -269,11 +258,6 @@ class PostgresCatalog(DatabasePort):
         return [_catalog_entry(row) for row in await self._database.fetch(query, **values)]
 
 
-def _catalog_entry(row: Any) -> CatalogEntry:
-    columns = dict(row)
-    return CatalogEntry(**columns | {name: codec.decode_json(columns[name]) for name in ("labels", "tags")})
-
-
 class PostgresAggregates(DatabasePort):
     """:class:`~noetl_stream.ports.stores.aggregates.AggregateStore`; the port documents each method."""
 
@@ -282,11 +266,16 @@ class PostgresAggregates(DatabasePort):
     aggregate_history = queried(AggregateStore.aggregate_history)
 
 
+def _placed(row: Any) -> PlacedSlot:
+    return PlacedSlot(row_of(LimitSlotRow, row), row["place"])
+
+
 class PostgresLimits(DatabasePort):
     """:class:`~noetl_stream.ports.stores.limit_slots.LimitStore`; the port documents each method."""
 
     limit_slots_page = queried(LimitStore.limit_slots_page)
     limit_slots_left = queried(LimitStore.limit_slots_left)
+    limit_slots_of = queried(LimitStore.limit_slots_of, item=_placed)
 
     async def limit_slots(self, wanted: Collection[WantedSlots]) -> dict[str, list[LimitSlotRow]]:
         named = [(one.limit_id, holder) for one in wanted for holder in one.holders]
@@ -305,7 +294,3 @@ class PostgresLimits(DatabasePort):
         for (limit_id, _), slot in sorted(found.items()):
             slots.setdefault(limit_id, []).append(slot)
         return slots
-
-    async def limit_slots_of(self, execution_id: str, limit: int) -> list[PlacedSlot]:
-        rows = await self._database.fetch("limit_slots_of", execution_id=execution_id, limit=limit)
-        return [PlacedSlot(row_of(LimitSlotRow, row), row["place"]) for row in rows]

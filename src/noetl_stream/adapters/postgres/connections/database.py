@@ -229,7 +229,10 @@ class DatabasePort:
 
 
 def queried(
-    method: Callable[Concatenate[Any, _Given], Coroutine[Any, Any, _Answer]], query: str = "", **constants: Any
+    method: Callable[Concatenate[Any, _Given], Coroutine[Any, Any, _Answer]],
+    query: str = "",
+    item: Callable[[Any], Any] | None = None,
+    **constants: Any,
 ) -> Callable[Concatenate[DatabasePort, _Given], Coroutine[Any, Any, _Answer]]:
     """Implements a method of a port by one query. The parameters of the query are those of the method, by name.
 
@@ -238,6 +241,7 @@ def queried(
 
     Args:
         query: The name of the query, by default that of the method.
+        item: Makes a struct of the answer from a row, in place of the struct's own columns.
         constants: Further parameters of the query.
     """
     code = method.__code__
@@ -250,25 +254,28 @@ def queried(
     async def ask(self: DatabasePort, /, *given: _Given.args, **named: _Given.kwargs) -> _Answer:
         values = {**given_always, **dict(zip(names, given, strict=False)), **named}
         listed = {name: list(value) if isinstance(value, Mapping) else value for name, value in values.items()}
-        answer: _Answer = _reader(method)(await self._database.fetch(query, **listed))
+        answer: _Answer = _reader(method, item)(await self._database.fetch(query, **listed))
         return answer
 
     return ask
 
 
 @cache
-def _reader(method: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+def _reader(method: Callable[..., Any], item: Callable[[Any], Any] | None) -> Callable[[Sequence[Any]], Any]:
     """Returns the function that makes the answer of a method from rows."""
     kind = get_type_hints(method)["return"]
     shape, parts = get_origin(kind) or kind, get_args(kind)
     if shape is bool or shape is NoneType:
         return bool if shape is bool else lambda rows: None
     if shape is dict:
-        return dict if parts[1] in (int, str) else lambda rows: {row[0]: _item(parts[1])(row) for row in rows}
+        if parts[1] in (int, str):
+            return dict
+        found = item or _item(parts[1])
+        return lambda rows: {row[0]: found(row) for row in rows}
+    found = item or _item(parts[0] if shape in (list, set) or NoneType in parts else kind)
     if shape in (list, set):
-        return lambda rows: shape(map(_item(parts[0]), rows))
-    item, has_one = _item(parts[0] if NoneType in parts else kind), NoneType not in parts
-    return lambda rows: item(rows[0]) if rows or has_one else None
+        return lambda rows: shape(map(found, rows))
+    return lambda rows: found(rows[0]) if rows or NoneType not in parts else None
 
 
 @cache

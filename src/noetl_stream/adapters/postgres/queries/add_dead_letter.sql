@@ -1,5 +1,5 @@
 insert into noetl.dead_letter
-    (id, at_ms, source, partition, execution_id, subject, reason, body, size, source_seq)
+    (:row.columns)
 values
-    (:id, :at_ms, :source, :partition, :execution_id, :subject, :reason, :body, :size, :source_seq)
+    (:row.values)
 on conflict do nothing

@@ -1,1 +1,1 @@
-select max(execution_id) from noetl.execution
+select coalesce(max(execution_id), '') from noetl.execution
