@@ -64,6 +64,14 @@ async def beside(work: Callable[[], Result], size: int) -> Result:
     return work() if size < MANY_BYTES else await asyncio.to_thread(work)
 
 
+def start_among(tasks: set[asyncio.Task[Result]], work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+    """Starts work in a task that is among ``tasks`` until it ends: asyncio does not keep it alive."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
 async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
     """Cancels tasks and waits until all have ended; their results and errors are dropped.
 

@@ -20,11 +20,12 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.concurrency import start_among
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.cgroups import Cgroup, Cgroups, own_cgroups
 from noetl_stream.tools.child_process import kill_group, kill_trees
@@ -134,7 +135,7 @@ class Launcher:
         self._setup = Setup(settings, server, tuple(preload), silent_s)
         self._environment = environment if self._proxy is None else {**PROXY_ENVIRONMENT, **environment}
         self._zygote: _Zygote | None = None
-        self._ending: set[asyncio.Task[Any]] = set()
+        self._ending: set[asyncio.Task[int]] = set()
 
     def check(self) -> None:
         """Restores limits of this process that others have changed.
@@ -194,9 +195,7 @@ class Launcher:
     def _abandon(self, started: asyncio.Future[None], child: ChildProcess) -> None:
         if started.exception() is None:
             child.kill()
-            task = asyncio.get_running_loop().create_task(child.end())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            start_among(self._ending, child.end())
 
 
 class ZygoteEnded(Exception):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from noetl_stream.concurrency import start_among
 from noetl_stream.model.json import pieces
 from noetl_stream.tools.children.frames import HEADER_BYTES
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
@@ -126,10 +127,7 @@ class DuckdbProcesses:
     def _end(self, process: _DuckdbProcess) -> asyncio.Future[int]:
         """Kills a process; the returned future ends with it."""
         process.kill()
-        task = asyncio.get_running_loop().create_task(process.end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return asyncio.shield(task)
+        return asyncio.shield(start_among(self._ending, process.end()))
 
 
 class _DuckdbProcess:

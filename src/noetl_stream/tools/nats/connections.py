@@ -17,7 +17,7 @@ from nats.errors import AuthorizationError, ConnectionClosedError, ProtocolError
 from nats.errors import Error as NatsError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
-from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.concurrency import end_tasks, first_done, start_among
 from noetl_stream.model.secrets.urls import split_address
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.settings.egress import NATS_PORT
@@ -229,9 +229,7 @@ class Connections:
     def _drop(self, key: str, shared: _SharedConnection) -> None:
         if self._shared.get(key) is shared:
             del self._shared[key]
-        task = asyncio.get_running_loop().create_task(_close(shared.opening))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        start_among(self._closing, _close(shared.opening))
 
 
 async def _open(options: Options, egress: Egress, reach: Reach) -> Connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from noetl_stream.concurrency import end_tasks
+from noetl_stream.concurrency import end_tasks, start_among
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
@@ -36,9 +36,7 @@ class UnreadableCommands:
             delivery.nak(RETURN_DELAY_S)
             return
         log.error("cannot read command %s, given up: %s", delivery.subject, reason)
-        report = asyncio.get_running_loop().create_task(self._give_up(delivery, reason))
-        self._reports.add(report)
-        report.add_done_callback(self._reports.discard)
+        start_among(self._reports, self._give_up(delivery, reason))
 
     async def close(self) -> None:
         await end_tasks(self._reports)

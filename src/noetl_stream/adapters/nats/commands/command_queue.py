@@ -30,7 +30,7 @@ from noetl_stream.adapters.nats.streams import (
     stream_info,
     verify_stream,
 )
-from noetl_stream.concurrency import for_each
+from noetl_stream.concurrency import for_each, start_among
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
@@ -348,9 +348,7 @@ class _Issue(HeldBatch[set[int]]):
     def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         self._turns.send_next(sent)
         if ack.duplicate and self._issues[sent.headers[MESSAGE_ID]] > 1:
-            lookup = asyncio.get_running_loop().create_task(self._look_up(sent, ack))
-            self._lookups.add(lookup)
-            lookup.add_done_callback(self._lookups.discard)
+            start_among(self._lookups, self._look_up(sent, ack))
         else:
             super().on_acknowledged(sent, ack)
 
