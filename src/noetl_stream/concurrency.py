@@ -59,9 +59,9 @@ async def begun(pieces: AsyncGenerator[Item, None]) -> AsyncIterator[Item]:
     return every()
 
 
-async def beside(work: Callable[[], Result], size: int) -> Result:
+async def beside(work: Callable[[], Result], size: int, many: int = MANY_BYTES) -> Result:
     """Returns the result of ``work``, which reads this many bytes; many are read in another thread. Raises its own."""
-    return work() if size < MANY_BYTES else await asyncio.to_thread(work)
+    return work() if size < many else await asyncio.to_thread(work)
 
 
 def start_among(tasks: set[asyncio.Task[Result]], work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:

@@ -28,9 +28,6 @@ _TEMPLATE: Final = re.compile(r"\{[{%#]")
 MAX_COMPARED_CHARS: Final = 16_384
 """The most characters of SQL that `check` compares with the task's params."""
 
-INLINE_CHARS: Final = 16_384
-"""The most characters of SQL that are read on the event loop; more take long, and are read in a thread."""
-
 SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
 """The names of the inputs with statements."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, ca
 from pydantic import AfterValidator, Field
 
 from noetl_stream import __version__
+from noetl_stream.concurrency import beside
 from noetl_stream.model.json import pieces
 from noetl_stream.model.json.texts import header_text, media_type
 from noetl_stream.model.secrets.urls import strip_logins
@@ -56,7 +57,7 @@ _SAME_ORIGIN_HEADERS: Final = frozenset({"authorization", "cookie", "host", "pro
 _REASON_CHARACTERS: Final = 300
 _MESSAGES: Final = "messages.ndjson"
 """The file of the messages of a stream in a scratch folder."""
-_READ_INLINE_BYTES: Final = 256 * 1024
+_READ_BESIDE_BYTES: Final = 256 * 1024
 """The size from which a body is parsed in a thread, so that other tasks continue."""
 
 
@@ -160,12 +161,9 @@ class HttpTool:
             call.data.note(f"{url.scheme}://{url.host}:{url.port}", url.path, written=bool(request.pieces))
         if body is None:
             return _stored(request, status, headers, kept, inputs.checksum)
-        as_text = knobs.numbers == "text"
         content_type = "application/json" if "stream" in kept else headers.get("content-type", "")
-        if len(body) <= _READ_INLINE_BYTES:
-            read = read_body(content_type, body, numbers_as_text=as_text)
-        else:
-            read = await asyncio.to_thread(read_body, content_type, body, numbers_as_text=as_text)
+        reading = partial(read_body, content_type, body, numbers_as_text=knobs.numbers == "text")
+        read = await beside(reading, len(body), _READ_BESIDE_BYTES)
         helper = {"status": status, "headers": headers}
         result = {**helper, **read.fields, **kept}
         if not 200 <= status < 400:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from pydantic import AliasChoices, Field, model_validator
 
+from noetl_stream.concurrency import beside
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools import sql
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 MAX_PARAMETERS: Final = 32_767
 """The most parameters of one statement, a bound of the driver."""
 _VALUES_BOUND_INLINE: Final = 100
+_READ_BESIDE_CHARS: Final = 16_384
+"""The characters of SQL that take long to read, and are read in a thread."""
 _MAX_APPLICATION_NAME: Final = 63
 _MAX_TIMEOUT_MS: Final = 2**31 - 1
 DEAD_WORKER_GRACE_S: Final = 1.0
@@ -139,7 +142,10 @@ class PostgresTool:
         inputs = validated(PostgresInputs, call.inputs)
         knobs = validated(PostgresKnobs, call.knobs)
         texts = inputs.texts if inputs.command is not None else []
-        statements = await _bound_statements(texts, inputs.params) if texts or inputs.copy_into is None else []
+        statements: list[BoundStatement] = []
+        if texts or inputs.copy_into is None:
+            reading = partial(read_statements, texts, inputs.params)
+            statements = await beside(reading, sum(map(len, texts)), _READ_BESIDE_CHARS)
         source = None if inputs.copy_into is None else reference_of(call, inputs.copy_into)
         async with contextlib.AsyncExitStack() as held:
             scratch: Scratch | None = None
@@ -179,12 +185,6 @@ class BoundStatement:
     command: str
     names: tuple[str, ...]
     values: tuple[Any, ...]
-
-
-async def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[BoundStatement]:
-    if sum(map(len, texts)) <= sql.INLINE_CHARS:
-        return read_statements(texts, params)
-    return await asyncio.to_thread(read_statements, texts, params)
 
 
 def read_statements(texts: Sequence[str], params: sql.Params) -> list[BoundStatement]:
