@@ -98,10 +98,10 @@ class DirectAccess:
             token = made  # made by this call's earlier attempt, or at this moment by another gateway
         if token.role == "admin":
             await _revoke_bootstrap(self._tokens, now_ms, by)
-        return document_from(NewApiTokenDocument, _shown(token), secret=token_text(token_id, secret))
+        return document_from(NewApiTokenDocument, token, secret=token_text(token_id, secret))
 
     async def tokens(self) -> list[ApiTokenDocument]:
-        return [_shown(token) for token in await self._tokens.list_all()]
+        return [document_from(ApiTokenDocument, token) for token in await self._tokens.list_all()]
 
     async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
         if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
@@ -205,10 +205,6 @@ def _check(new: NewToken, now_ms: int) -> None:
         raise UsageError("the paths of a token must be paths of playbooks or folders", hint="e.g. `team/reports`")
     if isinstance(new.expires_ms, int) and not now_ms < new.expires_ms <= LATEST_MS:
         raise UsageError("the token would expire in the past, or after the year 9999", hint="choose a future time")
-
-
-def _shown(token: StoredToken) -> ApiTokenDocument:
-    return document_from(ApiTokenDocument, token, paths=list(token.paths))
 
 
 def _entry(entry: AuditEntry) -> AuditEntryDocument:

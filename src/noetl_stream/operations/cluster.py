@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -21,13 +21,11 @@ from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.presence import pool_labels, workers_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import (
-    ChildUseDocument,
     DeadLetterDocument,
     DeadLetterPage,
     DeadLetterWithBodyDocument,
     PartitionDocument,
     PoolDocument,
-    RunningCommandDocument,
     WorkerDocument,
 )
 from noetl_stream.ports.operations.documents import document_from
@@ -73,7 +71,7 @@ class DirectCluster:
 
         # Both wait a fixed time for all answers, hence at once.
         found, labels = await asyncio.gather(workers(), pool_labels(self._ports.bus))
-        return [_worker_document(one, labels.get(one.pool, {})) for one in found]
+        return [document_from(WorkerDocument, one, labels=dict(labels.get(one.pool, {}))) for one in found]
 
     async def pools(self) -> list[PoolDocument]:
         queued = await self._ports.queue.pools()
@@ -178,12 +176,6 @@ class DirectCluster:
         if letter is None:
             raise NotFound(f"dead letter {letter_id} not found", hint="list them: `noetl-stream dead-letter list`")
         return letter
-
-
-def _worker_document(worker: WorkerPresence, labels: Mapping[str, str]) -> WorkerDocument:
-    running = [document_from(RunningCommandDocument, one) for one in worker.running]
-    children = {kind: document_from(ChildUseDocument, use) for kind, use in worker.children.items()}
-    return document_from(WorkerDocument, worker, running=running, children=children, labels=dict(labels))
 
 
 def _check_requeue(letter: DeadLetter) -> None:

@@ -66,13 +66,13 @@ class DirectCredentials:
         raise UsageError(f"credential {name!r} is being written by others", hint="try again")
 
     async def list_all(self) -> list[CredentialDocument]:
-        return [_document(info) for info in await self._credentials.list_all()]
+        return [document_from(CredentialDocument, info) for info in await self._credentials.list_all()]
 
     async def get(self, name: str) -> CredentialDocument:
         stored = await self._credentials.get(name)
         if stored is None:
             raise await self._not_found(name)
-        return _document(stored.info)
+        return document_from(CredentialDocument, stored.info)
 
     async def delete(self, name: str, by: str, reason: str = "") -> None:
         if not await self._credentials.delete(name):
@@ -136,7 +136,3 @@ def _check(name: str, value: Any) -> None:
         check_secrets(value, "the value")
     except PayloadRefused as error:
         raise UsageError(error.message) from None
-
-
-def _document(info: CredentialInfo) -> CredentialDocument:
-    return document_from(CredentialDocument, info, tags=list(info.tags))

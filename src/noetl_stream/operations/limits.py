@@ -19,7 +19,6 @@ from noetl_stream.ports.operations.limits import (
     LimitDocument,
     LimitPage,
     LimitWithSlotsDocument,
-    RateDocument,
     SlotDocument,
 )
 from noetl_stream.ports.stores.aggregates import AggregateRow, LimitSlotRow
@@ -145,11 +144,10 @@ def _is_seen(state: LimitState, paths: Sequence[str]) -> bool:
 
 
 def _document(state: LimitState, paths: Sequence[str] = ()) -> LimitDocument:
-    rate, is_own = state.rate, bool(state.namespace) and covers(paths, state.namespace)
+    is_own = bool(state.namespace) and covers(paths, state.namespace)
     return document_from(
         LimitDocument,
         state,
-        rate=None if rate is None else RateDocument(rate.per_s, rate.burst),
         set_at=iso(state.set_ms),
         set_by=state.set_by if covers(paths, state.set_by) else "",
         replaced=state.replaced if is_own or not paths else "",  # it names playbooks

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from noetl_stream.errors import BlobMissing, Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER, TriggerTerms
 from noetl_stream.model.bundles import files_of, named_bundle
-from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.bundles import read_bundle
@@ -167,7 +166,7 @@ class DirectPlaybooks:
             if is_new:
                 await self._catalog.delete(entry.path, entry.revision)
             raise
-        return document_from(RegisteredDocument, entry_document(entry), created=is_new)
+        return document_from(RegisteredDocument, entry, created=is_new)
 
     async def put_bundle(self, path: str, source: bytes, by: str) -> BundleDocument:
         files = await asyncio.to_thread(files_of, source)
@@ -222,7 +221,8 @@ class DirectPlaybooks:
         return await self._with_source(entry)
 
     async def versions(self, path: str) -> list[PlaybookDocument]:
-        return [entry_document(entry) for entry in await find_versions(self._catalog, _address(path, None).path)]
+        entries = await find_versions(self._catalog, _address(path, None).path)
+        return [document_from(PlaybookDocument, entry) for entry in entries]
 
     async def plan(self, path: str, version: str | None) -> dict[str, Any]:
         """
@@ -264,7 +264,7 @@ class DirectPlaybooks:
         from noetl_stream.operations.differences import playbook_diff
 
         before = None if first is None else await self._with_source(first)
-        after = None if second is None else entry_document(second)
+        after = None if second is None else document_from(PlaybookDocument, second)
         # In a thread: it may take long.
         return await asyncio.to_thread(playbook_diff, before, after, text, name)
 
@@ -360,7 +360,7 @@ class DirectPlaybooks:
         return await self._checking.plan(row.source, path)
 
     async def _with_source(self, entry: CatalogEntry) -> PlaybookWithSourceDocument:
-        return document_from(PlaybookWithSourceDocument, entry_document(entry), source=await self._source(entry))
+        return document_from(PlaybookWithSourceDocument, entry, source=await self._source(entry))
 
     async def _source(self, entry: CatalogEntry) -> str:
         row = await self._store.playbook(entry.digest)
@@ -374,16 +374,9 @@ async def _drawn(draft: Plan) -> GraphDocument | None:
     return await asyncio.to_thread(draft_document, draft)
 
 
-def entry_document(entry: CatalogEntry) -> PlaybookDocument:
-    """A catalog entry without its text."""
-    return document_from(PlaybookDocument, entry, labels=dict(entry.labels))
-
-
 def _listed(entry: CatalogEntry, last: RecentExecution | None) -> ListedPlaybookDocument:
-    newest = last and document_from(
-        LastExecutionDocument, last, started=iso(last.started_ms), finished=iso_or_none(last.finished_ms)
-    )
-    return document_from(ListedPlaybookDocument, entry, labels=dict(entry.labels), last=newest)
+    newest = last and document_from(LastExecutionDocument, last)
+    return document_from(ListedPlaybookDocument, entry, last=newest)
 
 
 def _address(path: str, version: str | None) -> Address:

@@ -25,7 +25,6 @@ from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
 from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.starters.schedules import (
-    BackfillDocument,
     BackfilledDocument,
     OccurrenceDocument,
     OccurrencePage,
@@ -72,8 +71,7 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
     @staticmethod
     def document(row: AggregateRow) -> RegisteredScheduleDocument:
         state = _state_of(row)
-        terms, backfill = state.terms, state.backfill
-        table = terms.timetable
+        terms, table = state.terms, state.terms.timetable
         timetable = TimetableDocument(table.zone, list(table.cron), table.every_s or None, list(map(iso, table.at_ms)))
         return document_from(
             RegisteredScheduleDocument,
@@ -86,7 +84,6 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
             paused=PauseDocument(state.paused, iso(state.paused_ms)) if state.paused else None,
             running=[one.execution_id for one in state.running],
             waiting=len(state.waiting),
-            backfill=None if backfill is None else document_from(BackfillDocument, backfill),
             occurrences=state.number,
         )
 

@@ -84,7 +84,6 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
             state,
             on={terms.source: on},
             address=webhook_address(state.path) if terms.webhook is not None else None,
-            workload=dict(terms.workload),
             registered_by=state.by,
             paused=state.paused or None,
             events=state.number,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.json import codec
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.operations.views.index import ExecutionIndex
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.reading.views import DataUseDocument, LineagePage
 from noetl_stream.ports.stores.store import Store, StoredEvent
 
@@ -27,15 +27,6 @@ async def lineage_page(store: Store, index: ExecutionIndex, limit: int, after: i
 
 def _use(index: ExecutionIndex, run: int, event: StoredEvent) -> DataUseDocument:
     fact = codec.decode_as(TaskProcessed, event.data)
-    return DataUseDocument(
-        position=event.position,
-        at=iso(event.at_ms),
-        step=index.step_of(run),
-        step_run_id=index.runs.ids[run],
-        iteration=list(fact.path),
-        task=fact.task,
-        attempt=fact.attempt,
-        read=list(fact.outcome.read),
-        written=list(fact.outcome.written),
-        datasets=list(fact.outcome.datasets),
-    )
+    run_id, iteration = index.runs.ids[run], list(fact.path)
+    rows = (event, fact, fact.outcome)
+    return document_from(DataUseDocument, *rows, step=index.step_of(run), step_run_id=run_id, iteration=iteration)

@@ -163,18 +163,16 @@ def _document(state: Execution, plan: Plan | None, one: _Placed, explained: bool
         since_ms = wait.since_ms
     elif run is not None and one.place == "running":
         since_ms = run.started_ms
-    loop = None if run is None or run.loop is None else run.loop
-    return PlacedTokenDocument(
-        place=one.place,
-        step=one.token.step,
-        token_id=one.token.token_id,
+    loop = None if run is None or run.loop is None else document_from(LoopCountsDocument, run.loop)
+    return document_from(
+        PlacedTokenDocument,
+        one,
+        one.token,
         step_run_id=None if run is None else run.step_run_id,
-        from_step=one.token.from_step,
-        count=one.count,
         task=None if wait is None else wait.task,
         iteration=[] if wait is None else list(wait.path),
         since=iso(since_ms) if since_ms else None,
-        loop=None if loop is None else document_from(LoopCountsDocument, loop),
+        loop=loop,
         waiting_on=_waiting_on(state, plan, one, explained),
     )
 

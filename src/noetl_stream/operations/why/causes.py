@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.executions.reading.documents import error_of
 from noetl_stream.operations.why.journal import LONG_EVENTS, Failed, JournalHistory
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.documents import document_from, plain
 from noetl_stream.ports.operations.executions import FailureDocument
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 
@@ -64,10 +64,9 @@ def failure_of(row: ExecutionRow, history: JournalHistory, plan: Plan | None) ->
     if fact is not None:
         error = fact.outcome.error or fact.error or error
     step = failing.step if failing is not None else None
-    return FailureDocument(
-        execution_id=row.execution_id,
-        path=row.path,
-        status=row.status,
+    return document_from(
+        FailureDocument,
+        row,
         step=step,
         step_run_id=history.failed_run or None if step is not None else None,
         task=None if fact is None else fact.task,

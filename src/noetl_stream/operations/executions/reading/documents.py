@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 from noetl_stream.concurrency import beside
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.lru import LruCache
-from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
+from noetl_stream.model.envelope import EventDocument, envelope
 from noetl_stream.model.events import (
     ExecutionRequested,
     ExecutionStarted,
@@ -49,15 +49,9 @@ MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 
 def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocument:
     """An execution in a list. ``duration_s`` is ``None`` until it has ended."""
-    return ListedExecutionDocument(
-        execution_id=row.execution_id,
-        path=row.path,
-        version=row.version,
-        digest=row.digest,
-        status=row.status,
-        started=iso(row.started_ms),
-        updated=iso(row.updated_ms),
-        finished=iso_or_none(row.finished_ms),
+    return document_from(
+        ListedExecutionDocument,
+        row,
         duration_s=None if row.finished_ms is None else round((row.finished_ms - row.started_ms) / 1000, 3),
         labels=codec.decode_json(row.labels),
         key=row.key or None,

@@ -12,6 +12,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.reading.logs import LogFilter, LogLineDocument, LogPage
 from noetl_stream.ports.stores.store import ExecutionRow
 from noetl_stream.ports.streams.task_logs import StoredBatch, TaskLogs
@@ -97,18 +98,8 @@ def _lines(stored: StoredBatch, after: LogPlace) -> list[LogLineDocument]:
     begun = after.number + 1 if after.sequence == stored.sequence and after.number is not None else 0
     last = len(batch.lines) - 1
     return [
-        LogLineDocument(
-            id=str(LogPlace(stored.sequence, number if number < last else None)),
-            at=iso(line.at_ms),
-            step=batch.step,
-            step_run_id=batch.step_run_id,
-            task=line.task,
-            attempt=line.attempt,
-            iteration=list(line.iteration),
-            stream=line.stream,
-            text=line.text,
-            pool=stored.pool,
-            worker=batch.worker,
+        document_from(
+            LogLineDocument, line, batch, stored, id=str(LogPlace(stored.sequence, number if number < last else None))
         )
         for number, line in enumerate(batch.lines[begun:], begun)
     ]
