@@ -8,6 +8,7 @@ from typing import Final
 from noetl_stream.sealing.age import read_identity, read_recipient
 from noetl_stream.sealing.file_keys import FileKeys, read_public_key
 from noetl_stream.sealing.keys import read_key
+from noetl_stream.settings.sources.variables import words_of
 
 BACKUP_KEYS_VARIABLE: Final = "NOETL_BACKUP_<NAME>"
 ARCHIVE_KEYS_VARIABLE: Final = "NOETL_ARCHIVE_<NAME>"
@@ -29,10 +30,11 @@ def read_file_keys(variable: str, given: Mapping[str, str]) -> FileKeys:
         UsageError: one is invalid. The message names its variable and shows no private key.
     """
     prefix = variable.removesuffix("<NAME>")
-    signing, trusted, recipients, identity = (given.get(prefix + name, "") for name in FILE_KEY_NAMES)
+    signing, identity = (given.get(prefix + name, "") for name in ("SIGNING_KEY", "IDENTITY"))
+    trusted, recipients = (words_of(prefix + name, given) for name in ("TRUSTED_KEYS", "RECIPIENTS"))
     if signing:
         read_key(signing, f"{prefix}SIGNING_KEY")
-    found = FileKeys(signing.strip(), _words(trusted), _words(recipients), _identities(identity))
+    found = FileKeys(signing.strip(), trusted, recipients, _identities(identity))
     for key in found.trusted_keys:
         read_public_key(key, f"{prefix}TRUSTED_KEYS")
     for key in found.recipients:
@@ -40,10 +42,6 @@ def read_file_keys(variable: str, given: Mapping[str, str]) -> FileKeys:
     for key in found.identities:
         read_identity(key, f"{prefix}IDENTITY")
     return found
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def _identities(text: str) -> tuple[str, ...]:

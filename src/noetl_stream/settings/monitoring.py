@@ -12,6 +12,7 @@ import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.secrets.urls import split_address
+from noetl_stream.settings.sources.variables import number
 
 PREFIX: Final = "OTEL_"
 TRACES_VARIABLE: Final = "OTEL_<NAME>"
@@ -57,11 +58,9 @@ def read_traces(_variable: str, given: Mapping[str, str]) -> TraceSettings | Non
     for variable in PROTOCOLS:
         if given.get(variable, HTTP_PROTOBUF) != HTTP_PROTOBUF:
             raise UsageError(f"{variable} {given[variable]!r} is not there", hint=f"use {HTTP_PROTOBUF}")
-    queue = given.get(QUEUE_VARIABLE, str(DEFAULT_QUEUE))
-    if not (queue.isascii() and queue.isdigit() and 1 <= int(queue) <= MAX_QUEUE):
-        raise UsageError(f"invalid {QUEUE_VARIABLE} {queue!r}", hint=f"use a whole number from 1 to {MAX_QUEUE}")
+    queue = number(DEFAULT_QUEUE, MAX_QUEUE)(QUEUE_VARIABLE, given)
     headers = next((given[name] for name in HEADERS_VARIABLES if name in given), "")
-    return TraceSettings(endpoint, headers, int(queue))
+    return TraceSettings(endpoint, headers, queue)
 
 
 def _endpoint(given: Mapping[str, str]) -> str | None:

@@ -14,7 +14,7 @@ from noetl_stream.model.rights import covers
 from noetl_stream.model.status import ENDED
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.settings.places import Place, read_place
-from noetl_stream.settings.sources.variables import Given, Read, words_of
+from noetl_stream.settings.sources.variables import Read, measure, words_of
 from noetl_stream.settings.tools import size_bytes
 
 RETENTION_VARIABLE: Final = "NOETL_RETENTION"
@@ -112,32 +112,13 @@ def read_archive(variable: str, given: Mapping[str, str]) -> Place | None:
 
 
 def stream_size(default: str | None) -> Read:
-    """Makes the reader of the size of a stream in bytes; ``None`` without a value and a default.
-
-    It raises UsageError for an invalid or too small size.
-    """
-
-    def read(variable: str, given: Given) -> int | None:
-        text = given.get(variable, default)
-        found = None if text is None else size_bytes(text)
-        if text is not None and (found is None or found < LEAST_STREAM_BYTES):
-            raise UsageError(f"invalid {variable} {text!r}", hint="write a size from 1MiB on, such as 512MB or 4GiB")
-        return found
-
-    return read
+    """Makes the reader of the size of a stream in bytes."""
+    return measure(size_bytes, default, LEAST_STREAM_BYTES, "write a size from 1MiB on, such as 512MB or 4GiB")
 
 
 def stream_age(default: str | None) -> Read:
-    """Makes the reader of the age of a stream in seconds, like :func:`stream_size`."""
-
-    def read(variable: str, given: Given) -> float | None:
-        text = given.get(variable, default)
-        found = None if text is None else _age_s(text)
-        if text is not None and (found is None or found < LEAST_STREAM_AGE_S):
-            raise UsageError(f"invalid {variable} {text!r}", hint="write an age from 10m on, such as 12h or 7d")
-        return found
-
-    return read
+    """Makes the reader of the age of a stream in seconds."""
+    return measure(_age_s, default, LEAST_STREAM_AGE_S, "write an age from 10m on, such as 12h or 7d")
 
 
 def _rule(variable: str, text: str) -> RetentionRule:

@@ -18,6 +18,7 @@ from noetl_stream.model.secrets.urls import split_address
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import ALLOW_VARIABLE, EgressRules
 from noetl_stream.settings.python_environments import EnvironmentSettings
+from noetl_stream.settings.sources.variables import measure, setting, words_of
 
 KINDS_OFF_VARIABLE: Final = "NOETL_KINDS_OFF"
 OWN_PREFIX: Final = "NOETL_TOOL_"
@@ -36,10 +37,6 @@ DEFAULT_DUCKDB_MAX_MEMORY: Final = "4GB"
 DEFAULT_DUCKDB_MAX_MEMORY_BYTES: Final = 4_000_000_000
 DEFAULT_DUCKDB_MAX_THREADS: Final = 8
 
-_DEFAULT_SIZES: Final = {
-    DUCKDB_MAX_MEMORY_VARIABLE: DEFAULT_DUCKDB_MAX_MEMORY,
-    MAX_SCRATCH_BYTES_VARIABLE: DEFAULT_MAX_SCRATCH,
-}
 _SIZE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([kmgt])(i?)b", re.IGNORECASE)
 
 
@@ -97,7 +94,7 @@ def check_renamed(given: Mapping[str, str]) -> None:
 
 def read_kinds(variable: str, given: Mapping[str, str]) -> frozenset[str]:
     """Parses a comma-separated list of kinds. Whether they exist is checked where the kinds are known."""
-    return frozenset(kind.strip().lower() for kind in given.get(variable, "").split(",") if kind.strip())
+    return frozenset(kind.lower() for kind in words_of(variable, given))
 
 
 def read_own(_variable: str, given: Mapping[str, str]) -> Mapping[str, Mapping[str, Any]]:
@@ -188,14 +185,5 @@ def size_bytes(text: str) -> int | None:
     return int(float(found[1]) * (1024 if found[3] else 1000) ** ("kmgt".index(found[2].lower()) + 1))
 
 
-def read_size(variable: str, given: Mapping[str, str]) -> int:
-    """Reads a size in bytes.
-
-    Raises:
-        UsageError: The text is not a size, or is zero.
-    """
-    text = given.get(variable, _DEFAULT_SIZES[variable])
-    found = size_bytes(text)
-    if not found:
-        raise UsageError(f"invalid {variable} {text!r}", hint="write a size such as 512MB or 4GiB")
-    return found
+def size_setting(variable: str, default: str) -> Any:
+    return setting(variable, default, measure(size_bytes, default, 1, "write a size such as 512MB or 4GiB"))

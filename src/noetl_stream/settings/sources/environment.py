@@ -17,112 +17,20 @@ from noetl_stream.model.bundles import MAX_BUNDLE_BYTES
 from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
 from noetl_stream.model.rights import GRANTS_DEFAULTS, GrantsDefault
 from noetl_stream.sealing.file_keys import FileKeys
-from noetl_stream.settings.children import (
-    CHILD_NETWORKS,
-    CHILD_USERS,
-    CONFINEMENTS,
-    DEFAULT_PYTHON_CHILDREN,
-    ISOLATIONS,
-    PYTHON_CHILDREN_VARIABLE,
-    PYTHON_PATH_VARIABLE,
-    ChildNetwork,
-    ChildSettings,
-    ChildUser,
-    Confinement,
-    Isolation,
-)
-from noetl_stream.settings.egress import (
-    ALLOW_VARIABLE,
-    DENY_VARIABLE,
-    Allowed,
-    Destination,
-    EgressRules,
-    read_allowed,
-    read_denied,
-    servers_of,
-)
-from noetl_stream.settings.file_keys import (
-    ARCHIVE_KEYS_VARIABLE,
-    BACKUP_KEYS_VARIABLE,
-    SECRET_VARIABLES,
-    read_file_keys,
-)
-from noetl_stream.settings.gateway_settings import (
-    AGENT_ACCESS,
-    GATEWAY_PREFIX,
-    AgentAccess,
-    GatewayLimits,
-    IpNetwork,
-    OidcSettings,
-    read_hosts,
-    read_networks,
-    read_oidc,
-)
-from noetl_stream.settings.key_variables import (
-    ACCESS_KEY_VARIABLE,
-    CREDENTIAL_VARIABLE,
-    KEY_VARIABLE,
-    KEY_VARIABLES,
-    OLD_KEYS_VARIABLE,
-    SERVER_KEY_VARIABLE,
-    read_credentials,
-    read_keys,
-    read_old_keys,
-    read_secret_key,
-    read_seed,
-)
+from noetl_stream.settings import children as child_settings
+from noetl_stream.settings import egress, file_keys, gateway_settings, monitoring, servers
+from noetl_stream.settings import key_variables as keys
+from noetl_stream.settings import retention_periods as periods
+from noetl_stream.settings import tools as tool_settings
+from noetl_stream.settings.children import ChildNetwork, ChildSettings, ChildUser, Confinement, Isolation
+from noetl_stream.settings.egress import Allowed, Destination, EgressRules
+from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits, IpNetwork, OidcSettings
 from noetl_stream.settings.lineage import LINEAGE_VARIABLE, LineageSettings, read_lineage
-from noetl_stream.settings.monitoring import (
-    STATUS_VARIABLE,
-    TRACES_VARIABLE,
-    StatusAddress,
-    TraceSettings,
-    read_status_address,
-    read_traces,
-)
+from noetl_stream.settings.monitoring import StatusAddress, TraceSettings
 from noetl_stream.settings.places import OBJECTS_VARIABLE, Place, read_object_places
 from noetl_stream.settings.python_environments import ENVIRONMENTS_VARIABLE, EnvironmentSettings, read_environments
-from noetl_stream.settings.retention_periods import (
-    ARCHIVE_VARIABLE,
-    DEFAULT_EVENTS_MAX_AGE,
-    DEFAULT_EVENTS_MAX_BYTES,
-    EVENTS_MAX_AGE_VARIABLE,
-    EVENTS_MAX_BYTES_VARIABLE,
-    LOGS_MAX_AGE_VARIABLE,
-    LOGS_MAX_BYTES_VARIABLE,
-    RETENTION_VARIABLE,
-    STORED_VARIABLE,
-    RetentionRule,
-    RetentionSettings,
-    read_archive,
-    read_retention,
-    stream_age,
-    stream_size,
-)
-from noetl_stream.settings.servers import (
-    GATEWAY_POSTGRES_VARIABLE,
-    MAX_REPLICAS,
-    MONITOR_VARIABLE,
-    PAGE_VARIABLE,
-    PLACEMENT_VARIABLE,
-    POOL_LABELS_VARIABLE,
-    POSTGRES_MAX_BYTES_VARIABLE,
-    POSTGRES_VARIABLE,
-    READ_VARIABLE,
-    REPLICAS_VARIABLE,
-    SERVER_POSTGRES_VARIABLE,
-    SYNC_VARIABLE,
-    NatsSync,
-    Spread,
-    read_address,
-    read_monitors,
-    read_page_url,
-    read_pool_labels,
-    read_primary,
-    read_sync_interval,
-    read_tags,
-    read_trigger_streams,
-)
+from noetl_stream.settings.retention_periods import RetentionRule, RetentionSettings
+from noetl_stream.settings.servers import NatsSync, Spread
 from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE, with_files
 from noetl_stream.settings.sources.variables import (
     EnvironmentVariable,
@@ -131,32 +39,12 @@ from noetl_stream.settings.sources.variables import (
     choice,
     is_set,
     number,
+    number_setting,
     parse_with,
+    secret,
     setting,
 )
-from noetl_stream.settings.tools import (
-    DEFAULT_DUCKDB_MAX_MEMORY,
-    DEFAULT_DUCKDB_MAX_THREADS,
-    DEFAULT_MAX_RESULT_BYTES,
-    DEFAULT_MAX_SCRATCH,
-    DUCKDB_MAX_MEMORY_VARIABLE,
-    DUCKDB_MAX_THREADS_VARIABLE,
-    HTTP_CA_VARIABLE,
-    HTTP_PROXY_VARIABLE,
-    KEYCHAIN_FOLDERS_VARIABLE,
-    KINDS_OFF_VARIABLE,
-    MAX_RESULT_BYTES_VARIABLE,
-    MAX_SCRATCH_BYTES_VARIABLE,
-    OWN_VARIABLE,
-    ToolSettings,
-    check_renamed,
-    read_certificates,
-    read_folders,
-    read_kinds,
-    read_own,
-    read_proxy,
-    read_size,
-)
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.trigger.rates import MOST_PER_MINUTE, NAMESPACE_RATE_VARIABLE, TRIGGER_RATE_VARIABLE, TriggerRates
 from noetl_stream.trigger.stream_messages import STREAMS_VARIABLE
 
@@ -196,15 +84,15 @@ ENGINE_VARIABLES = frozenset(
     {
         NATS_URL_VARIABLE,
         NKEY_VARIABLE,
-        POSTGRES_VARIABLE,
-        SERVER_POSTGRES_VARIABLE,
-        GATEWAY_POSTGRES_VARIABLE,
-        READ_VARIABLE,
-        SERVER_KEY_VARIABLE,
-        ACCESS_KEY_VARIABLE,
+        servers.POSTGRES_VARIABLE,
+        servers.SERVER_POSTGRES_VARIABLE,
+        servers.GATEWAY_POSTGRES_VARIABLE,
+        servers.READ_VARIABLE,
+        keys.SERVER_KEY_VARIABLE,
+        keys.ACCESS_KEY_VARIABLE,
         TOKEN_VARIABLE,
     }
-    | {*KEY_VARIABLES, *SECRET_VARIABLES}
+    | {*keys.KEY_VARIABLES, *file_keys.SECRET_VARIABLES}
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own.
 
@@ -231,13 +119,12 @@ MAX_GATEWAY_LIMIT = 2**31 - 1
 
 
 def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
-    default: int = getattr(GatewayLimits(), name)
-    return setting(GATEWAY_PREFIX + name.upper(), str(default), number(default, most, least))
+    variable = gateway_settings.GATEWAY_PREFIX + name.upper()
+    return number_setting(variable, getattr(GatewayLimits(), name), most, least)
 
 
 def _child_limit(name: str) -> Any:
-    default: int = getattr(ChildSettings(), name)
-    return setting(CHILD_PREFIX + name.upper(), str(default), number(default, MAX_CHILD_LIMIT))
+    return number_setting(CHILD_PREFIX + name.upper(), getattr(ChildSettings(), name), MAX_CHILD_LIMIT)
 
 
 def read_home(variable: str, given: Given) -> Path | None:
@@ -252,7 +139,7 @@ def read_home(variable: str, given: Given) -> Path | None:
 
 
 def _read_folders_apart(variable: str, given: Given) -> tuple[Path, ...]:
-    folders = read_folders(variable, given)
+    folders = tool_settings.read_folders(variable, given)
     own = [PROCESSES, home] if (home := read_home(HOME_VARIABLE, given)) else [PROCESSES]
     for folder in folders:
         if any(folder.is_relative_to(place) or place.is_relative_to(folder) for place in own):
@@ -331,113 +218,122 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         no_color: Whether to omit colors from output (https://no-color.org).
     """
 
-    nats_url: str | None = setting(
-        NATS_URL_VARIABLE, "the embedded NATS", address(NATS_SCHEMES, several=True), is_secret=True
-    )
-    nats_nkey: str | None = setting(NKEY_VARIABLE, "none", read_seed, is_secret=True)
+    nats_url: str | None = secret(NATS_URL_VARIABLE, "the embedded NATS", address(NATS_SCHEMES, several=True))
+    nats_nkey: str | None = secret(NKEY_VARIABLE, "none", keys.read_seed)
     nats_certificate: Path | None = setting(CERTIFICATE_VARIABLE, "none", parse_with(Path))
     nats_seeds: Path | None = setting(SEEDS_VARIABLE, "none", parse_with(Path))
-    postgres_dsn: str | None = setting(POSTGRES_VARIABLE, "the embedded Postgres", read_primary, is_secret=True)
-    postgres_server_dsn: str | None = setting(SERVER_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True)
-    postgres_gateway_dsn: str | None = setting(
-        GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, read_primary, is_secret=True
+    postgres_dsn: str | None = secret(servers.POSTGRES_VARIABLE, "the embedded Postgres", servers.read_primary)
+    postgres_server_dsn: str | None = secret(
+        servers.SERVER_POSTGRES_VARIABLE, servers.POSTGRES_VARIABLE, servers.read_primary
     )
-    postgres_read_dsn: str | None = setting(READ_VARIABLE, "none", read_address, is_secret=True)
-    postgres_max_bytes: int | None = setting(POSTGRES_MAX_BYTES_VARIABLE, "unknown", stream_size(None))
+    postgres_gateway_dsn: str | None = secret(
+        servers.GATEWAY_POSTGRES_VARIABLE, servers.POSTGRES_VARIABLE, servers.read_primary
+    )
+    postgres_read_dsn: str | None = secret(servers.READ_VARIABLE, "none", servers.read_address)
+    postgres_max_bytes: int | None = setting(servers.POSTGRES_MAX_BYTES_VARIABLE, "unknown", periods.stream_size(None))
     home_folder: Path | None = setting(HOME_VARIABLE, DEFAULT_HOME, read_home)
     settings_file: Path | None = setting(SETTINGS_VARIABLE, f"{SETTINGS_FILE} of the home", parse_with(Path))
     pool: str = setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
-    slots: int = setting("NOETL_SLOTS", str(DEFAULT_SLOTS), number(DEFAULT_SLOTS, MAX_SLOTS))
-    partitions: int = setting(PARTITIONS_VARIABLE, str(PARTITIONS), number(PARTITIONS, MOST_PARTITIONS))
-    worker_drain_s: int = setting(
-        "NOETL_WORKER_DRAIN_S", str(DEFAULT_WORKER_DRAIN_S), number(DEFAULT_WORKER_DRAIN_S, MAX_DRAIN_S)
-    )
+    slots: int = number_setting("NOETL_SLOTS", DEFAULT_SLOTS, MAX_SLOTS)
+    partitions: int = number_setting(PARTITIONS_VARIABLE, PARTITIONS, MOST_PARTITIONS)
+    worker_drain_s: int = number_setting("NOETL_WORKER_DRAIN_S", DEFAULT_WORKER_DRAIN_S, MAX_DRAIN_S)
     log_level: str = setting("NOETL_LOG_LEVEL", "info", choice(LOG_LEVELS, "info"))
     log_format: LogFormat = setting("NOETL_LOG_FORMAT", "text", choice(LOG_FORMATS, "text"))
-    status_address: StatusAddress | None = setting(STATUS_VARIABLE, "none", read_status_address)
-    traces: TraceSettings | None = setting(TRACES_VARIABLE, "none", read_traces, is_secret=True)
-    lineage: LineageSettings | None = setting(LINEAGE_VARIABLE, "none", read_lineage, is_secret=True)
-    credentials: Mapping[str, str] = setting(CREDENTIAL_VARIABLE, "none", read_credentials, is_secret=True)
-    credential_key: str | None = setting(KEY_VARIABLE, "the embedded stack's own", read_secret_key, is_secret=True)
-    credential_old_keys: tuple[str, ...] = setting(OLD_KEYS_VARIABLE, "none", read_old_keys, is_secret=True)
-    server_keys: tuple[str, ...] = setting(SERVER_KEY_VARIABLE, "the embedded stack's own", read_keys, is_secret=True)
-    access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", read_keys, is_secret=True)
+    status_address: StatusAddress | None = setting(monitoring.STATUS_VARIABLE, "none", monitoring.read_status_address)
+    traces: TraceSettings | None = secret(monitoring.TRACES_VARIABLE, "none", monitoring.read_traces)
+    lineage: LineageSettings | None = secret(LINEAGE_VARIABLE, "none", read_lineage)
+    credentials: Mapping[str, str] = secret(keys.CREDENTIAL_VARIABLE, "none", keys.read_credentials)
+    credential_key: str | None = secret(keys.KEY_VARIABLE, "the embedded stack's own", keys.read_secret_key)
+    credential_old_keys: tuple[str, ...] = secret(keys.OLD_KEYS_VARIABLE, "none", keys.read_old_keys)
+    server_keys: tuple[str, ...] = secret(keys.SERVER_KEY_VARIABLE, "the embedded stack's own", keys.read_keys)
+    access_keys: tuple[str, ...] = secret(keys.ACCESS_KEY_VARIABLE, "the embedded stack's own", keys.read_keys)
     grants_file: Path | None = setting("NOETL_GRANTS", "none", parse_with(Path))
     grants_default: GrantsDefault | None = setting(
         "NOETL_GRANTS_DEFAULT", "everything, or nothing with grants", choice(GRANTS_DEFAULTS, None)
     )
-    backup_keys: FileKeys = setting(BACKUP_KEYS_VARIABLE, "the embedded stack's own", read_file_keys, is_secret=True)
-    archive_keys: FileKeys = setting(ARCHIVE_KEYS_VARIABLE, "the embedded stack's own", read_file_keys, is_secret=True)
-    retention_rules: tuple[RetentionRule, ...] = setting(RETENTION_VARIABLE, "none", read_retention)
-    archive: Place | None = setting(ARCHIVE_VARIABLE, "none", read_archive)
+    backup_keys: FileKeys = secret(file_keys.BACKUP_KEYS_VARIABLE, "the embedded stack's own", file_keys.read_file_keys)
+    archive_keys: FileKeys = secret(
+        file_keys.ARCHIVE_KEYS_VARIABLE, "the embedded stack's own", file_keys.read_file_keys
+    )
+    retention_rules: tuple[RetentionRule, ...] = setting(periods.RETENTION_VARIABLE, "none", periods.read_retention)
+    archive: Place | None = setting(periods.ARCHIVE_VARIABLE, "none", periods.read_archive)
     events_max_bytes: int = setting(
-        EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, stream_size(DEFAULT_EVENTS_MAX_BYTES)
+        periods.EVENTS_MAX_BYTES_VARIABLE,
+        periods.DEFAULT_EVENTS_MAX_BYTES,
+        periods.stream_size(periods.DEFAULT_EVENTS_MAX_BYTES),
     )
     events_max_age_s: float = setting(
-        EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, stream_age(DEFAULT_EVENTS_MAX_AGE)
+        periods.EVENTS_MAX_AGE_VARIABLE,
+        periods.DEFAULT_EVENTS_MAX_AGE,
+        periods.stream_age(periods.DEFAULT_EVENTS_MAX_AGE),
     )
-    logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", stream_size(None))
-    logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", stream_age(None))
-    namespace_max_stored_bytes: int | None = setting(STORED_VARIABLE, "none", stream_size(None))
+    logs_max_bytes: int | None = setting(
+        periods.LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", periods.stream_size(None)
+    )
+    logs_max_age_s: float | None = setting(
+        periods.LOGS_MAX_AGE_VARIABLE, "7d for a new stream", periods.stream_age(None)
+    )
+    namespace_max_stored_bytes: int | None = setting(periods.STORED_VARIABLE, "none", periods.stream_size(None))
     objects: tuple[Place | None, ...] = setting(OBJECTS_VARIABLE, "nats", read_object_places)
-    trigger_streams: tuple[str, ...] = setting(STREAMS_VARIABLE, "none", read_trigger_streams)
-    trigger_rate: int = setting(TRIGGER_RATE_VARIABLE, str(MOST_PER_MINUTE), number(MOST_PER_MINUTE, MOST_PER_MINUTE))
-    namespace_trigger_rate: int = setting(
-        NAMESPACE_RATE_VARIABLE, str(MOST_PER_MINUTE), number(MOST_PER_MINUTE, MOST_PER_MINUTE)
-    )
-    page_url: str = setting(PAGE_VARIABLE, "none", read_page_url)
-    pool_labels: dict[str, dict[str, str]] = setting(POOL_LABELS_VARIABLE, "none", read_pool_labels)
-    stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
-    stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
-    nats_sync_interval_s: float | None = setting(SYNC_VARIABLE, "unknown", read_sync_interval)
-    nats_monitors: tuple[str, ...] = setting(MONITOR_VARIABLE, "none", read_monitors)
+    trigger_streams: tuple[str, ...] = setting(STREAMS_VARIABLE, "none", servers.read_trigger_streams)
+    trigger_rate: int = number_setting(TRIGGER_RATE_VARIABLE, MOST_PER_MINUTE, MOST_PER_MINUTE)
+    namespace_trigger_rate: int = number_setting(NAMESPACE_RATE_VARIABLE, MOST_PER_MINUTE, MOST_PER_MINUTE)
+    page_url: str = setting(servers.PAGE_VARIABLE, "none", servers.read_page_url)
+    pool_labels: dict[str, dict[str, str]] = setting(servers.POOL_LABELS_VARIABLE, "none", servers.read_pool_labels)
+    stream_replicas: int = number_setting(servers.REPLICAS_VARIABLE, 1, servers.MAX_REPLICAS)
+    stream_placement_tags: tuple[str, ...] = setting(servers.PLACEMENT_VARIABLE, "none", servers.read_tags)
+    nats_sync_interval_s: float | None = setting(servers.SYNC_VARIABLE, "unknown", servers.read_sync_interval)
+    nats_monitors: tuple[str, ...] = setting(servers.MONITOR_VARIABLE, "none", servers.read_monitors)
     egress_allow: Allowed | None = setting(
-        ALLOW_VARIABLE, "loopback with the embedded stack, else none", parse_with(read_allowed)
+        egress.ALLOW_VARIABLE, "loopback with the embedded stack, else none", parse_with(egress.read_allowed)
     )
-    egress_deny: tuple[Destination, ...] = setting(DENY_VARIABLE, "none", read_denied)
-    kinds_off: frozenset[str] = setting(KINDS_OFF_VARIABLE, "none", read_kinds)
-    tools_own: Mapping[str, Mapping[str, Any]] = setting(OWN_VARIABLE, "none", read_own, is_secret=True)
-    http_proxy: str | None = setting(HTTP_PROXY_VARIABLE, "none", read_proxy, is_secret=True)
-    http_ca: Path | None = setting(HTTP_CA_VARIABLE, "none", read_certificates)
-    duckdb_folders: tuple[Path, ...] = setting("NOETL_DUCKDB_PATHS", "none", read_folders)
-    max_result_bytes: int = setting(
-        MAX_RESULT_BYTES_VARIABLE,
-        str(DEFAULT_MAX_RESULT_BYTES),
-        number(DEFAULT_MAX_RESULT_BYTES, MOST_RESULT_BYTES, LEAST_RESULT_BYTES),
+    egress_deny: tuple[Destination, ...] = setting(egress.DENY_VARIABLE, "none", egress.read_denied)
+    kinds_off: frozenset[str] = setting(tool_settings.KINDS_OFF_VARIABLE, "none", tool_settings.read_kinds)
+    tools_own: Mapping[str, Mapping[str, Any]] = secret(tool_settings.OWN_VARIABLE, "none", tool_settings.read_own)
+    http_proxy: str | None = secret(tool_settings.HTTP_PROXY_VARIABLE, "none", tool_settings.read_proxy)
+    http_ca: Path | None = setting(tool_settings.HTTP_CA_VARIABLE, "none", tool_settings.read_certificates)
+    duckdb_folders: tuple[Path, ...] = setting("NOETL_DUCKDB_PATHS", "none", tool_settings.read_folders)
+    max_result_bytes: int = number_setting(
+        tool_settings.MAX_RESULT_BYTES_VARIABLE,
+        tool_settings.DEFAULT_MAX_RESULT_BYTES,
+        MOST_RESULT_BYTES,
+        LEAST_RESULT_BYTES,
     )
-    max_scratch_bytes: int = setting(MAX_SCRATCH_BYTES_VARIABLE, DEFAULT_MAX_SCRATCH, read_size)
-    duckdb_max_memory_bytes: int = setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
-    duckdb_max_threads: int = setting(
-        DUCKDB_MAX_THREADS_VARIABLE,
-        str(DEFAULT_DUCKDB_MAX_THREADS),
-        number(DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS),
+    max_scratch_bytes: int = tool_settings.size_setting(
+        tool_settings.MAX_SCRATCH_BYTES_VARIABLE, tool_settings.DEFAULT_MAX_SCRATCH
     )
-    keychain_folders: tuple[Path, ...] = setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_folders_apart)
-    isolation: Isolation = setting("NOETL_ISOLATION", "shared", choice(ISOLATIONS, "shared"))
-    child_user: ChildUser = setting("NOETL_CHILD_USER", "own", choice(CHILD_USERS, "own"))
+    duckdb_max_memory_bytes: int = tool_settings.size_setting(
+        tool_settings.DUCKDB_MAX_MEMORY_VARIABLE, tool_settings.DEFAULT_DUCKDB_MAX_MEMORY
+    )
+    duckdb_max_threads: int = number_setting(
+        tool_settings.DUCKDB_MAX_THREADS_VARIABLE, tool_settings.DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS
+    )
+    keychain_folders: tuple[Path, ...] = setting(tool_settings.KEYCHAIN_FOLDERS_VARIABLE, "none", _read_folders_apart)
+    isolation: Isolation = setting("NOETL_ISOLATION", "shared", choice(child_settings.ISOLATIONS, "shared"))
+    child_user: ChildUser = setting("NOETL_CHILD_USER", "own", choice(child_settings.CHILD_USERS, "own"))
     child_paths: tuple[Path, ...] = setting("NOETL_CHILD_PATHS", "none", _read_folders_apart)
-    child_confinement: Confinement = setting("NOETL_CHILD_CONFINEMENT", "none", choice(CONFINEMENTS, "none"))
-    child_network: ChildNetwork = setting("NOETL_CHILD_NETWORK", "host", choice(CHILD_NETWORKS, "host"))
+    child_confinement: Confinement = setting(
+        "NOETL_CHILD_CONFINEMENT", "none", choice(child_settings.CONFINEMENTS, "none")
+    )
+    child_network: ChildNetwork = setting("NOETL_CHILD_NETWORK", "host", choice(child_settings.CHILD_NETWORKS, "host"))
     child_memory_bytes: int = _child_limit("memory_bytes")
     child_cpu_s: int = _child_limit("cpu_s")
     child_processes: int = _child_limit("processes")
     child_files: int = _child_limit("files")
     python_children: int = setting(
-        PYTHON_CHILDREN_VARIABLE,
+        child_settings.PYTHON_CHILDREN_VARIABLE,
         "the number of processors, at least 4",
-        number(DEFAULT_PYTHON_CHILDREN, MAX_PYTHON_CHILDREN),
+        number(child_settings.DEFAULT_PYTHON_CHILDREN, MAX_PYTHON_CHILDREN),
     )
-    python_path: tuple[Path, ...] = setting(PYTHON_PATH_VARIABLE, "none", _read_folders_apart)
+    python_path: tuple[Path, ...] = setting(child_settings.PYTHON_PATH_VARIABLE, "none", _read_folders_apart)
     python_environments: EnvironmentSettings = setting(
         ENVIRONMENTS_VARIABLE, "folder `environments` in the home with the embedded stack, else off", read_environments
     )
     limits: Mapping[str, str] = setting(
         LIMIT_VARIABLE, "see limits.md", lambda _, given: MappingProxyType(limit_settings(given))
     )
-    server_max_state_bytes: int = setting(
-        "NOETL_SERVER_MAX_STATE_BYTES",
-        str(DEFAULT_STATE_BYTES),
-        number(DEFAULT_STATE_BYTES, MAX_STATE_BYTES, MIN_STATE_BYTES),
+    server_max_state_bytes: int = number_setting(
+        "NOETL_SERVER_MAX_STATE_BYTES", DEFAULT_STATE_BYTES, MAX_STATE_BYTES, MIN_STATE_BYTES
     )
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_waits: int = _gateway_limit("max_waits")
@@ -457,12 +353,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_drain_s: int = _gateway_limit("drain_s", 1, MAX_DRAIN_S)
     gateway_stop_delay_s: int = _gateway_limit("stop_delay_s", 0, MAX_DRAIN_S)
-    gateway_hosts: frozenset[str] = setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
-    gateway_mcp: AgentAccess = setting("NOETL_GATEWAY_MCP", "read", choice(AGENT_ACCESS, "read"))
-    gateway_proxies: tuple[IpNetwork, ...] = setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
-    oidc: OidcSettings | None = setting("NOETL_OIDC_<NAME>", "none", lambda _, given: read_oidc(given))
+    gateway_hosts: frozenset[str] = setting("NOETL_GATEWAY_HOSTS", "none", gateway_settings.read_hosts)
+    gateway_mcp: AgentAccess = setting("NOETL_GATEWAY_MCP", "read", choice(gateway_settings.AGENT_ACCESS, "read"))
+    gateway_proxies: tuple[IpNetwork, ...] = setting(
+        "NOETL_GATEWAY_TRUSTED_PROXIES", "none", gateway_settings.read_networks
+    )
+    oidc: OidcSettings | None = setting("NOETL_OIDC_<NAME>", "none", lambda _, given: gateway_settings.read_oidc(given))
     url: str | None = setting("NOETL_URL", "none", address(GATEWAY_SCHEMES))
-    token: str | None = setting(TOKEN_VARIABLE, "none", parse_with(str), is_secret=True)
+    token: str | None = secret(TOKEN_VARIABLE, "none", parse_with(str))
     context: str | None = setting("NOETL_CONTEXT", "the current one", parse_with(str))
     config_folder: Path | None = setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, parse_with(Path))
     no_color: bool = setting("NO_COLOR", "colours on a terminal", is_set)
@@ -486,12 +384,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         held = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
         given = with_files(held, ENGINE_VARIABLES)
         settings = cls(**{field: one.read(one.name, given) for field, one in cls.variables().items()})
-        check_renamed(given)
+        tool_settings.check_renamed(given)
         if settings.postgres_read_dsn is not None and settings.postgres_dsn is None:
-            raise UsageError(f"{READ_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint="set both, or neither")
+            raise UsageError(
+                f"{servers.READ_VARIABLE} is set, but {servers.POSTGRES_VARIABLE} is not", hint="set both, or neither"
+            )
         if settings.postgres_dsn is not None and settings.nats_url is None:
             hint = "set both for your own servers, or neither"
-            raise UsageError(f"{POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
+            raise UsageError(f"{servers.POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
         return settings
 
     @property
@@ -559,11 +459,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             nats_url: The engine's own NATS, which tasks never reach.
         """
-        default = read_allowed("loopback") if embedded else Allowed()
+        default = egress.read_allowed("loopback") if embedded else Allowed()
         allowed = default if self.egress_allow is None else self.egress_allow
-        denied = (*self.egress_deny, *servers_of(nats_url))
-        egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
-        found = ToolSettings(egress=egress, own=self.tools_own, **self._named_in(ToolSettings, "egress", "own"))
+        denied = (*self.egress_deny, *egress.servers_of(nats_url))
+        rules = EgressRules(allowed.targets, denied, allowed.socket_folders)
+        found = ToolSettings(egress=rules, own=self.tools_own, **self._named_in(ToolSettings, "egress", "own"))
         return found.of_home(self.home_folder) if embedded else found
 
     @property
@@ -583,7 +483,7 @@ def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def python_path() -> tuple[Path, ...]:
     """Reads only :attr:`Settings.python_path`, as folders. Raises ``UsageError`` if it is invalid."""
-    return _read_folders_apart(PYTHON_PATH_VARIABLE, os.environ)
+    return _read_folders_apart(child_settings.PYTHON_PATH_VARIABLE, os.environ)
 
 
 def environment_settings(*, at_home: bool = False) -> EnvironmentSettings:
@@ -594,4 +494,4 @@ def environment_settings(*, at_home: bool = False) -> EnvironmentSettings:
 
 def kinds_off() -> frozenset[str]:
     """The kinds of :attr:`Settings.kinds_off` without the other settings."""
-    return read_kinds(KINDS_OFF_VARIABLE, os.environ)
+    return tool_settings.read_kinds(tool_settings.KINDS_OFF_VARIABLE, os.environ)

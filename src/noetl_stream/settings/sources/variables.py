@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,6 +37,14 @@ def setting(variable: str, default: str, read: Read, *, is_secret: bool = False)
     return msgspec.field(default_factory=EnvironmentVariable(variable, default, read, is_secret))
 
 
+secret = partial(setting, is_secret=True)
+"""Makes a setting that nothing shows."""
+
+
+def number_setting(variable: str, default: int, most: int, least: int = 1) -> Any:
+    return setting(variable, str(default), number(default, most, least))
+
+
 def words_of(variable: str, given: Given) -> tuple[str, ...]:
     """The parts of a list with commas between."""
     return tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
@@ -51,6 +60,19 @@ def number(default: int, most: int, least: int = 1) -> Read:
         if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
             raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from {least} to {most}")
         return int(value)
+
+    return read
+
+
+def measure(parse: Callable[[str], float | None], default: str | None, least: float, hint: str) -> Read:
+    """Makes the reader of a size or a time; ``None`` without a value and a default."""
+
+    def read(variable: str, given: Given) -> float | None:
+        text = given.get(variable, default)
+        found = None if text is None else parse(text)
+        if text is not None and (found is None or found < least):
+            raise UsageError(f"invalid {variable} {text!r}", hint=hint)
+        return found
 
     return read
 
