@@ -37,7 +37,7 @@ from msgspec.structs import replace
 
 from noetl_stream.model.bundles import named_bundle, zip_of
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.settings.python_environments import EnvironmentSettings
+from noetl_stream.settings.children import EnvironmentSettings
 from noetl_stream.testing.calls import tool_call
 from noetl_stream.tools.contract import ToolCall
 from noetl_stream.tools.python.environments.requirements import requirements_of

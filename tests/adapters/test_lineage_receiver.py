@@ -8,7 +8,7 @@ from aiohttp.test_utils import TestServer
 
 from noetl_stream.adapters.lineage_receiver import HttpLineageReceiver
 from noetl_stream.errors import PayloadRefused, Unreachable
-from noetl_stream.settings.lineage import LINEAGE_VARIABLE, LineageSettings, read_lineage
+from noetl_stream.settings.monitoring import LINEAGE_VARIABLE, LineageSettings, read_lineage
 
 KEY = "s3cret-key"
 

@@ -11,7 +11,7 @@ import pytest
 from helm import CHART, EXAMPLES, NAMESPACE, objects, refusal, render, run_helm
 from manifests import of_kind
 
-from noetl_stream.settings.python_environments import VARIABLES as PYTHON_VARIABLES
+from noetl_stream.settings.children import VARIABLES as PYTHON_VARIABLES
 from noetl_stream.settings.sources.environment import Settings
 
 pytestmark = pytest.mark.xdist_group("helm")

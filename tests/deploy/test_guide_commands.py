@@ -25,11 +25,15 @@ from walkthrough import BLOCK
 from nats_process import NatsServer
 from noetl_stream.cli.main import noetl_stream
 from noetl_stream.local.binaries import find_nats_server, find_postgres_programs
-from noetl_stream.settings.file_keys import ARCHIVE_KEYS_VARIABLE, BACKUP_KEYS_VARIABLE, FILE_KEY_NAMES
+from noetl_stream.settings.children import VARIABLES as PYTHON_VARIABLES
 from noetl_stream.settings.gateway_settings import OIDC_PREFIX, OIDC_VARIABLES
-from noetl_stream.settings.key_variables import CREDENTIAL_PREFIX
+from noetl_stream.settings.key_variables import (
+    ARCHIVE_KEYS_VARIABLE,
+    BACKUP_KEYS_VARIABLE,
+    CREDENTIAL_PREFIX,
+    FILE_KEY_NAMES,
+)
 from noetl_stream.settings.monitoring import PREFIX as TRACES_PREFIX
-from noetl_stream.settings.python_environments import VARIABLES as PYTHON_VARIABLES
 from noetl_stream.settings.sources.environment import Settings
 from noetl_testkit.waiting import until_it_is
 from postgres_pair import Postgres, postgres_pair

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from journey_stack import LiveStack
 
-from noetl_stream.settings.lineage import LINEAGE_VARIABLE
+from noetl_stream.settings.monitoring import LINEAGE_VARIABLE
 from noetl_testkit.waiting import until
 from warm_program import noetl
 

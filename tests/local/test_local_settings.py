@@ -11,7 +11,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.sealing.age import new_identity, recipient_of
 from noetl_stream.sealing.file_keys import public_key_of
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.python_environments import (
+from noetl_stream.settings.children import (
     CONSTRAINTS_VARIABLE,
     DEFAULT_INDEX,
     DEFAULT_MAX_BYTES,
@@ -20,7 +20,7 @@ from noetl_stream.settings.python_environments import (
     MAX_BYTES_VARIABLE,
     SDISTS_VARIABLE,
 )
-from noetl_stream.settings.python_environments import VARIABLES as PYTHON_VARIABLES
+from noetl_stream.settings.children import VARIABLES as PYTHON_VARIABLES
 from noetl_stream.settings.sources.environment import ENGINE_VARIABLES, Settings
 from noetl_stream.settings.sources.process_environment import identity_environment, inherited_environment
 

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import UsageError
 from noetl_stream.protocol.nats_permissions import worker_identity
-from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.children import ChildSettings, EnvironmentSettings
 from noetl_stream.settings.egress import EgressRules, egress_rules, read_allowed, servers_of
-from noetl_stream.settings.python_environments import EnvironmentSettings
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure

@@ -19,8 +19,7 @@ from aiohttp.test_utils import TestServer
 from msgspec.structs import replace
 
 from noetl_stream.model.bundles import named_bundle, zip_of
-from noetl_stream.settings.children import CONFINEMENTS, ChildSettings, Confinement
-from noetl_stream.settings.python_environments import EnvironmentSettings
+from noetl_stream.settings.children import CONFINEMENTS, ChildSettings, Confinement, EnvironmentSettings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.testing.calls import tool_call
 from noetl_stream.tools.contract import ToolCall, ToolFailure, WorkerUnfit

@@ -9,7 +9,7 @@ import aiohttp
 
 from noetl_stream.errors import PayloadRefused, Unreachable
 from noetl_stream.model.json import codec
-from noetl_stream.settings.lineage import LineageSettings
+from noetl_stream.settings.monitoring import LineageSettings
 
 SEND_S: Final = 10.0
 """The timeout of one POST, in seconds."""

@@ -38,8 +38,13 @@ from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.secrets.urls import redact_urls
 from noetl_stream.protocol.nats_permissions import ADMIN
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.file_keys import ARCHIVE_SIGNING_VARIABLE, BACKUP_SIGNING_VARIABLE
-from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, KEY_VARIABLE, SERVER_KEY_VARIABLE
+from noetl_stream.settings.key_variables import (
+    ACCESS_KEY_VARIABLE,
+    ARCHIVE_SIGNING_VARIABLE,
+    BACKUP_SIGNING_VARIABLE,
+    KEY_VARIABLE,
+    SERVER_KEY_VARIABLE,
+)
 from noetl_stream.settings.servers import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE
 from noetl_stream.settings.sources.environment import NATS_URL_VARIABLE, Settings
 from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, settings_text

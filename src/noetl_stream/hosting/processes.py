@@ -16,9 +16,9 @@ import msgspec
 
 from noetl_stream.local.background import Main, command_line, fork_command
 from noetl_stream.local.nats_server import SYNC_S
+from noetl_stream.settings.children import ENVIRONMENTS_VARIABLE
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.monitoring import STATUS_VARIABLE
-from noetl_stream.settings.python_environments import ENVIRONMENTS_VARIABLE
 from noetl_stream.settings.servers import SYNC_VARIABLE
 from noetl_stream.settings.sources.process_environment import (
     holds_engine_variables,

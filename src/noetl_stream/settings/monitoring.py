@@ -1,5 +1,5 @@
-"""The monitoring of a process: its status address, and the destination of spans, by the variables of OpenTelemetry:
-https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+"""The receivers of what a process tells: its status address, the receiver of spans, by the variables of OpenTelemetry
+(https://opentelemetry.io/docs/specs/otel/protocol/exporter/), and that of lineage.
 """
 
 from __future__ import annotations
@@ -7,11 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
 from noetl_stream.errors import UsageError
-from noetl_stream.model.secrets.urls import split_address
+from noetl_stream.model.secrets.urls import split_address, strip_logins
 from noetl_stream.settings.sources.variables import number
 
 PREFIX: Final = "OTEL_"
@@ -105,3 +106,38 @@ def read_status_address(variable: str, given: Mapping[str, str]) -> StatusAddres
         hint = "use HOST:PORT: 0.0.0.0:9464, [::]:9464"
         raise UsageError(f"invalid {variable} {value!r}", hint=hint)
     return StatusAddress(found["ipv6"] or found["host"], int(found["port"]))
+
+
+LINEAGE_VARIABLE: Final = "NOETL_OPENLINEAGE_URL"
+
+
+class LineageSettings(msgspec.Struct, frozen=True, gc=False):
+    """The URL to post run events to, without credentials, and the bearer token of the requests.
+
+    ``written`` is the value of the variable.
+    """
+
+    url: str
+    key: str = ""
+    written: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The URL as messages show it."""
+        return strip_logins(self.url)
+
+
+def read_lineage(variable: str, given: Mapping[str, str]) -> LineageSettings | None:
+    """Reads the settings of the lineage receiver; ``None`` if the variable is not set.
+
+    Raises:
+        UsageError: The value is not a URL. The message does not show it, since it may contain the token.
+    """
+    text = given.get(variable)
+    if text is None:
+        return None
+    parts = split_address(text)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.fragment:
+        raise UsageError(f"invalid address in {variable}", hint="use http://HOST:5000/api/v1/lineage")
+    place = parts.netloc.rpartition("@")[2]
+    return LineageSettings(parts._replace(netloc=place).geturl(), unquote(parts.password or parts.username or ""), text)

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.secrets.urls import split_address
-from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.children import ChildSettings, EnvironmentSettings
 from noetl_stream.settings.egress import ALLOW_VARIABLE, EgressRules
-from noetl_stream.settings.python_environments import EnvironmentSettings
 from noetl_stream.settings.sources.variables import measure, setting, words_of
 
 KINDS_OFF_VARIABLE: Final = "NOETL_KINDS_OFF"

@@ -18,8 +18,7 @@ from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import Unprinted
-from noetl_stream.settings.lineage import LineageSettings
-from noetl_stream.settings.monitoring import TraceSettings
+from noetl_stream.settings.monitoring import LineageSettings, TraceSettings
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.settings.servers import NatsSync, Spread

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.python_environments import SDISTS_VARIABLE
+from noetl_stream.settings.children import SDISTS_VARIABLE
 from noetl_stream.settings.sources.environment import environment_settings
 from noetl_stream.tools.python.environments.interpreters import uv_program
 from noetl_stream.tools.python.environments.requirements import Requirements

@@ -18,17 +18,14 @@ from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
 from noetl_stream.model.rights import GRANTS_DEFAULTS, GrantsDefault
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.settings import children as child_settings
-from noetl_stream.settings import egress, file_keys, gateway_settings, monitoring, servers
+from noetl_stream.settings import egress, gateway_settings, monitoring, servers
 from noetl_stream.settings import key_variables as keys
 from noetl_stream.settings import retention_periods as periods
 from noetl_stream.settings import tools as tool_settings
-from noetl_stream.settings.children import ChildNetwork, ChildSettings, ChildUser, Confinement, Isolation
+from noetl_stream.settings.children import ChildSettings, EnvironmentSettings
 from noetl_stream.settings.egress import Allowed, Destination, EgressRules
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits, IpNetwork, OidcSettings
-from noetl_stream.settings.lineage import LINEAGE_VARIABLE, LineageSettings, read_lineage
-from noetl_stream.settings.monitoring import StatusAddress, TraceSettings
 from noetl_stream.settings.places import OBJECTS_VARIABLE, Place, read_object_places
-from noetl_stream.settings.python_environments import ENVIRONMENTS_VARIABLE, EnvironmentSettings, read_environments
 from noetl_stream.settings.retention_periods import RetentionRule, RetentionSettings
 from noetl_stream.settings.servers import NatsSync, Spread
 from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE, with_files
@@ -92,7 +89,7 @@ ENGINE_VARIABLES = frozenset(
         keys.ACCESS_KEY_VARIABLE,
         TOKEN_VARIABLE,
     }
-    | {*keys.KEY_VARIABLES, *file_keys.SECRET_VARIABLES}
+    | {*keys.KEY_VARIABLES, *keys.SECRET_VARIABLES}
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own.
 
@@ -239,9 +236,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_drain_s: int = number_setting("NOETL_WORKER_DRAIN_S", DEFAULT_WORKER_DRAIN_S, MAX_DRAIN_S)
     log_level: str = setting("NOETL_LOG_LEVEL", "info", choice(LOG_LEVELS, "info"))
     log_format: LogFormat = setting("NOETL_LOG_FORMAT", "text", choice(LOG_FORMATS, "text"))
-    status_address: StatusAddress | None = setting(monitoring.STATUS_VARIABLE, "none", monitoring.read_status_address)
-    traces: TraceSettings | None = secret(monitoring.TRACES_VARIABLE, "none", monitoring.read_traces)
-    lineage: LineageSettings | None = secret(LINEAGE_VARIABLE, "none", read_lineage)
+    status_address: monitoring.StatusAddress | None = setting(
+        monitoring.STATUS_VARIABLE, "none", monitoring.read_status_address
+    )
+    traces: monitoring.TraceSettings | None = secret(monitoring.TRACES_VARIABLE, "none", monitoring.read_traces)
+    lineage: monitoring.LineageSettings | None = secret(monitoring.LINEAGE_VARIABLE, "none", monitoring.read_lineage)
     credentials: Mapping[str, str] = secret(keys.CREDENTIAL_VARIABLE, "none", keys.read_credentials)
     credential_key: str | None = secret(keys.KEY_VARIABLE, "the embedded stack's own", keys.read_secret_key)
     credential_old_keys: tuple[str, ...] = secret(keys.OLD_KEYS_VARIABLE, "none", keys.read_old_keys)
@@ -251,10 +250,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grants_default: GrantsDefault | None = setting(
         "NOETL_GRANTS_DEFAULT", "everything, or nothing with grants", choice(GRANTS_DEFAULTS, None)
     )
-    backup_keys: FileKeys = secret(file_keys.BACKUP_KEYS_VARIABLE, "the embedded stack's own", file_keys.read_file_keys)
-    archive_keys: FileKeys = secret(
-        file_keys.ARCHIVE_KEYS_VARIABLE, "the embedded stack's own", file_keys.read_file_keys
-    )
+    backup_keys: FileKeys = secret(keys.BACKUP_KEYS_VARIABLE, "the embedded stack's own", keys.read_file_keys)
+    archive_keys: FileKeys = secret(keys.ARCHIVE_KEYS_VARIABLE, "the embedded stack's own", keys.read_file_keys)
     retention_rules: tuple[RetentionRule, ...] = setting(periods.RETENTION_VARIABLE, "none", periods.read_retention)
     archive: Place | None = setting(periods.ARCHIVE_VARIABLE, "none", periods.read_archive)
     events_max_bytes: int = setting(
@@ -309,13 +306,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tool_settings.DUCKDB_MAX_THREADS_VARIABLE, tool_settings.DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS
     )
     keychain_folders: tuple[Path, ...] = setting(tool_settings.KEYCHAIN_FOLDERS_VARIABLE, "none", _read_folders_apart)
-    isolation: Isolation = setting("NOETL_ISOLATION", "shared", choice(child_settings.ISOLATIONS, "shared"))
-    child_user: ChildUser = setting("NOETL_CHILD_USER", "own", choice(child_settings.CHILD_USERS, "own"))
+    isolation: child_settings.Isolation = setting(
+        "NOETL_ISOLATION", "shared", choice(child_settings.ISOLATIONS, "shared")
+    )
+    child_user: child_settings.ChildUser = setting("NOETL_CHILD_USER", "own", choice(child_settings.CHILD_USERS, "own"))
     child_paths: tuple[Path, ...] = setting("NOETL_CHILD_PATHS", "none", _read_folders_apart)
-    child_confinement: Confinement = setting(
+    child_confinement: child_settings.Confinement = setting(
         "NOETL_CHILD_CONFINEMENT", "none", choice(child_settings.CONFINEMENTS, "none")
     )
-    child_network: ChildNetwork = setting("NOETL_CHILD_NETWORK", "host", choice(child_settings.CHILD_NETWORKS, "host"))
+    child_network: child_settings.ChildNetwork = setting(
+        "NOETL_CHILD_NETWORK", "host", choice(child_settings.CHILD_NETWORKS, "host")
+    )
     child_memory_bytes: int = _child_limit("memory_bytes")
     child_cpu_s: int = _child_limit("cpu_s")
     child_processes: int = _child_limit("processes")
@@ -327,7 +328,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     python_path: tuple[Path, ...] = setting(child_settings.PYTHON_PATH_VARIABLE, "none", _read_folders_apart)
     python_environments: EnvironmentSettings = setting(
-        ENVIRONMENTS_VARIABLE, "folder `environments` in the home with the embedded stack, else off", read_environments
+        child_settings.ENVIRONMENTS_VARIABLE,
+        "folder `environments` in the home with the embedded stack, else off",
+        child_settings.read_environments,
     )
     limits: Mapping[str, str] = setting(
         LIMIT_VARIABLE, "see limits.md", lambda _, given: MappingProxyType(limit_settings(given))
@@ -488,7 +491,7 @@ def python_path() -> tuple[Path, ...]:
 
 def environment_settings(*, at_home: bool = False) -> EnvironmentSettings:
     """Reads only :attr:`Settings.python_environments`. ``at_home``: with the defaults of the embedded stack."""
-    found = read_environments(ENVIRONMENTS_VARIABLE, os.environ)
+    found = child_settings.read_environments(child_settings.ENVIRONMENTS_VARIABLE, os.environ)
     return found.of_home(read_home(HOME_VARIABLE, os.environ)) if at_home else found
 
 

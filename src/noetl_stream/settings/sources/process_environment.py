@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Final
 
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.file_keys import ARCHIVE_SIGNING_VARIABLE, SECRET_VARIABLES
 from noetl_stream.settings.key_variables import (
     ACCESS_KEY_VARIABLE,
+    ARCHIVE_SIGNING_VARIABLE,
     CREDENTIAL_PREFIX,
     KEY_VARIABLE,
     KEY_VARIABLES,
     OLD_KEYS_VARIABLE,
+    SECRET_VARIABLES,
     SERVER_KEY_VARIABLE,
 )
-from noetl_stream.settings.lineage import LINEAGE_VARIABLE
-from noetl_stream.settings.monitoring import HEADERS_VARIABLES
+from noetl_stream.settings.monitoring import HEADERS_VARIABLES, LINEAGE_VARIABLE
 from noetl_stream.settings.places import OBJECTS_VARIABLE, read_endpoints
 from noetl_stream.settings.retention_periods import LOGS_MAX_AGE_VARIABLE, LOGS_MAX_BYTES_VARIABLE
 from noetl_stream.settings.servers import (

@@ -17,8 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
-from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettings
-from noetl_stream.settings.python_environments import EnvironmentSettings
+from noetl_stream.settings.children import PYTHON_CHILDREN_VARIABLE, ChildSettings, EnvironmentSettings
 from noetl_stream.settings.tools import DEFAULT_MAX_SCRATCH_BYTES, ToolSettings
 from noetl_stream.telemetry.measures import Metric, Reading
 from noetl_stream.template.runtime.scope import SHADOWABLE

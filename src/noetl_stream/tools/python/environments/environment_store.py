@@ -25,16 +25,16 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 import noetl_stream
-from noetl_stream.settings.children import ChildSettings
-from noetl_stream.settings.egress import ALLOW_VARIABLE
-from noetl_stream.settings.python_environments import (
+from noetl_stream.settings.children import (
     DEFAULT_INDEX,
     ENVIRONMENTS_VARIABLE,
     INDEX_VARIABLE,
     MAX_BYTES_VARIABLE,
     SDISTS_VARIABLE,
+    ChildSettings,
     EnvironmentSettings,
 )
+from noetl_stream.settings.egress import ALLOW_VARIABLE
 from noetl_stream.tools.child_process import CapturedOutput
 from noetl_stream.tools.children.launcher import PROXY_ENVIRONMENT, Launcher
 from noetl_stream.tools.children.messages import ExternalProgram

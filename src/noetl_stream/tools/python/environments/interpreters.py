@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-from noetl_stream.settings.python_environments import INTERPRETERS_VARIABLE
+from noetl_stream.settings.children import INTERPRETERS_VARIABLE
 from noetl_stream.tools.children.launcher import ENVIRONMENT
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.python.environments.requirements import specifiers
