@@ -25,8 +25,9 @@ from noetl_stream.errors import (
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, SignalReceived, TokenInjected
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.operations.executions.direct import DESCRIBED_EVENTS, PATIENCE_S, DirectExecutions
+from noetl_stream.operations.executions.direct import DESCRIBED_EVENTS, DirectExecutions
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, refuse_workload
+from noetl_stream.operations.executions.submit import PATIENCE_S
 from noetl_stream.ports.operations.executions import (
     LoopCountsDocument,
     RequestIds,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_of, role_of
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
-from noetl_stream.settings.servers import POSTGRES_VARIABLE, NatsSync
+from noetl_stream.settings.servers import POSTGRES_VARIABLE, NatsSync, Spread
 from noetl_stream.settings.sources.environment import SEEDS_VARIABLE, Settings
 from noetl_stream.wiring.endpoint import Endpoint
 from noetl_stream.wiring.file_keys import with_own_key
@@ -112,33 +112,9 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
     """
     assert settings.nats_url is not None
     by_identity = {SERVER: settings.postgres_server_dsn, GATEWAY: settings.postgres_gateway_dsn}
-    everything = Endpoint(
-        settings.nats_url,
-        by_identity.get(identity) or settings.postgres_dsn,
-        settings.credentials,
-        _credential_keys(settings),
-        settings.tools(settings.nats_url, embedded=False),
-        operator_limits(settings.limits),
-        nats_nkey=settings.nats_nkey or _own_seed(settings.nats_seeds, identity),
-        nats_certificate=settings.nats_certificate,
-        server_keys=settings.server_keys,
-        access_keys=settings.access_keys,
-        grants_file=settings.grants_file,
-        grants_default=settings.grants_default,
-        trigger_streams=settings.trigger_streams,
-        trigger_rates=settings.trigger_rates,
-        page_url=settings.page_url,
-        pool_labels=settings.pool_labels,
-        objects=settings.objects,
-        retention=settings.retention,
-        max_state_bytes=settings.server_max_state_bytes,
-        traces=settings.traces,
-        lineage=settings.lineage,
-        spread=settings.spread,
-        nats_sync=settings.nats_sync,
-        postgres_read_dsn=settings.postgres_read_dsn,
-        postgres_max_bytes=settings.postgres_max_bytes,
-    )
+    postgres_dsn = by_identity.get(identity) or settings.postgres_dsn
+    seed = settings.nats_nkey or _own_seed(settings.nats_seeds, identity)
+    everything = replace(_endpoint(settings, settings.nats_url, postgres_dsn, embedded=False), nats_nkey=seed)
     missing = [one for one in _NEEDED if role_of(identity) in one.roles and not getattr(everything, one.field)]
     if missing:
         names = ", ".join(f"{one.variable} ({one.meaning})" for one in missing)
@@ -162,34 +138,36 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
     """Returns the endpoint of the embedded servers, which offer the playbooks' database (LANGUAGE §11)."""
     address = stack.address
     offered = {"local_postgres": address.playbooks_dsn} if identity == SERVER else {}
-    # The user's own key comes first; credentials stored before it was set can still be read.
-    keys = (*_credential_keys(settings), address.keys.credential)
-    everything = Endpoint(
-        address.nats_url,
-        address.dsns.get(POSTGRES_USER.get(identity, "")),
-        {**offered, **settings.credentials},
-        keys,
-        settings.tools(address.nats_url, embedded=True),
-        operator_limits(settings.limits),
+    postgres_dsn = address.dsns.get(POSTGRES_USER.get(identity, ""))
+    everything = replace(
+        _endpoint(settings, address.nats_url, postgres_dsn, embedded=True),
+        credentials={**offered, **settings.credentials},
+        # The user's own key comes first; credentials stored before it was set can still be read.
+        credential_keys=(*_credential_keys(settings), address.keys.credential),
         nats_nkey=address.seeds[identity],
+        nats_certificate=None,
         server_keys=(*settings.server_keys, address.keys.server),
         access_keys=(*settings.access_keys, address.keys.access),
-        grants_file=settings.grants_file,
-        grants_default=settings.grants_default,
         grants_open=True,
-        trigger_streams=settings.trigger_streams,
         retention=replace(settings.retention, archive_keys=with_own_key(settings.archive_keys, address.keys.archive)),
-        trigger_rates=settings.trigger_rates,
-        page_url=settings.page_url,
-        pool_labels=settings.pool_labels,
-        objects=settings.objects,
-        max_state_bytes=settings.server_max_state_bytes,
-        traces=settings.traces,
-        lineage=settings.lineage,
+        spread=Spread(),
         nats_sync=NatsSync(SYNC_S),
-        postgres_max_bytes=settings.postgres_max_bytes,
+        postgres_read_dsn=None,
     )
     return everything.only_for(identity)
+
+
+def _endpoint(settings: Settings, nats_url: str, postgres_dsn: str | None, *, embedded: bool) -> Endpoint:
+    """The endpoint of a stack, with all settings that have the name of one of its fields."""
+    made: dict[str, Any] = {
+        "nats_url": nats_url,
+        "postgres_dsn": postgres_dsn,
+        "credential_keys": _credential_keys(settings),
+        "tools": settings.tools(nats_url, embedded=embedded),
+        "limits": operator_limits(settings.limits),
+        "max_state_bytes": settings.server_max_state_bytes,
+    }
+    return Endpoint(**made, **settings.named_in(Endpoint, "identity", "grants_open", *made))
 
 
 def _credential_keys(settings: Settings) -> tuple[str, ...]:

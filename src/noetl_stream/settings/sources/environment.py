@@ -400,9 +400,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def retention(self) -> RetentionSettings:
         """The retention of executions and streams."""
-        return RetentionSettings(rules=self.retention_rules, **self._named_in(RetentionSettings, "rules"))
+        return RetentionSettings(rules=self.retention_rules, **self.named_in(RetentionSettings, "rules"))
 
-    def _named_in(self, group: type[msgspec.Struct], *but: str) -> dict[str, Any]:
+    def named_in(self, group: type[msgspec.Struct], *but: str) -> dict[str, Any]:
         """The settings that have the same name in a group of them."""
         return {name: getattr(self, name) for name in group.__struct_fields__ if name not in but}
 
@@ -466,7 +466,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         allowed = default if self.egress_allow is None else self.egress_allow
         denied = (*self.egress_deny, *egress.servers_of(nats_url))
         rules = EgressRules(allowed.targets, denied, allowed.socket_folders)
-        found = ToolSettings(egress=rules, own=self.tools_own, **self._named_in(ToolSettings, "egress", "own"))
+        found = ToolSettings(egress=rules, own=self.tools_own, **self.named_in(ToolSettings, "egress", "own"))
         return found.of_home(self.home_folder) if embedded else found
 
     @property
