@@ -134,11 +134,13 @@ class Given:
         yield
 
 
-def examined(check: Callable[..., Coroutine[None, None, Finding]], read: Callable[[int], dict[str, Any]]) -> Door:
+def examined(
+    check: Callable[..., Coroutine[None, None, Finding]], read: Callable[[int], dict[str, Any]], **others: object
+) -> Door:
     """A check of the doctor, by what it reads of each of so many."""
 
     def examining(count: int) -> Act:
-        given = SimpleNamespace(**{name: Given(value) for name, value in read(count).items()})
+        given = SimpleNamespace(**others, **{name: Given(value) for name, value in read(count).items()})
 
         def run() -> None:
             checking = check(given)
@@ -169,9 +171,11 @@ DOCTOR: Final[dict[str, Door]] = {
         lambda count: {"pools": [QueuedPool(f"q{n}", 1, 0, 0) for n in range(count)], "workers": workers(count)},
     ),
     "keys of credentials": examined(
-        lambda read: checks.keys(read, KeyRing(Key("key0", b""), ())), lambda count: {"credentials": stored_keys(count)}
+        checks.keys,
+        lambda count: {"credentials": stored_keys(count)},
+        ports=SimpleNamespace(keys=KeyRing(Key("key0", b""), ())),
     ),
-    "tokens": examined(lambda read: checks.tokens(read, 1), lambda count: {"tokens": tokens(count)}),
+    "tokens": examined(checks.tokens, lambda count: {"tokens": tokens(count)}, now_ms=1),
 }
 
 

@@ -16,8 +16,8 @@ from noetl_stream.operations.doctor.store_uses import nats_uses, postgres_use
 from noetl_stream.ports.self_reports import StoreUse
 from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, LetterBounds
 from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
-from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.retention_periods import STORED_VARIABLE
+from noetl_stream.settings.servers import POOL_LABELS_VARIABLE
 
 ENSURE: Final = "noetl-stream stream ensure"
 NEARLY_FULL: Final = 0.8
@@ -37,7 +37,7 @@ SOON_DAYS: Final = 14
 """The days before its end in which something counts as ending soon."""
 
 
-async def postgres(read: Readings, max_bytes: int | None, watched: Sequence[StoreUse]) -> Finding:
+async def postgres(read: Readings) -> Finding:
     """Answers, and has connections and room left."""
     try:
         facts = (await read.database).value
@@ -46,7 +46,7 @@ async def postgres(read: Readings, max_bytes: int | None, watched: Sequence[Stor
     used = f"{facts.connections} of {facts.max_connections} connections"
     if facts.connections >= NEARLY_FULL * facts.max_connections:
         return warning(f"{used} of Postgres are in use", "raise max_connections of Postgres")
-    if scarce := _scarce([postgres_use(facts, max_bytes)], watched):
+    if scarce := _scarce([postgres_use(facts, read.ports.postgres_max_bytes)], read.watched):
         return scarce
     return ok(f"version {facts.version} answers {facts.user!r}; {used}, {size(facts.size_bytes)}")
 
@@ -120,13 +120,13 @@ async def durability(read: Readings) -> Finding:
     return ok(waits + hidden)
 
 
-async def storage(read: Readings, watched: Sequence[StoreUse]) -> Finding:
+async def storage(read: Readings) -> Finding:
     """There is room in the streams, the account and the nats-servers, and there will be in the next hours."""
     account = await read.storage
     if account.failures:
         return wrong("; ".join(account.failures), remedy_of(account.failures[0]))
     uses = nats_uses((one.value for one in await read.streams), account)
-    if scarce := _scarce(uses, watched):
+    if scarce := _scarce(uses, read.watched):
         return scarce
     bound = f"of {size(account.max_bytes)}" if account.max_bytes is not None else "and the account has no bound"
     disks = "" if account.servers else "; the disks themselves are not seen from here"
@@ -447,7 +447,7 @@ async def events(read: Readings) -> Finding:
     return ok("EVENTS has lost no message, and agrees with Postgres")
 
 
-async def triggers(read: Readings, now_ms: int) -> Finding:
+async def triggers(read: Readings) -> Finding:
     """Every trigger can read its stream, and does with its events what it says."""
     found = await read.triggers
     unread = [one for one in found if one.reading.trouble]
@@ -457,7 +457,7 @@ async def triggers(read: Readings, now_ms: int) -> Finding:
             f"{unread[0].path}: {unread[0].reading.trouble}",
             f"noetl-stream trigger get {unread[0].path}",
         )
-    faulty = [one for one in found if one.faults.count and now_ms - one.faults.at_ms < DAY_MS]
+    faulty = [one for one in found if one.faults.count and read.now_ms - one.faults.at_ms < DAY_MS]
     if faulty:
         first = faulty[0]
         return wrong(
@@ -469,9 +469,9 @@ async def triggers(read: Readings, now_ms: int) -> Finding:
     return ok(f"{counted(found, 'trigger', MOST_TRIGGERS)}, without a fault in the last day")
 
 
-async def keys(read: Readings, ring: KeyRing | None) -> Finding:
+async def keys(read: Readings) -> Finding:
     """Every credential is encrypted with the current key."""
-    stored = await read.credentials
+    stored, ring = await read.credentials, read.ports.keys
     if ring is None:
         if not stored:
             return ok("no credential is stored")
@@ -488,12 +488,39 @@ async def keys(read: Readings, ring: KeyRing | None) -> Finding:
     return ok(f"{counted(stored, 'credential')} under the current key")
 
 
-async def tokens(read: Readings, now_ms: int) -> Finding:
+async def tokens(read: Readings) -> Finding:
     """No API token ends soon."""
-    held = [token for token in await read.tokens if token.holds(now_ms)]
-    soon = [one.name for one in held if one.expires_ms is not None and one.expires_ms - now_ms < SOON_DAYS * DAY_MS]
+    held = [token for token in await read.tokens if token.holds(read.now_ms)]
+    soon = [
+        one.name for one in held if one.expires_ms is not None and one.expires_ms - read.now_ms < SOON_DAYS * DAY_MS
+    ]
     if soon:
         return warning(
             f"within {SOON_DAYS} days end {counted(soon, 'token')}: {named(soon)}", "noetl-stream token create NAME"
         )
     return ok(f"{counted(held, 'token')}, and none ends within {SOON_DAYS} days")
+
+
+async def placement(read: Readings) -> Finding:
+    """All servers have the same labels of pools, so that a step is placed alike by each of them."""
+    given = [server.pool_labels for server in (await read.servers).value]
+    pools = sorted({pool for labels in given for pool in labels})
+    said = {pool: Counter(_shown(labels.get(pool, {})) for labels in given) for pool in pools}
+    differing = [pool for pool in pools if len(said[pool]) > 1]
+    if differing:
+        first = differing[0]
+        has = ", ".join(f"`{labels}` at {counted(number, 'server')}" for labels, number in said[first].items())
+        return wrong(
+            f"servers differ in the labels of {counted(differing, 'pool')}: {named(differing)}; {first} has {has}",
+            f"set {POOL_LABELS_VARIABLE} alike for all servers, and restart them",
+        )
+    if not pools:
+        return ok("no pool has labels")
+    there = {worker.pool for worker in (await read.workers).value}
+    away = [pool for pool in pools if pool not in there]
+    without = f"; without a worker now: {named(away)}" if away else ""
+    return ok(f"{counted(pools, 'pool')} with labels, alike at all servers{without}")
+
+
+def _shown(labels: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(labels.items())) or "none"

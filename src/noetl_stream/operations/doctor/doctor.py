@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.causes import remedy_of
 from noetl_stream.operations.doctor.findings import Finding
-from noetl_stream.operations.doctor.placement import placement
 from noetl_stream.operations.doctor.power_loss import power_loss
-from noetl_stream.operations.doctor.readings import STREAMS, TOO_LONG, DoctorPorts, Readings, begin, reading
+from noetl_stream.operations.doctor.readings import STREAMS, TOO_LONG, DoctorPorts, Readings, reading
 from noetl_stream.ports.operations.cluster import CheckDocument, StoredDocument
 from noetl_stream.ports.self_reports import NatsStorage
 from noetl_stream.protocol.subjects import RESULTS
 
+Check = Callable[[Readings], Awaitable[Finding]]
+
 STORES: Final = {"postgres": "Postgres at ", "nats": "NATS at "}
 """The checks of the stores themselves, with their names in errors: other checks are skipped for a store's fault."""
+
+CHECKS: Final[tuple[Check, ...]] = (
+    *(checks.postgres, checks.nats, checks.schema, checks.streams, checks.replicas, checks.durability, power_loss),
+    *(checks.storage, checks.objects, checks.clocks, checks.certificates, checks.permissions, checks.versions),
+    *(checks.servers, checks.grants, checks.namespaces, checks.partitions, checks.fold, checks.confinement),
+    *(checks.results, checks.lineage, checks.pools, checks.placement, checks.stuck, checks.quarantined),
+    *(checks.dead_letters, checks.events, checks.triggers, checks.keys, checks.tokens),
+)
+"""The checks in the order in which they are shown: those that others depend on come first."""
+
+SERVED: Final = (
+    *(checks.servers, checks.grants, checks.namespaces, checks.partitions, checks.fold, checks.pools),
+    checks.placement,
+)
+"""The checks that fail without a server, which does not matter where the next command starts one."""
 
 
 class DirectDiagnosis:
@@ -50,10 +66,9 @@ class DirectDiagnosis:
         ]
 
     async def examine(self) -> list[CheckDocument]:
-        read = begin(self._ports)
+        read = Readings(self._ports)
         try:
-            found = _checks(read, self._ports)
-            return roots_said_once(await asyncio.gather(*(_done(name, check) for name, check in found.items())))
+            return roots_said_once(await asyncio.gather(*(_done(check, read) for check in CHECKS)))
         finally:
             await read.close()
 
@@ -65,58 +80,15 @@ def _bound_of(account: NatsStorage) -> int | None:
     return min((one.max_bytes for one in account.servers if one.max_bytes is not None), default=None)
 
 
-def _checks(read: Readings, ports: DoctorPorts) -> Mapping[str, Awaitable[Finding]]:
-    """The checks by name, in the order in which they are shown: those that others depend on come first."""
-    on_demand = ports.on_demand
-    watched = ports.watch.uses() if ports.watch is not None else ()
-    return {
-        "postgres": checks.postgres(read, ports.postgres_max_bytes, watched),
-        "nats": checks.nats(read),
-        "schema": checks.schema(read),
-        "streams": checks.streams(read),
-        "replicas": checks.replicas(read),
-        "durability": checks.durability(read),
-        "power-loss": power_loss(read),
-        "storage": checks.storage(read, watched),
-        "objects": checks.objects(read),
-        "clocks": checks.clocks(read),
-        "certificates": checks.certificates(read),
-        "permissions": checks.permissions(read),
-        "versions": checks.versions(read),
-        "servers": _unless_on_demand(read, on_demand, checks.servers(read)),
-        "grants": _unless_on_demand(read, on_demand, checks.grants(read)),
-        "namespaces": _unless_on_demand(read, on_demand, checks.namespaces(read)),
-        "partitions": _unless_on_demand(read, on_demand, checks.partitions(read)),
-        "fold": _unless_on_demand(read, on_demand, checks.fold(read)),
-        "confinement": checks.confinement(read),
-        "results": checks.results(read),
-        "lineage": checks.lineage(read),
-        "pools": _unless_on_demand(read, on_demand, checks.pools(read)),
-        "placement": _unless_on_demand(read, on_demand, placement(read)),
-        "stuck": checks.stuck(read),
-        "quarantined": checks.quarantined(read),
-        "dead-letters": checks.dead_letters(read),
-        "events": checks.events(read),
-        "triggers": checks.triggers(read, ports.clock.now_ms()),
-        "keys": checks.keys(read, ports.keys),
-        "tokens": checks.tokens(read, ports.clock.now_ms()),
-    }
-
-
-async def _unless_on_demand(read: Readings, on_demand: bool, check: Awaitable[Finding]) -> Finding:
-    """Skips a check that fails without a server where the next command starts one."""
-    found = await check
-    if on_demand and found.verdict in ("wrong", "warning") and not (await read.servers).value:
-        return Finding("skipped", "no server runs here: the next command that needs one starts it")
-    return found
-
-
-async def _done(name: str, check: Awaitable[Finding]) -> CheckDocument:
+async def _done(check: Check, read: Readings) -> CheckDocument:
     try:
-        found = await check
+        found = await check(read)
+        is_unneeded = read.ports.on_demand and check in SERVED and found.verdict in ("wrong", "warning")
+        if is_unneeded and not (await read.servers).value:
+            found = Finding("skipped", "no server runs here: the next command that needs one starts it")
     except NoetlError as error:
         found = Finding("skipped", error.message, remedy_of(error.message) or error.hint or "")
-    return CheckDocument(name, *found)
+    return CheckDocument(check.__name__.replace("_", "-"), *found)
 
 
 def roots_said_once(found: list[CheckDocument]) -> list[CheckDocument]:

@@ -11,22 +11,18 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model.aggregates import TRIGGER
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import MemoryUse, WorkerPresence
-from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.operations.presence import server_uses, workers_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.self_reports import (
     DatabaseDiagnosis,
-    DatabaseFacts,
     NatsDiagnosis,
     NatsFacts,
-    NatsStorage,
     StoreUses,
-    StreamFacts,
 )
-from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials
-from noetl_stream.ports.stores.dead_letters import DeadLetter, DeadLetters, HeldLetters
-from noetl_stream.ports.stores.identities import StoredToken, Tokens
-from noetl_stream.ports.stores.store import KnownServer, PartitionView, Store
+from noetl_stream.ports.stores.credentials import Credentials
+from noetl_stream.ports.stores.dead_letters import DeadLetters
+from noetl_stream.ports.stores.identities import Tokens
+from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.ports.streams.command_queue import CommandQueue, QueuedPool
 from noetl_stream.ports.streams.event_log import EventLog
@@ -100,71 +96,45 @@ class Folding(NamedTuple):
     stands: Sequence[int]
 
 
-class Readings(NamedTuple):
-    """The readings, each awaited by every check that needs it, and raising its own error."""
+class Readings:
+    """The readings, all begun at once, each awaited by every check that needs it, and raising its own error."""
 
-    database: asyncio.Future[Timed[DatabaseFacts]]
-    nats: asyncio.Future[NatsFacts]
-    schema: asyncio.Future[None]
-    newer: asyncio.Future[list[str]]
-    streams: asyncio.Future[list[Timed[StreamFacts]]]
-    storage: asyncio.Future[NatsStorage]
-    unsynced: asyncio.Future[int]
-    warnings: asyncio.Future[list[str]]
-    excess: asyncio.Future[list[str]]
-    known: asyncio.Future[list[KnownServer]]
-    servers: asyncio.Future[Timed[list[MemoryUse]]]
-    workers: asyncio.Future[Timed[list[WorkerPresence]]]
-    pools: asyncio.Future[list[QueuedPool]]
-    partitions: asyncio.Future[list[PartitionView]]
-    folding: asyncio.Future[Folding]
-    living: asyncio.Future[dict[ExecutionStatus, int]]
-    stuck: asyncio.Future[list[str]]
-    letters: asyncio.Future[list[DeadLetter]]
-    held_letters: asyncio.Future[HeldLetters]
-    triggers: asyncio.Future[list[TriggerState]]
-    credentials: asyncio.Future[list[CredentialInfo]]
-    tokens: asyncio.Future[list[StoredToken]]
-    places: asyncio.Future[str]
+    def __init__(self, ports: DoctorPorts) -> None:
+        self.ports = ports
+        self.now_ms = ports.clock.now_ms()
+        self.watched = ports.watch.uses() if ports.watch is not None else ()
+        self.database = reading("Postgres", _timed(ports.clock, ports.database.facts()))
+        self.nats = reading("NATS", ports.nats.facts())
+        self.schema = reading("the schema", ports.store.verify())
+        self.newer = reading("the schema", ports.database.newer_migrations())
+        timed_streams = (_timed(ports.clock, ports.nats.stream(name)) for name in STREAMS)
+        self.streams = reading("the streams", asyncio.gather(*timed_streams))
+        self.storage = reading("the storage of NATS", ports.nats.storage())
+        self.unsynced = reading("EVENTS", _unsynced(ports, self.nats))
+        self.warnings = reading("the settings of Postgres", ports.store.durability_warnings())
+        self.excess = reading("the rights in Postgres", ports.database.excess_rights(ROLE))
+        self.known = reading("the servers", ports.database.live_servers())
+        self.servers = reading("the servers", _timed(ports.clock, _servers(ports, self.nats)))
+        self.pools = reading("the pools", ports.queue.pools())
+        self.workers = reading("the workers", _timed(ports.clock, _workers(ports, self.pools)))
+        self.partitions = reading("the partitions", ports.store.read_partitions())
+        self.folding = reading("the fold", _folding(ports))
+        self.living = reading("the executions", ports.store.living_by_status())
+        self.stuck = reading("the executions", ports.store.stuck(COUNTED))
+        self.letters = reading("the dead letters", ports.dead_letters.page(COUNTED, None))
+        self.held_letters = reading("the dead letters", ports.dead_letters.held())
+        self.triggers = reading("the triggers", _triggers(ports.store))
+        self.credentials = reading("the credentials", ports.credentials.list_all())
+        self.tokens = reading("the tokens", ports.tokens.list_all())
+        self.places = reading("the objects", _places(ports))
 
     async def close(self) -> None:
         """Ends pending readings, and drops errors that no check has asked for."""
-        await end_tasks(list(self))
-        for one in self:
+        begun = [one for one in vars(self).values() if isinstance(one, asyncio.Future)]
+        await end_tasks(begun)
+        for one in begun:
             if not one.cancelled():
                 one.exception()
-
-
-def begin(ports: DoctorPorts) -> Readings:
-    """Begins all readings."""
-    pools, nats = reading("the pools", ports.queue.pools()), reading("NATS", ports.nats.facts())
-    return Readings(
-        database=reading("Postgres", _timed(ports.clock, ports.database.facts())),
-        nats=nats,
-        schema=reading("the schema", ports.store.verify()),
-        newer=reading("the schema", ports.database.newer_migrations()),
-        streams=reading(
-            "the streams", asyncio.gather(*(_timed(ports.clock, ports.nats.stream(name)) for name in STREAMS))
-        ),
-        storage=reading("the storage of NATS", ports.nats.storage()),
-        unsynced=reading("EVENTS", _unsynced(ports, nats)),
-        warnings=reading("the settings of Postgres", ports.store.durability_warnings()),
-        excess=reading("the rights in Postgres", ports.database.excess_rights(ROLE)),
-        known=reading("the servers", ports.database.live_servers()),
-        servers=reading("the servers", _timed(ports.clock, _servers(ports, nats))),
-        workers=reading("the workers", _timed(ports.clock, _workers(ports, pools))),
-        pools=pools,
-        partitions=reading("the partitions", ports.store.read_partitions()),
-        folding=reading("the fold", _folding(ports)),
-        living=reading("the executions", ports.store.living_by_status()),
-        stuck=reading("the executions", ports.store.stuck(COUNTED)),
-        letters=reading("the dead letters", ports.dead_letters.page(COUNTED, None)),
-        held_letters=reading("the dead letters", ports.dead_letters.held()),
-        triggers=reading("the triggers", _triggers(ports.store)),
-        credentials=reading("the credentials", ports.credentials.list_all()),
-        tokens=reading("the tokens", ports.tokens.list_all()),
-        places=reading("the objects", _places(ports)),
-    )
 
 
 def reading(what: str, work: Awaitable[Read]) -> asyncio.Future[Read]:
