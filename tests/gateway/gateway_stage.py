@@ -34,9 +34,7 @@ from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.operations.grants import DirectGrants, GrantsPorts
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.operations.presence import DirectLiving, DirectMemory
-from noetl_stream.operations.starters.base import RegisteredStarters, StarterPorts
-from noetl_stream.operations.starters.schedules import DirectSchedules
-from noetl_stream.operations.starters.triggers import DirectTriggers
+from noetl_stream.operations.starters import DirectSchedules, DirectTriggers, RegisteredStarters, StarterPorts
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes
 from noetl_stream.ports.operations import Operations

@@ -17,7 +17,7 @@ from journey_waits import connected_to
 from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.json import codec
-from noetl_stream.operations.starters.schedules import DirectSchedules
+from noetl_stream.operations.starters import DirectSchedules
 from noetl_stream.ports.operations.starters.schedules import OccurrenceDocument
 from noetl_testkit.waiting import until_it_is
 from warm_program import noetl

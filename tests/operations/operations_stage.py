@@ -21,9 +21,7 @@ from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
 from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.operations.starters.base import RegisteredStarters, StarterPorts
-from noetl_stream.operations.starters.schedules import DirectSchedules
-from noetl_stream.operations.starters.triggers import DirectTriggers
+from noetl_stream.operations.starters import DirectSchedules, DirectTriggers, RegisteredStarters, StarterPorts
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
 from noetl_stream.server.assembly import ServerTimes

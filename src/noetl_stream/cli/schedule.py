@@ -161,7 +161,7 @@ def _instant(given: date, zone: str, *, is_last: bool = False) -> int:
 
 def _in_file(file: Path, count: int, after: date | None) -> tuple[list[UpcomingDocument], bool]:
     """The next times of the schedule in a file, and whether it is paused."""
-    from noetl_stream.operations.starters.schedules import upcoming_of
+    from noetl_stream.operations.starters import upcoming_of
 
     document = _document(str(file), read_playbook(file))
     after_ms = int(time.time() * 1000) if after is None else _instant(after, document.recurrence.zone)

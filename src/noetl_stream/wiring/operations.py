@@ -17,9 +17,7 @@ if TYPE_CHECKING:  # each process imports only what it uses
     from noetl_stream.adapters.postgres.store import PostgresStore
     from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.operations.recording import OnRecord
-    from noetl_stream.operations.starters.base import StarterPorts
-    from noetl_stream.operations.starters.schedules import DirectSchedules
-    from noetl_stream.operations.starters.triggers import DirectTriggers
+    from noetl_stream.operations.starters import DirectSchedules, DirectTriggers, StarterPorts
     from noetl_stream.operations.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.evaluator import Evaluator
@@ -131,7 +129,7 @@ class DirectOperations:
     @cached_property
     def playbooks(self) -> Playbooks:
         from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-        from noetl_stream.operations.starters.base import RegisteredStarters
+        from noetl_stream.operations.starters import RegisteredStarters
 
         given, store = self._connected, self._connected.store
         ports = PlaybookPorts(store, store.catalog, given.clock, given.objects, given.bus)
@@ -140,7 +138,7 @@ class DirectOperations:
 
     @cached_property
     def schedules(self) -> DirectSchedules:
-        from noetl_stream.operations.starters.schedules import DirectSchedules
+        from noetl_stream.operations.starters import DirectSchedules
 
         return DirectSchedules(self._starter_ports, self._checking, self._unanswered)
 
@@ -233,13 +231,13 @@ class DirectOperations:
 
     @cached_property
     def triggers(self) -> DirectTriggers:
-        from noetl_stream.operations.starters.triggers import DirectTriggers
+        from noetl_stream.operations.starters import DirectTriggers
 
         return DirectTriggers(self._starter_ports, self._checking, self._unanswered)
 
     @cached_property
     def _starter_ports(self) -> StarterPorts:
-        from noetl_stream.operations.starters.base import StarterPorts
+        from noetl_stream.operations.starters import StarterPorts
 
         given, store = self._connected, self._connected.store
         return StarterPorts(given.requests, given.bus, store, store.catalog, given.clock)

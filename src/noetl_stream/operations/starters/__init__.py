@@ -1,1 +1,0 @@
-"""Schedules and triggers, directly on NATS and Postgres."""
