@@ -27,7 +27,7 @@ from noetl_stream.hosting.bench import Bench, Figures, Load
 from noetl_stream.model.ids import partition_of, uuid7
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.operations.executions.selections import groups_of, histogram_of
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.stores.store import ListingFilter, Store
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import connected_to, open_stack, prepare_embedded

@@ -20,7 +20,7 @@ from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.http.problems import problem_of
 from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.ports.stores.identities import MAX_AUDIT_CHARACTERS, AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.storage.refusal_audit import ENTRIES_OF_ONE
 from noetl_testkit.memory.access import MemoryAudit, MemorySessions, MemoryTokens

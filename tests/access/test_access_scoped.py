@@ -25,16 +25,13 @@ from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.executions import Executions, RerunOptions, Start, StepRunRange
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start, StepRunRange
 from noetl_stream.ports.operations.playbooks import Playbooks
-from noetl_stream.ports.operations.reading.events import EventFilter
-from noetl_stream.ports.operations.reading.feed import FeedEvent
-from noetl_stream.ports.operations.reading.logs import FROM_THE_START, LogFilter
+from noetl_stream.ports.operations.reading.events import FROM_THE_START, EventFilter, FeedEvent, LogFilter
 from noetl_stream.ports.operations.reading.timelines import IterationRange, TimeRange
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import BulkOrder
+from noetl_stream.ports.operations.verbs import DocumentPage
 from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.settings.grants import DefaultGrants

@@ -20,7 +20,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.rights import ROLES, Role, covers, includes_role
 from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.operations.access import MOST_SEARCHED, NewToken
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.ports.stores.identities import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken
 from noetl_stream.settings.gateway_settings import OidcSettings
 from noetl_testkit.conformance.access import attempted

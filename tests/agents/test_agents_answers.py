@@ -21,7 +21,7 @@ from noetl_stream.mcp.answers import (
     plain_object,
     size_of,
 )
-from noetl_stream.ports.operations.documents import DocumentPage
+from noetl_stream.ports.operations.verbs import DocumentPage
 
 LONG = "long " * 100_000
 TEXT = some.text(some.characters(codec="utf-8", exclude_characters="\0"), max_size=200)

@@ -31,8 +31,7 @@ from noetl_stream.model.json.codec import decode_json, encode
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.task_log import LogStream
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.ports.operations.reading.feed import FeedEvent
-from noetl_stream.ports.operations.reading.logs import LogLineDocument
+from noetl_stream.ports.operations.reading.events import FeedEvent, LogLineDocument
 
 TOKEN = Token("t1", "greet", "start")
 ENQUEUED = ProgressUpdate(TokenEnqueued(TOKEN), None)

@@ -11,8 +11,7 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.executions import GatewayExecutions
 from noetl_stream.errors import NoetlError
-from noetl_stream.ports.operations.executions import Executions, RequestIds, Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds, Start
 
 AT_ONCE = 6
 PATIENCE_S = 240.0

@@ -14,10 +14,10 @@ from msgspec import to_builtins
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
 from noetl_stream.errors import NoetlError, OutcomeUnknown, Unreachable
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
 from noetl_stream.ports.operations.problems import PROBLEMS
 from noetl_stream.ports.operations.reading.events import EventPage
+from noetl_stream.ports.operations.verbs import Document
 from noetl_testkit.history.check import LAST
 from noetl_testkit.history.recorder import Recorder
 

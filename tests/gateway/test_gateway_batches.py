@@ -17,8 +17,7 @@ from noetl_stream.errors import Conflict, Unreachable, UsageError
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionDocument, ExecutionFilter, RequestIds, Start
 from noetl_stream.settings.gateway_settings import GatewayLimits
 
 BATCH = uuid7(1_795_000_000_000, b"a batch id")

@@ -16,9 +16,8 @@ import warm_program
 from cli_program import NOETL, environment
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.cluster import Cluster
-from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_testkit.waiting import TIMEOUT_S, until_it_is
 

@@ -14,7 +14,7 @@ from sent_events import events_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.task_log import LogBatch, LogLine
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.reading.logs import FROM_THE_START, LogFilter
+from noetl_stream.ports.operations.reading.events import FROM_THE_START, LogFilter
 from noetl_stream.protocol import subjects
 from noetl_testkit.waiting import TIMEOUT_S
 

@@ -25,20 +25,23 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.access import Access, NewToken
+from noetl_stream.ports.operations.access import Access, CredentialStore, GrantsRegistry, NewToken
 from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
-from noetl_stream.ports.operations.credentials import CredentialStore
-from noetl_stream.ports.operations.documents import DocumentPage, plain
-from noetl_stream.ports.operations.executions import Executions, RequestIds, RerunOptions, Start, StepRunRange
-from noetl_stream.ports.operations.filters import ExecutionFilter
-from noetl_stream.ports.operations.grants import GrantsRegistry
+from noetl_stream.ports.operations.executions import (
+    ExecutionFilter,
+    Executions,
+    RequestIds,
+    RerunOptions,
+    Start,
+    StepRunRange,
+)
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
-from noetl_stream.ports.operations.reading.feed import Feed
+from noetl_stream.ports.operations.reading.events import Feed
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder, Selections
-from noetl_stream.ports.operations.starters.schedules import Schedules
-from noetl_stream.ports.operations.starters.triggers import TriggerEventDocument, Triggers
+from noetl_stream.ports.operations.starters import Schedules, TriggerEventDocument, Triggers
+from noetl_stream.ports.operations.verbs import DocumentPage, plain
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.trigger.signatures import WebhookDelivery
 from noetl_testkit.waiting import TIMEOUT_S

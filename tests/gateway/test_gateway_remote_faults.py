@@ -36,10 +36,9 @@ from noetl_stream.model.json import codec
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.problems import PROBLEMS
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_testkit.waiting import TIMEOUT_S
 

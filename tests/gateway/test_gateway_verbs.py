@@ -18,10 +18,10 @@ from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.http.routes import Call
 from noetl_stream.gateway.http.verbs import route_of
 from noetl_stream.model import json as model_json
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.verbs import (
     Cursor,
+    Document,
     Inner,
     Labels,
     Limit,

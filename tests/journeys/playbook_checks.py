@@ -13,7 +13,7 @@ from typing import Any
 from playbook_stage import Ended, Scenario, Stage
 
 from airports_api import read_airports
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.verbs import plain
 from travel_api import PARTNER_TOKEN, SIGNING_KEY
 
 AIRPORTS = 3376

@@ -10,8 +10,7 @@ import pytest
 from noetl_stream.errors import BlobMissing, Conflict, NotFound
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import uuid7
-from noetl_stream.ports.operations.executions import RerunOptions, Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.stack import connected_to, open_stack

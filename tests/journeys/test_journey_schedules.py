@@ -18,7 +18,7 @@ from noetl_stream.model.aggregates import aggregate_id
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.json import codec
 from noetl_stream.operations.starters import DirectSchedules
-from noetl_stream.ports.operations.starters.schedules import OccurrenceDocument
+from noetl_stream.ports.operations.starters import OccurrenceDocument
 from noetl_testkit.waiting import until_it_is
 from warm_program import noetl
 

@@ -12,7 +12,7 @@ from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.json import codec
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.ports.operations.reading.feed import FeedEvent
+from noetl_stream.ports.operations.reading.events import FeedEvent
 from noetl_stream.ports.stores.fed_events import FedEvent
 from noetl_stream.ports.stores.store import PartitionLease, StoredEvent
 from noetl_stream.protocol import subjects

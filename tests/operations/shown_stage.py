@@ -11,8 +11,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.operations.cluster import DirectCluster
 from noetl_stream.operations.executions.redacted import Redacted
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.ports.operations.executions import Executions, Start, StepRunRange
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, Start, StepRunRange
 from noetl_stream.ports.operations.reading.events import EventFilter
 from noetl_stream.ports.operations.reading.timelines import TimeRange
 from noetl_stream.ports.operations.reading.views import Views

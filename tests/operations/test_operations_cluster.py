@@ -15,8 +15,8 @@ from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request, WorkerPresence
 from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocument
-from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.ports.stores.store import InboxRow
 from noetl_stream.ports.streams.command_queue import QueuedCommand, QueuedPool
 from noetl_stream.protocol import subjects

@@ -10,8 +10,7 @@ from operations_stage import BY, OperationsStage
 
 from noetl_stream.errors import BlobMissing, Conflict, NotFound
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.ports.operations.executions import RerunOptions, Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
 from noetl_stream.ports.stores.store import ObjectUseRow, StoredEvent
 from noetl_testkit.simulation.work import playbook, then, work
 

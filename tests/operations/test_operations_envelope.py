@@ -18,9 +18,9 @@ from noetl_stream.model.messages import Report
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions.reading import documents
 from noetl_stream.operations.feed.live import LiveFeed
-from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import RerunOptions, Start
-from noetl_stream.ports.operations.reading.feed import FeedEvent
+from noetl_stream.ports.operations.reading.events import FeedEvent
+from noetl_stream.ports.operations.verbs import plain
 from noetl_testkit.keys import capability_of
 from noetl_testkit.memory.journals import MemoryFeed
 from noetl_testkit.simulation.work import playbook, then, work

@@ -29,6 +29,7 @@ from noetl_stream.operations.executions.direct import DESCRIBED_EVENTS, DirectEx
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, refuse_workload
 from noetl_stream.operations.executions.submit import PATIENCE_S
 from noetl_stream.ports.operations.executions import (
+    ExecutionFilter,
     LoopCountsDocument,
     RequestIds,
     RerunOptions,
@@ -36,7 +37,6 @@ from noetl_stream.ports.operations.executions import (
     StepRunRange,
     StepRunsDocument,
 )
-from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.ports.stores.store import SnapshotRow
 from noetl_testkit.simulation.work import playbook, then, work
 

@@ -9,8 +9,7 @@ import pytest
 from operations_stage import BY, OperationsStage, labelled
 
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionDocument, ExecutionFilter, RerunOptions, Start
 from noetl_testkit.simulation.work import work
 
 REFUND = labelled("refund", [{"step": "only", "tool": work(1)}], team="shop", order="{{ workload.order.id }}")

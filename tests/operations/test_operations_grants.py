@@ -14,8 +14,8 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.messages import GrantsUse, MemoryUse
 from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.operations.grants import DirectGrants, GrantsPorts
-from noetl_stream.ports.operations.grants import GrantsDocument
-from noetl_stream.ports.stores.grants import GrantsRevision, GrantsStore
+from noetl_stream.ports.operations.access import GrantsDocument
+from noetl_stream.ports.stores.catalog import GrantsRevision, GrantsStore
 from noetl_stream.settings.grants import Grants, GrantsSource
 from noetl_stream.storage.grants import REFRESH_S, RegisteredGrants, grants_in_force, keep_fresh
 from noetl_testkit.conformance.access import grants_revision

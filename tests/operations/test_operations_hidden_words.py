@@ -14,7 +14,7 @@ from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.reading.known import listing_of
 from noetl_stream.operations.executions.redacted import RedactedExecutions
 from noetl_stream.operations.executions.selections import DirectSelections, groups_of
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.operations.selections import BulkOrder
 from noetl_stream.ports.stores.store import ListingFilter
 from noetl_stream.ports.stores.tallies import ExecutionTally, TallyKey

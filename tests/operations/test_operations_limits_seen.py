@@ -14,8 +14,8 @@ from operations_stage import BY, OperationsStage
 from noetl_stream.errors import Conflict, NotFound
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.ports.operations import PORTS, Operations
+from noetl_stream.ports.operations.cluster import LimitDocument
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.limits import LimitDocument
 from noetl_stream.settings.grants import GrantsFile
 from noetl_testkit.simulation.work import work
 

@@ -6,7 +6,7 @@ import pytest
 from operations_stage import OperationsStage, labelled
 
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_testkit.simulation.work import work
 
 

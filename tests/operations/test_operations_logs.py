@@ -11,7 +11,7 @@ from noetl_stream.model.task_log import LogBatch, LogLine
 from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.executions.reading import logs as client_logs
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
-from noetl_stream.ports.operations.reading.logs import FROM_THE_START, LogFilter, LogPage, followed
+from noetl_stream.ports.operations.reading.events import FROM_THE_START, LogFilter, LogPage, followed
 from noetl_stream.protocol import subjects
 
 

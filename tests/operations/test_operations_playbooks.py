@@ -7,9 +7,9 @@ from operations_stage import BY, OperationsStage, labelled
 
 from noetl_stream.errors import Conflict, NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.ids import digest_of
-from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.playbooks import RegisteredDocument
+from noetl_stream.ports.operations.verbs import plain
 from noetl_testkit.simulation.work import playbook, then, work
 
 FLOW = playbook(

@@ -17,13 +17,11 @@ from noetl_stream.operations.diff import divergence
 from noetl_stream.operations.diff.sentences import VALUE_CHARS
 from noetl_stream.operations.executions.redacted import Redacted
 from noetl_stream.operations.views.direct import DirectViews
-from noetl_stream.ports.operations.documents import document_of, plain
-from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
-from noetl_stream.ports.operations.reading.events import EventFilter
-from noetl_stream.ports.operations.reading.feed import LAST_EVENT
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.operations.reading.events import LAST_EVENT, EventFilter
 from noetl_stream.ports.operations.reading.timelines import TimeRange
 from noetl_stream.ports.operations.reading.views import Views
+from noetl_stream.ports.operations.verbs import document_of, plain
 from noetl_testkit.simulation.work import playbook
 
 WAITS = playbook("waits", [{"step": "ear", "tool": {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}}])

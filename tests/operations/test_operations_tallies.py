@@ -10,7 +10,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import uuid7
 from noetl_stream.operations.executions.selections import groups_of, histogram_of
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.operations.selections import MAX_GROUPS
 from noetl_testkit.conformance.store_rows import committed, execution_row
 from noetl_testkit.memory.store import StagedStore

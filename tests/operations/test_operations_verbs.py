@@ -12,18 +12,14 @@ from noetl_stream.errors import NotFound, Unreachable
 from noetl_stream.operations.executions.redacted import Redacted
 from noetl_stream.operations.executions.replica import ACTED_ON_MS, AWAY_MS, Replicated
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.access import Access
+from noetl_stream.ports.operations.access import Access, CredentialStore, GrantsRegistry
 from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
-from noetl_stream.ports.operations.credentials import CredentialStore
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, Executions
-from noetl_stream.ports.operations.grants import GrantsRegistry
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.reading.views import Views
 from noetl_stream.ports.operations.selections import Selections
-from noetl_stream.ports.operations.starters.schedules import Schedules
-from noetl_stream.ports.operations.starters.triggers import Triggers
-from noetl_stream.ports.operations.verbs import is_verb, verb, verb_of
+from noetl_stream.ports.operations.starters import Schedules, Triggers
+from noetl_stream.ports.operations.verbs import Document, is_verb, verb, verb_of
 from noetl_stream.storage.used_secrets import UsedSecrets
 from noetl_stream.wiring.operations import DirectOperations
 

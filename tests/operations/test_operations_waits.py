@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noetl_stream.model.envelope import iso
 from noetl_stream.operations.waiting_on import BYTES_PER_OPERATION, GUARD_OPERATIONS, WAITS_EXPLAINED, awaited
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.ports.operations.waits import AwaitedJoinDocument, AwaitedPoolDocument, GuardDocument
 from noetl_testkit.scenario.scenario import Scenario
 

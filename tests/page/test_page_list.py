@@ -17,8 +17,7 @@ from page_stage import Shown
 from page_tracing import costing
 
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.selections import BulkOrder
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_testkit.waiting import TIMEOUT_S

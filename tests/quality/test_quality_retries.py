@@ -25,7 +25,7 @@ PERIODIC: Final = {
     "gateway/http/pressure.py watch": "measures, for a twentieth of the time at most",
     "operations/doctor/store_uses.py watch": "a look each minute at how full the stores are",
     "operations/starters.py _until_begun": "twice as long each time, within a bound",
-    "ports/operations/reading/logs.py followed": "reads on",
+    "ports/operations/reading/events.py followed": "reads on",
     "server/aggregates/stream_readers.py _wait_to_read": "looks at its own state",
     "server/ownership/leases.py _appear": "says that a server lives",
     "server/ownership/leases.py _renew_in_time": "renews leases",

@@ -40,7 +40,7 @@ from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
-from noetl_stream.ports.stores.charged_queries import ChargedQueries, charged_queries
+from noetl_stream.ports.stores.idempotency import ChargedQueries, charged_queries
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_stream.tools.python.environments.requirements import required_by

@@ -14,8 +14,12 @@ from msgspec.structs import replace
 from noetl_stream.adapters.archive import ParquetArchive
 from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.executions import ExecutionDocument, ListedExecutionDocument, ResultDocument
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import (
+    ExecutionDocument,
+    ExecutionFilter,
+    ListedExecutionDocument,
+    ResultDocument,
+)
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.sealing.age import new_identity, recipient_of
 from noetl_stream.sealing.chunk_reader import CHUNK_BYTES

@@ -24,9 +24,8 @@ from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.paging import read_cursor
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.executions import Start
-from noetl_stream.ports.operations.filters import ExecutionFilter
-from noetl_stream.ports.stores.grants import GrantsRevision
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.stores.catalog import GrantsRevision
 from noetl_stream.protocol import subjects
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder

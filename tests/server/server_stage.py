@@ -34,7 +34,7 @@ from noetl_stream.operations.executions.submit import Client, RequestRefused, Re
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.evaluator import Evaluator
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.ports.stores.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.ports.streams.command_queue import Delivery
 from noetl_stream.ports.traces import Tracing

@@ -31,7 +31,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.messages import AGGREGATES_FORMAT, AggregateRequest
 from noetl_stream.operations.executions.reading.known import listing_of
 from noetl_stream.operations.executions.submit import RequestRefused, ask_aggregate
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.stores.aggregates import HistoryRow
 from noetl_stream.server.rebuild import rebuild
 from noetl_testkit.memory.store import StagedStore

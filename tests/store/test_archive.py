@@ -20,8 +20,7 @@ from noetl_stream.adapters.archive import ParquetArchive, month_of
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.operations.executions.archiving import ExecutionArchiver
-from noetl_stream.ports.operations.executions import Executions
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions
 from noetl_stream.sealing.age import new_identity, recipient_of
 from noetl_stream.sealing.file_keys import FileKeys
 from noetl_stream.sealing.keys import new_key

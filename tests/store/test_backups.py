@@ -33,7 +33,7 @@ from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreac
 from noetl_stream.hosting import maintenance
 from noetl_stream.model.bundles import named_bundle, zip_of
 from noetl_stream.ports.backup import TableShape
-from noetl_stream.ports.stores.grants import GrantsRevision
+from noetl_stream.ports.stores.catalog import GrantsRevision
 from noetl_stream.ports.stores.retention import Month
 from noetl_stream.protocol.subjects import RESULTS, bundle_key
 from noetl_stream.sealing.age import new_identity, recipient_of

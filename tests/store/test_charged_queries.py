@@ -13,7 +13,7 @@ from noetl_stream.adapters.postgres.connections.database import POOL_CONNECTIONS
 from noetl_stream.adapters.postgres.statements import compile_statement
 from noetl_stream.errors import QueryTooLong
 from noetl_stream.gateway.http.budgets import QUERIES_AT_ONCE
-from noetl_stream.ports.stores.charged_queries import CHARGED, ChargedQueries
+from noetl_stream.ports.stores.idempotency import CHARGED, ChargedQueries
 
 SLEEP = compile_statement("select pg_sleep(:seconds::float)")
 NOW = compile_statement("select now()")

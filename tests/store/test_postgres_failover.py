@@ -17,7 +17,7 @@ from noetl_stream.adapters.postgres.connections.own_connections import OwnConnec
 from noetl_stream.adapters.postgres.schema.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Unreachable, UsageError
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.stores.store import ExecutionRow
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.sources.environment import Settings

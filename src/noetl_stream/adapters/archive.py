@@ -28,11 +28,11 @@ from noetl_stream.errors import NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import EventDocument, iso_or_none
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
+    ExecutionFilter,
     ExecutionPage,
     ListedExecutionDocument,
     ResultDocument,
 )
-from noetl_stream.ports.operations.filters import ExecutionFilter
 from noetl_stream.sealing.file_keys import FileKeys
 
 if TYPE_CHECKING:

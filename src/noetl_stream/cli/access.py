@@ -22,8 +22,13 @@ from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import gateways_of
 from noetl_stream.model.rights import ROLES, Role
-from noetl_stream.ports.operations.access import AuditCheckDocument, AuditEntryDocument, NewApiTokenDocument, NewToken
-from noetl_stream.ports.operations.grants import GrantsDocument
+from noetl_stream.ports.operations.access import (
+    AuditCheckDocument,
+    AuditEntryDocument,
+    GrantsDocument,
+    NewApiTokenDocument,
+    NewToken,
+)
 from noetl_stream.protocol.nats_permissions import ADMIN
 
 

@@ -20,7 +20,7 @@ from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.base.verbs import does, lists, shows
 from noetl_stream.model.ids import MOST_PARTITIONS
-from noetl_stream.ports.operations.limits import LimitDocument, LimitWithSlotsDocument
+from noetl_stream.ports.operations.cluster import LimitDocument, LimitWithSlotsDocument
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 from noetl_stream.settings.servers import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags

@@ -16,7 +16,7 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.base.verbs import does, lists, shows
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
 from noetl_stream.model.secrets.credential import CredentialValue, credential_value
-from noetl_stream.ports.operations.credentials import CredentialDocument
+from noetl_stream.ports.operations.access import CredentialDocument
 
 
 def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> CredentialValue:

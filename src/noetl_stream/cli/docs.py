@@ -17,8 +17,8 @@ from noetl_stream.cli.base.files import shipped
 from noetl_stream.cli.base.options import form_option, output_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_json, print_source, say
 from noetl_stream.errors import NotFound
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
+from noetl_stream.ports.operations.verbs import Document
 
 FOLDERS: Final = ("tutorials", "how-to", "reference", "explanation")
 ADDRESS: Final = "Documentation"

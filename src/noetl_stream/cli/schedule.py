@@ -20,7 +20,7 @@ from noetl_stream.cli.base.verbs import shows
 from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook
 from noetl_stream.cli.starters import Starter, add_commands, read_starter
 from noetl_stream.durations import duration_text
-from noetl_stream.ports.operations.starters.schedules import (
+from noetl_stream.ports.operations.starters import (
     OCCURRENCE_STATUSES,
     BackfilledDocument,
     RegisteredScheduleDocument,
@@ -29,7 +29,7 @@ from noetl_stream.ports.operations.starters.schedules import (
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.model.aggregates import Overlap
     from noetl_stream.playbook.schedule.schedule_document import ScheduleDocument
-    from noetl_stream.ports.operations.starters.schedules import UpcomingDocument
+    from noetl_stream.ports.operations.starters import UpcomingDocument
 
 MOST_SHOWN: Final = 1000
 OVERLAPS: Final = ("skip", "queue_one", "queue_all", "cancel", "terminate", "allow")

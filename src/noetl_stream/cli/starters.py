@@ -17,11 +17,10 @@ from noetl_stream.cli.base.verbs import does, shows
 from noetl_stream.cli.playbook.catalog import register_each
 from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.documents import DocumentPage
+from noetl_stream.ports.operations.verbs import DocumentPage
 
 if TYPE_CHECKING:  # the list of commands starts faster
-    from noetl_stream.ports.operations.starters.schedules import Schedules
-    from noetl_stream.ports.operations.starters.triggers import Triggers
+    from noetl_stream.ports.operations.starters import Schedules, Triggers
 
 Document = TypeVar("Document")
 

@@ -15,7 +15,7 @@ from noetl_stream.cli.base.verbs import shows
 from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.cli.starters import Starter, add_commands, read_starter
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.starters.triggers import EVENT_STATUSES, TriggerStateDocument
+from noetl_stream.ports.operations.starters import EVENT_STATUSES, TriggerStateDocument
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.playbook.trigger.trigger_document import TriggerDocument

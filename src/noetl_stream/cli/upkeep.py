@@ -17,7 +17,7 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_docum
 from noetl_stream.cli.base.process import run_async, run_on_stack, settings_for
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.protocol.nats_permissions import ADMIN, SERVER
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention_periods import ARCHIVE_VARIABLE, RETENTION_VARIABLE, read_retention

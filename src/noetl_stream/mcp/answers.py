@@ -14,8 +14,8 @@ import msgspec
 
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.json import pieces
-from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.problems import problem_kind
+from noetl_stream.ports.operations.verbs import plain
 
 Item = TypeVar("Item")
 

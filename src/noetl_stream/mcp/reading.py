@@ -12,11 +12,11 @@ from noetl_stream.mcp.answers import ToolAnswer, list_answer, part_answer
 from noetl_stream.mcp.tools import AgentCall, Arguments, ExecutionId, OfList, OfPart, Tools
 from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Executions, StepRunRange
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.reading.diffs import MAX_ROWS
 from noetl_stream.ports.operations.reading.events import EVENT_FIELDS, MAX_TEXT, EventField, EventFilter
+from noetl_stream.ports.operations.verbs import plain
 
 MAX_POSITION: Final = 2**31 - 1
 MAX_SOURCE: Final = 1024 * 1024

@@ -26,8 +26,8 @@ from noetl_stream.ports.operations.access import (
     NewApiTokenDocument,
     NewToken,
 )
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.problems import problem_kind
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.catalog import is_path
 from noetl_stream.ports.stores.identities import (
     BOOTSTRAP_NAME,

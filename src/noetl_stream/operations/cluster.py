@@ -24,12 +24,13 @@ from noetl_stream.ports.operations.cluster import (
     DeadLetterDocument,
     DeadLetterPage,
     DeadLetterWithBodyDocument,
+    LimitPage,
+    LimitWithSlotsDocument,
     PartitionDocument,
     PoolDocument,
     WorkerDocument,
 )
-from noetl_stream.ports.operations.documents import document_from
-from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetters
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.bus import Bus

@@ -9,8 +9,8 @@ from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
 from noetl_stream.model.json import codec
 from noetl_stream.model.secrets.credential import CREDENTIAL_NAME, CredentialValue, check_secrets
 from noetl_stream.playbook.suggestions import did_you_mean
-from noetl_stream.ports.operations.credentials import CredentialDocument, RotatedDocument
-from noetl_stream.ports.operations.documents import document_from
+from noetl_stream.ports.operations.access import CredentialDocument, RotatedDocument
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials, NewCredential
 from noetl_stream.sealing.keys import KEY_HINT, CannotDecrypt, KeyRing, SealedEnvelope, decrypt, encrypt
 
@@ -25,7 +25,7 @@ _NEW: Final = CredentialInfo(
 
 
 class DirectCredentials:
-    """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`, where each method is described.
+    """:class:`~noetl_stream.ports.operations.access.CredentialStore`, where each method is described.
 
     Args:
         keys: The keys that encrypt; without them nothing can be stored.

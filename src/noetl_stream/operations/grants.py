@@ -9,9 +9,9 @@ from noetl_stream.errors import Conflict, NotFound, UsageError, VersionMismatch
 from noetl_stream.model.rights import has_valid_segments, namespace_of
 from noetl_stream.operations.presence import server_uses
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.documents import document_from
-from noetl_stream.ports.operations.grants import GrantsDocument, PlaybookGrantsDocument
-from noetl_stream.ports.stores.grants import GrantsRevision, GrantsStore
+from noetl_stream.ports.operations.access import GrantsDocument, PlaybookGrantsDocument
+from noetl_stream.ports.operations.verbs import document_from
+from noetl_stream.ports.stores.catalog import GrantsRevision, GrantsStore
 from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.settings.grants import EVERYTHING, SORTS, Grants, GrantsFile, GrantsSource, parse_grants
 
@@ -28,7 +28,7 @@ class GrantsPorts(NamedTuple):
 
 
 class DirectGrants:
-    """:class:`~noetl_stream.ports.operations.grants.GrantsRegistry`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.access.GrantsRegistry`, where each method is described."""
 
     def __init__(self, ports: GrantsPorts) -> None:
         self._store, self._in_force, self._bus, self._clock = ports

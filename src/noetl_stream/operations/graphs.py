@@ -8,8 +8,8 @@ from msgspec.structs import asdict
 
 from noetl_stream.playbook.drawing import Graph, drawable_part, graph_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.documents import document_from, document_of
 from noetl_stream.ports.operations.reading.graphs import ArcDocument, GraphDocument, StepNodeDocument
+from noetl_stream.ports.operations.verbs import document_from, document_of
 
 
 def graph_document(plan: Plan) -> GraphDocument:

@@ -13,14 +13,14 @@ from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
-from noetl_stream.ports.operations.documents import document_from
-from noetl_stream.ports.operations.limits import (
+from noetl_stream.ports.operations.cluster import (
     AwaitedSlotDocument,
     LimitDocument,
     LimitPage,
     LimitWithSlotsDocument,
     SlotDocument,
 )
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.aggregates import AggregateRow, LimitSlotRow
 from noetl_stream.ports.stores.store import Store
 

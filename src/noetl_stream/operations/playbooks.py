@@ -22,7 +22,6 @@ from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.statistics import PlaybookStatistics
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.playbooks import (
     BundleDocument,
     CatalogKind,
@@ -39,6 +38,7 @@ from noetl_stream.ports.operations.playbooks import (
     StoredBundleDocument,
 )
 from noetl_stream.ports.operations.reading.graphs import GraphDocument
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.catalog import (
     PLAYBOOK,
     SCHEMA,

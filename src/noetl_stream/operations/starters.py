@@ -40,29 +40,26 @@ from noetl_stream.operations.executions.submit import RequestRefused, Requests, 
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.playbooks import entry_of
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.documents import DocumentPage, document_from
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.starters.schedules import (
+from noetl_stream.ports.operations.starters import (
     BackfilledDocument,
+    DeliveredDocument,
+    EventStatus,
     OccurrenceDocument,
     OccurrencePage,
     PauseDocument,
     RegisteredScheduleDocument,
     SchedulePage,
     TimetableDocument,
-    UpcomingDocument,
-)
-from noetl_stream.ports.operations.starters.triggers import (
-    DeliveredDocument,
-    EventStatus,
     TriggerEventDocument,
     TriggerEventPage,
     TriggerFaultsDocument,
     TriggerPage,
     TriggerStateDocument,
     TriggerStreamDocument,
+    UpcomingDocument,
 )
-from noetl_stream.ports.operations.verbs import API
+from noetl_stream.ports.operations.verbs import API, DocumentPage, document_from
 from noetl_stream.ports.stores.aggregates import AggregateRow, HistoryRow
 from noetl_stream.ports.stores.catalog import PLAYBOOK, Address, Catalog, CatalogEntry, KindTaken, find_entry
 from noetl_stream.ports.stores.store import Store
@@ -253,7 +250,7 @@ OCCURRENCE_BEGUN_S: Final = 5.0
 
 
 class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, OccurrenceDocument, OccurrencePage]):
-    """:class:`~noetl_stream.ports.operations.starters.schedules.Schedules`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.starters.Schedules`, where each method is described."""
 
     kind = SCHEDULE
     pages, entry_pages = SchedulePage, OccurrencePage
@@ -382,7 +379,7 @@ WEBHOOK: Final = "webhook"
 
 
 class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEventDocument, TriggerEventPage]):
-    """:class:`~noetl_stream.ports.operations.starters.triggers.Triggers`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.starters.Triggers`, where each method is described."""
 
     kind = TRIGGER
     pages, entry_pages = TriggerPage, TriggerEventPage

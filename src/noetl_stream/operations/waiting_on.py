@@ -14,7 +14,7 @@ from noetl_stream.model.events import EvaluatedGuard, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.json import codec
 from noetl_stream.playbook.plan import Plan, WaitPlan
-from noetl_stream.ports.operations.limits import AwaitedSlotDocument
+from noetl_stream.ports.operations.cluster import AwaitedSlotDocument
 from noetl_stream.ports.operations.waits import (
     AwaitedChildDocument,
     AwaitedJoinDocument,

@@ -10,7 +10,7 @@ from typing import Final
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.stores.grants import GrantsRevision, GrantsStore
+from noetl_stream.ports.stores.catalog import GrantsRevision, GrantsStore
 from noetl_stream.settings.grants import DefaultGrants, Grants, GrantsFile, GrantsSource, parse_grants
 
 log = logging.getLogger(__name__)

@@ -21,13 +21,11 @@ if TYPE_CHECKING:  # each process imports only what it uses
     from noetl_stream.operations.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.evaluator import Evaluator
-    from noetl_stream.ports.operations.access import Access
+    from noetl_stream.ports.operations.access import Access, CredentialStore, GrantsRegistry
     from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
-    from noetl_stream.ports.operations.credentials import CredentialStore
     from noetl_stream.ports.operations.executions import Executions
-    from noetl_stream.ports.operations.grants import GrantsRegistry
     from noetl_stream.ports.operations.playbooks import Playbooks
-    from noetl_stream.ports.operations.reading.feed import Feed
+    from noetl_stream.ports.operations.reading.events import Feed
     from noetl_stream.ports.operations.reading.views import Views
     from noetl_stream.ports.operations.selections import Selections
     from noetl_stream.ports.self_reports import StoreUses

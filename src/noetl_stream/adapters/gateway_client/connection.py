@@ -25,9 +25,8 @@ from noetl_stream.errors import (
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.problems import PROBLEMS, TYPE_PREFIX
-from noetl_stream.ports.operations.verbs import API
+from noetl_stream.ports.operations.verbs import API, document_of
 from noetl_stream.retries import pauses
 
 JSON: Final = "application/json"

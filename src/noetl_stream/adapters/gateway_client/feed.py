@@ -12,9 +12,9 @@ from noetl_stream.errors import TooBusy, Unreachable
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.json import codec
 from noetl_stream.model.status import ENDED
-from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.executions import ExecutionDocument
-from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent
+from noetl_stream.ports.operations.reading.events import LAST_EVENT, FeedEvent
+from noetl_stream.ports.operations.verbs import document_of
 from noetl_stream.retries import pauses
 
 SILENCE_S: Final = 45.0
@@ -66,8 +66,8 @@ class Frames:
 
 
 class GatewayFeed(GatewayVerbs):
-    """:class:`~noetl_stream.ports.operations.reading.feed.Feed`. A stream does not name the playbook of an event:
-    :attr:`~noetl_stream.ports.operations.reading.feed.FeedEvent.path` is empty.
+    """:class:`~noetl_stream.ports.operations.reading.events.Feed`. A stream does not name the playbook of an event:
+    :attr:`~noetl_stream.ports.operations.reading.events.FeedEvent.path` is empty.
     """
 
     async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:

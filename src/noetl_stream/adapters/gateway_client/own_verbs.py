@@ -14,7 +14,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken, SignInCodeDocument
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder, Selections
-from noetl_stream.ports.operations.starters.triggers import DeliveredDocument
+from noetl_stream.ports.operations.starters import DeliveredDocument
 from noetl_stream.trigger.signatures import WebhookDelivery
 
 
@@ -55,7 +55,7 @@ class GatewayAccess(GatewayVerbs):
 
 
 class GatewayTriggers(GatewayVerbs):
-    """:class:`~noetl_stream.ports.operations.starters.triggers.Triggers`."""
+    """:class:`~noetl_stream.ports.operations.starters.Triggers`."""
 
     async def deliver(self, path: str, delivery: WebhookDelivery, ids: RequestIds) -> DeliveredDocument:
         """Is not repeated: only the sender knows whether the delivery may be repeated."""

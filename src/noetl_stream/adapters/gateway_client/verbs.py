@@ -10,8 +10,7 @@ from urllib.parse import quote
 from noetl_stream.adapters.gateway_client.connection import JSON, GatewayConnection, GatewayRequest
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations import Operations, port_of
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.verbs import API, Verb, VerbParameter, Verbs, parameters_of
+from noetl_stream.ports.operations.verbs import API, Document, Verb, VerbParameter, Verbs, parameters_of
 
 Item = TypeVar("Item")
 

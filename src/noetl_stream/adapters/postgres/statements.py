@@ -30,10 +30,9 @@ import asyncpg
 import msgspec
 from msgspec.structs import astuple
 
-from noetl_stream.ports.stores.catalog import CatalogEntry
+from noetl_stream.ports.stores.catalog import CatalogEntry, GrantsRevision
 from noetl_stream.ports.stores.credentials import NewCredential
 from noetl_stream.ports.stores.dead_letters import DeadLetterRow
-from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, StoredCode, StoredSession, StoredToken
 from noetl_stream.ports.stores.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
 from noetl_stream.ports.stores.tallies import RecentExecution

@@ -18,6 +18,7 @@ from noetl_stream.ports.stores.catalog import (
     SEARCHED_CHARACTERS,
     Catalog,
     CatalogEntry,
+    GrantsRevision,
     entry_named,
     registered_entry,
     revision_in,
@@ -32,7 +33,6 @@ from noetl_stream.ports.stores.credentials import (
     SealedValue,
     StoredCredential,
 )
-from noetl_stream.ports.stores.grants import GrantsRevision
 from noetl_stream.ports.stores.idempotency import ClaimedKey, Idempotency, KeptAnswer
 from noetl_stream.ports.stores.identities import (
     MAX_CODES,
@@ -117,7 +117,7 @@ class PostgresAudit(DatabasePort):
 
 
 class PostgresGrants(DatabasePort):
-    """:class:`~noetl_stream.ports.stores.grants.GrantsStore`; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.catalog.GrantsStore`; the port documents each method."""
 
     async def latest(self, known: GrantsRevision | None = None) -> GrantsRevision | None:
         return await self._read(None, known)

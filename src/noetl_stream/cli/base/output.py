@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from noetl_stream.cli.base.activity import activity
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.sealing.data_references import without_seals
 from noetl_stream.telemetry.terminal import UNSAFE, json_text, shown, shown_json
 

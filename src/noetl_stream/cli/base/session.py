@@ -13,7 +13,7 @@ from noetl_stream.cli.base.process import principal, run_async, settings_for
 from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
 from noetl_stream.errors import Forbidden, Unauthenticated
 from noetl_stream.model.rights import Role
-from noetl_stream.ports.operations.documents import DocumentPage
+from noetl_stream.ports.operations.verbs import DocumentPage
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.local.background import Background

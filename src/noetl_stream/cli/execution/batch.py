@@ -45,8 +45,8 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.json.values import deep_merge
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ENDED, ExecutionStatus
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import RequestIds, Start
+from noetl_stream.ports.operations.verbs import Document
 from noetl_stream.retries import pauses
 
 MOST_ROW_BYTES: Final = 1 << 20

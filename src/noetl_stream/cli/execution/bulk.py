@@ -21,9 +21,9 @@ from noetl_stream.cli.execution.selection import Selection, found_by
 from noetl_stream.concurrency import for_each
 from noetl_stream.errors import NoetlError, NotFound, NotReady, TooBusy, Unauthenticated, Unreachable, UsageError
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ListedExecutionDocument
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkItemDocument, BulkOrder
+from noetl_stream.ports.operations.verbs import Document
 from noetl_stream.retries import backoff_s
 
 AT_A_TIME: Final = 100

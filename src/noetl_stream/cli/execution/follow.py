@@ -24,7 +24,7 @@ from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import ExecutionDocument
-from noetl_stream.ports.operations.reading.logs import FOLLOW_EVERY_S, FROM_THE_START, LogFilter
+from noetl_stream.ports.operations.reading.events import FOLLOW_EVERY_S, FROM_THE_START, LogFilter
 from noetl_stream.retries import pauses
 
 WAIT_S: Final = 30.0

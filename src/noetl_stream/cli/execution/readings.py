@@ -24,7 +24,7 @@ from noetl_stream.ports.operations.reading.diffs import (
     RowChoice,
     ValueDifferencesDocument,
 )
-from noetl_stream.ports.operations.reading.logs import FROM_THE_START, MAX_GREP, LogFilter, followed, text_of
+from noetl_stream.ports.operations.reading.events import FROM_THE_START, MAX_GREP, LogFilter, followed, text_of
 from noetl_stream.ports.operations.selections import ExecutionGroupsDocument, ExecutionHistogramDocument
 from noetl_stream.telemetry.terminal import json_text
 

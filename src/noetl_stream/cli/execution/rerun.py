@@ -18,9 +18,9 @@ from noetl_stream.cli.execution.selection import Selection, check_id, selection_
 from noetl_stream.cli.execution.start import begin_and_follow
 from noetl_stream.cli.execution.workload import priority_option, workload_of
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions
 from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder, BulkVerb
+from noetl_stream.ports.operations.verbs import Document
 
 
 class Deleted(Document, frozen=True):

@@ -17,8 +17,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.status import STATUSES, ExecutionStatus
-from noetl_stream.ports.operations.executions import ListedExecutionDocument
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, ListedExecutionDocument
 
 
 class Filter(msgspec.Struct, frozen=True, gc=False):

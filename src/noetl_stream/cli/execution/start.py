@@ -49,8 +49,8 @@ from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.local.background import Background
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
+from noetl_stream.ports.operations.verbs import plain
 
 if TYPE_CHECKING:  # most playbooks call no function
     from noetl_stream.cli.execution.debugging import DebuggerTerminal

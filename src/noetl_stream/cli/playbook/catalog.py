@@ -41,8 +41,8 @@ from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.ids import digest_of
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.playbooks import CheckedDocument, PlaybookDocument, RegisteredDocument
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.ports.stores.catalog import Address, read_address
 from noetl_stream.protocol.subjects import command_subject
 

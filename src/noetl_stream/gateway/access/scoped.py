@@ -22,20 +22,19 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import constant_at, paths_missing
 from noetl_stream.ports.operations import PORTS, Operations, port_of
-from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
-from noetl_stream.ports.operations.credentials import CredentialDocument, CredentialStore
+from noetl_stream.ports.operations.access import CredentialDocument, CredentialStore
+from noetl_stream.ports.operations.cluster import Cluster, LimitPage, LimitWithSlotsDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
+    ExecutionFilter,
     ExecutionPage,
     Executions,
     RequestIds,
     Start,
     WhyDocument,
 )
-from noetl_stream.ports.operations.filters import ExecutionFilter
-from noetl_stream.ports.operations.limits import LimitPage, LimitWithSlotsDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument, Playbooks, RegisteredDocument
-from noetl_stream.ports.operations.reading.feed import Feed, FeedEvent, only
+from noetl_stream.ports.operations.reading.events import Feed, FeedEvent, only
 from noetl_stream.ports.operations.selections import (
     BulkDocument,
     BulkItemDocument,
@@ -247,7 +246,7 @@ class ScopedExecutions(Scoped):
 
 
 class ScopedCredentials(Scoped):
-    """:class:`~noetl_stream.ports.operations.credentials.CredentialStore`, where each method is described.
+    """:class:`~noetl_stream.ports.operations.access.CredentialStore`, where each method is described.
 
     Args:
         grants: The grants of playbooks; ``None``: they may use everything.
@@ -329,7 +328,7 @@ class ScopedSelections(Scoped):
 
 
 class ScopedFeed:
-    """:class:`~noetl_stream.ports.operations.reading.feed.Feed`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.reading.events.Feed`, where each method is described."""
 
     def __init__(self, feed: Feed, scope: _Scope) -> None:
         self._feed = feed

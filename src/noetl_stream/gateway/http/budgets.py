@@ -19,7 +19,7 @@ from noetl_stream.concurrency import result_until
 from noetl_stream.errors import TooBusy
 from noetl_stream.gateway.http.leaky_buckets import LeakyBuckets
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.stores.charged_queries import CHARGED, ChargedQueries
+from noetl_stream.ports.stores.idempotency import CHARGED, ChargedQueries
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import GATEWAY_PREFIX
 

@@ -17,8 +17,8 @@ from noetl_stream.gateway.http.idempotency import HEADER as KEY_HEADER
 from noetl_stream.gateway.http.idempotency import KEY
 from noetl_stream.gateway.http.problems import KINDS
 from noetl_stream.gateway.http.routes import JSON, Answer, AnyRoute
-from noetl_stream.ports.operations.documents import OpenDocument
 from noetl_stream.ports.operations.problems import ProblemDocument
+from noetl_stream.ports.operations.verbs import OpenDocument
 
 HEADERS: Final[dict[str, dict[str, Any]]] = {
     "Location": {"description": "Where to look for it.", "schema": {"type": "string"}},

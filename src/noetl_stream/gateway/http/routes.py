@@ -18,9 +18,8 @@ from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.mcp.tools import Door
 from noetl_stream.model.rights import Role, includes_role
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.verbs import API, Method
+from noetl_stream.ports.operations.verbs import API, DocumentPage, Method
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import AgentAccess
 

@@ -25,9 +25,9 @@ from noetl_stream.gateway.http.parameters import (
 from noetl_stream.gateway.http.routes import Answer, AnyRoute, Call, Reply, Returned, Route
 from noetl_stream.model.events.fact_parts import Path
 from noetl_stream.ports.operations import port_of
-from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.verbs import (
     REQUIRED,
+    DocumentPage,
     Verb,
     VerbParameter,
     arguments_of,

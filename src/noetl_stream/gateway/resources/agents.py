@@ -13,7 +13,7 @@ from noetl_stream.gateway.access.sessions import is_own_origin
 from noetl_stream.gateway.http.bodies import Body, object_in
 from noetl_stream.gateway.http.parameters import InHeader, Parameters
 from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
-from noetl_stream.ports.operations.documents import OpenDocument
+from noetl_stream.ports.operations.verbs import OpenDocument
 
 if TYPE_CHECKING:
     from types import ModuleType

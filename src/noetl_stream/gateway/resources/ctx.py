@@ -13,9 +13,8 @@ from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.interventions import CONFLICT, ONE, who_and_why
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.json.texts import digits_lost
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import AcceptedDocument, CtxDocument, Executions
-from noetl_stream.ports.operations.verbs import address_of
+from noetl_stream.ports.operations.verbs import Document, address_of
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 VARIABLES: Final = "/api/vars/{execution_id}"

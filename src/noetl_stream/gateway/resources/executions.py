@@ -45,7 +45,7 @@ from noetl_stream.ports.operations.executions import (
     StepRunsDocument,
 )
 from noetl_stream.ports.operations.selections import Selections
-from noetl_stream.ports.operations.starters.triggers import DeliveredDocument, Triggers
+from noetl_stream.ports.operations.starters import DeliveredDocument, Triggers
 from noetl_stream.ports.operations.verbs import API, address_of
 from noetl_stream.sealing.data_references import DataReference
 from noetl_stream.trigger.signatures import WebhookDelivery

@@ -18,8 +18,7 @@ from noetl_stream.gateway.http.verbs import routes_of
 from noetl_stream.model.envelope import Time, iso, iso_or_none
 from noetl_stream.model.rights import Role, includes_role
 from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken, SignInCodeDocument
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.verbs import API
+from noetl_stream.ports.operations.verbs import API, Document
 from noetl_stream.ports.stores.identities import Caller
 
 SESSION: Final = f"{API}/session"

@@ -23,14 +23,16 @@ from noetl_stream.gateway.http.parameters import (
 )
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.json import codec
-from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent, only
-from noetl_stream.ports.operations.reading.logs import (
+from noetl_stream.ports.operations.reading.events import (
     FROM_THE_START,
+    LAST_EVENT,
     LOG_PLACE,
     MAX_GREP,
+    FeedEvent,
     LogFilter,
     LogPage,
     followed,
+    only,
     text_of,
 )
 from noetl_stream.ports.operations.verbs import API

@@ -13,9 +13,8 @@ from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.session import CallerDocument, caller_document
 from noetl_stream.gateway.status_report import GatewayStatus
-from noetl_stream.ports.operations.documents import Document, OpenDocument
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
-from noetl_stream.ports.operations.verbs import API
+from noetl_stream.ports.operations.verbs import API, Document, OpenDocument
 from noetl_stream.telemetry.measures import MEDIA
 
 HTML: Final = "text/html"

@@ -22,7 +22,6 @@ from noetl_stream.operations.executions.reading.known import known_plan, known_r
 from noetl_stream.operations.executions.reading.states import state_at
 from noetl_stream.operations.paging import cursor_of, read_cursor
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.reading.diffs import (
     MAX_ROWS,
     VALUES_SHOWN,
@@ -36,6 +35,7 @@ from noetl_stream.ports.operations.reading.diffs import (
     StepDifferencesDocument,
     ValueDifferencesDocument,
 )
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 from noetl_stream.storage.used_secrets import UsedSecrets
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from noetl_stream.errors import NotFound
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import ExecutionDocument, Executions, ListedExecutionDocument
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.retention import ArchiveBatch, ArchiveFiles
 
 EVENTS_AT_ONCE: Final = 1_000

@@ -72,6 +72,7 @@ from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     CtxDocument,
     ExecutionDocument,
+    ExecutionFilter,
     ExecutionPage,
     IterationPage,
     RequestIds,
@@ -85,8 +86,7 @@ from noetl_stream.ports.operations.executions import (
     WarningDocument,
     WhyDocument,
 )
-from noetl_stream.ports.operations.filters import ExecutionFilter
-from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.reading.events import LogFilter, LogPage
 from noetl_stream.ports.operations.reading.table_views import StoredTableDocument
 from noetl_stream.ports.operations.waits import WaitDocument
 from noetl_stream.ports.stores.catalog import Catalog

@@ -15,10 +15,14 @@ from msgspec.structs import replace
 
 from noetl_stream.model.search_terms import error_terms, input_terms, label_terms, word_terms
 from noetl_stream.operations.paging import cursor_of, page_size
-from noetl_stream.ports.operations.documents import DocumentPage
-from noetl_stream.ports.operations.executions import ExecutionPage, Executions, ListedExecutionDocument, WhyDocument
-from noetl_stream.ports.operations.filters import ExecutionFilter
-from noetl_stream.ports.operations.verbs import EXECUTIONS, Verb, Verbs, verb_of
+from noetl_stream.ports.operations.executions import (
+    ExecutionFilter,
+    ExecutionPage,
+    Executions,
+    ListedExecutionDocument,
+    WhyDocument,
+)
+from noetl_stream.ports.operations.verbs import EXECUTIONS, DocumentPage, Verb, Verbs, verb_of
 from noetl_stream.storage.used_secrets import UsedSecrets
 
 log = logging.getLogger(__name__)

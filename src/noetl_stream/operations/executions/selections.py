@@ -20,8 +20,7 @@ from noetl_stream.operations.executions.reading.known import listing_of
 from noetl_stream.operations.paging import MAX_PAGE, cursor_of
 from noetl_stream.operations.recording import OnRecord
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.executions import Executions, ListedExecutionDocument, RequestIds
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, ListedExecutionDocument, RequestIds
 from noetl_stream.ports.operations.selections import (
     APPLIES_TO,
     MAX_BARS,

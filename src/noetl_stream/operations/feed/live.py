@@ -31,7 +31,7 @@ from noetl_stream.operations.feed.sources import (
     require_kept,
 )
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.reading.feed import LAST_EVENT, FeedEvent
+from noetl_stream.ports.operations.reading.events import LAST_EVENT, FeedEvent
 from noetl_stream.ports.stores.fed_events import FeedStore
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.streams.bus import Bus, Subscription
@@ -231,7 +231,7 @@ EVERYTHING: Final = "*"
 
 
 class LiveFeed:
-    """A :class:`~noetl_stream.ports.operations.reading.feed.Feed` on Postgres and NATS.
+    """A :class:`~noetl_stream.ports.operations.reading.events.Feed` on Postgres and NATS.
 
     Args:
         secrets: Hides the credentials that were handed out for an execution in its events.
@@ -258,7 +258,7 @@ class LiveFeed:
         self._tails: dict[str, Tail] = {}
 
     async def execution(self, execution_id: str, after: int) -> AsyncIterator[list[FeedEvent]]:
-        """See :meth:`noetl_stream.ports.operations.reading.feed.Feed.execution`.
+        """See :meth:`noetl_stream.ports.operations.reading.events.Feed.execution`.
 
         Raises:
             NotFound: the execution does not exist; also while reading, after its deletion.
@@ -276,7 +276,7 @@ class LiveFeed:
         return _to_the_end(self._follow(execution_id, subject, source, {0: (after, 0)}))
 
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
-        """See :meth:`noetl_stream.ports.operations.reading.feed.Feed.everything`.
+        """See :meth:`noetl_stream.ports.operations.reading.events.Feed.everything`.
 
         Raises:
             UsageError: the id does not belong to this feed, or is too old; also while reading.

@@ -12,7 +12,7 @@ from noetl_stream.concurrency import beside
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.operations.executions.reading.documents import RunWorkers, event_document, event_documents, size_of
-from noetl_stream.ports.operations.reading.feed import FeedEvent
+from noetl_stream.ports.operations.reading.events import FeedEvent
 from noetl_stream.ports.stores.fed_events import FedEvent, FeedStore
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.used_secrets import UsedSecrets

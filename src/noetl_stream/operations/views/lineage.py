@@ -6,8 +6,8 @@ from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.json import codec
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.reading.views import DataUseDocument, LineagePage
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.store import Store, StoredEvent
 
 

@@ -28,7 +28,6 @@ from noetl_stream.operations.waiting_on import (
     on_wait,
 )
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import LoopCountsDocument
 from noetl_stream.ports.operations.reading.views import (
     TOKENS_SHOWN,
@@ -40,6 +39,7 @@ from noetl_stream.ports.operations.reading.views import (
     StepStatusDocument,
     TokenPlace,
 )
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.operations.waits import WaitingOnDocument
 from noetl_stream.template import Budget
 

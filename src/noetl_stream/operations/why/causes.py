@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.executions.reading.documents import error_of
 from noetl_stream.operations.why.journal import LONG_EVENTS, Failed, JournalHistory
-from noetl_stream.ports.operations.documents import document_from, plain
 from noetl_stream.ports.operations.executions import FailureDocument
+from noetl_stream.ports.operations.verbs import document_from, plain
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.executions.reading.notices import tolerated_text
 from noetl_stream.operations.why.journal import Failed, JournalHistory, Routed
 from noetl_stream.operations.why.reason import reason, values_text
-from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.ports.operations.waits import GuardDocument
 
 if TYPE_CHECKING:

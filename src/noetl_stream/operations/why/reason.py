@@ -9,8 +9,8 @@ import msgspec
 
 from noetl_stream.errors import StoreMissing
 from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.ports.operations.cluster import AwaitedSlotDocument
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.ports.operations.limits import AwaitedSlotDocument
 from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 from noetl_stream.sealing.data_references import without_seals
 

@@ -35,8 +35,8 @@ from noetl_stream.operations.why.expected import at_admission, at_next, expected
 from noetl_stream.operations.why.journal import Command, JournalHistory
 from noetl_stream.operations.why.reason import Environment, counted, reason, values_text
 from noetl_stream.playbook.plan import Plan, TaskPlan
+from noetl_stream.ports.operations.cluster import AwaitedSlotDocument, SlotDocument
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.ports.operations.limits import AwaitedSlotDocument, SlotDocument
 from noetl_stream.ports.operations.waits import AwaitedPoolDocument, TimerDocument, WaitingOnDocument
 from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
 

@@ -2,7 +2,7 @@
 
 There are two implementations: :mod:`noetl_stream.operations` works on NATS and Postgres itself,
 :mod:`noetl_stream.adapters.gateway_client` asks a gateway over HTTP. Answers are documents
-(:mod:`noetl_stream.ports.operations.documents`).
+(:mod:`noetl_stream.ports.operations.verbs`).
 """
 
 from __future__ import annotations
@@ -13,32 +13,29 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:  # a command imports what it calls
-    from noetl_stream.ports.operations.access import Access
+    from noetl_stream.ports.operations.access import Access, CredentialStore, GrantsRegistry
     from noetl_stream.ports.operations.cluster import Cluster, Diagnosis
-    from noetl_stream.ports.operations.credentials import CredentialStore
     from noetl_stream.ports.operations.executions import Executions
-    from noetl_stream.ports.operations.grants import GrantsRegistry
     from noetl_stream.ports.operations.playbooks import Playbooks
-    from noetl_stream.ports.operations.reading.feed import Feed
+    from noetl_stream.ports.operations.reading.events import Feed
     from noetl_stream.ports.operations.reading.views import Views
     from noetl_stream.ports.operations.selections import Selections
-    from noetl_stream.ports.operations.starters.schedules import Schedules
-    from noetl_stream.ports.operations.starters.triggers import Triggers
+    from noetl_stream.ports.operations.starters import Schedules, Triggers
 
 
 PORTS: Final = {
     "executions": "executions:Executions",
-    "feed": "reading.feed:Feed",
+    "feed": "reading.events:Feed",
     "playbooks": "playbooks:Playbooks",
-    "credentials": "credentials:CredentialStore",
+    "credentials": "access:CredentialStore",
     "cluster": "cluster:Cluster",
     "access": "access:Access",
     "diagnosis": "cluster:Diagnosis",
     "views": "reading.views:Views",
     "selections": "selections:Selections",
-    "schedules": "starters.schedules:Schedules",
-    "triggers": "starters.triggers:Triggers",
-    "grants": "grants:GrantsRegistry",
+    "schedules": "starters:Schedules",
+    "triggers": "starters:Triggers",
+    "grants": "access:GrantsRegistry",
 }
 """The ports by noun: a module of this package, and its class."""
 

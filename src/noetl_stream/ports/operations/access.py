@@ -1,7 +1,8 @@
-"""API tokens, and the audit of calls."""
+"""API tokens, grants of playbooks and stored credentials, and the audit of calls (LANGUAGE §11)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal, Protocol
 
 import msgspec
@@ -9,8 +10,8 @@ from msgspec import Meta
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.rights import Role
-from noetl_stream.ports.operations.documents import Document, DocumentPage, Next, list_of
-from noetl_stream.ports.operations.verbs import Cursor, Limit, verb
+from noetl_stream.model.secrets.credential import CredentialValue
+from noetl_stream.ports.operations.verbs import Cursor, Document, DocumentPage, Limit, Next, PlaybookPath, list_of, verb
 from noetl_stream.ports.stores.identities import AuditTable
 
 MOST_SEARCHED: Final = 10_000
@@ -181,3 +182,158 @@ class Access(Protocol):
         Raises:
             UsageError: the cursor is not of this list.
         """
+
+
+Origin = Literal["file", "registered", "none"]
+
+MAX_REVISION: Final = 2**31 - 1
+Revision = Annotated[int, Meta(ge=1, le=MAX_REVISION)]
+
+DENIED: Final = "see or change the grants of all playbooks"
+
+
+class GrantsDocument(Document, frozen=True):
+    """Grants as they are written. ``origin`` says where: in the ``file`` of the operator, ``registered``, or nowhere.
+
+    ``revision`` is that of registered grants, which count from 1; otherwise 0.
+    """
+
+    origin: Origin
+    revision: int
+    source: str
+    registered: Time | None = None
+    registered_by: str | None = None
+
+
+class PlaybookGrantsDocument(Document, frozen=True):
+    """What a playbook may use, by sort, as names that may hold ``*``. ``limits`` are keys shared with others."""
+
+    path: str
+    namespace: str
+    credentials: list[str]
+    calls: list[str]
+    pools: list[str]
+    kinds: list[str]
+    limits: list[str]
+
+
+class GrantsRegistry(Protocol):
+    @verb("GET", "/grants", "getGrants", "admin", denied=DENIED, refuses=("not-found",))
+    async def get(self, revision: Revision | None = None) -> GrantsDocument:
+        """Get the grants in force, or a revision of those that were registered.
+
+        Raises:
+            NotFound: there is no such revision.
+        """
+
+    @verb(
+        "PUT",
+        "/grants/{revision}",
+        "putGrants",
+        "admin",
+        denied=DENIED,
+        refuses=("conflict", "version-mismatch"),
+        description="`revision` is one more than that of the grants you changed, 1 if there were none. "
+        "Every server and gateway has them within a few seconds.",
+    )
+    async def put(self, revision: Revision, source: bytes, by: str, reason: str = "") -> GrantsDocument:
+        """Register grants as the next revision.
+
+        The same caller may repeat it with the same text.
+
+        Raises:
+            UsageError: the text is invalid; the message has the line.
+            Conflict: a file of the operator says what playbooks may use.
+            VersionMismatch: another revision is the next: somebody else has changed the grants.
+        """
+
+    @verb("GET", "/playbooks/{path}/grants", "getPlaybookGrants", "author")
+    async def usable(self, path: PlaybookPath) -> PlaybookGrantsDocument:
+        """List what the playbook at a path may use, whether it is registered or not.
+
+        Raises:
+            UsageError: it is not a path.
+        """
+
+
+class CredentialDocument(Document, frozen=True):
+    """What may be shown of a credential; ``version`` counts its values."""
+
+    name: str
+    kind: str
+    description: str
+    tags: list[str]
+    version: int
+    key_id: str
+    created: Time
+    updated: Time
+
+
+class RotatedDocument(Document, frozen=True):
+    """Those that are under the current key now, and why others are not."""
+
+    rotated: list[str]
+    problems: list[str]
+
+
+CREDENTIAL: Final = (
+    "CredentialRequest",
+    "A value: text, or an object. What is not given of the rest stays as it was.",
+)
+CredentialName = Annotated[str, Meta(min_length=1, max_length=128)]
+
+
+class CredentialStore(Protocol):
+    """No method ever returns a value. ``reason`` goes into the audit."""
+
+    @verb(
+        "GET",
+        "/credentials",
+        "listCredentials",
+        "author",
+        scope="special",
+        document=list_of("Credentials", CredentialDocument),
+    )
+    async def list_all(self) -> list[CredentialDocument]:
+        """List credentials by name, without their values.
+
+        A token with paths sees those that a playbook of its paths may use.
+        """
+
+    @verb("POST", "/credentials/rotate", "rotateCredentials", "admin", scope="everyone")
+    async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
+        """Encrypt what is under an older key with the current one.
+
+        Repeating it is harmless.
+        """
+
+    @verb("GET", "/credentials/{name}", "getCredential", "author", scope="special")
+    async def get(self, name: CredentialName) -> CredentialDocument:
+        """Get a credential without its value.
+
+        Raises:
+            NotFound: no credential has that name.
+        """
+
+    @verb("PUT", "/credentials/{name}", "putCredential", "admin", scope="everyone", request=CREDENTIAL)
+    async def put(
+        self,
+        name: CredentialName,
+        value: CredentialValue,
+        by: str,
+        kind: str = "",
+        description: str = "",
+        tags: Annotated[Sequence[str], Meta(max_length=100)] = (),
+        *,
+        reason: str = "",
+    ) -> CredentialDocument:
+        """Store a credential, or its next version.
+
+        Raises:
+            UsageError: the name or the value cannot be stored.
+            NotReady: no encryption key is configured.
+        """
+
+    @verb("DELETE", "/credentials/{name}", "deleteCredential", "admin", scope="everyone")
+    async def delete(self, name: CredentialName, by: str, reason: str = "") -> None:
+        """Delete a credential."""

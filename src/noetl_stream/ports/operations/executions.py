@@ -6,26 +6,58 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from noetl_stream.model.envelope import EventDocument, Time
 from noetl_stream.model.events import InterventionFact, StartedByKind
+from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import ExecutionStatus, RunStatus
-from noetl_stream.ports.operations.documents import Document, DocumentPage
-from noetl_stream.ports.operations.filters import ExecutionFilter
-from noetl_stream.ports.operations.reading.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.reading.events import LogFilter, LogPage
 from noetl_stream.ports.operations.reading.table_views import RowLimit, StoredTableDocument, TableReference
 from noetl_stream.ports.operations.verbs import (
     Cursor,
+    Default,
+    Document,
+    DocumentPage,
     ExecutionId,
     Inner,
+    ItemsBelow,
+    Labels,
     Limit,
+    Named,
     StepRunId,
     verb,
 )
 from noetl_stream.ports.operations.waits import WaitDocument, WaitingOnDocument
 from noetl_stream.sealing.data_references import DataReference
+
+
+class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
+    """Which executions of a list: all of these hold. Times are ms since the epoch."""
+
+    status: Annotated[Sequence[ExecutionStatus], Meta(description="Any of these.")] = ()
+    path: Annotated[str | None, Meta(description="Of this playbook, or of playbooks below it.")] = None
+    labels: Labels = {}
+    started_from_ms: int | None = None
+    started_before_ms: int | None = None
+    error: Annotated[str | None, Meta(description="Words that the error has.", max_length=512)] = None
+    key: Annotated[str | None, Meta(description="Its business key.", min_length=1, max_length=MAX_KEY_CHARS)] = None
+    inputs: Annotated[Mapping[str, str], Named("input"), Default({})] = {}
+    failed_step: Annotated[str | None, Meta(description="The step that failed.", min_length=1, max_length=256)] = None
+    worker: Annotated[str | None, Meta(description="A worker that ran a step.", min_length=1, max_length=64)] = None
+    longer_than_s: Annotated[float | None, Meta(description="It has ended, and took at least so long: 90s, 2h.")] = None
+    due: Annotated[
+        str | None,
+        Meta(description="Due then, by the clocks of its schedule: 2026-12-20, 2026-12-01..2026-12-20.", max_length=64),
+    ] = None
+    scope: ItemsBelow = ()
+
+    @property
+    def searches_values(self) -> bool:
+        """Whether it searches values that may be hidden where an execution is shown."""
+        return self.error is not None or self.key is not None or bool(self.labels or self.inputs)
 
 
 class RequestIds(msgspec.Struct, frozen=True, gc=False):

@@ -11,18 +11,22 @@ from msgspec import Meta
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument, document_from, list_of
 from noetl_stream.ports.operations.reading.graphs import GraphDocument
 from noetl_stream.ports.operations.verbs import (
     Cursor,
+    Document,
+    DocumentPage,
     Inner,
     ItemsBelow,
     Labels,
     Limit,
     Named,
+    OpenDocument,
     PlaybookPath,
     Prefix,
     TextName,
+    document_from,
+    list_of,
     verb,
 )
 

@@ -26,7 +26,7 @@ from noetl_stream.errors import (
     VersionMismatch,
 )
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.verbs import Document
 
 TYPE_PREFIX: Final = "/problems/"
 """The prefix of a problem's ``type``, before the kind's name; the gateway serves a page about it there."""

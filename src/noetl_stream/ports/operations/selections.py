@@ -11,10 +11,8 @@ from msgspec import Meta
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ENDED, ExecutionStatus
-from noetl_stream.ports.operations.documents import Document, Next
-from noetl_stream.ports.operations.executions import RequestIds, RerunOptions
-from noetl_stream.ports.operations.filters import ExecutionFilter
-from noetl_stream.ports.operations.verbs import Default, Named, verb
+from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions
+from noetl_stream.ports.operations.verbs import Default, Document, Named, Next, verb
 
 MAX_SELECTED: Final = 1_000
 """The most executions of one call."""

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 from noetl_stream.model.envelope import Time
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.limits import AwaitedSlotDocument
+from noetl_stream.ports.operations.cluster import AwaitedSlotDocument
+from noetl_stream.ports.operations.verbs import Document
 
 
 class GuardDocument(Document, frozen=True):

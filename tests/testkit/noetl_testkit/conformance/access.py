@@ -1,6 +1,6 @@
 """Conformance of :class:`~noetl_stream.ports.stores.identities.Tokens`,
 :class:`~noetl_stream.ports.stores.identities.Sessions`, :class:`~noetl_stream.ports.stores.identities.Audit` and
-:class:`~noetl_stream.ports.stores.grants.GrantsStore`, as tests to inherit.
+:class:`~noetl_stream.ports.stores.catalog.GrantsStore`, as tests to inherit.
 
 A test class inherits :class:`TokensConformance`, :class:`SessionsConformance`, :class:`AuditConformance` or
 :class:`GrantsConformance`; the module or its ``conftest.py`` provides the fixtures:
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 import noetl_stream.operations.audit_check as checking
 from noetl_stream.errors import UsageError
 from noetl_stream.operations.audit_check import check_audit
-from noetl_stream.ports.stores.grants import GrantsRevision, GrantsStore
+from noetl_stream.ports.stores.catalog import GrantsRevision, GrantsStore
 from noetl_stream.ports.stores.identities import (
     AUDIT_PERIOD_DAYS,
     MAX_CODES,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.stores.grants import GrantsRevision
+from noetl_stream.ports.stores.catalog import GrantsRevision
 from noetl_stream.ports.stores.idempotency import ClaimedKey, KeptAnswer
 from noetl_stream.ports.stores.identities import (
     AUDIT_PERIOD_DAYS,
@@ -187,7 +187,7 @@ class MemoryAudit:
 
 
 class MemoryGrants:
-    """:class:`~noetl_stream.ports.stores.grants.GrantsStore` in memory; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.catalog.GrantsStore` in memory; the port documents each method."""
 
     def __init__(self) -> None:
         self._revisions: list[GrantsRevision] = []

@@ -22,7 +22,7 @@ from noetl_stream.adapters.postgres.connections.failures import (
 from noetl_stream.adapters.postgres.connections.hosts import Connection, OverdueStatements, connect, host_names
 from noetl_stream.adapters.postgres.statements import Statement, row_of, statement
 from noetl_stream.errors import NotReady, QueryTooLong, Unreachable, UsageError
-from noetl_stream.ports.stores.charged_queries import charged_queries
+from noetl_stream.ports.stores.idempotency import charged_queries
 from noetl_stream.protocol.rows import Row
 from noetl_stream.retries import pauses
 

@@ -18,8 +18,7 @@ from noetl_stream.cli.execution.display.progress import ProgressFold, ProgressLi
 from noetl_stream.durations import duration_text
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.ports.operations.reading.feed import FeedEvent
-from noetl_stream.ports.operations.reading.logs import LogLineDocument
+from noetl_stream.ports.operations.reading.events import FeedEvent, LogLineDocument
 from noetl_stream.telemetry.terminal import shown
 
 _PRINTED: Final = ("output", "printed", "token")

@@ -17,8 +17,7 @@ from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader
 from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.ports.operations.reading.feed import FeedEvent
-from noetl_stream.ports.operations.reading.logs import LogLineDocument
+from noetl_stream.ports.operations.reading.events import FeedEvent, LogLineDocument
 
 NOBODY: Final = frozenset({"no_worker", "no_server", "server_cannot_store", "queue_unreadable", "unreported"})
 """Kinds of waits that last until somebody acts."""

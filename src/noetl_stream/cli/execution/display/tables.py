@@ -19,7 +19,7 @@ from noetl_stream.cli.base.output import (
 )
 from noetl_stream.durations import duration_text
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.verbs import plain
 
 if TYPE_CHECKING:  # shown documents are loaded already
     from noetl_stream.ports.operations.executions import (

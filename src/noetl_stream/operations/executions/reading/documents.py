@@ -22,7 +22,6 @@ from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.outcome import ErrorInfo, Payload, Reference
 from noetl_stream.operations.executions.reading.notices import Notices
 from noetl_stream.operations.executions.reading.step_runs import within_size
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
@@ -30,6 +29,7 @@ from noetl_stream.ports.operations.executions import (
     ParentExecutionDocument,
     StepSummaryDocument,
 )
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.operations.waits import WaitDocument
 from noetl_stream.ports.stores.store import ExecutionRow, ListedExecution, Store, StoredEvent
 from noetl_stream.ports.streams.blobs import Blobs, decoded, read_object

@@ -19,7 +19,7 @@ from noetl_stream.model.search_terms import (
 )
 from noetl_stream.model.status import STATUSES
 from noetl_stream.operations.executions.prepare import PlaybookChecker
-from noetl_stream.ports.operations.filters import ExecutionFilter
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.stores.store import ExecutionRow, ListingFilter, Store
 
 if TYPE_CHECKING:

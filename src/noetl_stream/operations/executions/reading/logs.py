@@ -12,8 +12,8 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.documents import document_from
-from noetl_stream.ports.operations.reading.logs import LogFilter, LogLineDocument, LogPage
+from noetl_stream.ports.operations.reading.events import LogFilter, LogLineDocument, LogPage
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.store import ExecutionRow
 from noetl_stream.ports.streams.task_logs import StoredBatch, TaskLogs
 from noetl_stream.storage.used_secrets import UsedSecrets, hidden

@@ -22,8 +22,8 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.values import deep_merge
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import CompensationDocument, DiscardedTokenDocument, WarningDocument
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import EVENTS_AT_ONCE
 

@@ -20,7 +20,6 @@ from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
 from noetl_stream.operations.executions.reading.statuses import Statuses
 from noetl_stream.operations.paging import page_of, page_size
-from noetl_stream.ports.operations.documents import document_from
 from noetl_stream.ports.operations.executions import (
     IterationDocument,
     IterationPage,
@@ -31,6 +30,7 @@ from noetl_stream.ports.operations.executions import (
     StepSummaryDocument,
     TokenDocument,
 )
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import fact_of, pieces
 

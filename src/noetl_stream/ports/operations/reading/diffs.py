@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ExecutionStatus, RunStatus
-from noetl_stream.ports.operations.documents import Document, Next
+from noetl_stream.ports.operations.verbs import Document, Next
 from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 
 VALUES_SHOWN: Final = 50

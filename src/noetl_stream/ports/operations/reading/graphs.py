@@ -6,7 +6,7 @@ import msgspec
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import RunStatus
-from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.verbs import Document
 from noetl_stream.ports.operations.waits import GuardDocument
 
 

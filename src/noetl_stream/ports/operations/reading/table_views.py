@@ -6,8 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from noetl_stream.ports.operations.documents import Document
-from noetl_stream.ports.operations.verbs import Default, Without
+from noetl_stream.ports.operations.verbs import Default, Document, Without
 from noetl_stream.sealing.data_references import DataReference
 
 MAX_ROWS: Final = 100

@@ -10,9 +10,8 @@ from msgspec import Meta
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.events import Path
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.reading.graphs import RunCountsDocument
-from noetl_stream.ports.operations.verbs import Name, Position
+from noetl_stream.ports.operations.verbs import Document, Name, Position
 
 MAX_WIDTH: Final = 2_000
 ROWS_SHOWN: Final = 300

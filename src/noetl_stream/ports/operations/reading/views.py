@@ -10,7 +10,6 @@ from msgspec import Meta
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.outcome import Dataset, ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
-from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument
 from noetl_stream.ports.operations.reading.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
@@ -27,6 +26,8 @@ from noetl_stream.ports.operations.verbs import (
     MAX_POSITION,
     Cursor,
     Default,
+    Document,
+    DocumentPage,
     ExecutionId,
     Limit,
     StepRunId,
