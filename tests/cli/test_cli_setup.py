@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from cli_program import one_clear_line, only_json, start
 from nats_process import NatsServer
 from noetl_stream.cli.setup import accounts
-from noetl_stream.settings.sources.settings_file import parse_settings
+from noetl_stream.settings.sources.variables import parse_settings
 from noetl_testkit.waiting import until_it_is
 from postgres_pair import Postgres, one_postgres, sql
 from warm_program import all_at_once, noetl

@@ -11,8 +11,7 @@ from gateway_browser import Browser
 from gateway_stage import GatewayStage
 from openapi_checks import Described
 
-from noetl_stream.gateway.access.authentication import CACHED_S
-from noetl_stream.gateway.access.sessions import CODE_MS, SESSION_MS
+from noetl_stream.gateway.access.authentication import CACHED_S, CODE_MS, SESSION_MS
 from noetl_stream.ports.stores.identities import MAX_CODES, MAX_SESSIONS
 from noetl_stream.settings.gateway_settings import GatewayLimits
 from noetl_testkit.waiting import until_it_is

@@ -13,10 +13,9 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
-from noetl_stream.gateway.http.parameters import read_parameters
+from noetl_stream.gateway.http.bodies import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
-from noetl_stream.gateway.http.routes import Call
-from noetl_stream.gateway.http.verbs import route_of
+from noetl_stream.gateway.http.routes import Call, route_of
 from noetl_stream.model import json as model_json
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.verbs import (

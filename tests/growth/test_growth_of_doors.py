@@ -15,9 +15,9 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict
 
 from effort import in_gate
 from noetl_stream.cli.base.output import columns_of, print_documents
-from noetl_stream.gateway.http.parameters import read_parameters
+from noetl_stream.gateway.http.bodies import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
-from noetl_stream.gateway.http.verbs import route_of
+from noetl_stream.gateway.http.routes import route_of
 from noetl_stream.model.json import pieces
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.outcome import Outcome, Payload, Reference

@@ -13,7 +13,7 @@ from noetl_stream.cli.base.target import Target, gateway_of
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.sources.process_environment import inherited_environment
-from noetl_stream.settings.sources.settings_file import parse_settings, settings_text
+from noetl_stream.settings.sources.variables import parse_settings, settings_text
 
 NATS, POSTGRES, KEY = "nats://of.the.file:4222", "postgresql://ann:hidden@of.the.file/x", new_key()
 TEXT = f"""\

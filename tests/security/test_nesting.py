@@ -95,8 +95,7 @@ def test_no_decoder_of_the_codec_recurses_until_python_gives_up(name: str) -> No
 
 STORED: Final = {
     "cli/execution/batch.py",  # its own file of a batch
-    "gateway/http/inner.py",  # an answer of this gateway
-    "gateway/http/serving.py",
+    "gateway/http/serving.py",  # an answer of this gateway
 }
 """The modules at a door that decode what this project has written itself."""
 

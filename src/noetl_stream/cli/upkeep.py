@@ -91,7 +91,7 @@ def create(place: Place, name: str | None, output: str, home: Path | None) -> No
     NOETL_BACKUP_SIGNING_KEY, and encrypted to NOETL_BACKUP_RECIPIENTS.
     """
     from noetl_stream.hosting.maintenance import create_backup
-    from noetl_stream.wiring.file_keys import backup_keys, maker
+    from noetl_stream.wiring.endpoint import backup_keys, maker
     from noetl_stream.wiring.stores import open_files
 
     if name is not None and not is_valid_id(name):
@@ -112,7 +112,7 @@ def create(place: Place, name: str | None, output: str, home: Path | None) -> No
 def list_backups(place: Place, output: str, home: Path | None) -> None:
     """List the backups in PLACE, by name."""
     from noetl_stream.backup.reader import find_backups
-    from noetl_stream.wiring.file_keys import backup_keys
+    from noetl_stream.wiring.endpoint import backup_keys
     from noetl_stream.wiring.stores import open_files
 
     finished, unfinished = find_backups(open_files(place), backup_keys(settings_for(home)))
@@ -221,7 +221,7 @@ async def _restored(stack: StackAccess, found: BackupReader, *, objects_only: bo
 @home_option
 def keys(output: str, home: Path | None) -> None:
     """List the public keys that sign, check and encrypt backups and archives here."""
-    from noetl_stream.wiring.file_keys import archive_keys, backup_keys
+    from noetl_stream.wiring.endpoint import archive_keys, backup_keys
 
     settings = settings_for(home)
     found = [*_key_documents("backup", backup_keys(settings)), *_key_documents("archive", archive_keys(settings))]
@@ -283,7 +283,7 @@ def move_objects(home: Path | None) -> None:
 
 def _opened(place: Place, settings: Settings, *, unsigned: bool) -> BackupReader:
     from noetl_stream.backup.reader import BackupReader
-    from noetl_stream.wiring.file_keys import backup_keys
+    from noetl_stream.wiring.endpoint import backup_keys
     from noetl_stream.wiring.stores import open_files
 
     return BackupReader(open_files(place), replace(backup_keys(settings), accepts_unsigned=unsigned))

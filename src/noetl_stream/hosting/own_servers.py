@@ -47,7 +47,7 @@ from noetl_stream.settings.key_variables import (
 )
 from noetl_stream.settings.servers import GATEWAY_POSTGRES_VARIABLE, POSTGRES_VARIABLE, SERVER_POSTGRES_VARIABLE
 from noetl_stream.settings.sources.environment import NATS_URL_VARIABLE, Settings
-from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, settings_text
+from noetl_stream.settings.sources.variables import SETTINGS_FILE, settings_text
 from noetl_stream.wiring.stack import own_endpoint
 from noetl_stream.wiring.stores import COMMAND_WAIT_S, ensure_all_streams, open_nats
 

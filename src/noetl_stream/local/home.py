@@ -11,7 +11,7 @@ from pathlib import Path
 
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local.startup_errors import OTHER_FOLDER_HINT
-from noetl_stream.settings.sources.settings_file import parse_settings
+from noetl_stream.settings.sources.variables import parse_settings
 
 PRIVATE_FOLDER_MODE = 0o700
 PASSABLE_FOLDER_MODE = 0o711

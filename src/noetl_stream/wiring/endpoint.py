@@ -1,8 +1,11 @@
-"""The endpoint of a process: its addresses, identity and keys."""
+"""The endpoint of a process: its addresses, identity and keys, and the keys of its files."""
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import os
+import platform
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,17 +15,18 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
+from noetl_stream.local.home import Home, read_private
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.placement import PoolLabels
 from noetl_stream.model.rights import GrantsDefault
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
-from noetl_stream.sealing.file_keys import FileKeys
+from noetl_stream.sealing.file_keys import FileKeys, public_key_of
 from noetl_stream.sealing.keys import Unprinted
 from noetl_stream.settings.monitoring import LineageSettings, TraceSettings
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention_periods import RetentionSettings
 from noetl_stream.settings.servers import NatsSync, Spread
-from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES
+from noetl_stream.settings.sources.environment import DEFAULT_STATE_BYTES, Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.trigger.rates import TriggerRates
 
@@ -110,3 +114,39 @@ def process_prefix(role: str, pid: int) -> str:
     """Returns the prefix of the names of a process's servers and workers."""
     host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:24]
     return f"{role}-{host}-{pid}-"
+
+
+def backup_keys(settings: Settings) -> FileKeys:
+    """Returns the keys of backups, including that of the embedded stack's home if it has one."""
+    return with_own_key(settings.backup_keys, _kept_key(settings, "backup_key"))
+
+
+def archive_keys(settings: Settings) -> FileKeys:
+    """Returns the keys of archives, like :func:`backup_keys`."""
+    return with_own_key(settings.archive_keys, _kept_key(settings, "archive_key"))
+
+
+def with_own_key(keys: FileKeys, own: str) -> FileKeys:
+    """Adds a home's own signing key, which is trusted, and used if there is no other."""
+    if not own or keys.signing_key == own:
+        return keys
+    if not keys.signing_key:
+        return replace(keys, signing_key=own)
+    return replace(keys, trusted_keys=(*keys.trusted_keys, public_key_of(own)))
+
+
+def maker() -> str:
+    """Returns the maker of backups and archives here, as ``user@host``; for a user without a name, by number."""
+    user = str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+    with contextlib.suppress(KeyError, OSError):
+        user = getpass.getuser()
+    return f"{user}@{platform.node()}"
+
+
+def _kept_key(settings: Settings, name: str) -> str:
+    if settings.nats_url is not None or settings.home_folder is None:
+        return ""
+    try:
+        return read_private(getattr(Home(settings.home_folder), name)).strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""

@@ -18,8 +18,7 @@ from noetl_stream.sealing.keys import key_ring
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.sources.environment import DEFAULT_WORKER_DRAIN_S, Settings
-from noetl_stream.wiring.endpoint import Endpoint, process_name
-from noetl_stream.wiring.file_keys import maker
+from noetl_stream.wiring.endpoint import Endpoint, maker, process_name
 from noetl_stream.wiring.operations import (
     DirectOperations,
     credential_keys,

@@ -24,8 +24,7 @@ from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
 from noetl_stream.settings.servers import POSTGRES_VARIABLE, NatsSync, Spread
 from noetl_stream.settings.sources.environment import SEEDS_VARIABLE, Settings
-from noetl_stream.wiring.endpoint import Endpoint
-from noetl_stream.wiring.file_keys import with_own_key
+from noetl_stream.wiring.endpoint import Endpoint, with_own_key
 from noetl_stream.wiring.stores import (
     COMMAND_WAIT_S,
     SETUP_HINT,

@@ -25,7 +25,7 @@ class StoreDoor(NamedTuple):
 
     async def perform(self, inner: InnerCall, work: Work) -> PerformedTool:
         """See :meth:`noetl_stream.mcp.tools.Door.perform`."""
-        from noetl_stream.gateway.http.inner import kept_tool_answer, performed_tool
+        from noetl_stream.gateway.http.serving import kept_tool_answer, performed_tool
 
         if inner.refusal is not None:
             raise inner.refusal

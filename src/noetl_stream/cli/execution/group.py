@@ -303,7 +303,7 @@ def why() -> None:
 
 def _opened(archive: ChosenArchive, target: Target) -> ParquetArchive:
     from noetl_stream.adapters.archive import ParquetArchive  # other commands need no DuckDB
-    from noetl_stream.wiring.file_keys import archive_keys
+    from noetl_stream.wiring.endpoint import archive_keys
     from noetl_stream.wiring.stores import open_files
 
     keys = replace(archive_keys(settings_for(target.home)), accepts_unsigned=archive.unsigned)

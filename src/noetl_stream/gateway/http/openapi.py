@@ -11,7 +11,7 @@ import msgspec
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from noetl_stream.gateway.access.sessions import CSRF_HEADER
+from noetl_stream.gateway.access.authentication import CSRF_HEADER
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.idempotency import HEADER as KEY_HEADER
 from noetl_stream.gateway.http.idempotency import KEY

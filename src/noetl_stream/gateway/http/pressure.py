@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from noetl_stream.errors import NoetlError, TooBusy
-from noetl_stream.gateway.http.budgets import CallerPace, CallerTurns, ProcessorBudgets, QueryBudgets
-from noetl_stream.gateway.http.leaky_buckets import LeakyBuckets
+from noetl_stream.gateway.http.budgets import CallerPace, CallerTurns, LeakyBuckets, ProcessorBudgets, QueryBudgets
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.metrics import BEHIND, CHECKS, IN_FLIGHT, LARGE_BODIES, STREAMS, WAITS, Metrics
 from noetl_stream.model.rights import Role

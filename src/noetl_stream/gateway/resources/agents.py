@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field
 
 from noetl_stream.errors import Forbidden, NotFound
-from noetl_stream.gateway.access.sessions import is_own_origin
-from noetl_stream.gateway.http.bodies import Body, object_in
-from noetl_stream.gateway.http.parameters import InHeader, Parameters
+from noetl_stream.gateway.access.authentication import is_own_origin
+from noetl_stream.gateway.http.bodies import Body, InHeader, Parameters, object_in
 from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
 from noetl_stream.ports.operations.verbs import OpenDocument
 

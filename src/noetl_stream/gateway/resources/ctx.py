@@ -7,8 +7,17 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from noetl_stream.errors import NotFound
-from noetl_stream.gateway.http.bodies import Body, Numbered, RequestModel, numbered_body, object_in
-from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, InPath, Intervention
+from noetl_stream.gateway.http.bodies import (
+    Body,
+    ExecutionAt,
+    InHeader,
+    InPath,
+    Intervention,
+    Numbered,
+    RequestModel,
+    numbered_body,
+    object_in,
+)
 from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.interventions import CONFLICT, ONE, who_and_why
 from noetl_stream.model.events import CtxPatched

@@ -12,27 +12,24 @@ from pydantic import Field
 
 from noetl_stream.concurrency import result_until
 from noetl_stream.gateway.http.bodies import (
-    Keys,
-    LabelsGiven,
-    Numbered,
-    PriorityGiven,
-    RequestModel,
-    numbered_body,
-    raw_body,
-)
-from noetl_stream.gateway.http.parameters import (
     MAX_PAGE,
     MAX_POSITION,
     ExecutionAt,
     Explained,
     InHeader,
     InPath,
+    Keys,
+    LabelsGiven,
     Name,
+    Numbered,
     Parameters,
+    PriorityGiven,
+    RequestModel,
     WaitS,
+    numbered_body,
+    raw_body,
 )
-from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
-from noetl_stream.gateway.http.verbs import route_of, routes_of
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, route_of, routes_of
 from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import (

@@ -9,16 +9,20 @@ from typing import Annotated, Any, Final, get_args
 from pydantic import Field, create_model
 
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.http.bodies import Keys, Numbered, PriorityKept, RequestModel, json_body, numbered_body
-from noetl_stream.gateway.http.parameters import (
+from noetl_stream.gateway.http.bodies import (
     Cursor,
     Explained,
     InPath,
     Intervention,
+    Keys,
+    Numbered,
+    PriorityKept,
+    RequestModel,
     WaitS,
+    json_body,
+    numbered_body,
 )
-from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
-from noetl_stream.gateway.http.verbs import field_of, value_of
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, field_of, value_of
 from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
 from noetl_stream.model.events import (
     CancelRequested,

@@ -10,11 +10,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from noetl_stream.errors import Forbidden
-from noetl_stream.gateway.access.sessions import SESSION_MS, session_cookie
-from noetl_stream.gateway.http.bodies import RequestModel
-from noetl_stream.gateway.http.parameters import Moment, Nothing
-from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
-from noetl_stream.gateway.http.verbs import routes_of
+from noetl_stream.gateway.access.authentication import SESSION_MS, session_cookie
+from noetl_stream.gateway.http.bodies import Moment, Nothing, RequestModel
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, routes_of
 from noetl_stream.model.envelope import Time, iso, iso_or_none
 from noetl_stream.model.rights import Role, includes_role
 from noetl_stream.ports.operations.access import NewApiTokenDocument, NewToken, SignInCodeDocument

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.concurrency import end_tasks
-from noetl_stream.gateway.http.parameters import (
+from noetl_stream.gateway.http.bodies import (
     ExecutionAt,
     InHeader,
     Iteration,

@@ -28,8 +28,9 @@ from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits, I
 from noetl_stream.settings.places import OBJECTS_VARIABLE, Place, read_object_places
 from noetl_stream.settings.retention_periods import RetentionRule, RetentionSettings
 from noetl_stream.settings.servers import NatsSync, Spread
-from noetl_stream.settings.sources.settings_file import SETTINGS_FILE, SETTINGS_VARIABLE, with_files
 from noetl_stream.settings.sources.variables import (
+    SETTINGS_FILE,
+    SETTINGS_VARIABLE,
     EnvironmentVariable,
     Given,
     address,
@@ -40,6 +41,7 @@ from noetl_stream.settings.sources.variables import (
     parse_with,
     secret,
     setting,
+    with_files,
 )
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.trigger.rates import MOST_PER_MINUTE, NAMESPACE_RATE_VARIABLE, TRIGGER_RATE_VARIABLE, TriggerRates

@@ -40,7 +40,7 @@ from noetl_stream.settings.sources.environment import (
     WORKER_VARIABLES,
     read_home,
 )
-from noetl_stream.settings.sources.settings_file import FILE_SUFFIX, SETTINGS_FILE, SETTINGS_VARIABLE, with_files
+from noetl_stream.settings.sources.variables import FILE_SUFFIX, SETTINGS_FILE, SETTINGS_VARIABLE, with_files
 
 ARGUMENTS_START: Final = 45
 """The index of ``arg_start`` in ``/proc/self/stat`` after the program's name; ``arg_end`` is next (proc_pid_stat(5)).
