@@ -16,9 +16,8 @@ from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import MemoryUse
-from noetl_stream.operations.access import AuditRecord, DirectAccess
+from noetl_stream.operations.access import AuditRecord, DirectAccess, DirectCredentials
 from noetl_stream.operations.cluster import ClusterPorts, DirectCluster
-from noetl_stream.operations.credentials import DirectCredentials
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.operations.executions.prepare import PlaybookChecker

@@ -22,7 +22,7 @@ from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.rights import GrantsDefault
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start, StepRunRange

@@ -14,7 +14,7 @@ from cloud_emulators import BY_EMULATOR, CLOUDS, Cloud
 from noetl_stream.adapters.files.object_places import ObjectPlace
 from noetl_stream.adapters.object_addresses import AddressedObjects
 from noetl_stream.errors import BlobMissing, Forbidden, Unreachable, UsageError
-from noetl_stream.operations.doctor.causes import explained, remedy_of
+from noetl_stream.operations.doctor.findings import explained, remedy_of
 from noetl_stream.settings.places import ObjectAddress, read_object_places
 from noetl_testkit.conformance.blobs import BlobsConformance
 from object_storage import SECRET_KEY, ObjectStorage, object_storage

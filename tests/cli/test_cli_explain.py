@@ -32,7 +32,7 @@ NO_MESSAGES = {
     ("cli/examples.py", "README.md"),  # which it writes
     ("cli/tool.py", "README.md"),
     ("local/nats_server.py", "nats.conf"),
-    ("operations/doctor/causes.py", "nats-server -c nats.conf"),  # the file of the user's own NATS
+    ("operations/doctor/findings.py", "nats-server -c nats.conf"),  # the file of the user's own NATS
     ("settings/sources/environment.py", "see limits.md"),  # which a page has
 }
 

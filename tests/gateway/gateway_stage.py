@@ -21,9 +21,8 @@ from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.gateway import BY_ADDRESS, Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.operations.access import AuditRecord, DirectAccess
-from noetl_stream.operations.cluster import ClusterPorts, DirectCluster, DirectReadiness
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import AuditRecord, DirectAccess, DirectCredentials
+from noetl_stream.operations.cluster import ClusterPorts, DirectCluster, DirectLiving, DirectMemory, DirectReadiness
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.operations.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.operations.executions.prepare import PlaybookChecker
@@ -33,7 +32,6 @@ from noetl_stream.operations.executions.submit import Requests
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.operations.grants import DirectGrants, GrantsPorts
 from noetl_stream.operations.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.operations.presence import DirectLiving, DirectMemory
 from noetl_stream.operations.starters import DirectSchedules, DirectTriggers, RegisteredStarters, StarterPorts
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.operations.views.index import ExecutionIndexes

@@ -11,7 +11,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import NotReady, UsageError
 from noetl_stream.model.json import codec
-from noetl_stream.operations.credentials import MAX_VALUE_BYTES, DirectCredentials
+from noetl_stream.operations.access import MAX_VALUE_BYTES, DirectCredentials
 from noetl_stream.ports.operations.access import RotatedDocument
 from noetl_stream.ports.stores.credentials import NewCredential
 from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt, new_key, read_key

@@ -7,7 +7,7 @@ import pytest
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import NotFound, NotReady
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.ports.operations.access import RotatedDocument
 from noetl_stream.sealing.keys import Key, KeyRing
 

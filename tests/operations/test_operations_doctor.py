@@ -24,8 +24,8 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import GrantsUse, MemoryUse, RunningCommand, WorkerPresence
 from noetl_stream.operations.doctor import checks
-from noetl_stream.operations.doctor.causes import CAUSES, Cause
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis, roots_said_once
+from noetl_stream.operations.doctor.findings import CAUSES, Cause
 from noetl_stream.operations.doctor.readings import DoctorPorts
 from noetl_stream.ports.operations.cluster import CheckDocument
 from noetl_stream.ports.operations.executions import Start

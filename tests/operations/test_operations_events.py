@@ -12,7 +12,7 @@ from shown_stage import SECRET, Showing
 
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.json import codec
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.views import events as event_pages
 from noetl_stream.operations.views.direct import DirectViews
 from noetl_stream.ports.operations.executions import ExecutionDocument

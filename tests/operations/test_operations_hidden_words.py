@@ -9,8 +9,7 @@ from shown_stage import SECRET, Showing
 from noetl_stream.model.ids import first_uuid7
 from noetl_stream.model.json import codec
 from noetl_stream.model.search_terms import error_terms, label_terms
-from noetl_stream.operations.access import AuditRecord
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import AuditRecord, DirectCredentials
 from noetl_stream.operations.executions.reading.known import listing_of
 from noetl_stream.operations.executions.redacted import RedactedExecutions
 from noetl_stream.operations.executions.selections import DirectSelections, groups_of

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from noetl_stream.operations.executions.reading.statuses import Statuses
-from noetl_stream.operations.executions.reading.step_runs import summarize
+from noetl_stream.operations.executions.reading.step_runs import Statuses, summarize
 from noetl_stream.operations.views.arrays import RUNNING
 from noetl_stream.operations.views.index import ExecutionIndex
 from noetl_stream.ports.stores.store import StoredEntry

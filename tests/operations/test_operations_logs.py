@@ -8,7 +8,7 @@ from shown_stage import SECRET, Showing
 
 from noetl_stream.model.json import codec
 from noetl_stream.model.task_log import LogBatch, LogLine
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.executions.reading import logs as client_logs
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
 from noetl_stream.ports.operations.reading.events import FROM_THE_START, LogFilter, LogPage, followed

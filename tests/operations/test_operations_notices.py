@@ -9,8 +9,8 @@ from operations_stage import BY, OperationsStage
 
 from noetl_stream.cli.execution.display.tables import print_ended, print_execution
 from noetl_stream.operations.executions import direct
-from noetl_stream.operations.executions.reading import notices
-from noetl_stream.operations.executions.reading.notices import NOTICES_SHOWN, SUGGESTIONS, undeclared_workload
+from noetl_stream.operations.executions.reading import documents
+from noetl_stream.operations.executions.reading.documents import NOTICES_SHOWN, SUGGESTIONS, undeclared_workload
 from noetl_stream.ports.operations.executions import (
     DiscardedTokenDocument,
     ExecutionDocument,
@@ -47,7 +47,7 @@ def journal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Whether journals are read as a whole, or count as too long for that."""
     if request.param == "long":
         monkeypatch.setattr(direct, "DESCRIBED_EVENTS", 1)
-        monkeypatch.setattr(notices, "EVENTS_AT_ONCE", 2)
+        monkeypatch.setattr(documents, "EVENTS_AT_ONCE", 2)
     return str(request.param)
 
 

@@ -12,7 +12,7 @@ from shown_stage import ECHO, SECRET, Showing
 
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.json import codec
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.diff import divergence
 from noetl_stream.operations.diff.sentences import VALUE_CHARS
 from noetl_stream.operations.executions.redacted import Redacted

@@ -12,9 +12,9 @@ from noetl_stream.errors import Conflict, NotFound, PayloadRefused
 from noetl_stream.model.json import codec
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.outcome import Payload, Reference
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.executions.reading import documents
-from noetl_stream.operations.executions.reading.result_pieces import result_pieces
+from noetl_stream.operations.executions.reading.documents import result_pieces
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.streams.blobs import checksum_of
 from noetl_stream.storage.loop_results import PIECE_BYTES
@@ -52,7 +52,7 @@ async def test_pieces_are_the_whole_document(stage: OperationsStage, book: str) 
 async def test_a_result_over_the_bound_stays_a_reference(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noetl_stream.operations.executions.reading.result_pieces.MAX_LOADED_BYTES", ITEM)
+    monkeypatch.setattr("noetl_stream.operations.executions.reading.documents.MAX_LOADED_BYTES", ITEM)
     monkeypatch.setattr(documents, "MAX_LOADED_BYTES", ITEM)
     for name in ("an object", "a loop"):
         ended = await stage.run(BOOKS[name])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.store import MemoryStore
 from noetl_stream.errors import Unreachable
-from noetl_stream.operations.doctor.store_uses import LEAST_S, LOOK_S, WINDOW_S, StoreWatch
+from noetl_stream.operations.doctor.readings import LEAST_S, LOOK_S, WINDOW_S, StoreWatch
 from noetl_stream.ports.self_reports import NatsFacts, NatsStorage, StoreUse, StreamFacts
 from noetl_testkit.memory.observation import MemoryDatabaseDiagnosis
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from operations_stage import BY, OperationsStage
 
-from noetl_stream.operations.limits import limit_with_slots
+from noetl_stream.operations.cluster import limit_with_slots
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.server.inputs.inbox import CatchingUp
 from noetl_testkit.simulation.work import playbook, work

@@ -26,7 +26,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.operations import why as client_why
-from noetl_stream.operations.executions.reading.notices import tolerated_text
+from noetl_stream.operations.executions.reading.documents import tolerated_text
 from noetl_stream.operations.waiting_on import awaited
 from noetl_stream.operations.why.answer import awaited_workers, explain
 from noetl_stream.operations.why.journal import JournalHistory

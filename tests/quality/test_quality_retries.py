@@ -23,7 +23,7 @@ PERIODIC: Final = {
     "gateway/access/guard.py until_way_in": "a look each second at what an operator has to do",
     "gateway/http/idempotency.py forget_old": "upkeep",
     "gateway/http/pressure.py watch": "measures, for a twentieth of the time at most",
-    "operations/doctor/store_uses.py watch": "a look each minute at how full the stores are",
+    "operations/doctor/readings.py watch": "a look each minute at how full the stores are",
     "operations/starters.py _until_begun": "twice as long each time, within a bound",
     "ports/operations/reading/events.py followed": "reads on",
     "server/aggregates/stream_readers.py _wait_to_read": "looks at its own state",

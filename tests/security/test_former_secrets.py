@@ -11,7 +11,7 @@ from shown_stage import ECHO, SECRET, Showing
 
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.json import codec
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.stores.credentials import SealedValue, given_name
 from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key

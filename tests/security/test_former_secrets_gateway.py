@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.executions.redacted import Redacted
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations.executions import Executions

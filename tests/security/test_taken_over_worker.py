@@ -54,7 +54,7 @@ from noetl_stream.model.messages import (
     hidden_as,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.ports.stores.credentials import MAX_VALUES_GIVEN
 from noetl_stream.ports.streams.blobs import Method, checksum_of, read_object
 from noetl_stream.ports.streams.command_queue import Delivery

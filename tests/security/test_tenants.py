@@ -20,7 +20,7 @@ from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.model.events import StepScheduled, StepStarted, StepSuspended
 from noetl_stream.model.events.fact_parts import ChildCall, Wait
 from noetl_stream.model.ids import derive, digest_of
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.paging import read_cursor
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.ports.operations import Operations

@@ -14,7 +14,7 @@ from noetl_stream.model.aggregates import EmittedEvents, EndedExecutions, Trigge
 from noetl_stream.model.events import StepFailed, StepStarted
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.search_terms import word_terms
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.executions.submit import ask_aggregate
 from noetl_stream.ports.stores.credentials import SealedValue
 from noetl_stream.ports.stores.store import InboxRow

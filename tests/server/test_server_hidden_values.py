@@ -12,7 +12,7 @@ from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import PayloadRefused, Unreachable
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretQuestion, ShownCommand, hidden_as
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.ports.stores.credentials import MAX_VALUES_GIVEN, SealedValue
 from noetl_stream.ports.stores.identities import AuditedAnswer
 from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal

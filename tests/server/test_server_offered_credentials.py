@@ -8,7 +8,7 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder

@@ -21,7 +21,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of, undoing_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import Request
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.ports.stores.store import ObjectUseRow
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder

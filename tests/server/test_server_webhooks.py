@@ -14,7 +14,7 @@ from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.model.aggregates import TriggerRegistered, TriggerTerms, Verification
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import WebhookAnswer, WebhookQuestion
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.executions.submit import ask_aggregate
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.answers.credential_values import SecretsResponder

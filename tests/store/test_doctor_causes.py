@@ -26,8 +26,7 @@ from noetl_stream.adapters.postgres.connections.failures import translate_error
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.hosting.maintenance import diagnose
 from noetl_stream.local.secrets import new_seed, public_nkey
-from noetl_stream.operations.doctor.causes import CAUSES, explained
-from noetl_stream.operations.doctor.findings import Finding
+from noetl_stream.operations.doctor.findings import CAUSES, Finding, explained
 from noetl_stream.ports.operations.cluster import CheckDocument
 from noetl_stream.protocol.nats_accounts import nats_accounts
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import noetl_stream
 from metrics_of_code import metrics
-from noetl_stream.operations.presence import MOST_LETTERS, MOST_STUCK
+from noetl_stream.operations.cluster import MOST_LETTERS, MOST_STUCK
 from noetl_stream.server.server import SLOW_TURN_S
 from noetl_stream.server.status_report import STUCK_S
 from noetl_stream.telemetry import status_server as status

@@ -11,7 +11,7 @@ from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.json.codec import decode_hide_question, decode_json, decode_secret_question
 from noetl_stream.model.messages import HideAnswer, SecretAnswer
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.protocol.subjects import ASK_HIDE, ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.answers.credential_values import SecretsResponder

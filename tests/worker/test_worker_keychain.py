@@ -14,7 +14,7 @@ from worker_stage import EXECUTION, Stage
 
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.operations.credentials import DirectCredentials
+from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.playbook.kinds.keychain import OauthSettings, installed_kinds
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from noetl_stream.errors import Conflict, NotFound, UsageError, VersionMismatch
 from noetl_stream.model.rights import has_valid_segments, namespace_of
-from noetl_stream.operations.presence import server_uses
+from noetl_stream.operations.cluster import server_uses
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import GrantsDocument, PlaybookGrantsDocument
 from noetl_stream.ports.operations.verbs import document_from

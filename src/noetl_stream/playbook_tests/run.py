@@ -27,7 +27,7 @@ from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.status import ENDED
-from noetl_stream.operations.executions.reading.notices import undeclared_workload
+from noetl_stream.operations.executions.reading.documents import undeclared_workload
 from noetl_stream.playbook.diagnostics import Location
 from noetl_stream.playbook.kinds.spec import unchecked_kind
 from noetl_stream.playbook_tests.expectations import Observed, deviations

@@ -142,7 +142,7 @@ class DirectOperations:
 
     @cached_property
     def credentials(self) -> CredentialStore:
-        from noetl_stream.operations.credentials import DirectCredentials
+        from noetl_stream.operations.access import DirectCredentials
 
         return DirectCredentials(self._connected.store.credentials, self._keys)
 

@@ -219,9 +219,8 @@ async def open_gateway(
     from noetl_stream.gateway.access.authentication import Authentication
     from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
-    from noetl_stream.operations.cluster import DirectReadiness
-    from noetl_stream.operations.doctor.store_uses import StoreWatch
-    from noetl_stream.operations.presence import DirectLiving, DirectMemory
+    from noetl_stream.operations.cluster import DirectLiving, DirectMemory, DirectReadiness
+    from noetl_stream.operations.doctor.readings import StoreWatch
     from noetl_stream.tools.egress import Egress
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc

@@ -9,10 +9,27 @@ from typing import Any, Final
 from noetl_stream import __version__
 from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, NotReady, page
-from noetl_stream.operations.doctor.causes import explained, remedy_of
-from noetl_stream.operations.doctor.findings import NAMED, Finding, counted, named, ok, size, warning, wrong
-from noetl_stream.operations.doctor.readings import COUNTED, MOST_TRIGGERS, ROLE, Readings, Timed
-from noetl_stream.operations.doctor.store_uses import nats_uses, postgres_use
+from noetl_stream.operations.doctor.findings import (
+    NAMED,
+    Finding,
+    counted,
+    explained,
+    named,
+    ok,
+    remedy_of,
+    size,
+    warning,
+    wrong,
+)
+from noetl_stream.operations.doctor.readings import (
+    COUNTED,
+    MOST_TRIGGERS,
+    ROLE,
+    Readings,
+    Timed,
+    nats_uses,
+    postgres_use,
+)
 from noetl_stream.ports.self_reports import StoreUse
 from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, LetterBounds
 from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED

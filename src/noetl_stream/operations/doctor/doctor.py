@@ -8,8 +8,7 @@ from typing import Final
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.operations.doctor import checks
-from noetl_stream.operations.doctor.causes import remedy_of
-from noetl_stream.operations.doctor.findings import Finding
+from noetl_stream.operations.doctor.findings import Finding, remedy_of
 from noetl_stream.operations.doctor.power_loss import power_loss
 from noetl_stream.operations.doctor.readings import STREAMS, TOO_LONG, DoctorPorts, Readings, reading
 from noetl_stream.ports.operations.cluster import CheckDocument, StoredDocument

@@ -35,7 +35,9 @@ from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChec
 from noetl_stream.operations.executions.reading.documents import (
     START_EVENTS,
     STARTED,
+    Notices,
     RunWorkers,
+    declared_inputs,
     error_of,
     event_documents,
     execution_document,
@@ -43,19 +45,20 @@ from noetl_stream.operations.executions.reading.documents import (
     listed_document,
     loaded,
     loaded_result,
+    notices_of,
+    read_notices,
     size_of,
+    undeclared_workload,
 )
 from noetl_stream.operations.executions.reading.known import known_plan, known_row, listing_of
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
-from noetl_stream.operations.executions.reading.notices import (
-    Notices,
-    declared_inputs,
-    notices_of,
-    read_notices,
-    undeclared_workload,
+from noetl_stream.operations.executions.reading.step_runs import (
+    Statuses,
+    StepSummaries,
+    iterations_page,
+    step_runs,
+    summarize,
 )
-from noetl_stream.operations.executions.reading.statuses import Statuses
-from noetl_stream.operations.executions.reading.step_runs import StepSummaries, iterations_page, step_runs, summarize
 from noetl_stream.operations.executions.submit import (
     PATIENCE_S,
     Client,
@@ -277,7 +280,7 @@ class DirectExecutions:
         return ResultDocument(execution_id, row.status, result, error_of(row))
 
     async def result_pieces(self, execution_id: str, redactor: Redactor | None = None) -> AsyncIterator[bytes]:
-        from noetl_stream.operations.executions.reading.result_pieces import result_pieces  # for gateways alone
+        from noetl_stream.operations.executions.reading.documents import result_pieces  # for gateways alone
 
         ports = self._ports
         return result_pieces(await self._ended(execution_id), self._store, ports.blobs, ports.object_keys, redactor)
@@ -429,8 +432,7 @@ class DirectExecutions:
             raise _ERRORS.get(first.code, UsageError)(first.reason)
 
     async def why(self, execution_id: str, paths: Sequence[str] = ()) -> WhyDocument:
-        from noetl_stream.operations.why.answer import explain, observe  # most verbs start faster without it
-        from noetl_stream.operations.why.causes import causes_of
+        from noetl_stream.operations.why.answer import causes_of, explain, observe  # most verbs start faster without it
         from noetl_stream.operations.why.journal import JournalHistories
         from noetl_stream.operations.why.reason import Environment
 

@@ -1,4 +1,6 @@
-"""The changes of ``ctx``, key by key, with the values before and after."""
+"""The changes of ``ctx``, key by key, with the values before and after; and the files and tables of an execution, with
+the attempts that have read and written them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.executions.reading.step_runs import within_size
 from noetl_stream.operations.paging import cursor_of
 from noetl_stream.operations.views.index import ExecutionIndex
-from noetl_stream.ports.operations.reading.views import KeyChangeDocument, KeyChangePage
+from noetl_stream.ports.operations.reading.views import DataUseDocument, KeyChangeDocument, KeyChangePage, LineagePage
+from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.store import Store, StoredEvent
 
 MOST_REPLAYED: Final = 5_000
@@ -81,3 +84,24 @@ def _change(
         has=key in state.ctx,
         after=within_size(state.ctx.get(key)),
     )
+
+
+async def lineage_page(store: Store, index: ExecutionIndex, limit: int, after: int) -> LineagePage:
+    """The attempts that have read or written files and tables, by position.
+
+    Args:
+        after: The number of attempts before the page.
+    """
+    first = max(0, after)
+    uses = index.data_uses[first : first + limit]
+    found = [await store.journal(index.execution_id, position - 1, 1) for position, _ in uses]
+    page = [_use(index, run, events[0]) for (_, run), events in zip(uses, found, strict=True) if events]
+    is_last = first + limit >= len(index.data_uses)
+    return LineagePage(page, None if is_last else cursor_of(first + limit))
+
+
+def _use(index: ExecutionIndex, run: int, event: StoredEvent) -> DataUseDocument:
+    fact = codec.decode_as(TaskProcessed, event.data)
+    run_id, iteration = index.runs.ids[run], list(fact.path)
+    rows = (event, fact, fact.outcome)
+    return document_from(DataUseDocument, *rows, step=index.step_of(run), step_run_id=run_id, iteration=iteration)

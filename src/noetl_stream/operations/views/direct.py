@@ -8,11 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from noetl_stream.errors import NotFound
+from noetl_stream.model.events import ChildRequested
+from noetl_stream.model.json import codec
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.known import known_plan, known_row
-from noetl_stream.operations.paging import page_size, read_cursor
-from noetl_stream.operations.views.calls import call_page
+from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.views.events import EventPages
+from noetl_stream.ports.operations.reading.views import CallDocument, CallPage
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.storage.used_secrets import UsedSecrets
 
@@ -30,6 +32,30 @@ if TYPE_CHECKING:
         TimeRange,
     )
     from noetl_stream.ports.operations.reading.views import CallPage, ExecutionStateDocument, KeyChangePage, LineagePage
+
+_CALLED: Final = (ChildRequested.event_name(),)
+
+
+async def call_page(store: Store, execution_id: str, limit: int, after: int) -> CallPage:
+    """The executions that were called after this position, in order."""
+    events = await store.events_named(execution_id, _CALLED, max(0, after), limit + 1)
+    page, following = page_of(events, limit, lambda event: event.position)
+    calls = [codec.decode_as(ChildRequested, event.data) for event in page]
+    rows = await store.listed_executions({call.execution_id for call in calls})
+    return CallPage(
+        [
+            CallDocument(
+                execution_id=call.execution_id,
+                path=call.call.path,
+                status=row.status if (row := rows.get(call.execution_id)) is not None else None,
+                step_run_id=call.step_run_id,
+                iteration=list(call.path),
+            )
+            for call in calls
+        ],
+        following,
+    )
+
 
 Answer = TypeVar("Answer")
 
@@ -140,7 +166,7 @@ class DirectViews:
         return await change_page(self._store, index, key, page_size(limit), after)
 
     async def lineage(self, execution_id: str, limit: int, cursor: str | None) -> LineagePage:
-        from noetl_stream.operations.views.lineage import lineage_page
+        from noetl_stream.operations.views.changes import lineage_page
 
         await known_row(self._store, execution_id)
         index = await self._indexes.of(execution_id)

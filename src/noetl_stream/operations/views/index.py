@@ -16,7 +16,7 @@ from noetl_stream.model import events
 from noetl_stream.model.events.composite import StepRan
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.status import RUN_STATUSES, RunStatus
-from noetl_stream.operations.executions.reading.statuses import Statuses
+from noetl_stream.operations.executions.reading.step_runs import Statuses
 from noetl_stream.operations.views.arrays import (
     CANCELLED,
     DONE,

@@ -15,8 +15,7 @@ from noetl_stream.model.events import Token, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.status import RUN_STATUSES, RunStatus
-from noetl_stream.operations.executions.reading.statuses import Statuses
-from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES, shown_result
+from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES, Statuses, shown_result
 from noetl_stream.operations.views.index import place_of_wait
 from noetl_stream.operations.waiting_on import (
     GUARD_OPERATIONS,

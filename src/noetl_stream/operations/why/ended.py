@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.state import Execution
 from noetl_stream.model.events import CancelRequested, ToleratedFailures
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.operations.executions.reading.notices import tolerated_text
+from noetl_stream.operations.executions.reading.documents import tolerated_text
 from noetl_stream.operations.why.journal import Failed, JournalHistory, Routed
 from noetl_stream.operations.why.reason import reason, values_text
 from noetl_stream.ports.operations.executions import ReasonDocument

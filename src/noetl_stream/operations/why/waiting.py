@@ -30,7 +30,7 @@ from noetl_stream.operations.waiting_on import (
     on_wait,
     pool_of,
 )
-from noetl_stream.operations.why.causes import retry_details
+from noetl_stream.operations.why.answer import retry_details
 from noetl_stream.operations.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.operations.why.journal import Command, JournalHistory
 from noetl_stream.operations.why.reason import Environment, counted, reason, values_text
