@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.adapters.postgres.connections.database import shown_address
-from noetl_stream.cli.base.target import check_url
+from noetl_stream.cli.base.session import check_url
 from noetl_stream.errors import UsageError
 from noetl_stream.model.secrets.urls import redact_urls, strip_logins
 from noetl_stream.settings.sources.environment import Settings

@@ -10,8 +10,7 @@ from typing import Any, cast
 import pytest
 
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.bulk import BulkAction, NotDone, act_on_all, confirm
-from noetl_stream.cli.execution.selection import Selection
+from noetl_stream.cli.execution.bulk import BulkAction, NotDone, Selection, act_on_all, confirm
 from noetl_stream.concurrency import AT_ONCE, for_each
 from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, UsageError
 from noetl_stream.operations.executions.reading.documents import execution_document

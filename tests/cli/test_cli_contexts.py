@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from noetl_stream.cli.base.target import (
+from noetl_stream.cli.base.session import (
     Context,
     Contexts,
     GatewayAddress,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from noetl_stream.cli.execution.stored_tables import chosen_table, show_table
+from noetl_stream.cli.execution.readings import chosen_table, show_table
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.ports.operations.executions import StepRunRange, StepRunsDocument
 from noetl_stream.ports.operations.reading.table_views import (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noetl_stream.cli.base.target import Context, Contexts, Target, read_contexts, write_contexts
-from noetl_stream.cli.base.target import gateway_of as chosen_by_cli
+from noetl_stream.cli.base.session import Context, Contexts, Target, read_contexts, write_contexts
+from noetl_stream.cli.base.session import gateway_of as chosen_by_cli
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import announce_gateway
 from noetl_stream.local.home import write_private

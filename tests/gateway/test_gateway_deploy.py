@@ -14,10 +14,16 @@ from gateway_stage import TOKEN, GatewayStage
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection
 from noetl_stream.adapters.gateway_client.verbs import gateway_operations
 from noetl_stream.cli.base.session import CallerRights, Session
-from noetl_stream.cli.project.deployment import Deployment, compared, require_author
-from noetl_stream.cli.project.locks import RequiringTask, locks_of
-from noetl_stream.cli.project.packages import bundle_in, bundle_of, project_locks, stored_files, with_bundle
-from noetl_stream.cli.project.project_check import check_project
+from noetl_stream.cli.project.deployment import Deployment, check_project, compared, require_author
+from noetl_stream.cli.project.packages import (
+    RequiringTask,
+    bundle_in,
+    bundle_of,
+    locks_of,
+    project_locks,
+    stored_files,
+    with_bundle,
+)
 from noetl_stream.cli.project.project_file import read_project, texts_of
 from noetl_stream.errors import Forbidden, UsageError
 from noetl_stream.model.rights import Role

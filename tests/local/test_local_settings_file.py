@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from noetl_stream.cli.base.process import settings_for
-from noetl_stream.cli.base.target import Target, gateway_of
+from noetl_stream.cli.base.session import Target, gateway_of
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.sealing.keys import new_key
 from noetl_stream.settings.sources.process_environment import inherited_environment

@@ -15,9 +15,17 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, home_option, limit_option, reason_option, seconds
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_source, say
 from noetl_stream.cli.base.process import run_async, run_on_stack, settings_for
-from noetl_stream.cli.base.session import Session, collect, with_session
-from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.cli.base.verbs import does, lists, shows
+from noetl_stream.cli.base.session import (
+    Session,
+    Target,
+    collect,
+    does,
+    gateway_of,
+    lists,
+    shows,
+    target_options,
+    with_session,
+)
 from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import gateways_of

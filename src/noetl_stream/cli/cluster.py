@@ -16,9 +16,7 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, home_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_documents, say
 from noetl_stream.cli.base.process import principal, run_on_stack, settings_for
-from noetl_stream.cli.base.session import with_session
-from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.cli.base.verbs import does, lists, shows
+from noetl_stream.cli.base.session import Target, does, gateway_of, lists, shows, target_options, with_session
 from noetl_stream.model.ids import MOST_PARTITIONS
 from noetl_stream.ports.operations.cluster import LimitDocument, LimitWithSlotsDocument
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER

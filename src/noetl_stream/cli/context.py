@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from noetl_stream.cli.base.files import stdin_text
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
-from noetl_stream.cli.base.target import DIRECT, Context, Contexts, check_name, check_url, read_contexts, write_contexts
+from noetl_stream.cli.base.session import (
+    DIRECT,
+    Context,
+    Contexts,
+    check_name,
+    check_url,
+    read_contexts,
+    write_contexts,
+)
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.sources.environment import Settings
 

@@ -11,9 +11,7 @@ import click
 from noetl_stream.cli.base.files import file_text, stdin_text
 from noetl_stream.cli.base.options import bundled, reason_option
 from noetl_stream.cli.base.output import columns_of, say
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.base.verbs import does, lists, shows
+from noetl_stream.cli.base.session import Session, Target, does, lists, shows, target_options, with_session
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
 from noetl_stream.model.secrets.credential import CredentialValue, credential_value
 from noetl_stream.ports.operations.access import CredentialDocument

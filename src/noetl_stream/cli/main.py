@@ -21,7 +21,7 @@ COMMANDS: Final = {
     "run": ("execution.start", "Run a playbook and wait for its end."),
     "execution": ("execution.group", "Start, watch, explain, control and rerun executions."),
     "playbook": ("playbook.group", "Check, test, register, find and compare playbooks."),
-    "deploy": ("project.deploy", "Register the documents of a project folder."),
+    "deploy": ("project.deployment", "Register the documents of a project folder."),
     "pull": ("project.pull", "Write what is registered into a project folder."),
     "lsp": ("stdio", "Serve an editor: the language server of playbooks."),
     "schedule": ("schedule", "Start executions on time, by schedules."),

@@ -15,7 +15,7 @@ from noetl_stream.cli.base.files import INSTALL, is_whole
 from noetl_stream.cli.base.options import home_option, output_option
 from noetl_stream.cli.base.output import columns_of, print_json, print_table, say
 from noetl_stream.cli.base.process import run_role, settings_for
-from noetl_stream.cli.base.verbs import lists
+from noetl_stream.cli.base.session import lists
 from noetl_stream.errors import UsageError
 from noetl_stream.local.background import DEBUGGER
 from noetl_stream.ports.operations.cluster import WorkerDocument

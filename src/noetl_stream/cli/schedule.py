@@ -14,9 +14,7 @@ import click
 
 from noetl_stream.cli.base.options import form_option, reason_option, seconds
 from noetl_stream.cli.base.output import Columns, columns_of, print_documents, say
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.base.verbs import shows
+from noetl_stream.cli.base.session import Session, Target, shows, target_options, with_session
 from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook
 from noetl_stream.cli.starters import Starter, add_commands, read_starter
 from noetl_stream.durations import duration_text

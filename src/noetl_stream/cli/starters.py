@@ -11,9 +11,7 @@ import click
 
 from noetl_stream.cli.base.options import form_option, limit_option, reason_option
 from noetl_stream.cli.base.output import Cell, Columns, print_documents, print_members, print_source, say
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.base.verbs import does, shows
+from noetl_stream.cli.base.session import Session, Target, does, shows, target_options, with_session
 from noetl_stream.cli.playbook.catalog import register_each
 from noetl_stream.cli.playbook.playbook_source import read_playbook, registrable
 from noetl_stream.errors import UsageError

@@ -7,8 +7,7 @@ import sys
 
 import click
 
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.session import Session, Target, target_options, with_session
 from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option
 from noetl_stream.errors import UsageError
 

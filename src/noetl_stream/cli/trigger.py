@@ -11,7 +11,7 @@ import msgspec
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, reason_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_members
-from noetl_stream.cli.base.verbs import shows
+from noetl_stream.cli.base.session import shows
 from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.cli.starters import Starter, add_commands, read_starter
 from noetl_stream.errors import UsageError

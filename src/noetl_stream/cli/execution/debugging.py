@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Final, Self
 
-from noetl_stream.cli.base.target import Target, gateway_of
+from noetl_stream.cli.base.session import Target, gateway_of
 from noetl_stream.errors import UsageError
 from noetl_stream.local.background import Background
 from noetl_stream.settings.sources.environment import Settings

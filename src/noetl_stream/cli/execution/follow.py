@@ -15,8 +15,7 @@ from noetl_stream.cli.base.activity import activity
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import bundled, form_option
 from noetl_stream.cli.base.output import print_document, say
-from noetl_stream.cli.base.session import PAGE, Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.session import PAGE, Session, Target, target_options, with_session
 from noetl_stream.cli.execution.display.progress import EventLines, PlainProgress, ProgressView, Stalls
 from noetl_stream.cli.execution.display.tables import print_ended
 from noetl_stream.concurrency import result_until, set_within

@@ -14,11 +14,9 @@ from noetl_stream.cli.base.lazy import LazyGroup
 from noetl_stream.cli.base.options import PlaceType, bundled, form_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_result, say
 from noetl_stream.cli.base.process import settings_for
-from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
-from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.base.verbs import lists, shows
+from noetl_stream.cli.base.session import PAGE, Session, Target, collect, lists, shows, target_options, with_session
+from noetl_stream.cli.execution.bulk import Filter, filter_options
 from noetl_stream.cli.execution.display.tables import print_execution, print_executions, print_state, print_why
-from noetl_stream.cli.execution.selection import Filter, filter_options
 from noetl_stream.durations import duration_text
 from noetl_stream.errors import UsageError
 from noetl_stream.operations.paging import cursor_of
@@ -39,8 +37,7 @@ if TYPE_CHECKING:
 
 MODULES: Final = {
     "start": "execution.start",
-    "table": "execution.stored_tables",
-    **dict.fromkeys(("diff", "count", "logs"), "execution.readings"),
+    **dict.fromkeys(("diff", "count", "logs", "table"), "execution.readings"),
     **dict.fromkeys(("wait", "watch"), "execution.follow"),
     **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume", "retry-now"), "execution.interventions"),
     **dict.fromkeys(("rerun", "retry", "compensate", "delete"), "execution.rerun"),

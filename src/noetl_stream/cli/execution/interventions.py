@@ -10,10 +10,8 @@ import click
 
 from noetl_stream.cli.base.options import explained, form_option
 from noetl_stream.cli.base.process import new_id
-from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.base.target import target_options
-from noetl_stream.cli.execution.bulk import Bulk, BulkAction, do
-from noetl_stream.cli.execution.selection import Selection, selection_options
+from noetl_stream.cli.base.session import Session, target_options
+from noetl_stream.cli.execution.bulk import Bulk, BulkAction, Selection, do, selection_options
 from noetl_stream.cli.execution.workload import json_or_text, workload_of
 from noetl_stream.errors import UsageError
 from noetl_stream.model.events import (

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.options import bundled, explained, form_option
 from noetl_stream.cli.base.output import print_document, say
-from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.execution.bulk import BulkAction, do
+from noetl_stream.cli.base.session import Session, Target, target_options
+from noetl_stream.cli.execution.bulk import BulkAction, Selection, check_id, do, selection_options
 from noetl_stream.cli.execution.follow import Following, following_options
-from noetl_stream.cli.execution.selection import Selection, check_id, selection_options
 from noetl_stream.cli.execution.start import begin_and_follow
 from noetl_stream.cli.execution.workload import priority_option, workload_of
 from noetl_stream.errors import UsageError

@@ -19,8 +19,7 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import bundled, explained, form_option, output_option
 from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.base.session import Session, Target, gateway_of, target_options, with_session
 from noetl_stream.cli.execution.display.progress import ProgressView
 from noetl_stream.cli.execution.display.tables import print_begun, print_ended
 from noetl_stream.cli.execution.display.traces import traceparent_option

@@ -22,9 +22,7 @@ from noetl_stream.cli.base.output import (
     say,
 )
 from noetl_stream.cli.base.process import settings_for
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, gateway_of, target_options
-from noetl_stream.cli.base.verbs import lists
+from noetl_stream.cli.base.session import Session, Target, gateway_of, lists, target_options, with_session
 from noetl_stream.cli.execution.workload import labels_of
 from noetl_stream.cli.playbook.playbook_source import (
     PlaybookText,

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_source, say
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.session import Session, Target, target_options, with_session
 from noetl_stream.cli.playbook.playbook_source import accepted, kinds_option, read_playbook
 from noetl_stream.cli.project.project_file import package_folders
 from noetl_stream.errors import UsageError

@@ -1,5 +1,6 @@
-"""The changes of a deployment in the catalog, and its record there: the documents that the project has registered, so
-that ``--prune`` removes nothing else.
+"""``noetl-stream deploy``: the documents of a project, checked before any of them is registered; the changes of a
+deployment in the catalog; and its record there: the documents that the project has registered, so that ``--prune``
+removes nothing else.
 
 The record is a schema at ``NAME/project`` that only its own list matches, so that every server keeps it, each version
 is a deployment, and tokens see it where they see the project. It is written before anything else: an interrupted
@@ -10,22 +11,132 @@ accepts a version once: of two concurrent deployments one is refused.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
 
+import click
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.cli.base.session import CallerRights, Session, collect
-from noetl_stream.cli.project.packages import Bundle, changed_files, store_bundle, stored_files
-from noetl_stream.cli.project.project_check import STARTERS, FileRefusal, ProjectDocument, refuse
-from noetl_stream.cli.project.project_file import KINDS
+from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.options import form_option
+from noetl_stream.cli.base.output import Columns, columns_of, print_documents, say
+from noetl_stream.cli.base.session import CallerRights, Session, Target, collect, target_options, with_session
+from noetl_stream.cli.playbook.check import schemas_in
+from noetl_stream.cli.playbook.playbook_source import accepted, print_diagnostics
+from noetl_stream.cli.project.packages import (
+    Bundle,
+    bundle_of,
+    changed_files,
+    project_locks,
+    store_bundle,
+    stored_files,
+    with_bundle,
+)
+from noetl_stream.cli.project.project_file import KINDS, ProjectText, read_project, target_of, texts_of
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
-from noetl_stream.model.aggregates import SCHEDULE
+from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.rights import covers, includes_role
-from noetl_stream.ports.operations.playbooks import CatalogKind, PlaybookDocument
+from noetl_stream.playbook.check.calls import constant_at, paths_missing
+from noetl_stream.playbook.compile.compiler import CheckResult, check, check_document
+from noetl_stream.ports.operations.playbooks import CatalogKind, CheckedDocument, PlaybookDocument
 from noetl_stream.ports.stores.catalog import SCHEMA
+from noetl_stream.tools.python.signatures import modules_in
+
+STARTERS: Final = (SCHEDULE, TRIGGER)
+
+
+class ProjectDocument(NamedTuple):
+    """A checked document of a project, to register. ``calls`` are the paths of playbooks that it names."""
+
+    name: str
+    source: bytes
+    kind: CatalogKind
+    path: str
+    version: str | None
+    digest: str
+    calls: frozenset[str]
+
+
+class FileRefusal(msgspec.Struct, frozen=True):
+    """An error of a file that has no place in it."""
+
+    name: str
+    message: str
+    hint: str
+
+
+async def check_project(
+    session: Session, texts: Sequence[ProjectText], caller: CallerRights, packages: Sequence[Path] = ()
+) -> list[ProjectDocument]:
+    """The documents. Prints their diagnostics; with errors the command ends with :attr:`ExitCode.INVALID`.
+
+    A playbook or schema of the project counts as registered. The signatures of functions are those in ``packages``.
+    """
+    playbooks = session.operations.playbooks
+    asked = {text: await playbooks.check(text.source, text.name) for text in texts}  # a gateway refuses many at once
+    kinds, limits = accepted()  # read here: calls, and schemas of the project, which the catalog may not have yet
+    with modules_in([str(folder.absolute()) for folder in packages]):
+        here = {text: check_document(text.source, kinds, file=text.name, limits=limits) for text in texts}
+    schemas = schemas_in(here.values())
+    given = {one.path: one.version for one in asked.values()}
+    given |= {one.document.path: one.document.version for one in here.values() if one.document is not None}
+    documents, refusals, is_wrong = [], [], False
+    for text, checked in asked.items():
+        again, document = here[text].plan, None
+        result: CheckedDocument | CheckResult = checked
+        if again is not None and again.named_schemas and again.named_schemas <= schemas.keys():
+            result = check(text.source, kinds, file=text.name, limits=limits, schemas=schemas, proves=True)
+        starts = constant_at(text.source, "/spec/playbook") if text.kind in STARTERS else None
+        version = constant_at(text.source, "/spec/version") if text.kind in STARTERS else None
+        missing = paths_missing(checked.diagnostics, text.source)
+        diagnostics = [one for one in result.diagnostics if one not in missing]
+        functions = [one for one in here[text].diagnostics if one.code == "invalid_value" and packages]
+        diagnostics += [one for one in functions if one not in diagnostics]
+        diagnostics += [
+            replace(one, severity="error") if path == starts else one
+            for one, path in missing.items()
+            if path not in given or (path == starts and version not in (None, given[path]))
+        ]
+        print_diagnostics(sorted(diagnostics), text.name)
+        is_wrong |= any(one.severity == "error" for one in diagnostics)
+        document = here[text].document if result is not checked else checked if checked.ok else None
+        if document is None or document.path is None or document.digest is None:
+            is_wrong = True
+            continue
+        refusals += [
+            FileRefusal(text.name, f"this token does not cover {path}", f"its paths are {', '.join(caller.paths)}")
+            for path in (document.path, starts)
+            if path is not None and not covers(caller.paths, path)
+        ]
+        calls = frozenset(call.path for call in here[text].calls)
+        one = (text.name, text.source, text.kind, document.path, document.version, document.digest, calls)
+        documents.append(ProjectDocument(*one))
+    refuse([*refusals, *_doubles(documents)], is_wrong=is_wrong)
+    return documents
+
+
+def refuse(refusals: Iterable[FileRefusal], *, is_wrong: bool = False) -> None:
+    """Prints errors, and ends the command if there are any, or ``is_wrong``."""
+    for one in refusals:
+        say(f"{one.name}: error: {one.message}\n  hint: {one.hint}", err=True)
+        is_wrong = True
+    if is_wrong:
+        say("nothing was registered", err=True)
+        raise click.exceptions.Exit(ExitCode.INVALID)
+
+
+def _doubles(documents: Iterable[ProjectDocument]) -> Iterator[FileRefusal]:
+    """The files whose path another file has too."""
+    first: dict[str, str] = {}
+    for one in documents:
+        other = first.setdefault(one.path, one.name)
+        if other != one.name:
+            hint = "a project has one document at a path; the catalog keeps its earlier versions"
+            yield FileRefusal(one.name, f"{other} has the path {one.path}, too", hint)
+
 
 BUNDLE: Final = "Bundle"
 SHOWN_DIGEST: Final = 12
@@ -352,3 +463,63 @@ def _digests(known: Mapping[str, RecordedDocument], path: str) -> tuple[str, ...
 
 def _of_other(project: str | None) -> str:
     return "" if project is None else f"the project {project} has it, too"
+
+
+COLUMNS: Final[Columns] = {
+    **columns_of("change", "kind", "path", "registered", "version"),
+    **columns_of(done=lambda item: "yes" if item.done else ""),
+    **columns_of("file", "note"),
+}
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--exit-code", is_flag=True, help="With --dry-run: exit with 1 if something would be done.")
+@click.option("--prune", is_flag=True, help="Remove what this project has registered and has no longer.")
+@form_option()
+@target_options
+@click.pass_context
+def deploy(
+    ctx: click.Context, folder: Path, dry_run: bool, exit_code: bool, prune: bool, output: str, target: Target
+) -> None:
+    """Register the documents of the project in DIR, and show what changed.
+
+    A project is a folder with noetl-stream.toml, or [tool.noetl-stream] in its pyproject.toml. All documents are
+    checked first, and compared with what is registered: if anything is wrong, nothing is done. Then schemas, playbooks,
+    schedules and triggers are registered, in this order; before them the Python packages are stored that playbooks with
+    functions name. Repeated, the command changes nothing; if it broke off,
+    repeat it.
+
+    \b
+    Exit code: 0 done, or nothing to do    1 with --exit-code: something would be done    2 something is wrong
+    """
+    if exit_code and not dry_run:
+        raise UsageError("--exit-code needs --dry-run", hint="a deployment that succeeds exits with 0")
+    project = read_project(folder)
+    documents = texts_of(project)
+    bundle = bundle_of(project, project_locks(project, documents, keep=not dry_run))
+    texts = with_bundle(documents, bundle)
+    asks_servers = not dry_run and (prune or any(text.kind in STARTERS for text in texts))
+    made: list[Deployment] = []
+
+    async def work(session: Session) -> None:
+        caller = await session.caller()
+        if not dry_run:
+            require_author(caller)
+        documents = await check_project(session, texts, caller, [project.folder / one for one in project.packages])
+        made.append(await compared(session, project.name, documents, caller, bundle, prune=prune))
+        if not dry_run:
+            await made[0].carry_out(prune=prune)
+
+    try:
+        with_session(target_of(target, project), work, publishes=asks_servers)
+    except BaseException:
+        if made:
+            say("the deployment broke off: repeat it to finish", err=True)
+        raise
+    finally:
+        if made:
+            print_documents(made[0].items, output, COLUMNS, "path")
+    if exit_code and made[0].differs:
+        ctx.exit(ExitCode.FAILED)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.files import file_text
 from noetl_stream.cli.base.process import settings_for
-from noetl_stream.cli.base.target import Target
+from noetl_stream.cli.base.session import Target
 from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.check.calls import constant_at

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_documents, say
-from noetl_stream.cli.base.session import Session, collect, with_session
-from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.session import Session, Target, collect, target_options, with_session
 from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.cli.project.deployment import BUNDLE, LABELS, record_at, record_path
 from noetl_stream.cli.project.packages import stored_files, without_bundle
