@@ -14,9 +14,8 @@ from msgspec.structs import astuple
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, Unreachable, UsageError
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.gateway.access.authentication import Authentication
+from noetl_stream.gateway.access.authentication import Authentication, Network
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, LOOKED_AT_EVERY_S, MOST_AT_ONCE, AccessGuard
-from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.http.problems import problem_of
 from noetl_stream.operations.access import DirectAccess
 from noetl_stream.ports.operations.access import NewToken

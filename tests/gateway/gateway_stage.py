@@ -17,8 +17,7 @@ from noetl_stream.adapters.evaluation.pool import MemoryEvaluator
 from noetl_stream.adapters.memory.stores.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.stores.credentials import MemoryCredentials
 from noetl_stream.errors import PayloadRefused
-from noetl_stream.gateway.access.authentication import Authentication
-from noetl_stream.gateway.access.network import Network
+from noetl_stream.gateway.access.authentication import Authentication, Network
 from noetl_stream.gateway.gateway import BY_ADDRESS, Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.operations.access import AuditRecord, DirectAccess, DirectCredentials

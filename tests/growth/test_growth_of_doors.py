@@ -22,7 +22,7 @@ from noetl_stream.model.json import pieces
 from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.model.outcome import Outcome, Payload, Reference
 from noetl_stream.model.secrets.credential import Redactor
-from noetl_stream.operations.diff.parts import Likeness, differences
+from noetl_stream.operations.diff.course import Likeness, differences
 from noetl_stream.operations.doctor import checks
 from noetl_stream.operations.doctor.checks import Finding
 from noetl_stream.operations.doctor.readings import Timed

@@ -11,7 +11,7 @@ from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.json import codec
-from noetl_stream.operations.views import graph as graphs
+from noetl_stream.operations.views import state
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
 from noetl_testkit.simulation.work import playbook, then, work
@@ -126,7 +126,7 @@ async def test_an_answer_has_the_size_of_the_playbook(stage: OperationsStage, mo
         ended = await stage.run(ROUND, workload={"rounds": rounds})
         sizes.append(len(codec.encode(await stage.views.graph(ended.execution_id))))
     assert sizes[1] < sizes[0] + 100
-    monkeypatch.setattr(graphs, "MOST_REPLAYED", 0)
+    monkeypatch.setattr(state, "MOST_REPLAYED", 0)
     found = await stage.views.graph(ended.execution_id)
     last: list[Any] = [arc.last and arc.last.guard for arc in found.arcs]
     assert last == [None] * 4, "too far to replay: no values"

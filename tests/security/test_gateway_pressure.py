@@ -22,8 +22,8 @@ from yarl import URL
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import TooBusy
+from noetl_stream.gateway.access.authentication import Network
 from noetl_stream.gateway.access.guard import MOST_AT_ONCE
-from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.gateway import BY_ADDRESS, RESOURCES
 from noetl_stream.gateway.http import connections
 from noetl_stream.gateway.http.bodies import (

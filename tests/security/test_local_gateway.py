@@ -18,8 +18,7 @@ from openapi_checks import Described
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.errors import LocalStackError, UsageError
-from noetl_stream.gateway.access.authentication import CODE_MS
-from noetl_stream.gateway.access.network import Network
+from noetl_stream.gateway.access.authentication import CODE_MS, Network
 from noetl_stream.gateway.gateway import BY_ADDRESS
 from noetl_stream.hosting.dev_stack import GATEWAY_PORT, DevGateway, gateway_socket
 from noetl_stream.local.gateway_address import ensure_token

@@ -19,7 +19,7 @@ _REFUSALS: Final = (400, 409, 413, 422)
 
 
 class HttpLineageReceiver:
-    """:class:`~noetl_stream.ports.lineage_receiver.LineageReceiver` over HTTP, at the configured URL."""
+    """:class:`~noetl_stream.ports.traces.LineageReceiver` over HTTP, at the configured URL."""
 
     def __init__(self, settings: LineageSettings) -> None:
         self._settings = settings

@@ -18,9 +18,8 @@ from noetl_stream import __version__
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.gateway.access.authentication import SignIns
+from noetl_stream.gateway.access.authentication import Network, SignIns
 from noetl_stream.gateway.access.guard import AccessGuard
-from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.http.bodies import BodyReader
 from noetl_stream.gateway.http.budgets import SWITCH_S, MeteredThreads
@@ -28,9 +27,8 @@ from noetl_stream.gateway.http.connections import HttpConnection, HttpConnection
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.openapi import openapi_of
 from noetl_stream.gateway.http.pressure import Pressure
-from noetl_stream.gateway.http.request_traces import RequestTraces
 from noetl_stream.gateway.http.routes import AnyRoute, routes_of
-from noetl_stream.gateway.http.serving import Serving, connection_of
+from noetl_stream.gateway.http.serving import RequestTraces, Serving, connection_of
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.page_files import ASSET, VIEWS, read_page
 from noetl_stream.gateway.resources import agents, ctx, executions, interventions, playbooks, session, streams

@@ -1,9 +1,11 @@
-"""Spans on their way to a collector: recorded once they have ended, and never waited for."""
+"""The receivers of what roles tell: spans on their way to a collector, recorded once they have ended, and never waited
+for; and a service that stores OpenLineage run events.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -100,3 +102,16 @@ def span_within(tracing: Tracing, given: str, random_bytes: Callable[[int], byte
     is_sampled = tracing.is_sampled(trace)
     own = traceparent(trace.trace_id, span_id, sampled=is_sampled)
     return OwnSpan(trace, span_id, is_sampled, own if is_sampled or caller is None else given)
+
+
+class LineageReceiver(Protocol):
+    async def send(self, event: Mapping[str, Any]) -> None:
+        """Sends a run event. The same event may be sent more than once.
+
+        Raises:
+            Unreachable: the receiver did not accept the event; a retry may succeed.
+            PayloadRefused: the receiver rejects the event for good.
+        """
+
+    async def close(self) -> None:
+        """Closes the connections."""

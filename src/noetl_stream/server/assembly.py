@@ -15,7 +15,6 @@ from noetl_stream.model.rights import namespace_of
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
-from noetl_stream.ports.lineage_receiver import LineageReceiver
 from noetl_stream.ports.stores.catalog import Catalog
 from noetl_stream.ports.stores.identities import Rights
 from noetl_stream.ports.stores.store import Store, Tick
@@ -25,7 +24,7 @@ from noetl_stream.ports.streams.command_queue import CommandQueue
 from noetl_stream.ports.streams.event_log import EventLog
 from noetl_stream.ports.streams.task_logs import TaskLogs
 from noetl_stream.ports.streams.trigger_streams import TriggerStreams
-from noetl_stream.ports.traces import Tracing
+from noetl_stream.ports.traces import LineageReceiver, Tracing
 from noetl_stream.protocol.signed_requests import RequestSigner
 from noetl_stream.server.aggregates.aggregate_fold import Aggregates, AggregateTimers
 from noetl_stream.server.aggregates.lookups import Lookups

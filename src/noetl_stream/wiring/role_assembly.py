@@ -216,8 +216,7 @@ async def open_gateway(
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.adapters.trace_exporter import open_tracing
-    from noetl_stream.gateway.access.authentication import Authentication
-    from noetl_stream.gateway.access.network import Network
+    from noetl_stream.gateway.access.authentication import Authentication, Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
     from noetl_stream.operations.cluster import DirectLiving, DirectMemory, DirectReadiness
     from noetl_stream.operations.doctor.readings import StoreWatch

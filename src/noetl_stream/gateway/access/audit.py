@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated
-from noetl_stream.gateway.access.network import client_of
+from noetl_stream.gateway.access.authentication import client_of
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.problems import kind_of
 from noetl_stream.ports.clock import Clock

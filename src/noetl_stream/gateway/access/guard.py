@@ -12,8 +12,7 @@ from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import Forbidden, NoetlError, TooBusy, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.gateway.access.authentication import credentials_of, require_own_page
-from noetl_stream.gateway.access.network import Network, client_of
+from noetl_stream.gateway.access.authentication import Network, client_of, credentials_of, require_own_page
 from noetl_stream.gateway.http.budgets import REMEMBERED, LeakyBuckets
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.lru import LruCache

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.gateway.access.authentication import SignIns
+from noetl_stream.gateway.access.authentication import SignIns, client_of, host_of
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
-from noetl_stream.gateway.access.network import client_of, host_of
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.bodies import BodyReader, Parameters, is_large, most_bytes, read_body, read_parameters
@@ -27,7 +26,6 @@ from noetl_stream.gateway.http.connections import HttpConnection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, NOT_KEPT, IdempotentCalls
 from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, kind_of, problem_of
-from noetl_stream.gateway.http.request_traces import TRACEPARENT, RequestTraces
 from noetl_stream.gateway.http.routes import JSON, AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.mcp.answers import ToolAnswer, error_document, plain_object
@@ -35,6 +33,7 @@ from noetl_stream.mcp.tools import AgentCall, InnerCall, PerformedTool, Work
 from noetl_stream.model.json import codec
 from noetl_stream.model.json.texts import header_text
 from noetl_stream.model.rights import namespace_of
+from noetl_stream.model.traces import read_traceparent
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations import PORTS, Operations, port_of
 from noetl_stream.ports.operations.executions import ExecutionDocument, Executions, RequestIds
@@ -42,7 +41,68 @@ from noetl_stream.ports.operations.verbs import is_verb, verb_of
 from noetl_stream.ports.stores.idempotency import KeptAnswer
 from noetl_stream.ports.stores.identities import AuditedAnswer, AuditedCall, Caller, audit_text
 from noetl_stream.ports.streams.blobs import encoded
+from noetl_stream.ports.traces import OwnSpan, Span, Tracing, span_within
 from noetl_stream.settings.gateway_settings import AgentAccess, GatewayLimits
+from noetl_stream.telemetry.structured_logs import TRACE_ID
+
+TRACEPARENT: Final = web.RequestKey("traceparent", str)
+"""The caller's ``traceparent`` for executions that a request starts; if unset, the request's own."""
+
+_READS: Final = frozenset({"GET", "HEAD"})
+
+
+class BegunSpan(NamedTuple):
+    own: OwnSpan
+    began_ms: int
+
+
+class RequestTraces:
+    """Records the spans of requests.
+
+    Args:
+        tracing: The exporter of spans; ``None``: executions belong to the caller's own span.
+    """
+
+    def __init__(self, tracing: Tracing | None, clock: Clock) -> None:
+        self._tracing = tracing
+        self._clock = clock
+
+    def begin(self, request: web.Request) -> BegunSpan | None:
+        """Begins the span of a request, and names its trace in log lines; ``None`` if no span is recorded."""
+        given = request.headers.get("traceparent", "")
+        caller = read_traceparent(given)
+        TRACE_ID.set(caller.trace_id if caller is not None else "")
+        if self._tracing is None or (caller is None and request.method in _READS):
+            return None
+        own = span_within(self._tracing, given, self._clock.random_bytes)
+        TRACE_ID.set(own.trace.trace_id)
+        request[TRACEPARENT] = own.traceparent
+        return BegunSpan(own, self._clock.now_ms()) if own.is_sampled else None
+
+    def end(self, begun: BegunSpan | None, request: web.Request, status: int) -> None:
+        """Records the span of an answered request, unless its caller is unknown: anybody could make spans."""
+        if self._tracing is None or begun is None or CALLER not in request:
+            return
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else ""
+        self._tracing.record(
+            Span(
+                trace_id=begun.own.trace.trace_id,
+                span_id=begun.own.span_id,
+                parent_id=begun.own.trace.caller,
+                name=f"{request.method} {route}",
+                started_ms=begun.began_ms,
+                ended_ms=self._clock.now_ms(),
+                attributes={
+                    "http.request.method": request.method,
+                    "http.route": route,
+                    "http.response.status_code": status,
+                },
+                error=str(status) if status >= 500 else "",
+                kind="server",
+            )
+        )
+
 
 CHECKS: Final = frozenset({"checkPlaybook"})
 """Operations that take much processor time."""

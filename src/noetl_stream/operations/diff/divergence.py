@@ -19,8 +19,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import ENDED
 from noetl_stream.operations.diff.alignment import NONE, Alignment, Difference
-from noetl_stream.operations.diff.course import KINDS, Course, CourseRun
-from noetl_stream.operations.diff.parts import Parts, Targets, differences, parts_of
+from noetl_stream.operations.diff.course import KINDS, Course, CourseRun, Parts, Targets, differences, parts_of
 from noetl_stream.operations.diff.sentences import Subject, Told, sentence
 from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.views.state import state_document

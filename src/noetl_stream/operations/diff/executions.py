@@ -13,9 +13,8 @@ from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.operations.diff.alignment import NONE, AlignedRow, Alignment
-from noetl_stream.operations.diff.course import Course, CourseRun
+from noetl_stream.operations.diff.course import Course, CourseRun, differences, result_of
 from noetl_stream.operations.diff.divergence import ComparedSide, Divergences, targets_of
-from noetl_stream.operations.diff.parts import differences, result_of
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.operations.executions.reading.documents import listed_document
 from noetl_stream.operations.executions.reading.known import known_plan, known_row

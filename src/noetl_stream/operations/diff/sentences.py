@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.model.json import codec
-from noetl_stream.operations.diff.parts import Parts
+from noetl_stream.operations.diff.course import Parts
 from noetl_stream.ports.operations.reading.diffs import DivergenceKind, DivergenceSideDocument, ValueDifferencesDocument
 from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 

@@ -111,7 +111,7 @@ class DirectViews:
 
     async def graph(self, execution_id: str, so_far: bool = False) -> ExecutionGraphDocument:
         from noetl_stream.operations.executions.reading.states import state_at
-        from noetl_stream.operations.views.graph import execution_graph
+        from noetl_stream.operations.views.state import execution_graph
 
         row = await known_row(self._store, execution_id)
         playbook = await self._store.playbook(row.digest)

@@ -23,7 +23,10 @@ from noetl_stream.model.outcome import EXECUTION, PLAYBOOK
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.operations.waiting_on import (
     COMMANDS_SHOWN,
+    at_admission,
+    at_next,
     bound_ms,
+    expected_payload,
     on_admission,
     on_join,
     on_next,
@@ -31,7 +34,6 @@ from noetl_stream.operations.waiting_on import (
     pool_of,
 )
 from noetl_stream.operations.why.answer import retry_details
-from noetl_stream.operations.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.operations.why.journal import Command, JournalHistory
 from noetl_stream.operations.why.reason import Environment, counted, reason, values_text
 from noetl_stream.playbook.plan import Plan, TaskPlan

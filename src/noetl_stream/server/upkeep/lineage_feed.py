@@ -19,9 +19,9 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model.events import TaskProcessed, TokenClaimed, TokenEnqueued
 from noetl_stream.model.json import codec
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.lineage_receiver import LineageReceiver
 from noetl_stream.ports.stores.fed_events import FedEvent, FeedStore
 from noetl_stream.ports.stores.store import Store
+from noetl_stream.ports.traces import LineageReceiver
 from noetl_stream.retries import backoff_s
 from noetl_stream.server.open_lineage import run_events_of
 from noetl_stream.storage.used_secrets import UsedSecrets
