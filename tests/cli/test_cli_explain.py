@@ -46,7 +46,7 @@ def codes_made() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {name: set() for name in CODE_OF_A_CALL}
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and (name := getattr(node.func, "id", "")) in CODE_OF_A_CALL:
+            if isinstance(node, ast.Call) and (name := ast.unparse(node.func).rpartition(".")[2]) in CODE_OF_A_CALL:
                 place, word = CODE_OF_A_CALL[name]
                 given = [*node.args[place : place + 1], *(key.value for key in node.keywords if key.arg == word)]
                 found[name] |= {one.value for one in given if isinstance(one, ast.Constant)}

@@ -10,7 +10,7 @@ import pytest
 from gateway_stage import TOKEN, GatewayStage
 from yarl import URL
 
-from noetl_stream.gateway.http import bodies as reading
+from noetl_stream.gateway.http import inputs as reading
 
 AUTHORIZATION = f"Authorization: Bearer {TOKEN}\r\n".encode()
 START = b"POST /api/v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -13,7 +13,7 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict
 
 from noetl_stream.adapters.gateway_client.connection import GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway_client.verbs import GatewayVerbs
-from noetl_stream.gateway.http.bodies import read_parameters
+from noetl_stream.gateway.http.inputs import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.http.routes import Call, route_of
 from noetl_stream.model import json as model_json

@@ -15,7 +15,7 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict
 
 from effort import in_gate
 from noetl_stream.cli.base.output import columns_of, print_documents
-from noetl_stream.gateway.http.bodies import read_parameters
+from noetl_stream.gateway.http.inputs import read_parameters
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.http.routes import route_of
 from noetl_stream.model.json import pieces

@@ -26,7 +26,8 @@ from noetl_stream.gateway.access.authentication import Network
 from noetl_stream.gateway.access.guard import MOST_AT_ONCE
 from noetl_stream.gateway.gateway import BY_ADDRESS, RESOURCES
 from noetl_stream.gateway.http import connections
-from noetl_stream.gateway.http.bodies import (
+from noetl_stream.gateway.http.connections import address_group
+from noetl_stream.gateway.http.inputs import (
     INLINE_BYTES,
     LARGE_BYTES,
     MAX_BODY_PARTS,
@@ -35,7 +36,6 @@ from noetl_stream.gateway.http.bodies import (
     BodyReader,
     validated,
 )
-from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.pressure import (
     EVENTS_AT_ONCE,
     EVENTS_PER_S,

@@ -21,10 +21,10 @@ from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.authentication import Network, SignIns
 from noetl_stream.gateway.access.guard import AccessGuard
 from noetl_stream.gateway.access.scoped import Scopes
-from noetl_stream.gateway.http.bodies import BodyReader
 from noetl_stream.gateway.http.budgets import SWITCH_S, MeteredThreads
 from noetl_stream.gateway.http.connections import HttpConnection, HttpConnections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
+from noetl_stream.gateway.http.inputs import BodyReader
 from noetl_stream.gateway.http.openapi import openapi_of
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.routes import AnyRoute, routes_of

@@ -30,38 +30,12 @@ from noetl_stream.operations.audit_check import check_audit
 from noetl_stream.operations.paging import cursor_of, page_of, page_size, read_cursor
 from noetl_stream.playbook.suggestions import did_you_mean
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.access import (
-    MOST_SEARCHED,
-    TOKEN_LIFETIME_MS,
-    ApiTokenDocument,
-    AuditCheckDocument,
-    AuditEntryDocument,
-    AuditPage,
-    CredentialDocument,
-    NewApiTokenDocument,
-    NewToken,
-    RotatedDocument,
-)
+from noetl_stream.ports.operations import access as documents
 from noetl_stream.ports.operations.problems import problem_kind
 from noetl_stream.ports.operations.verbs import document_from
+from noetl_stream.ports.stores import identities
 from noetl_stream.ports.stores.catalog import is_path
 from noetl_stream.ports.stores.credentials import CredentialInfo, Credentials, NewCredential
-from noetl_stream.ports.stores.identities import (
-    BOOTSTRAP_NAME,
-    BOOTSTRAP_PRINCIPAL,
-    LOCAL_NAME,
-    TOKEN_TEXT,
-    Audit,
-    AuditedAnswer,
-    AuditedCall,
-    AuditEntry,
-    KeptText,
-    StoredToken,
-    Tokens,
-    audit_text,
-    hash_of,
-    token_text,
-)
 from noetl_stream.sealing.keys import KEY_HINT, CannotDecrypt, KeyRing, SealedEnvelope, decrypt, encrypt
 
 TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
@@ -86,25 +60,25 @@ log = logging.getLogger(__name__)
 class DirectAccess:
     """:class:`~noetl_stream.ports.operations.access.Access`, where each method is described."""
 
-    def __init__(self, tokens: Tokens, audit: Audit, clock: Clock) -> None:
+    def __init__(self, tokens: identities.Tokens, audit: identities.Audit, clock: Clock) -> None:
         self._tokens = tokens
         self._audit = audit
         self._clock = clock
 
-    async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
+    async def create_token(self, new: documents.NewToken, by: str, seed: bytes = b"") -> documents.NewApiTokenDocument:
         now_ms = self._clock.now_ms()
-        expires_ms = now_ms + TOKEN_LIFETIME_MS if new.expires_ms is None else new.expires_ms
+        expires_ms = now_ms + documents.TOKEN_LIFETIME_MS if new.expires_ms is None else new.expires_ms
         _check(new, now_ms)
-        if by == BOOTSTRAP_PRINCIPAL and new.role != "admin":
+        if by == identities.BOOTSTRAP_PRINCIPAL and new.role != "admin":
             raise Forbidden("the bootstrap token only creates the token of an admin", hint="give it the role admin")
         token_id, secret = _id_and_secret(seed or self._clock.random_bytes(SEED_BYTES))
         paths = tuple(path.strip("/") for path in new.paths)
-        token = StoredToken(
+        token = identities.StoredToken(
             id=token_id,
             name=new.name,
             role=new.role,
             paths=paths,
-            secret_hash=hash_of(secret),
+            secret_hash=identities.hash_of(secret),
             created_ms=now_ms,
             created_by=by,
             expires_ms=None if expires_ms == "never" else expires_ms,
@@ -116,10 +90,10 @@ class DirectAccess:
             token = made  # made by this call's earlier attempt, or at this moment by another gateway
         if token.role == "admin":
             await _revoke_bootstrap(self._tokens, now_ms, by)
-        return document_from(NewApiTokenDocument, token, secret=token_text(token_id, secret))
+        return document_from(documents.NewApiTokenDocument, token, secret=identities.token_text(token_id, secret))
 
-    async def tokens(self) -> list[ApiTokenDocument]:
-        return [document_from(ApiTokenDocument, token) for token in await self._tokens.list_all()]
+    async def tokens(self) -> list[documents.ApiTokenDocument]:
+        return [document_from(documents.ApiTokenDocument, token) for token in await self._tokens.list_all()]
 
     async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
         if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
@@ -134,8 +108,8 @@ class DirectAccess:
         operation: str | None = None,
         target: str | None = None,
         refused: bool | None = None,
-    ) -> AuditPage:
-        def is_wanted(entry: AuditEntry) -> bool:
+    ) -> documents.AuditPage:
+        def is_wanted(entry: identities.AuditEntry) -> bool:
             attempt, status = entry.attempt, entry.answer.status if entry.answer else 0
             return (
                 operation in (None, attempt.operation)
@@ -146,21 +120,23 @@ class DirectAccess:
         size = page_size(limit)
         is_narrowed = (operation, target, refused) != (None, None, None)
         read_at_once = READ_AT_ONCE if is_narrowed else size + 1
-        before, found = read_cursor(cursor, int), list[AuditEntry]()
-        for _ in range(MOST_SEARCHED // READ_AT_ONCE):
+        before, found = read_cursor(cursor, int), list[identities.AuditEntry]()
+        for _ in range(documents.MOST_SEARCHED // READ_AT_ONCE):
             entries = await self._audit.page(read_at_once, before, principal)
             found += filter(is_wanted, entries)
             if len(found) > size or len(entries) < read_at_once:
                 shown, following = page_of(found[: size + 1], size, lambda entry: entry.number)
-                return AuditPage([_entry(entry) for entry in shown], following)
+                return documents.AuditPage([_entry(entry) for entry in shown], following)
             before = entries[-1].number
-        return AuditPage([_entry(entry) for entry in found], cursor_of(before))
+        return documents.AuditPage([_entry(entry) for entry in found], cursor_of(before))
 
-    async def check_audit(self, cursor: str | None = None) -> AuditCheckDocument:
+    async def check_audit(self, cursor: str | None = None) -> documents.AuditCheckDocument:
         return await check_audit(self._audit, cursor)
 
 
-async def ensure_bootstrap_token(kept: KeptText, tokens: Tokens, audit: Audit, clock: Clock) -> StoredToken | None:
+async def ensure_bootstrap_token(
+    kept: identities.KeptText, tokens: identities.Tokens, audit: identities.Audit, clock: Clock
+) -> identities.StoredToken | None:
     """Registers a bootstrap token, if no token of an admin is valid. Its text is read from ``kept``, or written there.
 
     A text that exists is used, unless that token was revoked: an earlier attempt may have ended after writing it.
@@ -173,34 +149,34 @@ async def ensure_bootstrap_token(kept: KeptText, tokens: Tokens, audit: Audit, c
     """
     now_ms = clock.now_ms()
     valid = [token for token in await tokens.list_all() if token.role == "admin" and token.holds(now_ms)]
-    if any(token.name != BOOTSTRAP_NAME for token in valid):
+    if any(token.name != identities.BOOTSTRAP_NAME for token in valid):
         return None
-    spelt = TOKEN_TEXT.fullmatch((await kept.read() or "").strip())
+    spelt = identities.TOKEN_TEXT.fullmatch((await kept.read() or "").strip())
     token_id, secret = spelt.groups() if spelt else ("", "")
     known = await tokens.get(token_id) if token_id else None
-    if known is not None and known in valid and known.secret_hash == hash_of(secret):
+    if known is not None and known in valid and known.secret_hash == identities.hash_of(secret):
         return None
     if known is not None or not token_id:
         token_id, secret = _id_and_secret(clock.random_bytes(SEED_BYTES))
-        await kept.write(token_text(token_id, secret))
+        await kept.write(identities.token_text(token_id, secret))
     await _revoke_bootstrap(tokens, now_ms, MADE_BY)  # one whose text is lost
-    made = StoredToken(
+    made = identities.StoredToken(
         id=token_id,
-        name=BOOTSTRAP_NAME,
+        name=identities.BOOTSTRAP_NAME,
         role="admin",
         paths=(),
-        secret_hash=hash_of(secret),
+        secret_hash=identities.hash_of(secret),
         created_ms=now_ms,
         created_by=MADE_BY,
     )
-    async with AuditRecord(audit, clock)("createToken", BOOTSTRAP_NAME, MADE_BY):
+    async with AuditRecord(audit, clock)("createToken", identities.BOOTSTRAP_NAME, MADE_BY):
         await tokens.add(made)
     return made
 
 
-async def _revoke_bootstrap(tokens: Tokens, now_ms: int, by: str) -> None:
+async def _revoke_bootstrap(tokens: identities.Tokens, now_ms: int, by: str) -> None:
     for token in await tokens.list_all():
-        if token.name == BOOTSTRAP_NAME and token.revoked_ms is None:
+        if token.name == identities.BOOTSTRAP_NAME and token.revoked_ms is None:
             await tokens.revoke(token.id, now_ms, by)
 
 
@@ -209,11 +185,11 @@ def _id_and_secret(seed: bytes) -> tuple[str, str]:
     return sha256(b"id" + seed).hexdigest()[:16], sha256(b"secret" + seed).hexdigest()
 
 
-def _check(new: NewToken, now_ms: int) -> None:
+def _check(new: documents.NewToken, now_ms: int) -> None:
     if TOKEN_NAME.fullmatch(new.name) is None:
         hint = "use 1 to 64 letters, digits, `_`, `.`, `@` and `-`, beginning with a letter, a digit or `_`"
         raise UsageError(f"{new.name!r} is not a valid token name", hint=hint)
-    if new.name == LOCAL_NAME:
+    if new.name == identities.LOCAL_NAME:
         raise UsageError(f"the name {new.name!r} is for the gateway of the embedded stack", hint="choose another name")
     if new.role not in ROLES:
         raise UsageError(f"{new.role!r} is not a role", hint=f"use one of {', '.join(ROLES)}")
@@ -225,15 +201,15 @@ def _check(new: NewToken, now_ms: int) -> None:
         raise UsageError("the token would expire in the past, or after the year 9999", hint="choose a future time")
 
 
-def _entry(entry: AuditEntry) -> AuditEntryDocument:
+def _entry(entry: identities.AuditEntry) -> documents.AuditEntryDocument:
     answer = {"status": None, "reason": "", "made": "", "left_out": 0} if entry.answer is None else asdict(entry.answer)
-    return document_from(AuditEntryDocument, entry.attempt, number=entry.number, **answer)
+    return document_from(documents.AuditEntryDocument, entry.attempt, number=entry.number, **answer)
 
 
 class AuditRecord:
     """A :class:`OnRecord` that writes an entry before the operation and its outcome afterwards, like a gateway."""
 
-    def __init__(self, audit: Audit, clock: Clock) -> None:
+    def __init__(self, audit: identities.Audit, clock: Clock) -> None:
         self._audit = audit
         self._clock = clock
 
@@ -243,13 +219,13 @@ class AuditRecord:
         Raises:
             Unreachable: the entry cannot be written; the operation did not run.
         """
-        call = AuditedCall(
+        call = identities.AuditedCall(
             at_ms=self._clock.now_ms(),
-            principal=audit_text(by),
+            principal=identities.audit_text(by),
             role="",
             method="",
             operation=operation,
-            target=audit_text(target),
+            target=identities.audit_text(target),
             correlation_id="",
             remote="",
             idempotency_key="",
@@ -259,12 +235,12 @@ class AuditRecord:
             yield
         except Exception as error:
             kind = problem_kind(error)
-            await self._answer(number, AuditedAnswer(kind.status, kind.name))
+            await self._answer(number, identities.AuditedAnswer(kind.status, kind.name))
             raise
         status = 204 if operation.startswith(WITHOUT_ANSWER) else 200
-        await self._answer(number, AuditedAnswer(status, audit_text(reason)))
+        await self._answer(number, identities.AuditedAnswer(status, identities.audit_text(reason)))
 
-    async def _answer(self, number: int, answer: AuditedAnswer) -> None:
+    async def _answer(self, number: int, answer: identities.AuditedAnswer) -> None:
         try:
             await self._audit.answer(number, answer)
         except NoetlError as error:
@@ -302,7 +278,7 @@ class DirectCredentials:
         tags: Sequence[str] = (),
         *,
         reason: str = "",
-    ) -> CredentialDocument:
+    ) -> documents.CredentialDocument:
         _check_credential(name, value)
         keys = self._require_keys()
         plain = codec.encode(value)
@@ -322,22 +298,22 @@ class DirectCredentials:
                 return await self.get(name)
         raise UsageError(f"credential {name!r} is being written by others", hint="try again")
 
-    async def list_all(self) -> list[CredentialDocument]:
-        return [document_from(CredentialDocument, info) for info in await self._credentials.list_all()]
+    async def list_all(self) -> list[documents.CredentialDocument]:
+        return [document_from(documents.CredentialDocument, info) for info in await self._credentials.list_all()]
 
-    async def get(self, name: str) -> CredentialDocument:
+    async def get(self, name: str) -> documents.CredentialDocument:
         stored = await self._credentials.get(name)
         if stored is None:
             raise await self._not_found(name)
-        return document_from(CredentialDocument, stored.info)
+        return document_from(documents.CredentialDocument, stored.info)
 
     async def delete(self, name: str, by: str, reason: str = "") -> None:
         if not await self._credentials.delete(name):
             raise await self._not_found(name)
 
-    async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
+    async def rotate(self, by: str, reason: str = "") -> documents.RotatedDocument:
         keys = self._require_keys()
-        rotated = RotatedDocument([], [])
+        rotated = documents.RotatedDocument([], [])
         for stored in await self._credentials.read_all():
             info = stored.info
             if info.key_id == keys.current.id:

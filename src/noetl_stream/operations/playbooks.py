@@ -22,21 +22,7 @@ from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.operations.statistics import PlaybookStatistics
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.playbooks import (
-    BundleDocument,
-    CatalogKind,
-    CheckedDocument,
-    LastExecutionDocument,
-    ListedPlaybookDocument,
-    PlaybookDiffDocument,
-    PlaybookDocument,
-    PlaybookPage,
-    PlaybookStatisticsDocument,
-    PlaybookWithSourceDocument,
-    RegisteredDocument,
-    SchemaKind,
-    StoredBundleDocument,
-)
+from noetl_stream.ports.operations import playbooks as documents
 from noetl_stream.ports.operations.reading.graphs import GraphDocument
 from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.catalog import (
@@ -108,7 +94,7 @@ class DirectPlaybooks:
 
     async def check(
         self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
-    ) -> CheckedDocument:
+    ) -> documents.CheckedDocument:
         checked = await self._checking.check_document(source, name, proves=True)
         if checked.plan is not None and checked.plan.named_schemas:
             schemas = await self._schemas(checked.plan.named_schemas, paths)
@@ -116,7 +102,7 @@ class DirectPlaybooks:
         document = checked.document
         unknown = await self._unregistered(checked.calls, name)
         unknown += await self._circle(checked.trigger, name, paths)
-        return CheckedDocument(
+        return documents.CheckedDocument(
             ok=checked.ok,
             path=document.path if document else None,
             version=document.version if document else None,
@@ -139,7 +125,7 @@ class DirectPlaybooks:
                     found[text] = checked.schema.content
         return found
 
-    async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
+    async def register(self, source: bytes, name: str, by: str) -> documents.RegisteredDocument:
         checked = await self._checking.check_document(source, name)
         circle = [replace(one, severity="error") for one in await self._circle(checked.trigger, name)]
         if checked.document is None or circle:
@@ -166,9 +152,9 @@ class DirectPlaybooks:
             if is_new:
                 await self._catalog.delete(entry.path, entry.revision)
             raise
-        return document_from(RegisteredDocument, entry, created=is_new)
+        return document_from(documents.RegisteredDocument, entry, created=is_new)
 
-    async def put_bundle(self, path: str, source: bytes, by: str) -> BundleDocument:
+    async def put_bundle(self, path: str, source: bytes, by: str) -> documents.BundleDocument:
         files = await asyncio.to_thread(files_of, source)
         name = str(named_bundle(_address(path, None).path, source))
         if not await self._wants(name):
@@ -179,13 +165,13 @@ class DirectPlaybooks:
             if not await self._stores(name, source):
                 hint = "repeat the command; if that does not help, look at the object store with `noetl-stream doctor`"
                 raise Conflict(f"the bundle {name} is damaged in the object store", hint=hint)
-        return BundleDocument(name, len(files), len(source))
+        return documents.BundleDocument(name, len(files), len(source))
 
-    async def get_bundle(self, path: str, digest: str) -> StoredBundleDocument:
+    async def get_bundle(self, path: str, digest: str) -> documents.StoredBundleDocument:
         name = f"{_address(path, None).path}@{digest}"
         if (data := await read_bundle(self._blobs, name)) is None:
             raise NotFound(f"no bundle {name} is stored, or it is damaged", hint="`noetl-stream deploy` stores it")
-        return StoredBundleDocument(name, len(files_of(data)), len(data), b64encode(data).decode())
+        return documents.StoredBundleDocument(name, len(files_of(data)), len(data), b64encode(data).decode())
 
     async def _wants(self, name: str) -> bool:
         return await self._catalog.want_bundle(name, self._clock.now_ms())
@@ -204,25 +190,25 @@ class DirectPlaybooks:
         cursor: str | None,
         *,
         words: str = "",
-        kinds: Collection[CatalogKind] = (),
+        kinds: Collection[documents.CatalogKind] = (),
         last: bool = False,
         scope: Sequence[str] = (),
-    ) -> PlaybookPage:
+    ) -> documents.PlaybookPage:
         size, after = page_size(limit), read_cursor(cursor, str)
         found = await self._catalog.latest(
             prefix, labels, size + 1, after, words=words_in(words), kinds=list(kinds), scope=scope
         )
         entries, following = page_of(found, size, lambda entry: entry.path)
         newest = await self._store.last_executions([entry.path for entry in entries]) if last else {}
-        return PlaybookPage([_listed(entry, newest.get(entry.path)) for entry in entries], following)
+        return documents.PlaybookPage([_listed(entry, newest.get(entry.path)) for entry in entries], following)
 
-    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
+    async def get(self, path: str, version: str | None) -> documents.PlaybookWithSourceDocument:
         entry = await find_entry(self._catalog, _address(path, version))
         return await self._with_source(entry)
 
-    async def versions(self, path: str) -> list[PlaybookDocument]:
+    async def versions(self, path: str) -> list[documents.PlaybookDocument]:
         entries = await find_versions(self._catalog, _address(path, None).path)
-        return [document_from(PlaybookDocument, entry) for entry in entries]
+        return [document_from(documents.PlaybookDocument, entry) for entry in entries]
 
     async def plan(self, path: str, version: str | None) -> dict[str, Any]:
         """
@@ -241,12 +227,14 @@ class DirectPlaybooks:
             await (self._plan(path, version) if digest is None else self._text(path, version, digest))
         )
 
-    async def diff(self, path: str, before: str | None, after: str | None) -> PlaybookDiffDocument:
+    async def diff(self, path: str, before: str | None, after: str | None) -> documents.PlaybookDiffDocument:
         second = await find_entry(self._catalog, _address(path, after))
         first = await (self._earlier(second) if before is None else find_entry(self._catalog, _address(path, before)))
         return await self._diff(first, await self._source(second), second)
 
-    async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
+    async def diff_text(
+        self, path: str, before: str | None, source: bytes, name: str
+    ) -> documents.PlaybookDiffDocument:
         try:
             text = source.decode()
         except UnicodeDecodeError:
@@ -260,15 +248,15 @@ class DirectPlaybooks:
 
     async def _diff(
         self, first: CatalogEntry | None, text: str, second: CatalogEntry | None, name: str = ""
-    ) -> PlaybookDiffDocument:
+    ) -> documents.PlaybookDiffDocument:
         from noetl_stream.operations.differences import playbook_diff
 
         before = None if first is None else await self._with_source(first)
-        after = None if second is None else document_from(PlaybookDocument, second)
+        after = None if second is None else document_from(documents.PlaybookDocument, second)
         # In a thread: it may take long.
         return await asyncio.to_thread(playbook_diff, before, after, text, name)
 
-    async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
+    async def statistics(self, path: str, since_ms: int | None = None) -> documents.PlaybookStatisticsDocument:
         now_ms = self._clock.now_ms()
         path = _address(path, None).path
         found = await self._statistics.of(path, now_ms - STATISTICS_MS if since_ms is None else since_ms, now_ms)
@@ -276,7 +264,7 @@ class DirectPlaybooks:
             await find_versions(self._catalog, path)
         return found
 
-    async def schema(self, kind: SchemaKind = "Playbook") -> dict[str, Any]:
+    async def schema(self, kind: documents.SchemaKind = "Playbook") -> dict[str, Any]:
         return await self._checking.schema(kind)
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
@@ -359,8 +347,8 @@ class DirectPlaybooks:
             raise NotFound(f"no text of {path} has the digest {digest}")
         return await self._checking.plan(row.source, path)
 
-    async def _with_source(self, entry: CatalogEntry) -> PlaybookWithSourceDocument:
-        return document_from(PlaybookWithSourceDocument, entry, source=await self._source(entry))
+    async def _with_source(self, entry: CatalogEntry) -> documents.PlaybookWithSourceDocument:
+        return document_from(documents.PlaybookWithSourceDocument, entry, source=await self._source(entry))
 
     async def _source(self, entry: CatalogEntry) -> str:
         row = await self._store.playbook(entry.digest)
@@ -374,9 +362,9 @@ async def _drawn(draft: Plan) -> GraphDocument | None:
     return await asyncio.to_thread(draft_document, draft)
 
 
-def _listed(entry: CatalogEntry, last: RecentExecution | None) -> ListedPlaybookDocument:
-    newest = last and document_from(LastExecutionDocument, last)
-    return document_from(ListedPlaybookDocument, entry, last=newest)
+def _listed(entry: CatalogEntry, last: RecentExecution | None) -> documents.ListedPlaybookDocument:
+    newest = last and document_from(documents.LastExecutionDocument, last)
+    return document_from(documents.ListedPlaybookDocument, entry, last=newest)
 
 
 def _address(path: str, version: str | None) -> Address:

@@ -11,26 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, Unreachable, UsageError
-from noetl_stream.model.aggregates import (
-    SCHEDULE,
-    TRIGGER,
-    EventReceived,
-    Overlap,
-    RequestedFact,
-    ScheduleBackfilled,
-    ScheduleDeleted,
-    SchedulePaused,
-    ScheduleRegistered,
-    ScheduleResumed,
-    ScheduleTriggered,
-    StreamFilter,
-    TriggerDeleted,
-    TriggerPaused,
-    TriggerRegistered,
-    TriggerResumed,
-    TriggerTerms,
-    aggregate_id,
-)
+from noetl_stream.model import aggregates
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import derive, uuid7
 from noetl_stream.model.json import codec
@@ -112,9 +93,9 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
     kind: ClassVar[str]
     pages: type[StatePage]
     entry_pages: type[EntryPage]
-    pauses: type[SchedulePaused | TriggerPaused]
-    resumes: type[ScheduleResumed | TriggerResumed]
-    deletes: type[ScheduleDeleted | TriggerDeleted]
+    pauses: type[aggregates.SchedulePaused | aggregates.TriggerPaused]
+    resumes: type[aggregates.ScheduleResumed | aggregates.TriggerResumed]
+    deletes: type[aggregates.ScheduleDeleted | aggregates.TriggerDeleted]
 
     def __init__(self, ports: StarterPorts, checking: PlaybookChecker, unanswered: Unanswered | None = None) -> None:
         self._requests, self._bus, self._store, self._catalog, self._clock = ports
@@ -172,7 +153,7 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
                 raise
         await self._catalog.delete(path, None)
 
-    async def _ask(self, fact: RequestedFact) -> dict[str, Any]:
+    async def _ask(self, fact: aggregates.RequestedFact) -> dict[str, Any]:
         waiting = self._unanswered or patience(self._clock, f"{self.kind.lower()} {fact.key}")
         try:
             return await ask_aggregate(self._requests, self._bus, self._clock, "starter", fact, waiting)
@@ -180,7 +161,7 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
             raise _ERRORS.get(refused.code, UsageError)(refused.message) from None
 
     async def _row(self, path: str) -> AggregateRow:
-        id, noun = aggregate_id("starter", path), self.kind.lower()
+        id, noun = aggregates.aggregate_id("starter", path), self.kind.lower()
         row = (await self._store.aggregates([id])).get(id)
         if row is None or row.kind != self.kind:
             hint = f"`noetl-stream {noun} list` shows those that are"
@@ -189,7 +170,7 @@ class DirectStarters(ABC, Generic[State, StatePage, Entry, EntryPage]):
 
     async def _history_row(self, path: str, number: int) -> HistoryRow:
         """An entry of its history."""
-        found = await self._store.aggregate_history(aggregate_id("starter", path), 1, number + 1)
+        found = await self._store.aggregate_history(aggregates.aggregate_id("starter", path), 1, number + 1)
         if not found or found[0].number != number:
             raise NotFound(f"{self.kind.lower()} {path} has no entry {number} in its history, or no longer")
         return found[0]
@@ -252,16 +233,16 @@ OCCURRENCE_BEGUN_S: Final = 5.0
 class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, OccurrenceDocument, OccurrencePage]):
     """:class:`~noetl_stream.ports.operations.starters.Schedules`, where each method is described."""
 
-    kind = SCHEDULE
+    kind = aggregates.SCHEDULE
     pages, entry_pages = SchedulePage, OccurrencePage
-    pauses, resumes, deletes = SchedulePaused, ScheduleResumed, ScheduleDeleted
+    pauses, resumes, deletes = aggregates.SchedulePaused, aggregates.ScheduleResumed, aggregates.ScheduleDeleted
 
     async def register(self, entry: CatalogEntry, document: ScheduleDocument, by: str) -> None:
         if document.arrivals_text is not None:
             called = Address(document.call.path, document.call.version)
             await find_entry(self._catalog, called, PLAYBOOK)  # a look that calls nothing would move the marker
             await self._register_playbook(document.arrivals_text, document.terms.playbook, by)
-        fact = ScheduleRegistered(
+        fact = aggregates.ScheduleRegistered(
             self._request_id(),
             entry.path,
             by,
@@ -322,7 +303,7 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
         )
 
     async def run_now(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
-        answer = await self._ask(ScheduleTriggered(self._request_id(ids), path, by, reason))
+        answer = await self._ask(aggregates.ScheduleTriggered(self._request_id(ids), path, by, reason))
         found = await self._history_row(path, answer["number"])
         if found.status == "started":
             await self._until_begun(str(found.execution_id), OCCURRENCE_BEGUN_S)
@@ -334,7 +315,7 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
         from_ms: int,
         before_ms: int,
         by: str,
-        overlap: Overlap = "queue_all",
+        overlap: aggregates.Overlap = "queue_all",
         reason: str = "",
         ids: RequestIds | None = None,
     ) -> BackfilledDocument:
@@ -342,7 +323,7 @@ class DirectSchedules(DirectStarters[RegisteredScheduleDocument, SchedulePage, O
 
         if not 0 <= from_ms < before_ms <= END_MS:
             raise UsageError("the range of a backfill ends before it begins", hint="give an earlier `from`")
-        fact = ScheduleBackfilled(
+        fact = aggregates.ScheduleBackfilled(
             self._request_id(ids), path, by, reason, from_ms=from_ms, before_ms=before_ms, overlap=overlap
         )
         answer = await self._ask(fact)
@@ -381,9 +362,9 @@ WEBHOOK: Final = "webhook"
 class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEventDocument, TriggerEventPage]):
     """:class:`~noetl_stream.ports.operations.starters.Triggers`, where each method is described."""
 
-    kind = TRIGGER
+    kind = aggregates.TRIGGER
     pages, entry_pages = TriggerPage, TriggerEventPage
-    pauses, resumes, deletes = TriggerPaused, TriggerResumed, TriggerDeleted
+    pauses, resumes, deletes = aggregates.TriggerPaused, aggregates.TriggerResumed, aggregates.TriggerDeleted
 
     async def register(self, entry: CatalogEntry, document: TriggerDocument, by: str) -> None:
         if document.notification is not None:
@@ -391,7 +372,7 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
 
             text = notify_playbook(document.terms.playbook, document.name, document.notification)
             await self._register_playbook(text, document.terms.playbook, by)
-        fact = TriggerRegistered(
+        fact = aggregates.TriggerRegistered(
             self._request_id(), entry.path, by, terms=document.terms, revision=entry.revision, digest=entry.digest
         )
         await self._ask(fact)
@@ -401,7 +382,7 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
         from noetl_stream.engine.aggregates.triggers import TriggerState  # most commands start faster without it
 
         state: TriggerState = codec.decode_as(TriggerState, row.state)
-        terms: TriggerTerms = state.terms
+        terms: aggregates.TriggerTerms = state.terms
         on = msgspec.to_builtins(terms.webhook or terms.watched) if terms.nats is None else _on(terms.nats)
         return document_from(
             TriggerStateDocument,
@@ -442,7 +423,9 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
         self, path: str, number: int, by: str, reason: str = "", ids: RequestIds | None = None
     ) -> TriggerEventDocument:
         before = await self.event(path, number)
-        fact = EventReceived(self._request_id(ids), path, by, reason, event=before.event or {}, resent=number)
+        fact = aggregates.EventReceived(
+            self._request_id(ids), path, by, reason, event=before.event or {}, resent=number
+        )
         answer = await self._ask(fact)
         return await self.event(path, answer["number"])
 
@@ -457,7 +440,7 @@ class DirectTriggers(DirectStarters[TriggerStateDocument, TriggerPage, TriggerEv
         if found.challenge is not None:
             return DeliveredDocument(challenge=found.challenge)
         request_id = derive(path, "delivery", found.identity) if found.identity else ids.request_id
-        answer = await self._ask(EventReceived(request_id, path, WEBHOOK, event=found.event))
+        answer = await self._ask(aggregates.EventReceived(request_id, path, WEBHOOK, event=found.event))
         execution_id = answer["execution_id"] if answer["status"] != "ignored" else None
         if execution_id is not None:
             await self._until_begun(execution_id, DELIVERY_BEGUN_S)
@@ -469,7 +452,7 @@ def webhook_address(path: str) -> str:
     return f"{API}/hooks/{quote(path)}"
 
 
-def _on(nats: StreamFilter) -> dict[str, str]:
+def _on(nats: aggregates.StreamFilter) -> dict[str, str]:
     from_ = "new" if nats.from_ms is None else iso(nats.from_ms) if nats.from_ms else "all"
     return {"stream": nats.stream, "subject": nats.subject, "from": from_, "format": nats.format}
 

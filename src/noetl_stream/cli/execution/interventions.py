@@ -14,16 +14,7 @@ from noetl_stream.cli.base.session import Session, target_options
 from noetl_stream.cli.execution.bulk import Bulk, BulkAction, Selection, do, selection_options
 from noetl_stream.cli.execution.workload import json_or_text, workload_of
 from noetl_stream.errors import UsageError
-from noetl_stream.model.events import (
-    CancelRequested,
-    CtxPatched,
-    InterventionFact,
-    PauseRequested,
-    ResumeRequested,
-    RetryNowRequested,
-    SignalReceived,
-    TokenInjected,
-)
+from noetl_stream.model import events
 from noetl_stream.model.status import LIVE, ExecutionStatus
 from noetl_stream.ports.operations.executions import AcceptedDocument, RerunOptions
 from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder, BulkVerb
@@ -67,7 +58,7 @@ def patch(
     keys = workload_of(file, sets, strings, "--file")
     if not keys:
         raise UsageError("nothing to patch", hint="give --set KEY=VALUE or --file FILE")
-    _ask("patch", LIVE, CtxPatched, shared, patch=keys, merge=merge, expected_version=if_version)
+    _ask("patch", LIVE, events.CtxPatched, shared, patch=keys, merge=merge, expected_version=if_version)
 
 
 @click.command()
@@ -78,7 +69,7 @@ def signal(name: str, payload: str, **shared: Any) -> None:
     """Send the signal NAME. It completes the oldest `kind: wait` for it, or is kept for the next one."""
     if not name:
         raise UsageError("the name of a signal must not be empty", hint="use the `signal` of its `kind: wait`")
-    _ask(f"send {name} to", LIVE, SignalReceived, shared, signal=name, payload=json_or_text(payload))
+    _ask(f"send {name} to", LIVE, events.SignalReceived, shared, signal=name, payload=json_or_text(payload))
 
 
 @click.command()
@@ -89,7 +80,12 @@ def signal(name: str, payload: str, **shared: Any) -> None:
 def token(step: str, sets: tuple[str, ...], strings: tuple[str, ...], **shared: Any) -> None:
     """Inject a token into STEP, as if an arc had fired."""
     _ask(
-        f"inject a token into {step} of", LIVE, TokenInjected, shared, step=step, args=workload_of(None, sets, strings)
+        f"inject a token into {step} of",
+        LIVE,
+        events.TokenInjected,
+        shared,
+        step=step,
+        args=workload_of(None, sets, strings),
     )
 
 
@@ -99,9 +95,9 @@ def token(step: str, sets: tuple[str, ...], strings: tuple[str, ...], **shared: 
 def cancel(now: bool, **shared: Any) -> None:
     """Cancel executions. Running tasks are stopped, and what steps have done is undone by their compensations."""
     if now:
-        _ask("cancel", LIVE, CancelRequested, shared, now=True)
+        _ask("cancel", LIVE, events.CancelRequested, shared, now=True)
     else:
-        _ask_each("cancel", CancelRequested, shared)
+        _ask_each("cancel", events.CancelRequested, shared)
 
 
 @click.command()
@@ -111,14 +107,14 @@ def pause(**shared: Any) -> None:
 
     Running commands finish, and no new ones start. Paused time does not count towards timeouts.
     """
-    _ask_each("pause", PauseRequested, shared)
+    _ask_each("pause", events.PauseRequested, shared)
 
 
 @click.command()
 @_request_options()
 def resume(**shared: Any) -> None:
     """Resume paused and quarantined executions."""
-    _ask_each("resume", ResumeRequested, shared)
+    _ask_each("resume", events.ResumeRequested, shared)
 
 
 @click.command("retry-now")
@@ -129,10 +125,10 @@ def retry_now(**shared: Any) -> None:
     That is for long delays between attempts. Those that a worker waits for itself, up to `limits.inline_delay_s`, go on
     by themselves.
     """
-    _ask("retry now the tasks of", LIVE, RetryNowRequested, shared)
+    _ask("retry now the tasks of", LIVE, events.RetryNowRequested, shared)
 
 
-def _ask_each(name: BulkVerb, kind: type[InterventionFact], shared: dict[str, Any]) -> None:
+def _ask_each(name: BulkVerb, kind: type[events.InterventionFact], shared: dict[str, Any]) -> None:
     """Makes a verb that takes several executions in one call."""
     options = RerunOptions(reason=shared["reason"], correlation_id=shared["correlation_id"])
     _ask(name, APPLIES_TO[name], kind, shared, bulk=(BulkOrder(name, options=options), _accepted))
@@ -141,7 +137,7 @@ def _ask_each(name: BulkVerb, kind: type[InterventionFact], shared: dict[str, An
 def _ask(
     name: str,
     statuses: Sequence[ExecutionStatus],
-    kind: type[InterventionFact],
+    kind: type[events.InterventionFact],
     shared: dict[str, Any],
     *,
     bulk: Bulk | None = None,

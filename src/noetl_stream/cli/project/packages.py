@@ -27,16 +27,7 @@ from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.playbook.playbook_source import accepted
 from noetl_stream.cli.project.project_file import ProjectFile, ProjectText, project_around
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.model.bundles import (
-    BUNDLE_PATTERN,
-    PACKAGES,
-    BundleName,
-    BundleRefused,
-    bundle_name,
-    files_of,
-    named_bundle,
-    zip_of,
-)
+from noetl_stream.model import bundles
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import constant_at
 from noetl_stream.playbook.compile.compiler import check_document
@@ -159,13 +150,13 @@ def _refused(said: str, wanted: Requirements, place: RequiringTask) -> UsageErro
 SHOWN_FILES: Final = 5
 _NO_SOURCE: Final = (".pyc", ".egg-info")
 _MAY_REQUIRE: Final = re.compile(rb"\brequires\b|\bpython\s*:|# /// script")
-_LAST_LINE: Final = re.compile(rf"(?:\A|\n)bundle: ({BUNDLE_PATTERN})(\n?)\Z")
+_LAST_LINE: Final = re.compile(rf"(?:\A|\n)bundle: ({bundles.BUNDLE_PATTERN})(\n?)\Z")
 
 
 class Bundle(NamedTuple):
     """The packages of a project. ``files`` are relative to the zip file."""
 
-    name: BundleName
+    name: bundles.BundleName
     data: bytes
     files: Mapping[str, bytes]
 
@@ -181,7 +172,7 @@ def bundle_of(project: ProjectFile, locks: Mapping[str, bytes] = {}) -> Bundle |
     files: dict[str, bytes] = {}
     for folder in project.packages:
         for file in _files(project.folder / folder):
-            name = f"{PACKAGES}/{file.relative_to(project.folder / folder).as_posix()}"
+            name = f"{bundles.PACKAGES}/{file.relative_to(project.folder / folder).as_posix()}"
             if name in files:
                 raise UsageError(f"{file}: another folder of `packages` has this file, too", hint="rename one")
             try:
@@ -192,15 +183,15 @@ def bundle_of(project: ProjectFile, locks: Mapping[str, bytes] = {}) -> Bundle |
         raise UsageError(f"{project.file}: `packages` has no file", hint="leave out `packages`, or add a module")
     try:
         return _bundle(project.name, {**files, **locks})
-    except BundleRefused as error:
-        largest = max(files, key=lambda name: len(files[name])).removeprefix(f"{PACKAGES}/")
+    except bundles.BundleRefused as error:
+        largest = max(files, key=lambda name: len(files[name])).removeprefix(f"{bundles.PACKAGES}/")
         hint = f"the largest file is {largest}; leave out what is no code, or make several projects"
         raise UsageError(f"{project.file}: `packages` has {error.message}", hint=hint) from None
 
 
 def _bundle(name: str, files: Mapping[str, bytes]) -> Bundle:
-    data = zip_of(files)
-    return Bundle(named_bundle(name, data), data, files)
+    data = bundles.zip_of(files)
+    return Bundle(bundles.named_bundle(name, data), data, files)
 
 
 def project_locks(project: ProjectFile, texts: Sequence[ProjectText], *, keep: bool) -> dict[str, bytes]:
@@ -239,10 +230,10 @@ async def store_bundle(session: Session, bundle: Bundle) -> None:
 
 async def stored_files(session: Session, name: str) -> dict[str, bytes]:
     """The files of a bundle that is stored; none if there is no bundle of this name."""
-    if (found := bundle_name(name)) is None:
+    if (found := bundles.bundle_name(name)) is None:
         return {}
     with suppress(NotFound):
-        return files_of(b64decode((await session.operations.playbooks.get_bundle(*found)).content))
+        return bundles.files_of(b64decode((await session.operations.playbooks.get_bundle(*found)).content))
     return {}
 
 
@@ -250,7 +241,7 @@ def changed_files(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> st
     """The files that differ: ``+`` is new, ``-`` is gone, ``~`` has changed."""
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     found = [
-        f"{'+' if one not in before else '-' if one not in after else '~'}{one.removeprefix(f'{PACKAGES}/')}"
+        f"{'+' if one not in before else '-' if one not in after else '~'}{one.removeprefix(f'{bundles.PACKAGES}/')}"
         for one in names
     ]
     more = len(found) - SHOWN_FILES
@@ -336,11 +327,11 @@ def _tasks(source: bytes, kinds: Kinds, limits: Limits) -> list[tuple[str, TaskP
 
 
 def _has_module(bundle: Bundle, module: str) -> bool:
-    at = str(PurePosixPath(PACKAGES, *module.split(".")))
+    at = str(PurePosixPath(bundles.PACKAGES, *module.split(".")))
     return not {f"{at}.py", f"{at}/__init__.py"}.isdisjoint(bundle.files)
 
 
-def _named(text: ProjectText, name: BundleName) -> ProjectText:
+def _named(text: ProjectText, name: bundles.BundleName) -> ProjectText:
     is_ended = text.source.endswith(b"\n")
     line = f"bundle: {name}\n" if is_ended else f"\nbundle: {name}"
     named = replace(text, source=text.source + line.encode())

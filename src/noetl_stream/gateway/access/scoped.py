@@ -22,17 +22,9 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import constant_at, paths_missing
 from noetl_stream.ports.operations import PORTS, Operations, port_of
+from noetl_stream.ports.operations import executions as documents
 from noetl_stream.ports.operations.access import CredentialDocument, CredentialStore
 from noetl_stream.ports.operations.cluster import Cluster, LimitPage, LimitWithSlotsDocument, WorkerDocument
-from noetl_stream.ports.operations.executions import (
-    ExecutionDocument,
-    ExecutionFilter,
-    ExecutionPage,
-    Executions,
-    RequestIds,
-    Start,
-    WhyDocument,
-)
 from noetl_stream.ports.operations.playbooks import CheckedDocument, Playbooks, RegisteredDocument
 from noetl_stream.ports.operations.reading.events import Feed, FeedEvent, only
 from noetl_stream.ports.operations.selections import (
@@ -99,7 +91,7 @@ class Scopes:
 
         scope = _Scope(paths, path_of)
         playbooks = ScopedPlaybooks(operations.playbooks, scope, self._texts)
-        executions = cast(Executions, ScopedExecutions(operations.executions, playbooks, scope))
+        executions = cast(documents.Executions, ScopedExecutions(operations.executions, playbooks, scope))
         parts: dict[str, Any] = {noun: Scoped(port_of(noun), getattr(operations, noun), scope) for noun in PORTS}
         parts |= {
             "executions": executions,
@@ -125,7 +117,7 @@ class _Scope(NamedTuple):
         every = sorted({path.strip("/") for path in self.paths})
         return tuple(path for path in every if not any(covers((other,), path) for other in every if other != path))
 
-    def narrowed(self, chosen: ExecutionFilter) -> ExecutionFilter:
+    def narrowed(self, chosen: documents.ExecutionFilter) -> documents.ExecutionFilter:
         """The filter for executions below the paths; paths that it does not cover are not searched.
 
         Raises:
@@ -220,28 +212,30 @@ class ScopedPlaybooks(Scoped):
 class ScopedExecutions(Scoped):
     """:class:`~noetl_stream.ports.operations.executions.Executions`, where each method is described."""
 
-    def __init__(self, executions: Executions, playbooks: ScopedPlaybooks, scope: _Scope) -> None:
-        super().__init__(Executions, executions, scope)
+    def __init__(self, executions: documents.Executions, playbooks: ScopedPlaybooks, scope: _Scope) -> None:
+        super().__init__(documents.Executions, executions, scope)
         self._playbooks = playbooks
 
-    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
+    async def start(
+        self, wanted: documents.Start, by: str, ids: documents.RequestIds | None = None
+    ) -> documents.ExecutionDocument:
         if wanted.digest is not None:
             hint = "name the playbook by its path"
             raise Forbidden("a token with paths cannot start by digest", hint=hint)
         self._scope.require(wanted.path)
         if wanted.playbook is not None:
             await self._playbooks.require_text(wanted.playbook.encode(), "playbook")
-        started: ExecutionDocument = await self._scope.unhinted(self._verbs.start(wanted, by, ids))
+        started: documents.ExecutionDocument = await self._scope.unhinted(self._verbs.start(wanted, by, ids))
         return started
 
-    async def why(self, execution_id: str) -> WhyDocument:
+    async def why(self, execution_id: str) -> documents.WhyDocument:
         """Names only executions at the paths and those that the execution called."""
         await self._scope.require_execution(execution_id)
-        explained: WhyDocument = await self._verbs.why(execution_id, self._scope.paths)
+        explained: documents.WhyDocument = await self._verbs.why(execution_id, self._scope.paths)
         return explained
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
-        page: ExecutionPage = await self._verbs.page(self._scope.narrowed(chosen), limit, cursor)
+    async def page(self, chosen: documents.ExecutionFilter, limit: int, cursor: str | None) -> documents.ExecutionPage:
+        page: documents.ExecutionPage = await self._verbs.page(self._scope.narrowed(chosen), limit, cursor)
         return page
 
 
@@ -298,12 +292,12 @@ class ScopedSelections(Scoped):
         executions: The executions in the scope.
     """
 
-    def __init__(self, selections: Selections, executions: Executions, scope: _Scope) -> None:
+    def __init__(self, selections: Selections, executions: documents.Executions, scope: _Scope) -> None:
         super().__init__(Selections, selections, scope)
         self._selections = selections
         self._executions = executions
 
-    async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
+    async def act(self, wanted: BulkOrder, by: str, ids: documents.RequestIds | None = None) -> BulkDocument:
         if wanted.ids is None:
             page = await self._executions.page(wanted.selected, wanted.limit, wanted.cursor)
             named = replace(wanted, ids=[one.execution_id for one in page.items], cursor=None)
@@ -320,10 +314,10 @@ class ScopedSelections(Scoped):
         ]
         return BulkDocument(items, dict(Counter(item.outcome for item in items)), None)
 
-    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+    async def histogram(self, chosen: documents.ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
         return await self._selections.histogram(self._scope.narrowed(chosen), bars)
 
-    async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
+    async def groups(self, chosen: documents.ExecutionFilter, key: str) -> ExecutionGroupsDocument:
         return await self._selections.groups(self._scope.narrowed(chosen), key)
 
 

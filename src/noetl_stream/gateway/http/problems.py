@@ -15,14 +15,7 @@ import msgspec
 
 from noetl_stream.errors import NoetlError, PlaybookRefused, TooBusy, TooDeep, WorkloadRefused, fault_text
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.ports.operations.problems import (
-    PROBLEMS,
-    TYPE_PREFIX,
-    FaultDocument,
-    ProblemDocument,
-    ProblemKind,
-    problem_kind,
-)
+from noetl_stream.ports.operations import problems as kinds
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +26,7 @@ RETRY_S: Final = 1
 MAX_FAULTS: Final = 100
 """The most faults of a request that one answer lists; it states the number of further ones."""
 
-KINDS: Final = {kind.name: kind for kind in PROBLEMS}
+KINDS: Final = {kind.name: kind for kind in kinds.PROBLEMS}
 
 
 class HttpProblem(NoetlError):
@@ -50,7 +43,7 @@ class HttpProblem(NoetlError):
         self,
         kind: str,
         message: str,
-        faults: Sequence[FaultDocument] = (),
+        faults: Sequence[kinds.FaultDocument] = (),
         *,
         left_out: int = 0,
         hint: str | None = None,
@@ -65,13 +58,13 @@ class HttpProblem(NoetlError):
 
 class ProblemAnswer(NamedTuple):
     status: int
-    document: ProblemDocument
+    document: kinds.ProblemDocument
     headers: dict[str, str]
 
 
-def kind_of(error: BaseException) -> ProblemKind:
+def kind_of(error: BaseException) -> kinds.ProblemKind:
     """The kind of an error, including errors that only a gateway has."""
-    return error.kind if isinstance(error, HttpProblem) else problem_kind(error)
+    return error.kind if isinstance(error, HttpProblem) else kinds.problem_kind(error)
 
 
 def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
@@ -93,9 +86,9 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
     diagnostics = error.diagnostics if isinstance(error, PlaybookRefused) else None
     faults = list(refused.faults) if refused is not None else []
     if isinstance(error, WorkloadRefused):
-        faults = [FaultDocument(error.reason, pointer=f"/workload{error.pointer}")]
-    document = ProblemDocument(
-        type=TYPE_PREFIX + kind.name,
+        faults = [kinds.FaultDocument(error.reason, pointer=f"/workload{error.pointer}")]
+    document = kinds.ProblemDocument(
+        type=kinds.TYPE_PREFIX + kind.name,
         title=kind.meaning,
         status=kind.status,
         detail=detail,
@@ -114,11 +107,11 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
     return ProblemAnswer(kind.status, document, headers)
 
 
-def page_of(kind: ProblemKind) -> str:
+def page_of(kind: kinds.ProblemKind) -> str:
     """The text of ``/problems/<name>`` for people."""
     title, words = escape(kind.meaning), escape(kind.words)
     return (
         f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
-        f"<h1>{title}</h1>\n<p>Status {kind.status}, <code>{TYPE_PREFIX}{kind.name}</code></p>\n"
+        f"<h1>{title}</h1>\n<p>Status {kind.status}, <code>{kinds.TYPE_PREFIX}{kind.name}</code></p>\n"
         f"<p>{words}</p>\n</html>\n"
     )

@@ -30,23 +30,7 @@ from yarl import URL
 
 from noetl_stream.errors import Forbidden
 from noetl_stream.gateway.access.authentication import SignIns
-from noetl_stream.gateway.http.bodies import (
-    NOTHING,
-    Body,
-    Duration,
-    Explained,
-    InPath,
-    Iteration,
-    Label,
-    Moment,
-    Parameters,
-    RequestModel,
-    json_body,
-    labels_in,
-    ms_of,
-    yaml_body,
-    zip_body,
-)
+from noetl_stream.gateway.http import inputs
 from noetl_stream.mcp.tools import Door
 from noetl_stream.model.events.fact_parts import Path
 from noetl_stream.model.rights import Role, includes_role
@@ -69,7 +53,7 @@ from noetl_stream.ports.operations.verbs import (
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import AgentAccess
 
-Given = TypeVar("Given", bound=Parameters)
+Given = TypeVar("Given", bound=inputs.Parameters)
 Sent = TypeVar("Sent")
 
 JSON: Final = "application/json"
@@ -179,7 +163,7 @@ class Route(Generic[Given, Sent]):
     handler: Handler[Given, Sent]
     answers: Mapping[int, Answer]
     parameters: type[Given]
-    body: Body[Sent]
+    body: inputs.Body[Sent]
     refuses: tuple[str, ...] = ()
     adds_work: bool = False
     reads: bool = False
@@ -242,7 +226,7 @@ class Routes(list[AnyRoute]):
         operation: str,
         role: Role | None,
         answers: Mapping[int, Answer] | None = None,
-        body: Body[Any] | None = None,
+        body: inputs.Body[Any] | None = None,
         **more: Any,
     ) -> Callable[[Handler[Given, Sent]], Handler[Given, Sent]]:
         """Serves a handler.
@@ -268,7 +252,7 @@ class Routes(list[AnyRoute]):
                     handler=handler,
                     answers=answers or _answers(hints["return"]),
                     parameters=given,
-                    body=body or (NOTHING if sent is type(None) else json_body(sent)),
+                    body=body or (inputs.NOTHING if sent is type(None) else inputs.json_body(sent)),
                     **more,
                 )
             )
@@ -320,41 +304,41 @@ def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
     )
 
 
-def _parameters(verb: Verb, parameters: Sequence[VerbParameter]) -> type[Parameters]:
+def _parameters(verb: Verb, parameters: Sequence[VerbParameter]) -> type[inputs.Parameters]:
     fields: dict[str, Any] = {one.name: field_of(one) for one in parameters if one.place != "body"}
     if "reason" in verb.parameters:
-        fields |= {name: (field.annotation, field) for name, field in Explained.model_fields.items()}
+        fields |= {name: (field.annotation, field) for name, field in inputs.Explained.model_fields.items()}
     first = verb.listed_first
     ordered = sorted(fields, key=lambda name: first.index(name) if name in first else len(first))
-    return create_model(verb.operation, __base__=Parameters, **{name: fields[name] for name in ordered})
+    return create_model(verb.operation, __base__=inputs.Parameters, **{name: fields[name] for name in ordered})
 
 
-def _body(verb: Verb, parameters: Sequence[VerbParameter]) -> Body[Any]:
+def _body(verb: Verb, parameters: Sequence[VerbParameter]) -> inputs.Body[Any]:
     if "source" in verb.parameters:
-        return zip_body() if verb.sends == "zip" else yaml_body()
+        return inputs.zip_body() if verb.sends == "zip" else inputs.yaml_body()
     fields: dict[str, Any] = {one.name: field_of(one) for one in parameters if one.place == "body"}
     if not fields:
-        return NOTHING
+        return inputs.NOTHING
     name, description = verb.request or (f"{verb.operation[0].upper()}{verb.operation[1:]}Request", None)
-    return json_body(create_model(name, __base__=RequestModel, __doc__=description, **fields))
+    return inputs.json_body(create_model(name, __base__=inputs.RequestModel, __doc__=description, **fields))
 
 
 def field_of(parameter: VerbParameter) -> tuple[Any, Any]:
     """The type and the default of the field for a parameter in a model."""
     hint, default, marks = parameter.hint, parameter.default, marks_of(parameter.hint)
     if parameter.kind == "moment":
-        hint = _annotated(Moment | None if default is None else Moment, marks)
+        hint = _annotated(inputs.Moment | None if default is None else inputs.Moment, marks)
     elif parameter.kind == "duration":
-        hint = _annotated(Duration if default is REQUIRED else Duration | None, marks)
+        hint = _annotated(inputs.Duration if default is REQUIRED else inputs.Duration | None, marks)
     elif parameter.kind == "iteration":
-        hint = _annotated(Iteration if default is REQUIRED else Iteration | None, marks)
+        hint = _annotated(inputs.Iteration if default is REQUIRED else inputs.Iteration | None, marks)
         default = default or None
     elif parameter.place == "body" and default == ():
         (item,) = get_args(plain_of(hint))
         return _annotated(list[_as_pydantic(item)], marks), Field(default_factory=list)  # type: ignore[misc]
     else:
         hint = _as_pydantic(hint)
-    hint = Annotated[hint, InPath()] if parameter.place == "path" else hint
+    hint = Annotated[hint, inputs.InPath()] if parameter.place == "path" else hint
     return hint, ... if default is REQUIRED else () if parameter.kind == "labels" else default
 
 
@@ -366,9 +350,9 @@ def _as_pydantic(hint: Any) -> Any:
     if type(None) in args:
         return Union[tuple(map(_as_pydantic, args))]  # noqa: UP007  # as many as there are
     if plain_of(hint) == Path:
-        return Iteration
+        return inputs.Iteration
     if origin is Mapping:
-        return tuple[Label, ...]
+        return tuple[inputs.Label, ...]
     if origin in (Sequence, Collection):
         return tuple[(_as_pydantic(args[0]), ...)]  # type: ignore[misc]
     return hint
@@ -409,7 +393,7 @@ def _arguments(call: Call[Any, Any], verb: Verb, parameters: Sequence[VerbParame
 def value_of(parameter: VerbParameter, given: Any) -> Any:
     """The value of a model's field as the verb takes it."""
     if parameter.kind == "moment":
-        return ms_of(given)
+        return inputs.ms_of(given)
     if parameter.kind == "labels":
-        return labels_in(given)
+        return inputs.labels_in(given)
     return parameter.default if given is None and parameter.kind == "iteration" else given

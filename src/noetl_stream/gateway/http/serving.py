@@ -21,9 +21,9 @@ from noetl_stream.gateway.access.authentication import SignIns, client_of, host_
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.http import problems
-from noetl_stream.gateway.http.bodies import BodyReader, Parameters, is_large, most_bytes, read_body, read_parameters
 from noetl_stream.gateway.http.connections import HttpConnection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, NOT_KEPT, IdempotentCalls
+from noetl_stream.gateway.http.inputs import BodyReader, Parameters, is_large, most_bytes, read_body, read_parameters
 from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, kind_of, problem_of
 from noetl_stream.gateway.http.routes import JSON, AnyRoute, Call, Reply

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.gateway.access.authentication import is_own_origin
-from noetl_stream.gateway.http.bodies import Body, InHeader, Parameters, object_in
+from noetl_stream.gateway.http.inputs import Body, InHeader, Parameters, object_in
 from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
 from noetl_stream.ports.operations.verbs import OpenDocument
 

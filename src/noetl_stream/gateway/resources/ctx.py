@@ -7,17 +7,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from noetl_stream.errors import NotFound
-from noetl_stream.gateway.http.bodies import (
-    Body,
-    ExecutionAt,
-    InHeader,
-    InPath,
-    Intervention,
-    Numbered,
-    RequestModel,
-    numbered_body,
-    object_in,
-)
+from noetl_stream.gateway.http import inputs
 from noetl_stream.gateway.http.routes import JSON, Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.interventions import CONFLICT, ONE, who_and_why
 from noetl_stream.model.events import CtxPatched
@@ -40,12 +30,12 @@ class CtxPatch(NamedTuple):
 
 
 PATCH_SHOWN: Final = {"type": "object", "additionalProperties": True}
-PATCH_BODY: Final = Body(
+PATCH_BODY: Final = inputs.Body(
     {
         JSON: {**PATCH_SHOWN, "description": "Keys of `ctx` with their new values, each replaced whole."},
         MERGE_PATCH: {**PATCH_SHOWN, "description": "Merged deeply; null deletes a key (RFC 7396)."},
     },
-    lambda data, media: CtxPatch(object_in(data), media == MERGE_PATCH, digits_lost(data)),
+    lambda data, media: CtxPatch(inputs.object_in(data), media == MERGE_PATCH, digits_lost(data)),
 )
 
 
@@ -61,18 +51,18 @@ def _version(text: object) -> object:
 ExpectedVersion = Annotated[
     int | None,
     BeforeValidator(_version),
-    InHeader("If-Match"),
+    inputs.InHeader("If-Match"),
     Field(description="The ETag of the `ctx` that this is meant for; any version without it."),
     WithJsonSchema({"type": "string", "pattern": r'^("[0-9]{1,10}"|\*)$'}),
 ]
 
 
-class Patching(Intervention):
+class Patching(inputs.Intervention):
     if_match: ExpectedVersion = None
 
 
-class VariableAt(ExecutionAt):
-    var_name: Annotated[str, InPath(), Field(min_length=1)]
+class VariableAt(inputs.ExecutionAt):
+    var_name: Annotated[str, inputs.InPath(), Field(min_length=1)]
 
 
 class Variable(Document, frozen=True):
@@ -93,7 +83,7 @@ class OneVariable(Document, frozen=True):
     value: Any
 
 
-class VariablesRequest(RequestModel):
+class VariablesRequest(inputs.RequestModel):
     """Keys of `ctx` to set, in the form of older clients; `var_type` and `source_step` are ignored."""
 
     variables: dict[str, Any]
@@ -108,7 +98,7 @@ class VariablesSet(Document, frozen=True):
 
 
 @routes(*address_of(Executions.ctx), "getCtx", "viewer", {200: Answer("OK", CtxDocument, ("ETag",))}, heavy=True)
-async def read(call: Call[ExecutionAt, None]) -> Reply:
+async def read(call: Call[inputs.ExecutionAt, None]) -> Reply:
     """Get its `ctx`, and who changed what when."""
     ctx = await call.operations.executions.ctx(call.parameters.execution_id)
     return Reply(ctx, headers={"ETag": f'"{ctx.version}"'})
@@ -129,7 +119,7 @@ async def patch(call: Call[Patching, CtxPatch]) -> Reply:
 
 
 @routes("GET", VARIABLES, "listVariables", "viewer")
-async def variables(call: Call[ExecutionAt, None]) -> Variables:
+async def variables(call: Call[inputs.ExecutionAt, None]) -> Variables:
     """Get `ctx`, in the form of older clients."""
     execution_id = call.parameters.execution_id
     ctx = (await call.operations.executions.ctx(execution_id)).ctx
@@ -149,11 +139,11 @@ async def variable(call: Call[VariableAt, None]) -> OneVariable:
     return OneVariable(execution_id, name, ctx[name])
 
 
-SETTING: Final = numbered_body(VariablesRequest)
+SETTING: Final = inputs.numbered_body(VariablesRequest)
 
 
 @routes("POST", VARIABLES, "setVariables", "operator", body=SETTING, refuses=CONFLICT)
-async def set_variables(call: Call[Intervention, Numbered[VariablesRequest]]) -> VariablesSet:
+async def set_variables(call: Call[inputs.Intervention, inputs.Numbered[VariablesRequest]]) -> VariablesSet:
     """Set keys of `ctx`, in the form of older clients."""
     execution_id, keys = call.parameters.execution_id, call.body.request.variables
     fact = CtxPatched(**who_and_why(call), patch=keys, digits_lost=call.body.digits_lost)

@@ -11,24 +11,7 @@ from msgspec.structs import replace
 from pydantic import Field
 
 from noetl_stream.concurrency import result_until
-from noetl_stream.gateway.http.bodies import (
-    MAX_PAGE,
-    MAX_POSITION,
-    ExecutionAt,
-    Explained,
-    InHeader,
-    InPath,
-    Keys,
-    LabelsGiven,
-    Name,
-    Numbered,
-    Parameters,
-    PriorityGiven,
-    RequestModel,
-    WaitS,
-    numbered_body,
-    raw_body,
-)
+from noetl_stream.gateway.http import inputs
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, route_of, routes_of
 from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.status import ENDED
@@ -54,32 +37,34 @@ OCTETS: Final = "application/octet-stream"
 routes = Routes()
 
 
-class StartRequest(RequestModel):
+class StartRequest(inputs.RequestModel):
     """What to run: exactly one of `path` (with or without `version`), `digest`, and `playbook`, a whole text."""
 
     path: str | None = None
     version: str | None = None
     digest: str | None = None
     playbook: str | None = None
-    workload: Annotated[Keys, Field(description="Merged deeply over the playbook's own.")]
-    ctx: Annotated[Keys, Field(description="Set before the first step.")]
-    labels: LabelsGiven
+    workload: Annotated[inputs.Keys, Field(description="Merged deeply over the playbook's own.")]
+    ctx: Annotated[inputs.Keys, Field(description="Set before the first step.")]
+    labels: inputs.LabelsGiven
     key: Annotated[str, Field(max_length=MAX_KEY_CHARS, description="Its business key.")] = ""
     unique: Annotated[
         bool, Field(description="If an execution of the playbook has the key, answer with it, and start nothing.")
     ] = False
-    priority: PriorityGiven = None
+    priority: inputs.PriorityGiven = None
 
 
-class Starting(Explained):
-    wait: WaitS = 0.0
+class Starting(inputs.Explained):
+    wait: inputs.WaitS = 0.0
     traceparent: Annotated[
-        str, InHeader("traceparent"), Field(description="W3C Trace Context: the execution joins the caller's trace.")
+        str,
+        inputs.InHeader("traceparent"),
+        Field(description="W3C Trace Context: the execution joins the caller's trace."),
     ] = ""
 
 
-class ExecutionQuery(ExecutionAt):
-    wait: WaitS = 0.0
+class ExecutionQuery(inputs.ExecutionAt):
+    wait: inputs.WaitS = 0.0
 
 
 def location(execution_id: str) -> dict[str, str]:
@@ -110,11 +95,11 @@ STARTED: Final = {
 
 
 START_REFUSED: Final = ("playbook-refused", "not-found", "conflict")
-STARTING: Final = numbered_body(StartRequest)
+STARTING: Final = inputs.numbered_body(StartRequest)
 
 
 @routes("POST", EXECUTIONS, "startExecution", "operator", STARTED, refuses=START_REFUSED, adds_work=True, body=STARTING)
-async def start(call: Call[Starting, Numbered[StartRequest]]) -> Reply:
+async def start(call: Call[Starting, inputs.Numbered[StartRequest]]) -> Reply:
     """Start an execution.
 
     The request is committed when this answers. A text of your own, `playbook`, takes an author.
@@ -154,7 +139,7 @@ async def get(call: Call[ExecutionQuery, None]) -> ExecutionDocument:
     refuses=("conflict",),
     heavy=True,
 )
-async def result(call: Call[ExecutionAt, None]) -> Reply:
+async def result(call: Call[inputs.ExecutionAt, None]) -> Reply:
     """Get the result of an ended execution, whole.
 
     A result kept by reference is loaded unless it is very large.
@@ -162,7 +147,7 @@ async def result(call: Call[ExecutionAt, None]) -> Reply:
     return Reply(await call.operations.executions.result_pieces(call.parameters.execution_id))
 
 
-class FileAt(ExecutionAt):
+class FileAt(inputs.ExecutionAt):
     """The fields of the reference, as the execution shows them."""
 
     key: Annotated[str, Field(max_length=512)]
@@ -186,13 +171,13 @@ async def file(call: Call[FileAt, None]) -> Reply:
     return Reply(pieces, headers=headers, media=OCTETS)
 
 
-class StepRunsOf(ExecutionAt):
+class StepRunsOf(inputs.ExecutionAt):
     limit: Annotated[
-        int | None, Field(ge=1, le=MAX_PAGE, description="Of a page; without it the answer has all of them.")
+        int | None, Field(ge=1, le=inputs.MAX_PAGE, description="Of a page; without it the answer has all of them.")
     ] = None
-    first: Annotated[int, Field(ge=0, le=MAX_POSITION, description="Where the page begins.")] = 0
-    step: Annotated[Name | None, Field(description="Only runs of this step, in a page.")] = None
-    step_run_id: Annotated[Name | None, Field(description="Only this one, in a page.")] = None
+    first: Annotated[int, Field(ge=0, le=inputs.MAX_POSITION, description="Where the page begins.")] = 0
+    step: Annotated[inputs.Name | None, Field(description="Only runs of this step, in a page.")] = None
+    step_run_id: Annotated[inputs.Name | None, Field(description="Only this one, in a page.")] = None
     order: Annotated[
         StepRunOrder,
         Field(
@@ -228,13 +213,13 @@ DELIVERED: Final = {
 trigger_routes = Routes(routes_of("triggers"))
 
 
-class Delivering(Parameters):
+class Delivering(inputs.Parameters):
     takes_more: ClassVar[bool] = True
 
     path: Annotated[
-        str, InPath(), Field(min_length=1, max_length=512, description="Of the trigger, slashes as they are.")
+        str, inputs.InPath(), Field(min_length=1, max_length=512, description="Of the trigger, slashes as they are.")
     ]
-    wait: WaitS = 0.0
+    wait: inputs.WaitS = 0.0
 
 
 @trigger_routes(
@@ -242,7 +227,7 @@ class Delivering(Parameters):
     "deliverEvent",
     None,
     DELIVERED,
-    body=raw_body(),
+    body=inputs.raw_body(),
     refuses=("not-found", "too-busy"),
     adds_work=True,
     by_programs=True,

@@ -9,19 +9,7 @@ from typing import Annotated, Any, Final, get_args
 from pydantic import Field, create_model
 
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.http.bodies import (
-    Cursor,
-    Explained,
-    InPath,
-    Intervention,
-    Keys,
-    Numbered,
-    PriorityKept,
-    RequestModel,
-    WaitS,
-    json_body,
-    numbered_body,
-)
+from noetl_stream.gateway.http import inputs
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, field_of, value_of
 from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
 from noetl_stream.model.events import (
@@ -45,49 +33,49 @@ CONFLICT: Final = ("conflict",)
 routes = Routes()
 
 
-class TokenRequest(RequestModel):
+class TokenRequest(inputs.RequestModel):
     """A token to put in front of a step."""
 
     step: str
-    args: Keys
+    args: inputs.Keys
 
 
-class SignalRequest(RequestModel):
+class SignalRequest(inputs.RequestModel):
     """What a wait for the signal gives as its result."""
 
     payload: Any = None
 
 
-class RerunRequest(RequestModel):
+class RerunRequest(inputs.RequestModel):
     """A new execution from one step: from its last run, or from `step_run_id`. `args` replace those it had."""
 
     step: str | None = None
     step_run_id: str | None = None
-    ctx: Keys
+    ctx: inputs.Keys
     args: dict[str, Any] | None = None
-    priority: PriorityKept = None
+    priority: inputs.PriorityKept = None
 
 
-class RetryRequest(RequestModel):
+class RetryRequest(inputs.RequestModel):
     """A new execution from the step run that failed, with changes if there are any."""
 
-    ctx: Keys
+    ctx: inputs.Keys
     args: dict[str, Any] | None = None
-    priority: PriorityKept = None
+    priority: inputs.PriorityKept = None
 
 
-class CancelRequest(RequestModel):
+class CancelRequest(inputs.RequestModel):
     """`now`: it ends without undoing anything more, which needs a reason."""
 
     now: bool = False
 
 
-class SignalAt(Intervention):
-    name: Annotated[str, InPath(), Field(min_length=1, max_length=256, description="The signal's name.")]
+class SignalAt(inputs.Intervention):
+    name: Annotated[str, inputs.InPath(), Field(min_length=1, max_length=256, description="The signal's name.")]
 
 
-class RunningAgain(Intervention):
-    wait: WaitS = 0.0
+class RunningAgain(inputs.Intervention):
+    wait: inputs.WaitS = 0.0
 
 
 def who_and_why(call: Call[Any, Any]) -> dict[str, Any]:
@@ -106,33 +94,33 @@ async def _ask(call: Call[Any, Any], fact: InterventionFact) -> Reply:
     return Reply(answer, 200 if answer.already else 202, location(execution_id))
 
 
-TOKEN: Final = numbered_body(TokenRequest)
+TOKEN: Final = inputs.numbered_body(TokenRequest)
 
 
 @routes("POST", f"{ONE}/tokens", "injectToken", "operator", ACCEPTED, TOKEN, refuses=CONFLICT, adds_work=True)
-async def inject(call: Call[Intervention, Numbered[TokenRequest]]) -> Reply:
+async def inject(call: Call[inputs.Intervention, inputs.Numbered[TokenRequest]]) -> Reply:
     """Inject a token at a step."""
     given, lost = call.body
     fact = TokenInjected(**who_and_why(call), step=given.step, args=given.args, digits_lost=lost)
     return await _ask(call, fact)
 
 
-SIGNAL: Final = numbered_body(SignalRequest, required=False)
+SIGNAL: Final = inputs.numbered_body(SignalRequest, required=False)
 
 
 @routes("POST", f"{ONE}/signals/{{name}}", "sendSignal", "operator", ACCEPTED, SIGNAL, refuses=CONFLICT, adds_work=True)
-async def signal(call: Call[SignalAt, Numbered[SignalRequest]]) -> Reply:
+async def signal(call: Call[SignalAt, inputs.Numbered[SignalRequest]]) -> Reply:
     """Send a signal to the waits for it."""
     given, lost = call.body
     fact = SignalReceived(**who_and_why(call), signal=call.parameters.name, payload=given.payload, digits_lost=lost)
     return await _ask(call, fact)
 
 
-CANCEL: Final = json_body(CancelRequest, required=False)
+CANCEL: Final = inputs.json_body(CancelRequest, required=False)
 
 
 @routes("POST", f"{ONE}/cancel", "cancelExecution", "operator", ACCEPTED, CANCEL, refuses=CONFLICT)
-async def cancel(call: Call[Intervention, CancelRequest]) -> Reply:
+async def cancel(call: Call[inputs.Intervention, CancelRequest]) -> Reply:
     """Cancel it, and the executions it has called."""
     return await _ask(call, CancelRequested(**who_and_why(call), now=call.body.now))
 
@@ -140,7 +128,7 @@ async def cancel(call: Call[Intervention, CancelRequest]) -> Reply:
 def serve(kind: type[InterventionFact]) -> None:
     """Makes the route of a request without a body."""
 
-    async def ask(call: Call[Intervention, None]) -> Reply:
+    async def ask(call: Call[inputs.Intervention, None]) -> Reply:
         return await _ask(call, kind(**who_and_why(call)))
 
     form = kind.form
@@ -168,7 +156,7 @@ async def rerun(call: Call[RunningAgain, RerunRequest]) -> Reply:
     return await _rerun(call)
 
 
-RETRY: Final = json_body(RetryRequest, required=False)
+RETRY: Final = inputs.json_body(RetryRequest, required=False)
 
 
 @routes("POST", f"{ONE}/retry", "retryExecution", "operator", STARTED, RETRY, refuses=CONFLICT, adds_work=True)
@@ -190,7 +178,7 @@ FILTER: Final = [one for one in parameters_of(Executions.page) if one.argument =
 """The fields by which executions are found: the parameters of a list."""
 
 _FIELDS: Final[dict[str, Any]] = {one.name: field_of(one) for one in FILTER}
-Filtered: Any = create_model("Filtered", __base__=RequestModel, **_FIELDS)
+Filtered: Any = create_model("Filtered", __base__=inputs.RequestModel, **_FIELDS)
 
 
 class SelectionRequest(Filtered):  # type: ignore[misc]  # made of the table
@@ -201,15 +189,15 @@ class SelectionRequest(Filtered):  # type: ignore[misc]  # made of the table
     ids: Annotated[tuple[Annotated[str, Field(max_length=64)], ...] | None, Field(max_length=MAX_SELECTED)] = None
     dry_run: bool = False
     limit: Annotated[int, Field(ge=1, le=MAX_SELECTED)] = 100
-    cursor: Cursor | None = None
+    cursor: inputs.Cursor | None = None
 
 
 class BulkRetryRequest(SelectionRequest):
     """Which executions, and changes if there are any."""
 
-    ctx: Keys
+    ctx: inputs.Keys
     args: dict[str, Any] | None = None
-    priority: PriorityKept = None
+    priority: inputs.PriorityKept = None
 
 
 class BulkRerunRequest(BulkRetryRequest):
@@ -219,7 +207,7 @@ class BulkRerunRequest(BulkRetryRequest):
 
 
 def _serve(verb: BulkVerb, role: Role, sent: type[SelectionRequest], summary: str) -> None:
-    async def act(call: Call[Explained, Any]) -> BulkDocument:
+    async def act(call: Call[inputs.Explained, Any]) -> BulkDocument:
         sent, why = call.body, call.parameters
         chosen = arguments_of(FILTER, lambda one: value_of(one, getattr(sent, one.name)))["chosen"]
         changes = sent.model_dump(exclude=set(SelectionRequest.model_fields))
@@ -230,7 +218,9 @@ def _serve(verb: BulkVerb, role: Role, sent: type[SelectionRequest], summary: st
 
     act.__doc__ = summary
     adds_work = issubclass(sent, BulkRetryRequest)
-    routes("POST", f"{API}/bulk/{verb}", f"{verb}Executions", role, body=json_body(sent), adds_work=adds_work)(act)
+    routes("POST", f"{API}/bulk/{verb}", f"{verb}Executions", role, body=inputs.json_body(sent), adds_work=adds_work)(
+        act
+    )
 
 
 _serve("cancel", "operator", SelectionRequest, "Cancel executions, and those they have called.")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from noetl_stream.gateway.http.bodies import YAML, InPath, Parameters, yaml_body
+from noetl_stream.gateway.http.inputs import YAML, InPath, Parameters, yaml_body
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, route_of, routes_of
 from noetl_stream.ports.operations.playbooks import Playbooks, RegisteredDocument
 from noetl_stream.ports.operations.verbs import API

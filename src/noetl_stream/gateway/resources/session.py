@@ -11,7 +11,7 @@ from pydantic import Field
 
 from noetl_stream.errors import Forbidden
 from noetl_stream.gateway.access.authentication import SESSION_MS, session_cookie
-from noetl_stream.gateway.http.bodies import Moment, Nothing, RequestModel
+from noetl_stream.gateway.http.inputs import Moment, Nothing, RequestModel
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, routes_of
 from noetl_stream.model.envelope import Time, iso, iso_or_none
 from noetl_stream.model.rights import Role, includes_role

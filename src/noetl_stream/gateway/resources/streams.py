@@ -11,30 +11,10 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.concurrency import end_tasks
-from noetl_stream.gateway.http.bodies import (
-    ExecutionAt,
-    InHeader,
-    Iteration,
-    Limit,
-    Moment,
-    Name,
-    Parameters,
-    ms_of,
-)
+from noetl_stream.gateway.http import inputs
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.json import codec
-from noetl_stream.ports.operations.reading.events import (
-    FROM_THE_START,
-    LAST_EVENT,
-    LOG_PLACE,
-    MAX_GREP,
-    FeedEvent,
-    LogFilter,
-    LogPage,
-    followed,
-    only,
-    text_of,
-)
+from noetl_stream.ports.operations.reading import events as documents
 from noetl_stream.ports.operations.verbs import API
 from noetl_stream.telemetry.terminal import shown
 
@@ -57,17 +37,17 @@ Position = Annotated[int, Field(ge=0, le=2**31 - 1)]
 FeedId = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
-class ExecutionStream(ExecutionAt):
+class ExecutionStream(inputs.ExecutionAt):
     after: Annotated[Position, Field(description="A position: from the event after it.")] = 0
     last_event_id: Annotated[
-        Position | None, InHeader("Last-Event-ID"), Field(description="`after`, as browsers send it.")
+        Position | None, inputs.InHeader("Last-Event-ID"), Field(description="`after`, as browsers send it.")
     ] = None
 
 
-class FeedStream(Parameters):
+class FeedStream(inputs.Parameters):
     after: Annotated[FeedId | None, Field(description="The id of an event: from the one after it.")] = None
     last_event_id: Annotated[
-        FeedId | None, InHeader("Last-Event-ID"), Field(description="`after`, as browsers send it.")
+        FeedId | None, inputs.InHeader("Last-Event-ID"), Field(description="`after`, as browsers send it.")
     ] = None
     name: Annotated[tuple[str, ...], Field(description="Only events of these names.")] = ()
 
@@ -81,7 +61,7 @@ async def execution_stream(call: Call[ExecutionStream, None]) -> Reply:
     given = call.parameters
     after = given.after if given.last_event_id is None else given.last_event_id
     last = await call.operations.executions.events(given.execution_id, after - 1, 1) if after else []
-    if last and last[0].name == LAST_EVENT:
+    if last and last[0].name == documents.LAST_EVENT:
         return Reply(None, 204)
     feed = await call.operations.feed.execution(given.execution_id, after)
     return Reply(kept_alive(_frames(feed), call.ending), headers=HEADERS, media=MEDIA)
@@ -97,7 +77,7 @@ async def feed_stream(call: Call[FeedStream, None]) -> Reply:
     feed = await call.operations.feed.everything(given.last_event_id or given.after)
     names = frozenset(given.name)
     if names:
-        feed = (only(some, lambda event: event.name in names) async for some in feed)
+        feed = (documents.only(some, lambda event: event.name in names) async for some in feed)
     return Reply(kept_alive(_frames(feed), call.ending), headers=HEADERS, media=MEDIA)
 
 
@@ -126,12 +106,12 @@ async def kept_alive(frames: AsyncIterator[bytes], ending: asyncio.Event) -> Asy
         await end_tasks([ended] if coming is None else [ended, coming])
 
 
-async def _frames(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[bytes]:
+async def _frames(feed: AsyncIterator[list[documents.FeedEvent]]) -> AsyncIterator[bytes]:
     async for events in feed:
         yield b"".join(map(_frame, events))
 
 
-def _frame(event: FeedEvent) -> bytes:
+def _frame(event: documents.FeedEvent) -> bytes:
     if event.event is None:
         return f"id: {event.id}\n\n".encode()
     return f"id: {event.id}\nevent: {event.name}\ndata: {event.json}\n\n".encode()
@@ -142,40 +122,43 @@ LOGS: Final = f"{API}/executions/{{execution_id}}/logs"
 TEXT: Final = "text/plain"
 LINES: Final = "application/x-ndjson"
 
-LISTED: Final = {200: Answer("OK; as JSON lines or text if `Accept` says so", LogPage, ("Link",), also=(LINES, TEXT))}
+LISTED: Final = {
+    200: Answer("OK; as JSON lines or text if `Accept` says so", documents.LogPage, ("Link",), also=(LINES, TEXT))
+}
 STREAMED: Final = {200: Answer("Server-Sent Events; ends with the execution", media=MEDIA)}
 
 STREAM_PAGE: Final = 200
 
 
-LogPlace = Annotated[str, Field(pattern=f"^{LOG_PLACE}$")]
+LogPlace = Annotated[str, Field(pattern=f"^{documents.LOG_PLACE}$")]
 
 
-class LogsOf(ExecutionAt):
-    step: Annotated[Name | None, Field(description="Only lines of this step.")] = None
-    task: Annotated[Name | None, Field(description="Only lines of this task.")] = None
-    iteration: Iteration | None = None
-    since: Moment | None = None
+class LogsOf(inputs.ExecutionAt):
+    step: Annotated[inputs.Name | None, Field(description="Only lines of this step.")] = None
+    task: Annotated[inputs.Name | None, Field(description="Only lines of this task.")] = None
+    iteration: inputs.Iteration | None = None
+    since: inputs.Moment | None = None
     grep: Annotated[
-        str | None, Field(min_length=1, max_length=MAX_GREP, description="A text that the lines contain, no pattern.")
+        str | None,
+        Field(min_length=1, max_length=documents.MAX_GREP, description="A text that the lines contain, no pattern."),
     ] = None
-    after: Annotated[LogPlace, Field(description="The id of a line: from the one after it.")] = FROM_THE_START
+    after: Annotated[LogPlace, Field(description="The id of a line: from the one after it.")] = documents.FROM_THE_START
 
-    def chosen(self) -> LogFilter:
+    def chosen(self) -> documents.LogFilter:
         """The filter as the operations take it."""
-        return LogFilter(self.step, self.task, self.iteration, ms_of(self.since), self.grep)
+        return documents.LogFilter(self.step, self.task, self.iteration, inputs.ms_of(self.since), self.grep)
 
 
 class LogsListed(LogsOf):
-    limit: Limit = 100
+    limit: inputs.Limit = 100
     accept: Annotated[
-        str, InHeader("Accept"), Field(max_length=1024, description=f"`{LINES}` or `{TEXT}` in place of JSON.")
+        str, inputs.InHeader("Accept"), Field(max_length=1024, description=f"`{LINES}` or `{TEXT}` in place of JSON.")
     ] = ""
 
 
 class LogsStreamed(LogsOf):
     last_event_id: Annotated[
-        LogPlace | None, InHeader("Last-Event-ID"), Field(description="`after`, as browsers send it.")
+        LogPlace | None, inputs.InHeader("Last-Event-ID"), Field(description="`after`, as browsers send it.")
     ] = None
 
 
@@ -191,7 +174,7 @@ async def logs(call: Call[LogsListed, None]) -> Reply:
     if LINES in given.accept:
         return Reply(b"".join(codec.encode(line) + b"\n" for line in page.items), headers=headers, media=LINES)
     if TEXT in given.accept:
-        text = "".join(f"{shown(text_of(line))}\n" for line in page.items)
+        text = "".join(f"{shown(documents.text_of(line))}\n" for line in page.items)
         return Reply(text.encode(), headers=headers, media=f"{TEXT}; charset=utf-8")
     return Reply(page, headers=headers)
 
@@ -205,15 +188,15 @@ async def logs_stream(call: Call[LogsStreamed, None]) -> Reply:
     given = call.parameters
     after = given.after if given.last_event_id is None else given.last_event_id
 
-    async def read(after: str) -> LogPage:
+    async def read(after: str) -> documents.LogPage:
         return await call.operations.executions.logs(given.execution_id, given.chosen(), after, STREAM_PAGE)
 
     await call.operations.executions.get(given.execution_id)  # an error is answered before the stream begins
-    frames = _line_frames(followed(read, after, asyncio.sleep), after)
+    frames = _line_frames(documents.followed(read, after, asyncio.sleep), after)
     return Reply(kept_alive(frames, call.ending), headers=HEADERS, media=MEDIA)
 
 
-async def _line_frames(pages: AsyncIterator[LogPage], after: str) -> AsyncIterator[bytes]:
+async def _line_frames(pages: AsyncIterator[documents.LogPage], after: str) -> AsyncIterator[bytes]:
     async for page in pages:
         frames = [b"id: %b\nevent: line\ndata: %b\n\n" % (one.id.encode(), codec.encode(one)) for one in page.items]
         if page.next != (page.items[-1].id if page.items else after):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.errors import NotFound
-from noetl_stream.gateway.http.bodies import InPath, Nothing, Parameters
+from noetl_stream.gateway.http.inputs import InPath, Nothing, Parameters
 from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.session import CallerDocument, caller_document

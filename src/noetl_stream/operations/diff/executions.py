@@ -21,19 +21,7 @@ from noetl_stream.operations.executions.reading.known import known_plan, known_r
 from noetl_stream.operations.executions.reading.states import state_at
 from noetl_stream.operations.paging import cursor_of, read_cursor
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.reading.diffs import (
-    MAX_ROWS,
-    VALUES_SHOWN,
-    ComparedExecutionDocument,
-    ComparedRunDocument,
-    ComparedStepDocument,
-    DiffRowDocument,
-    ExecutionDiffDocument,
-    RowChoice,
-    RowState,
-    StepDifferencesDocument,
-    ValueDifferencesDocument,
-)
+from noetl_stream.ports.operations.reading import diffs as documents
 from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.store import ExecutionRow, Store
 from noetl_stream.storage.used_secrets import UsedSecrets
@@ -58,8 +46,8 @@ class ExecutionDiffs:
         self._making = asyncio.Lock()
 
     async def document(
-        self, execution_id: str, other: str, rows: RowChoice, limit: int, cursor: str | None
-    ) -> ExecutionDiffDocument:
+        self, execution_id: str, other: str, rows: documents.RowChoice, limit: int, cursor: str | None
+    ) -> documents.ExecutionDiffDocument:
         """The comparison, with a page of its rows: ``cursor`` also has the ends of the journals on the first page."""
         first, through = _read(cursor)
         a, b = [await known_row(self._store, one) for one in (execution_id, other)]
@@ -72,7 +60,9 @@ class ExecutionDiffs:
             ComparedSide(name, row, plan, course, await self._state(row, end))
             for name, row, plan, course, end in zip("AB", (a, b), plans, courses, ends, strict=True)
         ]
-        return await self._compared(alignment, sides[0], sides[1], rows, (first, max(1, min(limit, MAX_ROWS))))
+        return await self._compared(
+            alignment, sides[0], sides[1], rows, (first, max(1, min(limit, documents.MAX_ROWS)))
+        )
 
     async def _alignment(
         self, rows: tuple[ExecutionRow, ExecutionRow], plans: list[Plan | None], ends: tuple[int, int]
@@ -106,8 +96,8 @@ class ExecutionDiffs:
         return state
 
     async def _compared(
-        self, alignment: Alignment, a: ComparedSide, b: ComparedSide, rows: RowChoice, page: tuple[int, int]
-    ) -> ExecutionDiffDocument:
+        self, alignment: Alignment, a: ComparedSide, b: ComparedSide, rows: documents.RowChoice, page: tuple[int, int]
+    ) -> documents.ExecutionDiffDocument:
         redactors = await self._secrets.redactors((a.row.execution_id, b.row.execution_id))
         found = Divergences(self._store, alignment, a, b, redactors.values())
         last = await asyncio.to_thread(_last_values, a, b)
@@ -116,7 +106,7 @@ class ExecutionDiffs:
         begin, limit = page
         shown = [alignment.rows[number] for number in numbers[begin : begin + limit]]
         following = begin + limit
-        return ExecutionDiffDocument(
+        return documents.ExecutionDiffDocument(
             a=_execution(a),
             b=_execution(b),
             first=None if first is None else await found.document(first, explained=True),
@@ -147,17 +137,17 @@ def _size(alignment: Alignment) -> int:
     return 10_000 + 40 * facts + 500 * runs + 120 * len(alignment.rows)
 
 
-def _execution(side: ComparedSide) -> ComparedExecutionDocument:
+def _execution(side: ComparedSide) -> documents.ComparedExecutionDocument:
     duration_s = listed_document(side.row).duration_s
     compared = side.course.position
-    return document_from(ComparedExecutionDocument, side.row, duration_s=duration_s, compared=compared)
+    return document_from(documents.ComparedExecutionDocument, side.row, duration_s=duration_s, compared=compared)
 
 
 class _LastValues(NamedTuple):
-    workload: ValueDifferencesDocument
-    ctx: ValueDifferencesDocument
-    results: list[StepDifferencesDocument]
-    result: ValueDifferencesDocument
+    workload: documents.ValueDifferencesDocument
+    ctx: documents.ValueDifferencesDocument
+    results: list[documents.StepDifferencesDocument]
+    result: documents.ValueDifferencesDocument
 
 
 def _last_values(a: ComparedSide, b: ComparedSide) -> _LastValues:
@@ -170,15 +160,15 @@ def _last_values(a: ComparedSide, b: ComparedSide) -> _LastValues:
     )
 
 
-def _results(a: ComparedSide, b: ComparedSide) -> Iterator[StepDifferencesDocument]:
+def _results(a: ComparedSide, b: ComparedSide) -> Iterator[documents.StepDifferencesDocument]:
     left = RESULTS_SHOWN
     results_a, results_b = _by_step(a.state), _by_step(b.state)
     for step in dict.fromkeys((*results_a, *results_b)):
-        like_a, like_b, most = a.course.like, b.course.like, min(left, VALUES_SHOWN)
+        like_a, like_b, most = a.course.like, b.course.like, min(left, documents.VALUES_SHOWN)
         found = differences(results_a.get(step, {}), results_b.get(step, {}), like_a, like_b, most)
         left -= len(found.items)
         if found.items or found.left_out:
-            yield StepDifferencesDocument(step, found)
+            yield documents.StepDifferencesDocument(step, found)
 
 
 def _by_step(state: Execution) -> Mapping[str, Any]:
@@ -197,12 +187,12 @@ def _result(state: Execution) -> dict[str, Any]:
 class _Counted(msgspec.Struct):
     """The rows of a step by state, and the durations in A and B of the runs that have ended in both."""
 
-    rows: Counter[RowState] = msgspec.field(default_factory=Counter)
+    rows: Counter[documents.RowState] = msgspec.field(default_factory=Counter)
     a_s: float = 0.0
     b_s: float = 0.0
 
 
-def _steps(alignment: Alignment) -> list[ComparedStepDocument]:
+def _steps(alignment: Alignment) -> list[documents.ComparedStepDocument]:
     found: dict[str, _Counted] = {}
     for row in alignment.rows:
         if row.is_iteration:
@@ -214,7 +204,7 @@ def _steps(alignment: Alignment) -> list[ComparedStepDocument]:
             counted.a_s += a.duration_s
             counted.b_s += b.duration_s
     return [
-        ComparedStepDocument(
+        documents.ComparedStepDocument(
             step=step,
             same=one.rows["same"],
             different=one.rows["different"],
@@ -227,12 +217,12 @@ def _steps(alignment: Alignment) -> list[ComparedStepDocument]:
     ]
 
 
-async def _row(alignment: Alignment, found: Divergences, row: AlignedRow) -> DiffRowDocument:
+async def _row(alignment: Alignment, found: Divergences, row: AlignedRow) -> documents.DiffRowDocument:
     a, b = alignment.runs_of(row.pair)
     difference = None
     if row.a != NONE or row.b != NONE:
         difference = await found.document(row.difference, explained=False)
-    return DiffRowDocument(
+    return documents.DiffRowDocument(
         step=alignment.step_of(row.pair),
         iteration=difference.iteration if row.is_iteration and difference is not None else None,
         state=alignment.state_of(row),
@@ -243,5 +233,5 @@ async def _row(alignment: Alignment, found: Divergences, row: AlignedRow) -> Dif
     )
 
 
-def _run(run: CourseRun) -> ComparedRunDocument:
-    return ComparedRunDocument(run.step_run_id or None, run.status, run.position, run.duration_s)
+def _run(run: CourseRun) -> documents.ComparedRunDocument:
+    return documents.ComparedRunDocument(run.step_run_id or None, run.status, run.position, run.duration_s)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from noetl_stream import __version__
 from noetl_stream.durations import duration_text
 from noetl_stream.errors import NoetlError, NotReady, page
+from noetl_stream.operations.doctor import readings
 from noetl_stream.operations.doctor.findings import (
     NAMED,
     Finding,
@@ -20,15 +21,6 @@ from noetl_stream.operations.doctor.findings import (
     size,
     warning,
     wrong,
-)
-from noetl_stream.operations.doctor.readings import (
-    COUNTED,
-    MOST_TRIGGERS,
-    ROLE,
-    Readings,
-    Timed,
-    nats_uses,
-    postgres_use,
 )
 from noetl_stream.ports.self_reports import StoreUse
 from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, LetterBounds
@@ -54,7 +46,7 @@ SOON_DAYS: Final = 14
 """The days before its end in which something counts as ending soon."""
 
 
-async def postgres(read: Readings) -> Finding:
+async def postgres(read: readings.Readings) -> Finding:
     """Answers, and has connections and room left."""
     try:
         facts = (await read.database).value
@@ -63,12 +55,12 @@ async def postgres(read: Readings) -> Finding:
     used = f"{facts.connections} of {facts.max_connections} connections"
     if facts.connections >= NEARLY_FULL * facts.max_connections:
         return warning(f"{used} of Postgres are in use", "raise max_connections of Postgres")
-    if scarce := _scarce([postgres_use(facts, read.ports.postgres_max_bytes)], read.watched):
+    if scarce := _scarce([readings.postgres_use(facts, read.ports.postgres_max_bytes)], read.watched):
         return scarce
     return ok(f"version {facts.version} answers {facts.user!r}; {used}, {size(facts.size_bytes)}")
 
 
-async def nats(read: Readings) -> Finding:
+async def nats(read: readings.Readings) -> Finding:
     """Answers."""
     try:
         facts = await read.nats
@@ -79,7 +71,7 @@ async def nats(read: Readings) -> Finding:
     return ok(f"version {facts.version}{where} answers {identity}")
 
 
-async def schema(read: Readings) -> Finding:
+async def schema(read: readings.Readings) -> Finding:
     """The migrations are applied, and the number of partitions is right."""
     try:
         await read.schema
@@ -91,7 +83,7 @@ async def schema(read: Readings) -> Finding:
     return ok("the schema is the one that this version needs")
 
 
-async def streams(read: Readings) -> Finding:
+async def streams(read: readings.Readings) -> Finding:
     """All streams exist, with the settings that this version needs."""
     found = [timed.value for timed in await read.streams]
     missing = [stream.name for stream in found if not stream.exists]
@@ -103,7 +95,7 @@ async def streams(read: Readings) -> Finding:
     return ok("; ".join(f"{stream.name} {size(stream.size_bytes)}" for stream in found))
 
 
-async def replicas(read: Readings) -> Finding:
+async def replicas(read: readings.Readings) -> Finding:
     """Every copy of a stream is there; in a cluster there is more than one."""
     found = [timed.value for timed in await read.streams if timed.value.exists]
     away = [f"{stream.name} on {', '.join(stream.away)}" for stream in found if stream.away]
@@ -117,7 +109,7 @@ async def replicas(read: Readings) -> Finding:
     return ok("copies: " + ", ".join(f"{stream.name} {stream.replicas}" for stream in found))
 
 
-async def durability(read: Readings) -> Finding:
+async def durability(read: readings.Readings) -> Finding:
     """Postgres keeps what it has committed, also through a failover."""
     (facts, _, _), warnings = await read.database, await read.warnings
     if facts.waits_for and not facts.standbys:
@@ -137,12 +129,12 @@ async def durability(read: Readings) -> Finding:
     return ok(waits + hidden)
 
 
-async def storage(read: Readings) -> Finding:
+async def storage(read: readings.Readings) -> Finding:
     """There is room in the streams, the account and the nats-servers, and there will be in the next hours."""
     account = await read.storage
     if account.failures:
         return wrong("; ".join(account.failures), remedy_of(account.failures[0]))
-    uses = nats_uses((one.value for one in await read.streams), account)
+    uses = readings.nats_uses((one.value for one in await read.streams), account)
     if scarce := _scarce(uses, read.watched):
         return scarce
     bound = f"of {size(account.max_bytes)}" if account.max_bytes is not None else "and the account has no bound"
@@ -166,7 +158,7 @@ def _scarce(uses: Sequence[StoreUse], watched: Sequence[StoreUse]) -> Finding | 
     return verdict(f"little room is left: {'; '.join(says)}", mend)
 
 
-async def objects(read: Readings) -> Finding:
+async def objects(read: readings.Readings) -> Finding:
     """Objects can be written, read and deleted in all their places."""
     try:
         places = await read.places
@@ -178,7 +170,7 @@ async def objects(read: Readings) -> Finding:
     return ok("are in NATS alone")
 
 
-async def namespaces(read: Readings) -> Finding:
+async def namespaces(read: readings.Readings) -> Finding:
     """Every namespace may store more in the object store."""
     uses = [use for use in (await read.servers).value if use.max_stored_bytes]
     if not uses:
@@ -195,7 +187,7 @@ async def namespaces(read: Readings) -> Finding:
     return ok(f"no namespace has {NEARLY_FULL:.0%} of the {size(most)} that it may have in the object store")
 
 
-async def clocks(read: Readings) -> Finding:
+async def clocks(read: readings.Readings) -> Finding:
     """Postgres, NATS, servers and workers have the time of this process."""
     database, found = await read.database, await read.streams
     servers, workers = await read.servers, await read.workers
@@ -213,12 +205,12 @@ async def clocks(read: Readings) -> Finding:
     return verdict(f"clocks differ from this one: {named(off)}", "synchronise the clocks of all machines by NTP")
 
 
-def _apart_ms(timed: Timed[Any], clock_ms: int) -> int:
+def _apart_ms(timed: readings.Timed[Any], clock_ms: int) -> int:
     """The difference between a clock and this process's, beyond the uncertainty from the duration of the request."""
     return min(clock_ms - timed.from_ms, 0) + max(clock_ms - timed.to_ms, 0)
 
 
-async def certificates(read: Readings) -> Finding:
+async def certificates(read: readings.Readings) -> Finding:
     """The certificates that Postgres and NATS show do not end soon."""
     database, now_ms = (await read.database).value, (await read.database).to_ms
     shown = {"Postgres": database.certificate_ends_ms, "NATS": (await read.nats).certificate_ends_ms}
@@ -234,15 +226,17 @@ MUCH_BEHIND: Final = 10_000
 """The number of unfolded inputs above which there is a backlog."""
 
 
-async def permissions(read: Readings) -> Finding:
+async def permissions(read: readings.Readings) -> Finding:
     """The user in Postgres may do what its role needs, and no more."""
     facts, excess = (await read.database).value, await read.excess
     if excess:
-        return warning(f"the Postgres user {facts.user!r} {'; '.join(excess)}", f"use a member of the role {ROLE}")
+        return warning(
+            f"the Postgres user {facts.user!r} {'; '.join(excess)}", f"use a member of the role {readings.ROLE}"
+        )
     return ok(f"the Postgres user {facts.user!r} may do what its role needs, and no more")
 
 
-async def versions(read: Readings) -> Finding:
+async def versions(read: readings.Readings) -> Finding:
     """Servers, workers and this program are of one version."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for server in await read.known:
@@ -260,7 +254,7 @@ def _counts(roles: Mapping[str, int]) -> str:
     return ", ".join(role if role == "this program" else counted(number, role) for role, number in roles.items())
 
 
-async def servers(read: Readings) -> Finding:
+async def servers(read: readings.Readings) -> Finding:
     """At least one server answers, and each that has leases does."""
     answering = {use.process for use in (await read.servers).value}
     silent = sorted(server.name for server in await read.known if server.name not in answering)
@@ -273,7 +267,7 @@ async def servers(read: Readings) -> Finding:
     return ok(f"{counted(answering, 'server')}: {named(sorted(answering))}")
 
 
-async def grants(read: Readings) -> Finding:
+async def grants(read: readings.Readings) -> Finding:
     """Somebody has said what playbooks may use."""
     said = {use.grants for use in (await read.servers).value}
     if "file" in said and said != {"file"}:
@@ -291,7 +285,7 @@ async def grants(read: Readings) -> Finding:
     return ok("playbooks may use what grants give them")
 
 
-async def partitions(read: Readings) -> Finding:
+async def partitions(read: readings.Readings) -> Finding:
     """Each partition has a server, and the servers have equal shares."""
     views = await read.partitions
     free = [view.id for view in views if not view.live]
@@ -311,7 +305,7 @@ async def partitions(read: Readings) -> Finding:
     return ok(f"{counted(views, 'partition')} on {counted(shares, 'server')}")
 
 
-async def fold(read: Readings) -> Finding:
+async def fold(read: readings.Readings) -> Finding:
     """What is reported is folded."""
     behind, stands = await read.folding
     total = sum(behind.values())
@@ -327,7 +321,7 @@ async def fold(read: Readings) -> Finding:
     return ok(f"{counted(total, 'input')} not folded yet" if total else "all inputs are folded")
 
 
-async def confinement(read: Readings) -> Finding:
+async def confinement(read: readings.Readings) -> Finding:
     """Tasks have files, processes and memory of their own."""
     workers = (await read.workers).value
     weak = [f"{worker.name} ({worker.confinement})" for worker in workers if worker.confinement not in ("", "full")]
@@ -341,7 +335,7 @@ async def confinement(read: Readings) -> Finding:
     return ok(f"tasks are fully confined{theirs}" if workers else "no worker is running")
 
 
-async def results(read: Readings) -> Finding:
+async def results(read: readings.Readings) -> Finding:
     """What servers decide and workers have found is stored."""
     stuck = [(one.process, why) for one in (await read.servers).value for why in one.unstored]
     kept = [(one.name, run.waits_for) for one in (await read.workers).value for run in one.running if run.waits_for]
@@ -354,7 +348,7 @@ async def results(read: Readings) -> Finding:
     return wrong(f"{'; '.join(says)}: {why[:REASON_CHARS]}", remedy_of(why))
 
 
-async def lineage(read: Readings) -> Finding:
+async def lineage(read: readings.Readings) -> Finding:
     """The receiver of lineage accepts events."""
     untold = [one.untold for one in (await read.servers).value if one.untold]
     if untold:
@@ -365,7 +359,7 @@ async def lineage(read: Readings) -> Finding:
     return ok("no server fails to tell lineage")
 
 
-async def pools(read: Readings) -> Finding:
+async def pools(read: readings.Readings) -> Finding:
     """Where commands wait, there are workers to take them."""
     queued, workers = await read.pools, (await read.workers).value
     unreadable = [pool for pool in queued if pool.unreadable]
@@ -405,18 +399,18 @@ async def pools(read: Readings) -> Finding:
 REASON_CHARS: Final = 300
 
 
-async def stuck(read: Readings) -> Finding:
+async def stuck(read: readings.Readings) -> Finding:
     """Every execution that has not ended waits for something."""
     found, living = await read.stuck, sum((await read.living).values())
     if found:
         return wrong(
-            f"{counted(found, 'execution', COUNTED)} without anything to wait for: {named(found)}",
+            f"{counted(found, 'execution', readings.COUNTED)} without anything to wait for: {named(found)}",
             f"noetl-stream execution why {found[0]}; then cancel it, and report a defect",
         )
     return ok(f"{counted(living, 'execution')} not ended, and each waits for something")
 
 
-async def quarantined(read: Readings) -> Finding:
+async def quarantined(read: readings.Readings) -> Finding:
     """No execution is set aside."""
     number = (await read.living).get("quarantined", 0)
     if number:
@@ -427,7 +421,7 @@ async def quarantined(read: Readings) -> Finding:
     return ok("no execution is set aside")
 
 
-async def dead_letters(read: Readings) -> Finding:
+async def dead_letters(read: readings.Readings) -> Finding:
     """No message or command was given up, and none that was is dropped."""
     found = [letter for letter in await read.letters if letter.row.subject != ALL_EVENTS]
     held, most = await read.held_letters, LetterBounds()
@@ -440,13 +434,13 @@ async def dead_letters(read: Readings) -> Finding:
         )
     if found:
         return warning(
-            f"{counted(found, 'message', COUNTED)} could not be delivered",
+            f"{counted(found, 'message', readings.COUNTED)} could not be delivered",
             "noetl-stream dead-letter list; then requeue or discard each",
         )
     return ok("every message could be delivered")
 
 
-async def events(read: Readings) -> Finding:
+async def events(read: readings.Readings) -> Finding:
     """EVENTS has lost no message, and Postgres agrees with it."""
     found = [line for server in (await read.servers).value for line in server.disagreements]
     if found:
@@ -464,7 +458,7 @@ async def events(read: Readings) -> Finding:
     return ok("EVENTS has lost no message, and agrees with Postgres")
 
 
-async def triggers(read: Readings) -> Finding:
+async def triggers(read: readings.Readings) -> Finding:
     """Every trigger can read its stream, and does with its events what it says."""
     found = await read.triggers
     unread = [one for one in found if one.reading.trouble]
@@ -483,10 +477,10 @@ async def triggers(read: Readings) -> Finding:
             f"event {first.faults.number} of {first.path}: {first.faults.reason[:REASON_CHARS]}",
             f"noetl-stream trigger event {first.path} {first.faults.number}; then register it mended, and resend",
         )
-    return ok(f"{counted(found, 'trigger', MOST_TRIGGERS)}, without a fault in the last day")
+    return ok(f"{counted(found, 'trigger', readings.MOST_TRIGGERS)}, without a fault in the last day")
 
 
-async def keys(read: Readings) -> Finding:
+async def keys(read: readings.Readings) -> Finding:
     """Every credential is encrypted with the current key."""
     stored, ring = await read.credentials, read.ports.keys
     if ring is None:
@@ -505,7 +499,7 @@ async def keys(read: Readings) -> Finding:
     return ok(f"{counted(stored, 'credential')} under the current key")
 
 
-async def tokens(read: Readings) -> Finding:
+async def tokens(read: readings.Readings) -> Finding:
     """No API token ends soon."""
     held = [token for token in await read.tokens if token.holds(read.now_ms)]
     soon = [
@@ -518,7 +512,7 @@ async def tokens(read: Readings) -> Finding:
     return ok(f"{counted(held, 'token')}, and none ends within {SOON_DAYS} days")
 
 
-async def placement(read: Readings) -> Finding:
+async def placement(read: readings.Readings) -> Finding:
     """All servers have the same labels of pools, so that a step is placed alike by each of them."""
     given = [server.pool_labels for server in (await read.servers).value]
     pools = sorted({pool for labels in given for pool in labels})

@@ -18,17 +18,8 @@ from noetl_stream.model.aggregates import TRIGGER
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import MemoryUse, WorkerPresence
 from noetl_stream.operations.cluster import server_uses, workers_of
+from noetl_stream.ports import self_reports as reports
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.self_reports import (
-    DatabaseDiagnosis,
-    DatabaseFacts,
-    NatsDiagnosis,
-    NatsFacts,
-    NatsStorage,
-    StoreUse,
-    StoreUses,
-    StreamFacts,
-)
 from noetl_stream.ports.stores.credentials import Credentials
 from noetl_stream.ports.stores.dead_letters import DeadLetters
 from noetl_stream.ports.stores.identities import Tokens
@@ -74,8 +65,8 @@ class DoctorPorts(NamedTuple):
         places: The places of objects; ``None``: only NATS.
     """
 
-    database: DatabaseDiagnosis
-    nats: NatsDiagnosis
+    database: reports.DatabaseDiagnosis
+    nats: reports.NatsDiagnosis
     store: Store
     log: EventLog
     queue: CommandQueue
@@ -87,7 +78,7 @@ class DoctorPorts(NamedTuple):
     keys: KeyRing | None
     on_demand: bool = False
     postgres_max_bytes: int | None = None
-    watch: StoreUses | None = None
+    watch: reports.StoreUses | None = None
     places: PlacedBlobs | None = None
 
 
@@ -168,7 +159,7 @@ async def _timed(clock: Clock, work: Awaitable[Read]) -> Timed[Read]:
     return Timed(await work, from_ms, clock.now_ms())
 
 
-async def _servers(ports: DoctorPorts, nats: Awaitable[NatsFacts]) -> list[MemoryUse]:
+async def _servers(ports: DoctorPorts, nats: Awaitable[reports.NatsFacts]) -> list[MemoryUse]:
     await nats  # a user that may not ask hears no server
     return await server_uses(ports.bus)
 
@@ -177,7 +168,7 @@ async def _workers(ports: DoctorPorts, pools: Awaitable[list[QueuedPool]]) -> li
     return await workers_of(ports.bus, [pool.pool for pool in await pools])
 
 
-async def _unsynced(ports: DoctorPorts, nats: Awaitable[NatsFacts]) -> int:
+async def _unsynced(ports: DoctorPorts, nats: Awaitable[reports.NatsFacts]) -> int:
     sync_s = (await nats).sync_s
     if not sync_s:
         return 0
@@ -219,21 +210,21 @@ LEAST_S: Final = 300.0
 """The shortest observation of growth that counts for the next hours."""
 
 
-def nats_uses(streams: Iterable[StreamFacts], storage: NatsStorage) -> list[StoreUse]:
+def nats_uses(streams: Iterable[reports.StreamFacts], storage: reports.NatsStorage) -> list[reports.StoreUse]:
     """Returns the use of streams, the account and nats-servers, with the known bounds."""
     found = [
         # LOGS drops its oldest lines when it is full, as it should.
-        StoreUse(
+        reports.StoreUse(
             "OBJECTS" if one.name == RESULTS else one.name, one.size_bytes, None if one.name == LOGS else one.max_bytes
         )
         for one in streams
         if one.exists
     ]
-    return [*found, StoreUse("all streams", storage.size_bytes, storage.max_bytes), *storage.servers]
+    return [*found, reports.StoreUse("all streams", storage.size_bytes, storage.max_bytes), *storage.servers]
 
 
-def postgres_use(facts: DatabaseFacts, max_bytes: int | None) -> StoreUse:
-    return StoreUse("Postgres", facts.size_bytes, max_bytes)
+def postgres_use(facts: reports.DatabaseFacts, max_bytes: int | None) -> reports.StoreUse:
+    return reports.StoreUse("Postgres", facts.size_bytes, max_bytes)
 
 
 class _Sample(NamedTuple):
@@ -251,8 +242,8 @@ class StoreWatch:
 
     def __init__(
         self,
-        nats: NatsDiagnosis,
-        database: DatabaseDiagnosis,
+        nats: reports.NatsDiagnosis,
+        database: reports.DatabaseDiagnosis,
         stored: Callable[[], Awaitable[Mapping[str, int]]],
         clock: Clock,
         postgres_max_bytes: int | None,
@@ -262,7 +253,7 @@ class StoreWatch:
         self._stored = stored
         self._clock = clock
         self._postgres_max_bytes = postgres_max_bytes
-        self._last: list[StoreUse] = []
+        self._last: list[reports.StoreUse] = []
         self._samples: deque[_Sample] = deque()
 
     async def watch(self) -> None:
@@ -274,7 +265,7 @@ class StoreWatch:
     async def look(self) -> None:
         """Measures once. A store that does not answer is left out."""
         looks = (self._look_at_nats(), self._look_at_postgres(), self._look_at_executions())
-        found: list[StoreUse] = []
+        found: list[reports.StoreUse] = []
         for part in await asyncio.gather(*looks, return_exceptions=True):
             if isinstance(part, NoetlError):
                 log.debug("cannot see how full a store is: %s", part)
@@ -288,26 +279,26 @@ class StoreWatch:
         while self._samples[0].at_s < now_s - WINDOW_S:
             self._samples.popleft()
 
-    def uses(self) -> list[StoreUse]:
+    def uses(self) -> list[reports.StoreUse]:
         """Returns the last measurements, with the time to full of growing stores."""
         return [replace(one, full_in_s=self._full_in_s(one)) for one in self._last]
 
-    async def _look_at_nats(self) -> list[StoreUse]:
+    async def _look_at_nats(self) -> list[reports.StoreUse]:
         streams, storage = await asyncio.gather(
             reading("the streams", asyncio.gather(*(self._nats.stream(name) for name in STREAMS))),
             reading("the storage of NATS", self._nats.storage()),
         )
         return nats_uses(streams, storage)
 
-    async def _look_at_postgres(self) -> list[StoreUse]:
+    async def _look_at_postgres(self) -> list[reports.StoreUse]:
         facts = await reading("Postgres", self._database.facts())
         return [postgres_use(facts, self._postgres_max_bytes)]
 
-    async def _look_at_executions(self) -> list[StoreUse]:
+    async def _look_at_executions(self) -> list[reports.StoreUse]:
         stored = await reading("Postgres", self._stored())
-        return [StoreUse("objects of executions", sum(stored.values()), None)]
+        return [reports.StoreUse("objects of executions", sum(stored.values()), None)]
 
-    def _full_in_s(self, use: StoreUse) -> float | None:
+    def _full_in_s(self, use: reports.StoreUse) -> float | None:
         seen = [(sample.at_s, sample.bytes[use.name]) for sample in self._samples if use.name in sample.bytes]
         (from_s, first), (to_s, last) = seen[0], seen[-1]
         if use.max_bytes is None or to_s - from_s < LEAST_S or last <= first:

@@ -32,24 +32,7 @@ from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import KEY_TAKEN
 from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
-from noetl_stream.operations.executions.reading.documents import (
-    START_EVENTS,
-    STARTED,
-    Notices,
-    RunWorkers,
-    declared_inputs,
-    error_of,
-    event_documents,
-    execution_document,
-    handing_to,
-    listed_document,
-    loaded,
-    loaded_result,
-    notices_of,
-    read_notices,
-    size_of,
-    undeclared_workload,
-)
+from noetl_stream.operations.executions.reading import documents as reading
 from noetl_stream.operations.executions.reading.known import known_plan, known_row, listing_of
 from noetl_stream.operations.executions.reading.logs import ExecutionLogs
 from noetl_stream.operations.executions.reading.step_runs import (
@@ -71,24 +54,7 @@ from noetl_stream.operations.executions.submit import (
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
-from noetl_stream.ports.operations.executions import (
-    AcceptedDocument,
-    CtxDocument,
-    ExecutionDocument,
-    ExecutionFilter,
-    ExecutionPage,
-    IterationPage,
-    RequestIds,
-    RerunOptions,
-    ResultDocument,
-    Start,
-    StepRunDocument,
-    StepRunRange,
-    StepRunResultDocument,
-    StepRunsDocument,
-    WarningDocument,
-    WhyDocument,
-)
+from noetl_stream.ports.operations import executions as documents
 from noetl_stream.ports.operations.reading.events import LogFilter, LogPage
 from noetl_stream.ports.operations.reading.table_views import StoredTableDocument
 from noetl_stream.ports.operations.waits import WaitDocument
@@ -169,13 +135,15 @@ class DirectExecutions:
         self._checking = checking
         self._client = Client(ports.requests, ports.blobs, ports.bus)
         self._unanswered = unanswered
-        self._workers = RunWorkers(ports.store)
+        self._workers = reading.RunWorkers(ports.store)
         self._summaries = StepSummaries(ports.store)
         self._histories: JournalHistories | None = None
         self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
         self._tables: TableViews | None = None
 
-    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
+    async def start(
+        self, wanted: documents.Start, by: str, ids: documents.RequestIds | None = None
+    ) -> documents.ExecutionDocument:
         """Starts an execution. A playbook known only as checked is not compiled, and the answer has no ``waits``."""
         from noetl_stream.model.traces import read_traceparent  # verbs that read start faster without it
 
@@ -211,24 +179,24 @@ class DirectExecutions:
         document = await self._document(holder, with_waits=with_waits)
         return document if holder == request.execution_id else replace(document, already=True)
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
+    async def page(self, chosen: documents.ExecutionFilter, limit: int, cursor: str | None) -> documents.ExecutionPage:
         size = page_size(limit)
         found = await self._store.list_executions(listing_of(chosen), size + 1, read_cursor(cursor, str))
         rows, following = page_of(found, size, lambda row: row.execution_id)
-        return ExecutionPage([listed_document(row) for row in rows], following)
+        return documents.ExecutionPage([reading.listed_document(row) for row in rows], following)
 
-    async def get(self, execution_id: str) -> ExecutionDocument:
+    async def get(self, execution_id: str) -> documents.ExecutionDocument:
         """Gets an execution. ``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries, and
         the execution has ended or has more since its last snapshot.
         """
         return await self._document(execution_id)
 
-    async def _document(self, execution_id: str, *, with_waits: bool = True) -> ExecutionDocument:
+    async def _document(self, execution_id: str, *, with_waits: bool = True) -> documents.ExecutionDocument:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
-        journal = await self._store.journal(execution_id, 0, None if is_short else START_EVENTS)
-        if not is_short and all(event.name != STARTED for event in journal):  # a rerun of a long one
-            journal += await self._store.events_named(execution_id, (STARTED,), START_EVENTS, 1)
+        journal = await self._store.journal(execution_id, 0, None if is_short else reading.START_EVENTS)
+        if not is_short and all(event.name != reading.STARTED for event in journal):  # a rerun of a long one
+            journal += await self._store.events_named(execution_id, (reading.STARTED,), reading.START_EVENTS, 1)
         waits: Sequence[WaitDocument] | None = () if is_short else None
         statuses: Statuses | None = None
         if row.finished_ms is None:
@@ -238,11 +206,11 @@ class DirectExecutions:
             waits = await self._waits(row, state) if with_waits else None
         notices = await self._notices(row, journal, is_whole=is_short)
         if is_short:
-            steps = await beside(partial(summarize, journal, statuses), size_of(journal))
+            steps = await beside(partial(summarize, journal, statuses), reading.size_of(journal))
         else:
             steps = await self._summaries.of(execution_id, statuses)
         now_ms = self._ports.clock.now_ms()
-        return execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
+        return reading.execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
 
     async def _state(self, row: ExecutionRow, journal: Sequence[StoredEvent] | None) -> Execution | None:
         """The state of an unfinished execution; ``None`` if too many events would have to be replayed.
@@ -254,7 +222,7 @@ class DirectExecutions:
         from noetl_stream.operations.executions.reading.states import state_at
 
         if journal is not None:
-            return await beside(partial(replay, row.execution_id, journal), size_of(journal))
+            return await beside(partial(replay, row.execution_id, journal), reading.size_of(journal))
         return await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
 
     async def _waits(self, row: ExecutionRow, state: Execution | None) -> Sequence[WaitDocument] | None:
@@ -268,22 +236,20 @@ class DirectExecutions:
         """The statuses of its step runs and steps; ``None`` if it has ended."""
         return None if row.finished_ms is not None else _statuses(row, await self._state(row, None))
 
-    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
+    async def wait(self, execution_id: str, timeout_s: float) -> documents.ExecutionDocument:
         await self._row(execution_id)
         await until_ended(self._store, self._ports.bus, execution_id, timeout_s)
         return await self.get(execution_id)
 
-    async def result(self, execution_id: str) -> ResultDocument:
+    async def result(self, execution_id: str) -> documents.ResultDocument:
         """A result of more than ``MAX_LOADED_BYTES`` is a reference."""
         row = await self._ended(execution_id)
-        result = await loaded_result(row, self._store, self._ports.blobs, self._ports.object_keys)
-        return ResultDocument(execution_id, row.status, result, error_of(row))
+        result = await reading.loaded_result(row, self._store, self._ports.blobs, self._ports.object_keys)
+        return documents.ResultDocument(execution_id, row.status, result, reading.error_of(row))
 
     async def result_pieces(self, execution_id: str, redactor: Redactor | None = None) -> AsyncIterator[bytes]:
-        from noetl_stream.operations.executions.reading.documents import result_pieces  # for gateways alone
-
-        ports = self._ports
-        return result_pieces(await self._ended(execution_id), self._store, ports.blobs, ports.object_keys, redactor)
+        row, ports = await self._ended(execution_id), self._ports
+        return reading.result_pieces(row, self._store, ports.blobs, ports.object_keys, redactor)
 
     async def file(self, execution_id: str, reference: DataReference) -> AsyncIterator[bytes]:
         from noetl_stream.storage.data_parts import read_parts  # most verbs start faster without it
@@ -318,23 +284,27 @@ class DirectExecutions:
             raise NotFound(f"execution {execution_id} has no such file: its reference opens nothing", hint=hint)
         return data_key
 
-    async def steps(self, execution_id: str) -> list[StepRunDocument]:
+    async def steps(self, execution_id: str) -> list[documents.StepRunDocument]:
         row = await self._row(execution_id)
         return await step_runs(self._store, execution_id, row.trace_id, await self._live_statuses(row))
 
-    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+    async def runs(self, execution_id: str, wanted: documents.StepRunRange) -> documents.StepRunsDocument:
         row = await self._row(execution_id)
         return await self._summaries.page(row, wanted, await self._live_statuses(row))
 
-    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+    async def run_result(self, execution_id: str, step_run_id: str) -> documents.StepRunResultDocument:
         """A result of more than ``MAX_LOADED_BYTES`` is a reference."""
         await self._row(execution_id)
         step, payload = await self._summaries.result(execution_id, step_run_id)
         ports, of = self._ports, f"step run {step_run_id}"
-        result = await loaded(payload, self._store, ports.blobs, handing_to(ports.object_keys, execution_id), of=of)
-        return StepRunResultDocument(execution_id, step_run_id, step, result)
+        result = await reading.loaded(
+            payload, self._store, ports.blobs, reading.handing_to(ports.object_keys, execution_id), of=of
+        )
+        return documents.StepRunResultDocument(execution_id, step_run_id, step, result)
 
-    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
+    async def iterations(
+        self, execution_id: str, step_run_id: str, limit: int, cursor: str | None
+    ) -> documents.IterationPage:
         await self._row(execution_id)
         after = read_cursor(cursor, list)
         return await iterations_page(self._store, execution_id, step_run_id, page_size(limit), after)
@@ -343,19 +313,19 @@ class DirectExecutions:
         row = await self._row(execution_id)
         events = await self._store.journal(execution_id, after, limit)
         workers = await self._workers.names(execution_id, events)
-        return await event_documents(row, events, workers)
+        return await reading.event_documents(row, events, workers)
 
     async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
         return await self._ports.logs.page(await self._row(execution_id), chosen, after, limit)
 
-    async def ctx(self, execution_id: str) -> CtxDocument:
+    async def ctx(self, execution_id: str) -> documents.CtxDocument:
         from noetl_stream.operations.executions.reading.states import ctx_history  # other verbs replay nothing
 
         row = await self._row(execution_id)
         history = await ctx_history(self._store, execution_id)
-        return CtxDocument(codec.decode_shown(row.ctx), row.ctx_version, history)
+        return documents.CtxDocument(codec.decode_shown(row.ctx), row.ctx_version, history)
 
-    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
+    async def ask(self, execution_id: str, fact: InterventionFact) -> documents.AcceptedDocument:
         await self._row(execution_id)
         if isinstance(fact, CancelRequested) and fact.now and not fact.reason:
             raise UsageError("a cancel now leaves what was done as it is: say why", hint="give a reason")
@@ -368,8 +338,8 @@ class DirectExecutions:
             raise _error(refused) from None
 
     async def rerun(
-        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
-    ) -> ExecutionDocument:
+        self, execution_id: str, wanted: documents.RerunOptions, by: str, ids: documents.RequestIds | None = None
+    ) -> documents.ExecutionDocument:
         original = await self._ended(execution_id)
         if wanted.undoes:
             ids = await self._ids_of_undoing(execution_id, ids)
@@ -386,7 +356,7 @@ class DirectExecutions:
                 raise _ERRORS.get(fact.code, UsageError)(fact.reason)
         return await self.get(request.execution_id)
 
-    async def _ids_of_undoing(self, execution_id: str, ids: RequestIds | None) -> RequestIds:
+    async def _ids_of_undoing(self, execution_id: str, ids: documents.RequestIds | None) -> documents.RequestIds:
         """The ids of the one execution that can undo another."""
         own_id = undoing_of(execution_id)
         request_id = self._new_id() if ids is None else ids.request_id
@@ -395,7 +365,7 @@ class DirectExecutions:
             hint = f"undo what that has left: noetl-stream execution compensate {own_id}"
             text = f"execution {execution_id} was undone by execution {own_id}, which is {row.status}"
             raise Conflict(text, hint=hint if row.status == "failed" else None)
-        return RequestIds(own_id, request_id)
+        return documents.RequestIds(own_id, request_id)
 
     async def _own_labels(self, original: ExecutionRow) -> dict[str, Any]:
         """The labels for its rerun: none if they are the constant ones of its playbook."""
@@ -431,7 +401,7 @@ class DirectExecutions:
         if isinstance(first, RerunRefused):
             raise _ERRORS.get(first.code, UsageError)(first.reason)
 
-    async def why(self, execution_id: str, paths: Sequence[str] = ()) -> WhyDocument:
+    async def why(self, execution_id: str, paths: Sequence[str] = ()) -> documents.WhyDocument:
         from noetl_stream.operations.why.answer import causes_of, explain, observe  # most verbs start faster without it
         from noetl_stream.operations.why.journal import JournalHistories
         from noetl_stream.operations.why.reason import Environment
@@ -462,14 +432,14 @@ class DirectExecutions:
 
     def _request(
         self,
-        ids: RequestIds | None,
+        ids: documents.RequestIds | None,
         playbook: Plan | CheckedText | ExecutionRow,
-        wanted: Start | RerunOptions,
+        wanted: documents.Start | documents.RerunOptions,
         by: str,
         **more: Any,
     ) -> Request:
         clock = self._ports.clock
-        ids = ids or RequestIds(self._new_id(), self._new_id())
+        ids = ids or documents.RequestIds(self._new_id(), self._new_id())
         fact = ExecutionRequested(
             ids.request_id,
             playbook.digest,
@@ -524,21 +494,25 @@ class DirectExecutions:
         """The plan of its playbook; ``None`` if that does not compile here."""
         return await known_plan(self._store, self._checking, row)
 
-    async def _notices(self, row: ExecutionRow, journal: Sequence[StoredEvent], *, is_whole: bool) -> Notices | None:
+    async def _notices(
+        self, row: ExecutionRow, journal: Sequence[StoredEvent], *, is_whole: bool
+    ) -> reading.Notices | None:
         """Its notices; ``None`` for an unfinished one with a long journal, which callers poll."""
         if is_whole:
-            notices = notices_of(journal)
+            notices = reading.notices_of(journal)
         elif row.finished_ms is not None:
-            notices = await read_notices(self._store, row)
+            notices = await reading.read_notices(self._store, row)
         else:
             return None
         requested = codec.decode_fact(journal[0].data) if journal else None
         if isinstance(requested, ExecutionRequested) and requested.digits_lost:
-            notices.warn([WarningDocument("digits_lost", digits_lost_text(requested.digits_lost), None)])
+            notices.warn([documents.WarningDocument("digits_lost", digits_lost_text(requested.digits_lost), None)])
         if isinstance(requested, ExecutionRequested) and requested.workload:
             playbook = self._checking.checked(row.digest) or await self._plan(row)
             notices.warn(
-                undeclared_workload(requested.workload, declared_inputs(playbook)) if playbook is not None else ()
+                reading.undeclared_workload(requested.workload, reading.declared_inputs(playbook))
+                if playbook is not None
+                else ()
             )
         return notices
 

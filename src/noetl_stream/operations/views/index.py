@@ -17,20 +17,7 @@ from noetl_stream.model.events.composite import StepRan
 from noetl_stream.model.events.journal_reader import IterationEnd, JournalReader, Recorded, RunEnd
 from noetl_stream.model.status import RUN_STATUSES, RunStatus
 from noetl_stream.operations.executions.reading.step_runs import Statuses
-from noetl_stream.operations.views.arrays import (
-    CANCELLED,
-    DONE,
-    ERROR_CHARS,
-    FAILED,
-    STATUSES,
-    ArcCounts,
-    Changes,
-    Failure,
-    LoopLevel,
-    RowKey,
-    Runs,
-    Spans,
-)
+from noetl_stream.operations.views import arrays
 from noetl_stream.operations.views.busy import BusyTimes
 from noetl_stream.ports.operations.reading.timelines import RowKind, WaitKind
 from noetl_stream.ports.stores.store import Store, StoredEntry
@@ -78,16 +65,16 @@ class ExecutionIndex(JournalReader[int]):
         self.reads, self.lock = asyncio.Lock(), asyncio.Lock()
         self.kept_bytes = 0
         self.steps: list[str] = []
-        self.runs = Runs()
-        self.rows: dict[RowKey, Spans] = {}
-        self.levels: dict[int, dict[events.Path, LoopLevel]] = {}
-        self.arcs: dict[str, ArcCounts] = {}
-        self.changes = Changes()
+        self.runs = arrays.Runs()
+        self.rows: dict[arrays.RowKey, arrays.Spans] = {}
+        self.levels: dict[int, dict[events.Path, arrays.LoopLevel]] = {}
+        self.arcs: dict[str, arrays.ArcCounts] = {}
+        self.changes = arrays.Changes()
         self.data_uses: list[tuple[int, int]] = []
         self.busy = BusyTimes()
         self.left_out = 0
         self.step_numbers: dict[str, int] = {}
-        self._open: dict[tuple[Any, ...], tuple[Spans, int]] = {}
+        self._open: dict[tuple[Any, ...], tuple[arrays.Spans, int]] = {}
         self._open_of: dict[int, set[tuple[Any, ...]]] = {}
         self._shared: dict[int, set[str]] = {}
         self._spans = self._inner = self._failures = 0
@@ -146,14 +133,14 @@ class ExecutionIndex(JournalReader[int]):
             self.left_out += 1
             return
         self._spans += 1
-        row = RowKey(kind, step, task)
+        row = arrays.RowKey(kind, step, task)
         spans = self.rows.get(row)
         if spans is None:
-            spans = self.rows[row] = Spans()
+            spans = self.rows[row] = arrays.Spans()
         self._open[key] = (spans, spans.open(at.at_ms, run, at.position))
         self._open_of.setdefault(run, set()).add(key)
 
-    def _end(self, key: tuple[Any, ...], at_ms: int, status: int = DONE, begin_ms: int | None = None) -> None:
+    def _end(self, key: tuple[Any, ...], at_ms: int, status: int = arrays.DONE, begin_ms: int | None = None) -> None:
         found = self._open.pop(key, None)
         if found is not None:
             spans, place = found
@@ -169,9 +156,9 @@ class ExecutionIndex(JournalReader[int]):
     def execution_stopped(self, at: Recorded, fact: events.ExecutionClosing | events.ExecutionFinished) -> None:
         for run in range(len(self.runs.ids)):
             if not self.runs.ended[run]:
-                self._end_run(at, run, CANCELLED, at.position)
+                self._end_run(at, run, arrays.CANCELLED, at.position)
         for key in list(self._open):
-            self._end(key, at.at_ms, CANCELLED)
+            self._end(key, at.at_ms, arrays.CANCELLED)
 
     # --- tokens -------------------------------------------------------------------------------------------------------
 
@@ -189,7 +176,7 @@ class ExecutionIndex(JournalReader[int]):
         self._begin(("token", token_id), at, -1, kind, self.tokens.get(token_id, ""))
 
     def _token_gone(self, at: Recorded, fact: events.TokenAbsorbed | events.TokenDiscarded) -> None:
-        self._end(("token", fact.token_id), at.at_ms, CANCELLED)
+        self._end(("token", fact.token_id), at.at_ms, arrays.CANCELLED)
 
     token_absorbed = token_discarded = _token_gone
 
@@ -224,10 +211,10 @@ class ExecutionIndex(JournalReader[int]):
             key = ("task", run)
             self._begin(key, at, run, "task", self.step_of(run), one.task)
             begin_ms = self._began(run, at, one.duration_s)
-            self._end(key, at.at_ms, DONE, begin_ms)
+            self._end(key, at.at_ms, arrays.DONE, begin_ms)
             self.busy.measured(run, at.command_id, begin_ms, at.at_ms)
         self.position += fact.width - 1
-        self._end_run(at, run, DONE, self.position)
+        self._end_run(at, run, arrays.DONE, self.position)
 
     def _began(self, run: int, at: Recorded, duration_s: float) -> int:
         """The begin of an attempt, by the duration its worker reports, but not before its step run."""
@@ -241,7 +228,7 @@ class ExecutionIndex(JournalReader[int]):
     def attempt_ended(self, at: Recorded, run: int, fact: events.TaskProcessed) -> None:
         self.attempt_began(at, run, fact)
         begin_ms = self._began(run, at, fact.outcome.meta.duration_s)
-        status = DONE if fact.outcome.status == "ok" else FAILED
+        status = arrays.DONE if fact.outcome.status == "ok" else arrays.FAILED
         self._end(("task", at.command_id, fact.path), at.at_ms, status, begin_ms)
         self.busy.measured(run, at.command_id, begin_ms, at.at_ms)
         if fact.path and (level := self._level_of(run, fact.path)) is not None:
@@ -261,7 +248,7 @@ class ExecutionIndex(JournalReader[int]):
         self.busy.ends(run, at.command_id, at.at_ms)
 
     def run_ended(self, at: Recorded, run: int, fact: RunEnd) -> None:
-        self._end_run(at, run, STATUSES.index(fact.status), at.position)
+        self._end_run(at, run, arrays.STATUSES.index(fact.status), at.position)
 
     def _end_run(self, at: Recorded, run: int, status: int, position: int) -> None:
         self.runs.ended[run], self.runs.status[run] = position, status
@@ -269,7 +256,7 @@ class ExecutionIndex(JournalReader[int]):
         self.busy.ends_run(run, at.at_ms)
         for left in self._open_of.pop(run, ()):
             spans, place = self._open.pop(left)
-            spans.close(place, at.at_ms, CANCELLED)
+            spans.close(place, at.at_ms, arrays.CANCELLED)
         for level in self.levels.get(run, {}).values():
             if not level.ended:
                 level.closes(at.at_ms)
@@ -278,7 +265,7 @@ class ExecutionIndex(JournalReader[int]):
 
     # --- loops --------------------------------------------------------------------------------------------------------
 
-    def _level(self, run: int, path: events.Path, count: int = 0) -> LoopLevel | None:
+    def _level(self, run: int, path: events.Path, count: int = 0) -> arrays.LoopLevel | None:
         """The level inside the iteration ``path``; ``None`` if there are too many."""
         levels = self.levels.setdefault(run, {})
         level = levels.get(path)
@@ -286,11 +273,11 @@ class ExecutionIndex(JournalReader[int]):
             if path and self._inner == MOST_LEVELS:
                 return None
             self._inner += bool(path)
-            level = levels[path] = LoopLevel(count)
+            level = levels[path] = arrays.LoopLevel(count)
         level.count = max(level.count, count)
         return level
 
-    def _level_of(self, run: int, path: events.Path) -> LoopLevel | None:
+    def _level_of(self, run: int, path: events.Path) -> arrays.LoopLevel | None:
         """The level of an iteration; ``None`` if the iteration is not kept."""
         level = self._level(run, path[:-1])
         if level is None:
@@ -325,8 +312,8 @@ class ExecutionIndex(JournalReader[int]):
         if fact.error is not None:
             self._failures += 1
             if self._failures <= ERRORS_KEPT:
-                failure = Failure(fact.error.kind, fact.error.message[:ERROR_CHARS])
-        level.ends(fact.path[-1], at.at_ms, DONE if fact.error is None else FAILED, failure)
+                failure = arrays.Failure(fact.error.kind, fact.error.message[: arrays.ERROR_CHARS])
+        level.ends(fact.path[-1], at.at_ms, arrays.DONE if fact.error is None else arrays.FAILED, failure)
 
     def loop_ended(self, at: Recorded, run: int, fact: events.LoopDone) -> None:
         level = self._level(run, fact.path, fact.count)
@@ -345,7 +332,7 @@ class ExecutionIndex(JournalReader[int]):
         self.arcs[self.step_of(run)].routings += 1
 
     def _routed(self, at: Recorded, run: int, guards: Sequence[events.EvaluatedGuard], fired: Sequence[int]) -> None:
-        arcs = self.arcs.setdefault(self.step_of(run), ArcCounts())
+        arcs = self.arcs.setdefault(self.step_of(run), arrays.ArcCounts())
         for arc in fired:
             arcs.fired[arc] = arcs.fired.get(arc, 0) + 1
         arcs.last_fired, arcs.held = list(fired), {guard.rule: guard.value for guard in guards}

@@ -18,39 +18,21 @@ from noetl_stream.model.events import Token, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.json import codec
 from noetl_stream.model.status import RUN_STATUSES, RunStatus
+from noetl_stream.operations import waiting_on
 from noetl_stream.operations.executions.reading.states import AscendingStates
 from noetl_stream.operations.executions.reading.step_runs import SHOWN_BYTES, Statuses, shown_result
 from noetl_stream.operations.graphs import graph_document
 from noetl_stream.operations.views.arrays import STATUSES, ArcCounts
 from noetl_stream.operations.views.index import ExecutionIndex, place_of_wait
-from noetl_stream.operations.waiting_on import (
-    GUARD_OPERATIONS,
-    guard_document,
-    on_admission,
-    on_join,
-    on_next,
-    on_pool,
-    on_timer,
-    on_wait,
-)
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.operations.executions import LoopCountsDocument
+from noetl_stream.ports.operations.reading import views as documents
 from noetl_stream.ports.operations.reading.graphs import (
     ArcActivityDocument,
     ArcDecisionDocument,
     ExecutionGraphDocument,
     RunCountsDocument,
     StepActivityDocument,
-)
-from noetl_stream.ports.operations.reading.views import (
-    TOKENS_SHOWN,
-    ExecutionStateDocument,
-    PlacedTokenDocument,
-    StepPlacesDocument,
-    StepResultDocument,
-    StepRunCountsDocument,
-    StepStatusDocument,
-    TokenPlace,
 )
 from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
@@ -67,7 +49,7 @@ CTX_BYTES: Final = 256 * 1024
 class _Placed(msgspec.Struct):
     """A token with its place. ``count`` is the number of commands or iterations there."""
 
-    place: TokenPlace
+    place: documents.TokenPlace
     token: Token
     run: StepRun | None = None
     command_id: str = ""
@@ -78,7 +60,7 @@ class _Placed(msgspec.Struct):
 
 def state_document(
     state: Execution, plan: Plan | None, last: int, counts: Mapping[str, Mapping[RunStatus, int]] | None
-) -> ExecutionStateDocument:
+) -> documents.ExecutionStateDocument:
     """
     Args:
         plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.
@@ -86,9 +68,11 @@ def state_document(
         counts: Of the step runs by step and status; ``None`` if they are not known.
     """
     placed = list(_placed(state))
-    state = replace(state, budget=Budget(GUARD_OPERATIONS))
-    tokens = [_document(state, plan, one, number < EXPLAINED) for number, one in enumerate(placed[:TOKENS_SHOWN])]
-    return ExecutionStateDocument(
+    state = replace(state, budget=Budget(waiting_on.GUARD_OPERATIONS))
+    tokens = [
+        _document(state, plan, one, number < EXPLAINED) for number, one in enumerate(placed[: documents.TOKENS_SHOWN])
+    ]
+    return documents.ExecutionStateDocument(
         execution_id=state.execution_id,
         position=state.position,
         last=last,
@@ -109,10 +93,10 @@ def state_document(
 def _placed(state: Execution) -> Iterator[_Placed]:
     """The place of each token; the commands and waits of a step run at the same place are one."""
     for waiting in state.tokens.values():
-        held: TokenPlace = "admission" if waiting.keeps_alive else "held"
-        place: TokenPlace = held if waiting.held else "join" if waiting.joining else "token"
+        held: documents.TokenPlace = "admission" if waiting.keeps_alive else "held"
+        place: documents.TokenPlace = held if waiting.held else "join" if waiting.joining else "token"
         yield _Placed(place, waiting.token, waiting=waiting)
-    by_run: dict[str, dict[TokenPlace, _Placed]] = {}
+    by_run: dict[str, dict[documents.TokenPlace, _Placed]] = {}
     for assignment in state.commands:
         run = state.runs.get(assignment.step_run_id)
         if run is not None:
@@ -133,7 +117,7 @@ def _placed(state: Execution) -> Iterator[_Placed]:
             yield _Placed("claimed", run.token, run)
 
 
-def _of_command(state: Execution, assignment: Assignment) -> Iterator[tuple[TokenPlace, Wait | None]]:
+def _of_command(state: Execution, assignment: Assignment) -> Iterator[tuple[documents.TokenPlace, Wait | None]]:
     if assignment.command_id in state.assignments:
         yield ("queued" if assignment.run is None else "running"), None
     elif not assignment.waits:
@@ -149,7 +133,9 @@ def statuses_of(state: Execution) -> Statuses:
     return Statuses(status, state.run_statuses(), places, status == "running" and not state.assignments)
 
 
-def _step_statuses(state: Execution, counts: Mapping[str, Mapping[RunStatus, int]] | None) -> list[StepStatusDocument]:
+def _step_statuses(
+    state: Execution, counts: Mapping[str, Mapping[RunStatus, int]] | None
+) -> list[documents.StepStatusDocument]:
     """The statuses of the steps; without counts, by their last results."""
     statuses = statuses_of(state)
     if counts is None:
@@ -157,21 +143,21 @@ def _step_statuses(state: Execution, counts: Mapping[str, Mapping[RunStatus, int
     found = (
         (step, statuses.of_step(step, counts.get(step, {}))) for step in dict.fromkeys((*counts, *statuses.places))
     )
-    return [StepStatusDocument(step, status) for step, status in found if status is not None]
+    return [documents.StepStatusDocument(step, status) for step, status in found if status is not None]
 
 
-def _counts(step: str, runs: Mapping[RunStatus, int]) -> StepRunCountsDocument:
-    return StepRunCountsDocument(step, *(runs.get(status, 0) for status in RUN_STATUSES))
+def _counts(step: str, runs: Mapping[RunStatus, int]) -> documents.StepRunCountsDocument:
+    return documents.StepRunCountsDocument(step, *(runs.get(status, 0) for status in RUN_STATUSES))
 
 
-def _places(placed: Iterable[_Placed]) -> list[StepPlacesDocument]:
+def _places(placed: Iterable[_Placed]) -> list[documents.StepPlacesDocument]:
     counted: dict[str, Counter[str]] = {}
     for one in placed:
         counted.setdefault(one.token.step, Counter())[one.place] += one.count
-    return [StepPlacesDocument(step, dict(places)) for step, places in counted.items()]
+    return [documents.StepPlacesDocument(step, dict(places)) for step, places in counted.items()]
 
 
-def _document(state: Execution, plan: Plan | None, one: _Placed, explained: bool) -> PlacedTokenDocument:
+def _document(state: Execution, plan: Plan | None, one: _Placed, explained: bool) -> documents.PlacedTokenDocument:
     run, wait, since_ms = one.run, one.wait, 0
     if wait is not None:
         since_ms = wait.since_ms
@@ -179,7 +165,7 @@ def _document(state: Execution, plan: Plan | None, one: _Placed, explained: bool
         since_ms = run.started_ms
     loop = None if run is None or run.loop is None else document_from(LoopCountsDocument, run.loop)
     return document_from(
-        PlacedTokenDocument,
+        documents.PlacedTokenDocument,
         one,
         one.token,
         step_run_id=None if run is None else run.step_run_id,
@@ -195,15 +181,15 @@ def _waiting_on(state: Execution, plan: Plan | None, one: _Placed, explained: bo
     waiting, run = one.waiting, one.run
     if waiting is not None and waiting.held:
         timer_id = timer_of(one.token.token_id, "admission")
-        return on_admission(state, plan, waiting) if explained else on_timer(state, timer_id)
+        return waiting_on.on_admission(state, plan, waiting) if explained else waiting_on.on_timer(state, timer_id)
     if one.place == "join":
-        return on_join(state, plan, one.token.step) if explained else None
+        return waiting_on.on_join(state, plan, one.token.step) if explained else None
     if one.place == "next" and run is not None:
         timer_id = timer_of(run.step_run_id, "next")
-        return on_next(state, plan, run.step_run_id) if explained else on_timer(state, timer_id)
+        return waiting_on.on_next(state, plan, run.step_run_id) if explained else waiting_on.on_timer(state, timer_id)
     if one.place == "queued":
-        return on_pool(state, plan, one.token.step, [one.command_id])
-    return None if one.wait is None else on_wait(state, one.command_id, one.wait)
+        return waiting_on.on_pool(state, plan, one.token.step, [one.command_id])
+    return None if one.wait is None else waiting_on.on_wait(state, one.command_id, one.wait)
 
 
 def _shown_ctx(ctx: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,11 +199,11 @@ def _shown_ctx(ctx: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _results(state: Execution) -> list[StepResultDocument]:
+def _results(state: Execution) -> list[documents.StepResultDocument]:
     found, left = [], CTX_BYTES
     for step, value in state.steps.items():
         result, left = _within(shown_result(value.outcome.result), left)
-        found.append(StepResultDocument(step, result, value.outcome.error))
+        found.append(documents.StepResultDocument(step, result, value.outcome.error))
     return found
 
 
@@ -288,7 +274,7 @@ async def _decided(store: Store, index: ExecutionIndex, plan: Plan) -> Mapping[t
     last = {step: counts for step, counts in index.arcs.items() if step in plan.steps and counts.position}
     wanted = sorted((counts.position, step) for step, counts in last.items() if _has_guards(plan.steps[step]))
     found: dict[tuple[str, int], GuardDocument] = {}
-    budget, states = Budget(GUARD_OPERATIONS), AscendingStates(store, index.execution_id, MOST_REPLAYED)
+    budget, states = Budget(waiting_on.GUARD_OPERATIONS), AscendingStates(store, index.execution_id, MOST_REPLAYED)
     for position, step in wanted:
         if not await states.reach(position - 1):
             continue
@@ -297,7 +283,9 @@ async def _decided(store: Store, index: ExecutionIndex, plan: Plan) -> Mapping[t
         if state is not None and run is not None:
             scope = arc_scope(plan, replace(state, budget=budget), run)
             arcs = enumerate(plan.steps[step].arcs)
-            found |= {(step, n): guard_document(arc.guard, scope, to=arc.step) for n, arc in arcs if arc.guard}
+            found |= {
+                (step, n): waiting_on.guard_document(arc.guard, scope, to=arc.step) for n, arc in arcs if arc.guard
+            }
     return found
 
 

@@ -11,23 +11,8 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.operations.views.arrays import STATUSES, LoopLevel, RowKey, Spans
 from noetl_stream.operations.views.index import ExecutionIndex
+from noetl_stream.ports.operations.reading import timelines as documents
 from noetl_stream.ports.operations.reading.graphs import RunCountsDocument
-from noetl_stream.ports.operations.reading.timelines import (
-    MAX_BUCKETS,
-    MAX_WIDTH,
-    ActivityDocument,
-    IdleDocument,
-    IterationRange,
-    IterationSummariesDocument,
-    IterationSummaryDocument,
-    LoopStripDocument,
-    SpanDocument,
-    SpanStatus,
-    StripCountsDocument,
-    TimelineDocument,
-    TimelineRowDocument,
-    TimeRange,
-)
 
 SPANS_OF_ROW: Final = 100
 """The number of spans in the range above which a row is shown as activity."""
@@ -54,7 +39,7 @@ class _Range(NamedTuple):
     width: int
 
 
-def timeline(index: ExecutionIndex, wanted: TimeRange) -> TimelineDocument:
+def timeline(index: ExecutionIndex, wanted: documents.TimeRange) -> documents.TimelineDocument:
     """
     Raises:
         UsageError: the range is empty.
@@ -66,14 +51,14 @@ def timeline(index: ExecutionIndex, wanted: TimeRange) -> TimelineDocument:
     keys = sorted((key for key in _keys(index) if _is_wanted(key, wanted)), key=lambda key: _order(index, key))
     counted = [(key, count) for key in keys if (count := _count(index, key, since_ms, until_ms))]
     shown = counted[wanted.first : wanted.first + wanted.limit]
-    width = min(wanted.width, MAX_WIDTH, max(LEAST_WIDTH, COLUMNS_SHOWN // max(1, len(shown))))
+    width = min(wanted.width, documents.MAX_WIDTH, max(LEAST_WIDTH, COLUMNS_SHOWN // max(1, len(shown))))
     range_ = _Range(since_ms, until_ms, width)
-    rows: list[TimelineRowDocument] = []
+    rows: list[documents.TimelineRowDocument] = []
     left = SPANS_SHOWN
     for key, count in shown:
         rows.append(_row(index, key, count, range_, left))
         left -= len(rows[-1].spans or ())
-    return TimelineDocument(
+    return documents.TimelineDocument(
         execution_id=index.execution_id,
         position=index.position,
         begun=iso(index.begun_ms),
@@ -90,17 +75,17 @@ def timeline(index: ExecutionIndex, wanted: TimeRange) -> TimelineDocument:
     )
 
 
-def _is_wanted(key: RowKey, wanted: TimeRange) -> bool:
+def _is_wanted(key: RowKey, wanted: documents.TimeRange) -> bool:
     if wanted.step not in (None, key.step):
         return False
     return key.kind == "step" or not key.step or wanted.folded == (key.step in wanted.toggled)
 
 
-def _idle(index: ExecutionIndex, range_: _Range) -> list[IdleDocument]:
+def _idle(index: ExecutionIndex, range_: _Range) -> list[documents.IdleDocument]:
     since_ms, until_ms, _ = range_
     found = index.busy.idle(since_ms, until_ms, round((until_ms - since_ms) * IDLE_SHARE))
     return [
-        IdleDocument(begin - since_ms, None if end is None else end - begin)
+        documents.IdleDocument(begin - since_ms, None if end is None else end - begin)
         for begin, end in found
         if end is not None or not index.has_ended
     ]
@@ -142,21 +127,23 @@ def _count(index: ExecutionIndex, key: RowKey, since_ms: int, until_ms: int) -> 
     )
 
 
-def _row(index: ExecutionIndex, key: RowKey, count: int, range_: _Range, left: int) -> TimelineRowDocument:
+def _row(index: ExecutionIndex, key: RowKey, count: int, range_: _Range, left: int) -> documents.TimelineRowDocument:
     if key.kind == "iterations" or count > min(SPANS_OF_ROW, left):
-        return TimelineRowDocument(key.kind, key.step, key.task, count, None, _activity(_parts(index, key), range_))
+        return documents.TimelineRowDocument(
+            key.kind, key.step, key.task, count, None, _activity(_parts(index, key), range_)
+        )
     spans = index.rows[key]
     shown = [
         _span(index, spans, place, range_)
         for place, (begin, end) in enumerate(zip(spans.begin, spans.end, strict=True))
         if _is_inside(begin, end, range_.since_ms, range_.until_ms)
     ]
-    return TimelineRowDocument(key.kind, key.step, key.task, count, shown, None)
+    return documents.TimelineRowDocument(key.kind, key.step, key.task, count, shown, None)
 
 
-def _span(index: ExecutionIndex, spans: Spans, place: int, range_: _Range) -> SpanDocument:
+def _span(index: ExecutionIndex, spans: Spans, place: int, range_: _Range) -> documents.SpanDocument:
     begin, end, run = spans.begin[place], spans.end[place], spans.run[place]
-    return SpanDocument(
+    return documents.SpanDocument(
         offset_ms=begin - range_.since_ms,
         ms=end - begin if end else None,
         status=STATUSES[spans.status[place]],
@@ -165,7 +152,7 @@ def _span(index: ExecutionIndex, spans: Spans, place: int, range_: _Range) -> Sp
     )
 
 
-def _activity(parts: Iterable[_Times], range_: _Range) -> list[ActivityDocument]:
+def _activity(parts: Iterable[_Times], range_: _Range) -> list[documents.ActivityDocument]:
     """The number of running parts in each column, by status: begins and ends are counted, and added up."""
     since_ms, until_ms, width = range_
     changes = [[0] * (width + 1) for _ in STATUSES]
@@ -179,7 +166,7 @@ def _activity(parts: Iterable[_Times], range_: _Range) -> list[ActivityDocument]
             if end and end < until_ms:
                 of_status[min(last, (end - since_ms) * width // span_ms) + 1] -= 1
     found = [(STATUSES[status], _added_up(of_status)) for status, of_status in enumerate(changes)]
-    return [ActivityDocument(status, columns) for status, columns in found if columns]
+    return [documents.ActivityDocument(status, columns) for status, columns in found if columns]
 
 
 def _added_up(changes: Sequence[int]) -> list[list[int]]:
@@ -208,7 +195,9 @@ def _level(index: ExecutionIndex, step_run_id: str, within: Sequence[int]) -> Lo
     return level
 
 
-def strip(index: ExecutionIndex, step_run_id: str, chosen: IterationRange, buckets: int) -> LoopStripDocument:
+def strip(
+    index: ExecutionIndex, step_run_id: str, chosen: documents.IterationRange, buckets: int
+) -> documents.LoopStripDocument:
     """
     Raises:
         NotFound: it has no such loop.
@@ -216,11 +205,11 @@ def strip(index: ExecutionIndex, step_run_id: str, chosen: IterationRange, bucke
     level = _level(index, step_run_id, chosen.within)
     first = min(chosen.first, level.count)
     end = level.count if chosen.end is None else max(first, min(chosen.end, level.count))
-    buckets = max(1, min(buckets, MAX_BUCKETS))
+    buckets = max(1, min(buckets, documents.MAX_BUCKETS))
     size = max(1, -(-(end - first) // buckets))
     columns = [level.counts(at, min(at + size, end)) for at in range(first, end, size)]
     strips = [[column[status] for column in columns] for status in range(len(STATUSES))]
-    return LoopStripDocument(
+    return documents.LoopStripDocument(
         execution_id=index.execution_id,
         step_run_id=step_run_id,
         position=index.position,
@@ -230,36 +219,42 @@ def strip(index: ExecutionIndex, step_run_id: str, chosen: IterationRange, bucke
         first=first,
         end=end,
         size=size,
-        strips=[StripCountsDocument(STATUSES[status], counts) for status, counts in enumerate(strips) if any(counts)],
+        strips=[
+            documents.StripCountsDocument(STATUSES[status], counts)
+            for status, counts in enumerate(strips)
+            if any(counts)
+        ],
     )
 
 
 def iterations(
-    index: ExecutionIndex, step_run_id: str, chosen: IterationRange, limit: int
-) -> IterationSummariesDocument:
+    index: ExecutionIndex, step_run_id: str, chosen: documents.IterationRange, limit: int
+) -> documents.IterationSummariesDocument:
     """
     Raises:
         NotFound: it has no such loop.
     """
     level = _level(index, step_run_id, chosen.within)
     end = level.count if chosen.end is None else min(chosen.end, level.count)
-    found: list[IterationSummaryDocument] = []
+    found: list[documents.IterationSummaryDocument] = []
     for place in range(chosen.first, end):
         status = STATUSES[level.status_of(place)]
         if place >= len(level.begin) and chosen.status not in (None, status):
             break  # none of those that have not begun
         if chosen.status in (None, status):
             if len(found) == limit:
-                return IterationSummariesDocument(found, place)
+                return documents.IterationSummariesDocument(found, place)
             found.append(_iteration(level, place, [*chosen.within, place], status))
-    return IterationSummariesDocument(found, None)
+    return documents.IterationSummariesDocument(found, None)
 
 
-def _iteration(level: LoopLevel, place: int, path: list[int], status: SpanStatus) -> IterationSummaryDocument:
+def _iteration(
+    level: LoopLevel, place: int, path: list[int], status: documents.SpanStatus
+) -> documents.IterationSummaryDocument:
     known = place < len(level.begin)
     begin, end = (level.begin[place], level.end[place]) if known else (0, 0)
     error = level.errors.get(place)
-    return IterationSummaryDocument(
+    return documents.IterationSummaryDocument(
         path=path,
         status=status,
         started=iso(begin) if begin else None,

@@ -21,18 +21,7 @@ from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import EXECUTION, PLAYBOOK
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
-from noetl_stream.operations.waiting_on import (
-    COMMANDS_SHOWN,
-    at_admission,
-    at_next,
-    bound_ms,
-    expected_payload,
-    on_admission,
-    on_join,
-    on_next,
-    on_wait,
-    pool_of,
-)
+from noetl_stream.operations import waiting_on as waits
 from noetl_stream.operations.why.answer import retry_details
 from noetl_stream.operations.why.journal import Command, JournalHistory
 from noetl_stream.operations.why.reason import Environment, counted, reason, values_text
@@ -129,7 +118,7 @@ def slots(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
         waiting_on = WaitingOnDocument(slot=around.slots.get(holder) or AwaitedSlotDocument(slot.key, slot.namespace))
         at: dict[str, Any] = {
             "since_ms": slot.since_ms,
-            "until_ms": bound_ms(state, run),
+            "until_ms": waits.bound_ms(state, run),
             "step": run.step if run is not None else None,
             "task": slot.task or None,
             "iteration": slot.path,
@@ -198,7 +187,7 @@ def _server(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
 def _on_commands(state: Execution) -> WaitingOnDocument:
     grace = next((timer for timer in state.timers.values() if timer.purpose == "grace"), None)
     timer = TimerDocument("grace", iso(grace.due_ms), None) if grace is not None else None
-    return WaitingOnDocument(commands=list(state.assignments)[:COMMANDS_SHOWN], timer=timer)
+    return WaitingOnDocument(commands=list(state.assignments)[: waits.COMMANDS_SHOWN], timer=timer)
 
 
 def _requested(history: JournalHistory, kind: type[ClientRequest]) -> tuple[str, int]:
@@ -241,9 +230,9 @@ def joins(history: JournalHistory, state: Execution, plan: Plan | None) -> Itera
 def _held(
     history: JournalHistory, state: Execution, plan: Plan | None, token_id: str, waiting: WaitingToken
 ) -> ReasonDocument:
-    token, waiting_on = waiting.token, on_admission(state, plan, waiting)
+    token, waiting_on = waiting.token, waits.on_admission(state, plan, waiting)
     if plan is not None:
-        waiting_on = replace(waiting_on, expects=at_admission(plan, state, token))
+        waiting_on = replace(waiting_on, expects=waits.at_admission(plan, state, token))
     values = values_text(waiting_on.guards)
     tests = [f"`{guard.when}`" for guard in waiting.guards if guard.when != "else"]
     refused = f"{' and '.join(tests) or 'no rule'} {'do' if len(tests) > 1 else 'does'} not admit it"
@@ -261,7 +250,7 @@ def _held(
         moves=moves,
         since_ms=history.tokens_ms.get(token_id, 0),
         step=token.step,
-        until_ms=bound_ms(state, None, timer_of(token_id, "admission")),
+        until_ms=waits.bound_ms(state, None, timer_of(token_id, "admission")),
         details={"token_id": token_id, "from_step": token.from_step},
         waiting_on=waiting_on,
     )
@@ -270,9 +259,9 @@ def _held(
 def resting(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[ReasonDocument]:
     """The branches that rest at ``next``, with the current values of the guards of their arcs."""
     for step_run_id in state.resting:
-        step, waiting_on = state.runs[step_run_id].step, on_next(state, plan, step_run_id)
+        step, waiting_on = state.runs[step_run_id].step, waits.on_next(state, plan, step_run_id)
         if plan is not None:
-            waiting_on = replace(waiting_on, expects=at_next(plan, state, state.runs[step_run_id]))
+            waiting_on = replace(waiting_on, expects=waits.at_next(plan, state, state.runs[step_run_id]))
         guards = [f"`{guard.when}`{f' to `{guard.to}`' if guard.to else ''}" for guard in waiting_on.guards]
         values = values_text(waiting_on.guards)
         text = f"A branch rests at `next` of step `{step}`: no arc fires yet: {', '.join(guards)}"
@@ -285,7 +274,7 @@ def resting(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
             moves=f"{moves}; when its time is over, an arc for `next.timed_out` fires, or {ends}",
             since_ms=history.tokens_ms.get(step_run_id, 0),
             step=step,
-            until_ms=bound_ms(state, None, timer_of(step_run_id, "next")),
+            until_ms=waits.bound_ms(state, None, timer_of(step_run_id, "next")),
             details={"step_run_id": step_run_id},
             waiting_on=waiting_on,
         )
@@ -318,7 +307,7 @@ def _word(value: Any) -> str:
 def _join(
     history: JournalHistory, state: Execution, plan: Plan | None, step: str, token_ids: list[str]
 ) -> ReasonDocument:
-    waiting_on = on_join(state, plan, step)
+    waiting_on = waits.on_join(state, plan, step)
     assert waiting_on.join is not None
     here, coming = waiting_on.join.arrived, waiting_on.join.coming
     mode = plan.steps[step].join if plan is not None else None
@@ -330,7 +319,7 @@ def _join(
     text += f"; missing: {'; '.join(coming)}." if coming else "."
     moves = "the other tokens arrive, or can no longer reach it"
     since = min(history.tokens_ms.get(token_id, 0) for token_id in token_ids)
-    return reason("join", text, moves, since, step, until_ms=bound_ms(state, None), waiting_on=waiting_on)
+    return reason("join", text, moves, since, step, until_ms=waits.bound_ms(state, None), waiting_on=waiting_on)
 
 
 def commands(
@@ -361,10 +350,10 @@ def suspended(
                 continue  # it is among the slots
             timer = state.timers.get(timer_of(command_id, "wait", wait.path))
             until = timer.due_ms if timer is not None else None
-            waiting_on = on_wait(state, command_id, wait, around.children)
+            waiting_on = waits.on_wait(state, command_id, wait, around.children)
             if wait.signal is not None and plan is not None:
                 place = run.step, wait.task
-                known = expected[place] = expected.get(place) or expected_payload(plan, *place)
+                known = expected[place] = expected.get(place) or waits.expected_payload(plan, *place)
                 waiting_on = replace(waiting_on, expects=known.expects, schema=known.schema)
             retry = retry_details(history, plan, run, wait.path, wait.task) if wait.delay_s is not None else {}
             yield _waiting(state, run, wait, until, waiting_on, retry)
@@ -382,7 +371,7 @@ def _queued(
     plan: Plan | None,
     around: Environment,
 ) -> ReasonDocument:
-    pool = pool_of(state, plan, run.step)
+    pool = waits.pool_of(state, plan, run.step)
     since = min(history.commands.get(one.command_id, Command(0)).scheduled_ms for one in waiting)
     workers = around.workers_of(pool)
     slots, busy = sum(worker.slots for worker in workers), sum(worker.busy for worker in workers)
@@ -396,10 +385,10 @@ def _queued(
         what += f" with priority {own}"
         what += f", behind {counted(ahead, 'command')} with a higher one" if ahead else ""
     served = AwaitedPoolDocument(pool, len(workers), slots, busy, queued, priority=own, ahead=ahead)
-    ids = [one.command_id for one in waiting[:COMMANDS_SHOWN]]
+    ids = [one.command_id for one in waiting[: waits.COMMANDS_SHOWN]]
     at: dict[str, Any] = {
         "since_ms": since,
-        "until_ms": bound_ms(state, run),
+        "until_ms": waits.bound_ms(state, run),
         "step": run.step,
         "details": {"commands": len(waiting)},
         "waiting_on": WaitingOnDocument(commands=ids, pool=served),
@@ -436,7 +425,7 @@ def _running(
     run = state.runs.get(assignment.step_run_id)
     step = run.step if run is not None else assignment.step_run_id
     command = history.commands.get(assignment.command_id, Command(0))
-    until = bound_ms(state, run, own_ms=_attempt_ends_ms(plan, step, command))
+    until = waits.bound_ms(state, run, own_ms=_attempt_ends_ms(plan, step, command))
     since = command.task_ms or command.started_ms or command.scheduled_ms
     delivered = assignment.run.num_delivered if assignment.run is not None else 1
     times = f" It was delivered {delivered} times; the step fails after {state.limits.max_deliveries} deliveries."
@@ -454,7 +443,7 @@ def _running(
         text = f"{where} was told to stop ({assignment.cancelling}) and has not answered yet."
         return reason("stopping", text, f"worker {command.worker} ends it, or the grace period is over", **at)
     if command.returned:
-        pool = pool_of(state, plan, step)
+        pool = waits.pool_of(state, plan, step)
         unfit = _unfit(around.workers_of(pool))
         text = f"{where} could not begin at worker {command.returned}; its command waits for a worker of pool `{pool}`"
         return reason("worker_unfit", f"{text}, but {unfit}." if unfit else f"{text}.", MENDED, **at)
@@ -528,7 +517,7 @@ def _waiting(
         "step": run.step,
         "task": wait.task,
         "iteration": wait.path,
-        "until_ms": (bound := bound_ms(state, run, own_ms=until)),
+        "until_ms": (bound := waits.bound_ms(state, run, own_ms=until)),
         "waiting_on": waiting_on,
     }
     if wait.signal is not None:

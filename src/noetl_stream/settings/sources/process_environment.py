@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.key_variables import (
-    ACCESS_KEY_VARIABLE,
-    ARCHIVE_SIGNING_VARIABLE,
-    CREDENTIAL_PREFIX,
-    KEY_VARIABLE,
-    KEY_VARIABLES,
-    OLD_KEYS_VARIABLE,
-    SECRET_VARIABLES,
-    SERVER_KEY_VARIABLE,
-)
+from noetl_stream.settings import key_variables as keys
 from noetl_stream.settings.monitoring import HEADERS_VARIABLES, LINEAGE_VARIABLE
 from noetl_stream.settings.places import OBJECTS_VARIABLE, read_endpoints
 from noetl_stream.settings.retention_periods import LOGS_MAX_AGE_VARIABLE, LOGS_MAX_BYTES_VARIABLE
@@ -120,8 +111,12 @@ def settings_to_set_up() -> dict[str, str]:
     if NKEY_VARIABLE in found:
         hint = "unset it, and name with --seeds the folder of `noetl-stream nats accounts`, which has one for each"
         raise UsageError(f"{NKEY_VARIABLE} is the seed of one identity: a setup needs all", hint=hint)
-    taken = (_OF_SERVERS - {SETTINGS_VARIABLE}) | {SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, *KEY_VARIABLES}
-    taken |= _OF_STREAMS | {OBJECTS_VARIABLE, *SECRET_VARIABLES}
+    taken = (_OF_SERVERS - {SETTINGS_VARIABLE}) | {
+        keys.SERVER_KEY_VARIABLE,
+        keys.ACCESS_KEY_VARIABLE,
+        *keys.KEY_VARIABLES,
+    }
+    taken |= _OF_STREAMS | {OBJECTS_VARIABLE, *keys.SECRET_VARIABLES}
     return {name: value for name, value in found.items() if name in taken}
 
 
@@ -206,7 +201,7 @@ def drop_bucket_variables() -> None:
 
 def _is_for_the_engine(name: str) -> bool:
     is_key = name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name in (*NATS_FOLDERS, *HEADERS_VARIABLES)
-    return is_key or name.startswith(CREDENTIAL_PREFIX)
+    return is_key or name.startswith(keys.CREDENTIAL_PREFIX)
 
 
 def holds_engine_variables() -> bool:
@@ -243,15 +238,15 @@ def identity_environment(
         NKEY_VARIABLE: nats_nkey,
         CERTIFICATE_VARIABLE: str(nats_certificate or ""),
         POSTGRES_VARIABLE: postgres_dsn,
-        KEY_VARIABLE: next(iter(credential_keys), None),
-        OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),
-        SERVER_KEY_VARIABLE: ",".join(server_keys),
-        ACCESS_KEY_VARIABLE: ",".join(access_keys),
-        ARCHIVE_SIGNING_VARIABLE: archive_signing_key,
+        keys.KEY_VARIABLE: next(iter(credential_keys), None),
+        keys.OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),
+        keys.SERVER_KEY_VARIABLE: ",".join(server_keys),
+        keys.ACCESS_KEY_VARIABLE: ",".join(access_keys),
+        keys.ARCHIVE_SIGNING_VARIABLE: archive_signing_key,
         LINEAGE_VARIABLE: lineage_url,
     }
     found = {name: value for name, value in held.items() if value}
-    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}
+    return found | {keys.CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}
 
 
 def callers_traceparent() -> str:

@@ -22,15 +22,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.verbs import plain
 
 if TYPE_CHECKING:  # shown documents are loaded already
-    from noetl_stream.ports.operations.executions import (
-        ExecutionDocument,
-        FailureDocument,
-        ListedExecutionDocument,
-        OriginDocument,
-        ReasonDocument,
-        WarningDocument,
-        WhyDocument,
-    )
+    from noetl_stream.ports.operations import executions as documents
     from noetl_stream.ports.operations.reading.views import ExecutionStateDocument
     from noetl_stream.ports.operations.waits import WaitDocument
 
@@ -48,7 +40,7 @@ WITH_STATUS: Final = frozenset({"tolerated"})
 """Kinds of warnings that are part of an execution's end."""
 
 
-def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> None:
+def print_executions(found: Sequence[documents.ListedExecutionDocument], output: str) -> None:
     """Prints a list. Documents begin with the members that tables show."""
     shown: Sequence[Fields] = found
     if output in DOCUMENTS:
@@ -57,7 +49,7 @@ def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> N
     print_documents(shown, output, COLUMNS, "execution_id")
 
 
-def print_execution(found: ExecutionDocument) -> None:
+def print_execution(found: documents.ExecutionDocument) -> None:
     """Prints an execution in full."""
     said = {"status": _status(found), "duration": duration_text(found.duration_s)}
     for key in ("execution_id", "path", "status", "duration", "rerun_of", "discarded_tokens", "error"):
@@ -97,7 +89,7 @@ def print_execution(found: ExecutionDocument) -> None:
         print_result(found.result)
 
 
-def _starter(origin: OriginDocument) -> str:
+def _starter(origin: documents.OriginDocument) -> str:
     if origin.path is not None:
         return f"{origin.kind} {origin.path}, number {origin.number} of its history"
     return f"a {origin.kind} of {origin.execution_id}" if origin.kind == "rerun" else f"execution {origin.execution_id}"
@@ -133,19 +125,19 @@ def print_state(found: ExecutionStateDocument) -> None:
         print_result({one.step: one.result if one.error is None else _words(one.error) for one in found.results})
 
 
-def print_begun(found: ExecutionDocument) -> None:
+def print_begun(found: documents.ExecutionDocument) -> None:
     """Prints the warnings of a started execution to stderr. Those of its tasks are printed at its end."""
     if found.already:
         say(f"execution {found.execution_id} has the key {found.key} already: nothing was started", err=True)
     _print_warnings([one for one in found.warnings or () if not one.step and one.kind not in WITH_STATUS], err=True)
 
 
-def _print_warnings(warnings: Iterable[WarningDocument], *, err: bool) -> None:
+def _print_warnings(warnings: Iterable[documents.WarningDocument], *, err: bool) -> None:
     for warning in warnings:
         say(f"warning: {warning.message}", err=err)
 
 
-def print_ended(found: ExecutionDocument, *, has_said_error: bool = False) -> None:
+def print_ended(found: documents.ExecutionDocument, *, has_said_error: bool = False) -> None:
     """Prints the result of an ended execution to stdout, and its end to stderr.
 
     The warnings that were printed at its start (:func:`print_begun`) are not repeated; those of its tasks follow its
@@ -170,7 +162,7 @@ def print_ended(found: ExecutionDocument, *, has_said_error: bool = False) -> No
     say(f"{status}{comma} in {duration_text(found.duration_s)}{counted} ({found.execution_id})", err=True)
 
 
-def _status(found: ExecutionDocument) -> str:
+def _status(found: documents.ExecutionDocument) -> str:
     """``completed``, ``completed, 4 of 200 iterations of fetch failed``, or ``cancelled, undone: charge, reserve``."""
     said = [one.message for one in found.warnings or () if one.kind in WITH_STATUS]
     undone = list(dict.fromkeys(one.step for one in found.compensations if one.undone))
@@ -187,7 +179,7 @@ def _words(value: Any) -> str:
     return f"{value.kind}: {value.message}" if isinstance(value, ErrorInfo) else str(value)
 
 
-def print_why(found: WhyDocument) -> None:
+def print_why(found: documents.WhyDocument) -> None:
     """Prints the summary, then each reason: since when, and what would move the execution."""
     if [found.summary] != [reason.sentence for reason in found.reasons]:
         say(found.summary)
@@ -203,7 +195,7 @@ def print_why(found: WhyDocument) -> None:
         say(traceback.rstrip())
 
 
-def _failure(one: FailureDocument) -> str:
+def _failure(one: documents.FailureDocument) -> str:
     """``team/report 019a… at fetch[3].get, attempt 4 of 10: http_status: 503``."""
     place = (one.step or "") + "".join(f"[{index}]" for index in one.iteration) + (f".{one.task}" if one.task else "")
     most = f" of {one.attempts}" if one.attempts else ""
@@ -212,6 +204,6 @@ def _failure(one: FailureDocument) -> str:
     return f"{one.path} {one.execution_id}{f' at {place}' if place else ''}{attempt}{error}"
 
 
-def _since(reason: ReasonDocument) -> str:
+def _since(reason: documents.ReasonDocument) -> str:
     times = [f"{word} {time}" for word, time in (("since", reason.since), ("until", reason.until)) if time]
     return f" ({', '.join(times)})" if times else ""

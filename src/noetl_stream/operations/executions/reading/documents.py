@@ -16,38 +16,14 @@ from msgspec.structs import astuple, replace
 from noetl_stream.concurrency import beside
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.lru import LruCache
+from noetl_stream.model import events as facts
 from noetl_stream.model.envelope import EventDocument, envelope
-from noetl_stream.model.events import (
-    ExecutionFinished,
-    ExecutionRequested,
-    ExecutionReused,
-    ExecutionStarted,
-    Fact,
-    LoopIterationStarted,
-    QuotaExceeded,
-    SlotGranted,
-    StepStarted,
-    TaskProcessed,
-    TaskWarning,
-    TokenDiscarded,
-    TokenEnqueued,
-    ToleratedFailures,
-)
 from noetl_stream.model.json import codec, pieces
 from noetl_stream.model.json.values import MESSAGE_DEPTH, deep_merge, nests_deeper
 from noetl_stream.model.outcome import ErrorInfo, Payload, Reference
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.operations.executions.reading.step_runs import within_size
-from noetl_stream.ports.operations.executions import (
-    CompensationDocument,
-    DiscardedTokenDocument,
-    ExecutionDocument,
-    ListedExecutionDocument,
-    OriginDocument,
-    ParentExecutionDocument,
-    StepSummaryDocument,
-    WarningDocument,
-)
+from noetl_stream.ports.operations import executions
 from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.operations.waits import WaitDocument
 from noetl_stream.ports.stores.store import ExecutionRow, ListedExecution, Store, StoredEvent
@@ -76,39 +52,45 @@ _READ: Final = _END | {"token.enqueued", "token.discarded", "execution.reused"}
 class Notices(msgspec.Struct):
     """The notices of a journal, by position."""
 
-    discarded: list[DiscardedTokenDocument] = msgspec.field(default_factory=list)
-    warnings: list[WarningDocument] = msgspec.field(default_factory=list)
-    compensations: list[CompensationDocument] = msgspec.field(default_factory=list)
+    discarded: list[executions.DiscardedTokenDocument] = msgspec.field(default_factory=list)
+    warnings: list[executions.WarningDocument] = msgspec.field(default_factory=list)
+    compensations: list[executions.CompensationDocument] = msgspec.field(default_factory=list)
     _steps: dict[str, str] = msgspec.field(default_factory=dict)
 
     def take(self, row: StoredEvent) -> None:
         """Reads the next entry."""
         if row.name in _READ:
             fact = codec.decode_fact(row.data)
-            for one in fact.entries if isinstance(fact, ExecutionReused) else (fact,):
+            for one in fact.entries if isinstance(fact, facts.ExecutionReused) else (fact,):
                 self._take(one)
 
-    def warn(self, warnings: Iterable[WarningDocument]) -> None:
+    def warn(self, warnings: Iterable[executions.WarningDocument]) -> None:
         """Adds warnings, up to the bound."""
         self.warnings += islice(warnings, NOTICES_SHOWN - len(self.warnings))
 
-    def _take(self, fact: Fact) -> None:
-        if isinstance(fact, TokenEnqueued):
+    def _take(self, fact: facts.Fact) -> None:
+        if isinstance(fact, facts.TokenEnqueued):
             self._steps[fact.token.token_id] = fact.token.step
-        elif isinstance(fact, TokenDiscarded) and len(self.discarded) < NOTICES_SHOWN:
-            self.discarded.append(DiscardedTokenDocument(fact.token_id, self._steps[fact.token_id], fact.reason))
-        elif isinstance(fact, SlotGranted) and fact.warning:
-            self.warn([WarningDocument("limit_replaced", fact.warning, None)])
-        elif isinstance(fact, QuotaExceeded):
-            self.warn([WarningDocument("quota_exceeded", fact.text, None)])
-        elif isinstance(fact, ExecutionFinished):
-            self.warn(WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
-            self.compensations = [document_from(CompensationDocument, one) for one in fact.compensations]
+        elif isinstance(fact, facts.TokenDiscarded) and len(self.discarded) < NOTICES_SHOWN:
+            self.discarded.append(
+                executions.DiscardedTokenDocument(fact.token_id, self._steps[fact.token_id], fact.reason)
+            )
+        elif isinstance(fact, facts.SlotGranted) and fact.warning:
+            self.warn([executions.WarningDocument("limit_replaced", fact.warning, None)])
+        elif isinstance(fact, facts.QuotaExceeded):
+            self.warn([executions.WarningDocument("quota_exceeded", fact.text, None)])
+        elif isinstance(fact, facts.ExecutionFinished):
+            self.warn(executions.WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
+            self.compensations = [document_from(executions.CompensationDocument, one) for one in fact.compensations]
             left = (one for one in fact.compensations if not one.undone)
             self.warn(
-                WarningDocument("not_undone", f"{one.step} is not undone: {one.reason}", one.step) for one in left
+                executions.WarningDocument("not_undone", f"{one.step} is not undone: {one.reason}", one.step)
+                for one in left
             )
-            self.warn(WarningDocument(one.warning.kind, _warning_text(one), one.step or None) for one in fact.warnings)
+            self.warn(
+                executions.WarningDocument(one.warning.kind, _warning_text(one), one.step or None)
+                for one in fact.warnings
+            )
 
 
 def notices_of(journal: Iterable[StoredEvent]) -> Notices:
@@ -130,7 +112,7 @@ async def read_notices(store: Store, row: ExecutionRow) -> Notices:
     return notices
 
 
-def _warning_text(found: TaskWarning) -> str:
+def _warning_text(found: facts.TaskWarning) -> str:
     sent, where = ("runs", f"task {found.task} of {found.step}") if found.step else ("requests", found.task)
     more = f" (and in {found.runs - 1:,} more {sent} of it)" if found.runs > 1 else ""
     return f"{where}: {found.warning.message}{more}"
@@ -149,7 +131,7 @@ def _keys_of(schema: Any) -> dict[str, Any]:
     return {key: _keys_of(inner) for key, inner in properties.items()}
 
 
-def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[WarningDocument]:
+def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[executions.WarningDocument]:
     """A warning for each key of a request's workload that the playbook's does not have."""
     from noetl_stream.template.failures import closest, shorten  # most playbooks declare all their inputs
 
@@ -157,7 +139,7 @@ def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -
         close = closest(path[-1], islice(known, KEYS_COMPARED)) if number < SUGGESTIONS else None
         meant = f"; did you mean `{'.'.join((*path[:-1], close))}`?" if close else ""
         message = f"`{shorten('.'.join(path))}` is not declared by the playbook{meant}"
-        yield WarningDocument("undeclared_workload", message, None)
+        yield executions.WarningDocument("undeclared_workload", message, None)
 
 
 def _undeclared(
@@ -172,7 +154,7 @@ def _undeclared(
             yield from _undeclared(value, inner, path)
 
 
-def tolerated_text(failures: ToleratedFailures) -> str:
+def tolerated_text(failures: facts.ToleratedFailures) -> str:
     """Such as ``4 of 200 iterations of fetch failed`` or ``store failed``; of nested loops, the innermost too."""
     failed, leaves, runs, step = failures.failed, failures.failed_leaves, failures.runs, failures.step
     said = []
@@ -193,16 +175,16 @@ def _counted(number: int, noun: str) -> str:
 START_EVENTS: Final = 3
 """The first events of an execution that is not a rerun: requested, evaluated, started."""
 
-STARTED: Final = ExecutionStarted.event_name()
+STARTED: Final = facts.ExecutionStarted.event_name()
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 """The size above which a result is shown as its reference, so that many results do not fill this process's memory."""
 
 
-def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocument:
+def listed_document(row: ListedExecution | ExecutionRow) -> executions.ListedExecutionDocument:
     """An execution in a list. ``duration_s`` is ``None`` until it has ended."""
     return document_from(
-        ListedExecutionDocument,
+        executions.ListedExecutionDocument,
         row,
         duration_s=None if row.finished_ms is None else round((row.finished_ms - row.started_ms) / 1000, 3),
         labels=codec.decode_json(row.labels),
@@ -220,10 +202,10 @@ def execution_document(
     journal: Sequence[StoredEvent],
     now_ms: int,
     *,
-    steps: list[StepSummaryDocument],
+    steps: list[executions.StepSummaryDocument],
     waits: Sequence[WaitDocument] | None,
     notices: Notices | None,
-) -> ExecutionDocument:
+) -> executions.ExecutionDocument:
     """An execution in full.
 
     Args:
@@ -233,7 +215,7 @@ def execution_document(
         notices: ``None`` if they are not known.
     """
     first = codec.decode_fact(journal[0].data) if journal else None
-    requested = first if isinstance(first, ExecutionRequested) else None
+    requested = first if isinstance(first, facts.ExecutionRequested) else None
     started = _started(journal)
     asked = requested.priority if requested is not None else None
     parent = requested.parent if requested is not None else None
@@ -241,7 +223,7 @@ def execution_document(
     if row.finished_ms is None:
         listed = replace(listed, duration_s=round(max(0, now_ms - row.started_ms) / 1000, 3))
     return document_from(
-        ExecutionDocument,
+        executions.ExecutionDocument,
         listed,
         row,
         result=result_of(row),
@@ -254,18 +236,18 @@ def execution_document(
         principal=requested.principal if requested is not None else "",
         priority=asked if started is None else started.priority,
         workload=None if started is None else within_size(started.workload),
-        parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
-        origin=None if requested is None else OriginDocument(*astuple(requested.started_by)),
+        parent=None if parent is None else executions.ParentExecutionDocument(parent.execution_id, parent.step_run_id),
+        origin=None if requested is None else executions.OriginDocument(*astuple(requested.started_by)),
         steps=steps,
         waits=None if waits is None else list(waits),
     )
 
 
-def _started(journal: Sequence[StoredEvent]) -> ExecutionStarted | None:
+def _started(journal: Sequence[StoredEvent]) -> facts.ExecutionStarted | None:
     for event in journal:
         if event.name == STARTED:
             fact = codec.decode_fact(event.data)
-            return fact if isinstance(fact, ExecutionStarted) else None
+            return fact if isinstance(fact, facts.ExecutionStarted) else None
     return None
 
 
@@ -434,9 +416,9 @@ def _learn(rows: Iterable[StoredEvent], wanted: set[str], known: dict[str, str])
         if run is None or run not in wanted or run in known or row.name not in _NAMING:
             continue
         fact = codec.decode_fact(row.data)
-        if isinstance(fact, StepStarted | LoopIterationStarted) and fact.worker:
+        if isinstance(fact, facts.StepStarted | facts.LoopIterationStarted) and fact.worker:
             known[run] = fact.worker
-        elif isinstance(fact, TaskProcessed) and fact.outcome.meta.worker:
+        elif isinstance(fact, facts.TaskProcessed) and fact.outcome.meta.worker:
             known[run] = fact.outcome.meta.worker
 
 

@@ -6,17 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
+from noetl_stream.model import search_terms
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.model.search_terms import (
-    LONGER_THAN_S,
-    due_range,
-    input_terms,
-    key_terms,
-    label_terms,
-    step_terms,
-    word_terms,
-    worker_terms,
-)
 from noetl_stream.model.status import STATUSES
 from noetl_stream.operations.executions.prepare import PlaybookChecker
 from noetl_stream.ports.operations.executions import ExecutionFilter
@@ -61,20 +52,24 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
         raise UsageError(f"{min(unknown)!r} is not a status", hint=f"use one of {', '.join(STATUSES)}")
     if "" in (chosen.key, chosen.failed_step, chosen.worker):  # it would select nothing, or everything
         raise UsageError("the business key, the step or the worker to search for is empty")
-    words = word_terms(chosen.error or "")
+    words = search_terms.word_terms(chosen.error or "")
     if chosen.error is not None and not words:
         raise UsageError(f"{chosen.error!r} contains no word to search errors for")
-    longest = max((one for one in LONGER_THAN_S if one <= (chosen.longer_than_s or 0)), default=None)
+    longest = max((one for one in search_terms.LONGER_THAN_S if one <= (chosen.longer_than_s or 0)), default=None)
     if chosen.longer_than_s is not None and longest is None:
         raise UsageError("executions are found by a duration of at least 1s")
     try:
-        due = None if chosen.due is None else due_range(chosen.due)
+        due = None if chosen.due is None else search_terms.due_range(chosen.due)
     except ValueError as error:
         hint = "write a day, as 2026-12-20, or a range of days, as 2026-12-01..2026-12-20"
         raise UsageError(f"{chosen.due!r} is no time at which executions are due: {error}", hint=hint) from None
-    terms = label_terms(chosen.labels) | key_terms(chosen.key or "") | input_terms(chosen.inputs)
-    terms |= step_terms(chosen.failed_step or "") | words | ({f"took:{longest}"} if longest else set())
-    terms |= worker_terms(() if chosen.worker is None else (chosen.worker,))
+    terms = (
+        search_terms.label_terms(chosen.labels)
+        | search_terms.key_terms(chosen.key or "")
+        | search_terms.input_terms(chosen.inputs)
+    )
+    terms |= search_terms.step_terms(chosen.failed_step or "") | words | ({f"took:{longest}"} if longest else set())
+    terms |= search_terms.worker_terms(() if chosen.worker is None else (chosen.worker,))
     terms |= {due.term} if due else set()
     path = None if chosen.path is None else chosen.path.strip("/")
     return ListingFilter(

@@ -11,17 +11,10 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.outcome import Dataset, ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.executions import LoopCountsDocument
+from noetl_stream.ports.operations.reading import timelines
 from noetl_stream.ports.operations.reading.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
 from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
-from noetl_stream.ports.operations.reading.timelines import (
-    MAX_BUCKETS,
-    IterationRange,
-    IterationSummariesDocument,
-    LoopStripDocument,
-    TimelineDocument,
-    TimeRange,
-)
 from noetl_stream.ports.operations.verbs import (
     MAX_POSITION,
     Cursor,
@@ -268,7 +261,9 @@ class Views(Protocol):
         """
 
     @verb("GET", "/executions/{execution_id}/timeline", "getTimeline", heavy=True)
-    async def timeline(self, execution_id: ExecutionId, wanted: TimeRange, so_far: SoFar = False) -> TimelineDocument:
+    async def timeline(
+        self, execution_id: ExecutionId, wanted: timelines.TimeRange, so_far: SoFar = False
+    ) -> timelines.TimelineDocument:
         """Get what went on when: step runs, iterations, attempts, waits.
 
         ``so_far``: as of :meth:`graph`.
@@ -282,9 +277,9 @@ class Views(Protocol):
         self,
         execution_id: ExecutionId,
         step_run_id: StepRunId,
-        chosen: Annotated[IterationRange, Without("status")],
-        buckets: Annotated[int, Default(200), Meta(ge=1, le=MAX_BUCKETS)],
-    ) -> LoopStripDocument:
+        chosen: Annotated[timelines.IterationRange, Without("status")],
+        buckets: Annotated[int, Default(200), Meta(ge=1, le=timelines.MAX_BUCKETS)],
+    ) -> timelines.LoopStripDocument:
         """Get the iterations of a loop by status, in buckets.
 
         ``chosen.status`` is not used.
@@ -304,9 +299,9 @@ class Views(Protocol):
         self,
         execution_id: ExecutionId,
         step_run_id: StepRunId,
-        chosen: IterationRange,
+        chosen: timelines.IterationRange,
         limit: Annotated[Limit, Default(100)],
-    ) -> IterationSummariesDocument:
+    ) -> timelines.IterationSummariesDocument:
         """List the iterations of a loop in a range, without their results.
 
         Raises:
