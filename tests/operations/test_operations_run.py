@@ -20,7 +20,7 @@ from noetl_stream.operations.executions import direct
 from noetl_stream.operations.executions.reading.step_runs import summaries, summarize
 from noetl_stream.operations.feed.live import LiveFeed
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.operations.executions import ExecutionDocument, Start
+from noetl_stream.ports.operations.executions import ExecutionDocument, ExecutionFilter, Start
 from noetl_stream.ports.stores.store import StoredEvent
 from noetl_testkit.memory.journals import MemoryFeed
 from noetl_testkit.simulation.work import playbook, then, work
@@ -129,7 +129,7 @@ async def test_a_wait_that_ends_early_prints_where_to_look(
     await stage.clock.sleep(1)
     running.cancel()
     assert await running == ExitCode.INTERRUPTED
-    (one,) = (await stage.executions.page(direct.ExecutionFilter(), 10, None)).items
+    (one,) = (await stage.executions.page(ExecutionFilter(), 10, None)).items
     text = capsys.readouterr().err.splitlines()[-2:]
     assert text == [
         f"interrupted: execution {one.execution_id} continues",

@@ -30,13 +30,7 @@ from noetl_stream.cli.playbook.playbook_source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.local.gateway_address import gateways_of
 from noetl_stream.model.rights import ROLES, Role
-from noetl_stream.ports.operations.access import (
-    AuditCheckDocument,
-    AuditEntryDocument,
-    GrantsDocument,
-    NewApiTokenDocument,
-    NewToken,
-)
+from noetl_stream.ports.operations import access as documents
 from noetl_stream.protocol.nats_permissions import ADMIN
 
 
@@ -70,10 +64,10 @@ def token() -> None:
 def create(name: str, role: Role, paths: str, expires_s: float | Literal["never"], output: str, target: Target) -> None:
     """Create a token called NAME and print it to stdout. It cannot be shown again."""
     expires_ms = expires_s if expires_s == "never" else int((time.time() + expires_s) * 1000)
-    new = NewToken(name, role, tuple(filter(None, map(str.strip, paths.split(",")))), expires_ms)
+    new = documents.NewToken(name, role, tuple(filter(None, map(str.strip, paths.split(",")))), expires_ms)
     made = with_session(target, lambda session: session.operations.access.create_token(new, session.by))
 
-    def show(made: NewApiTokenDocument) -> None:
+    def show(made: documents.NewApiTokenDocument) -> None:
         say(made.secret)
         say(f"created {made.id} ({name}, {role}); store the token now, it cannot be shown again", err=True)
 
@@ -162,7 +156,7 @@ def audit() -> None:
 def list_entries(limit: int, output: str, target: Target, of: str | None, **chosen: Any) -> None:
     """List the calls that changed something or were refused, newest first."""
 
-    async def read(session: Session) -> list[AuditEntryDocument]:
+    async def read(session: Session) -> list[documents.AuditEntryDocument]:
         return await collect(partial(session.operations.access.audit, target=of, **chosen), limit)
 
     columns = columns_of("number", "at", "principal", "operation", "target", "status", "reason")
@@ -181,20 +175,20 @@ def verify(context: click.Context, output: str, target: Target) -> None:
     pages = with_session(target, _checked_audit)
     faults = [fault for page in pages for fault in page.faults]
     checked = sum(page.checked for page in pages)
-    found = AuditCheckDocument(checked=checked, unchained=pages[0].unchained, faults=faults, next=None)
+    found = documents.AuditCheckDocument(checked=checked, unchained=pages[0].unchained, faults=faults, next=None)
     print_document(found, output, "checked", _say_audit_check)
     if faults:
         context.exit(ExitCode.FAILED)
 
 
-async def _checked_audit(session: Session) -> list[AuditCheckDocument]:
+async def _checked_audit(session: Session) -> list[documents.AuditCheckDocument]:
     pages = [await session.operations.access.check_audit()]
     while (cursor := pages[-1].next) is not None:
         pages.append(await session.operations.access.check_audit(cursor))
     return pages
 
 
-def _say_audit_check(found: AuditCheckDocument) -> None:
+def _say_audit_check(found: documents.AuditCheckDocument) -> None:
     for fault in found.faults:
         say(f"{fault.fault:8} {fault.part} {fault.number}: {fault.says}")
     older = f", {found.unchained} are from before there were chains" if found.unchained else ""
@@ -204,7 +198,7 @@ def _say_audit_check(found: AuditCheckDocument) -> None:
 GRANTS_FILE: Final = click.Path(dir_okay=False, path_type=Path)
 
 
-def _print_grants(found: GrantsDocument) -> None:
+def _print_grants(found: documents.GrantsDocument) -> None:
     print_source(found.source)
     says = {
         "file": "a file of the operator says it: NOETL_GRANTS",
@@ -261,7 +255,7 @@ def apply(file: Path, replaces: int, reason: str, target: Target) -> None:
     source = read_playbook(file)
     parse_grants(source, str(file))
 
-    async def register(session: Session) -> GrantsDocument:
+    async def register(session: Session) -> documents.GrantsDocument:
         return await session.operations.grants.put(replaces + 1, source, session.by, reason)
 
     say(f"registered revision {with_session(target, register).revision} of the grants")

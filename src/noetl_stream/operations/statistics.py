@@ -10,12 +10,7 @@ from typing import Final
 from noetl_stream.lru import LruCache
 from noetl_stream.model.envelope import iso
 from noetl_stream.operations.executions.reading.step_runs import StepTime, step_times
-from noetl_stream.ports.operations.playbooks import (
-    DurationsDocument,
-    PlaybookStatisticsDocument,
-    StatisticsBucketDocument,
-    StepStatisticsDocument,
-)
+from noetl_stream.ports.operations import playbooks as documents
 from noetl_stream.ports.stores.store import Store
 from noetl_stream.ports.stores.tallies import RecentExecution
 
@@ -41,12 +36,12 @@ class PlaybookStatistics:
         self._store = store
         self._known: LruCache[str, tuple[StepTime, ...]] = LruCache(KNOWN_RUNS, lambda runs: len(runs) + 1)
 
-    async def of(self, path: str, since_ms: int, now_ms: int) -> PlaybookStatisticsDocument:
+    async def of(self, path: str, since_ms: int, now_ms: int) -> documents.PlaybookStatisticsDocument:
         found = await self._store.recent_executions(path, since_ms, MAX_COUNTED + 1)
         counted = found[:MAX_COUNTED]
         sampled = _sampled(counted)
         statuses = Counter(str(one.status) for one in counted)
-        return PlaybookStatisticsDocument(
+        return documents.PlaybookStatisticsDocument(
             path=path,
             since=iso(since_ms),
             until=iso(now_ms),
@@ -81,7 +76,9 @@ def _sampled(executions: Iterable[RecentExecution]) -> list[RecentExecution]:
     return chosen
 
 
-def _buckets(executions: Sequence[RecentExecution], since_ms: int, now_ms: int) -> list[StatisticsBucketDocument]:
+def _buckets(
+    executions: Sequence[RecentExecution], since_ms: int, now_ms: int
+) -> list[documents.StatisticsBucketDocument]:
     """The bars from the oldest execution on: nothing is drawn for the time before it."""
     if not executions:
         return []
@@ -91,7 +88,7 @@ def _buckets(executions: Sequence[RecentExecution], since_ms: int, now_ms: int) 
     for one in executions:
         within.setdefault(min((one.started_ms - first_ms) // width_ms, BUCKETS - 1), []).append(one)
     return [
-        StatisticsBucketDocument(
+        documents.StatisticsBucketDocument(
             start=iso(first_ms + number * width_ms),
             statuses=dict(Counter(str(one.status) for one in within.get(number, ()))),
             duration=_durations(within.get(number, ())),
@@ -100,7 +97,7 @@ def _buckets(executions: Sequence[RecentExecution], since_ms: int, now_ms: int) 
     ]
 
 
-def _durations(executions: Iterable[RecentExecution]) -> DurationsDocument | None:
+def _durations(executions: Iterable[RecentExecution]) -> documents.DurationsDocument | None:
     return durations(
         (one.finished_ms - one.started_ms) / 1000
         for one in executions
@@ -108,7 +105,7 @@ def _durations(executions: Iterable[RecentExecution]) -> DurationsDocument | Non
     )
 
 
-def _steps(runs: Iterable[StepTime]) -> list[StepStatisticsDocument]:
+def _steps(runs: Iterable[StepTime]) -> list[documents.StepStatisticsDocument]:
     by_step: dict[str, list[StepTime]] = {}
     for run in runs:
         by_step.setdefault(run.step, []).append(run)
@@ -118,20 +115,20 @@ def _steps(runs: Iterable[StepTime]) -> list[StepStatisticsDocument]:
         times = durations(run.duration_s for run in some)
         assert times is not None  # there is at least one
         found.append(
-            StepStatisticsDocument(
+            documents.StepStatisticsDocument(
                 step=step, done=len(some) - failed, failed=failed, failure_rate=failed / len(some), duration=times
             )
         )
     return found
 
 
-def durations(seconds: Iterable[float]) -> DurationsDocument | None:
+def durations(seconds: Iterable[float]) -> documents.DurationsDocument | None:
     """The percentiles of these durations; ``None`` without any."""
     ordered = sorted(seconds)
     if not ordered:
         return None
     p50, p90, p99 = (round(ordered[ceil(share * len(ordered)) - 1], 3) for share in (0.5, 0.9, 0.99))
-    return DurationsDocument(len(ordered), p50, p90, p99, round(ordered[-1], 3))
+    return documents.DurationsDocument(len(ordered), p50, p90, p99, round(ordered[-1], 3))
 
 
 def _rate(failed: int, completed: int) -> float | None:

@@ -24,17 +24,8 @@ from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER, pool_
 from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE
 from noetl_stream.settings.servers import POSTGRES_VARIABLE, NatsSync, Spread
 from noetl_stream.settings.sources.environment import SEEDS_VARIABLE, Settings
+from noetl_stream.wiring import stores as connections
 from noetl_stream.wiring.endpoint import Endpoint, with_own_key
-from noetl_stream.wiring.stores import (
-    COMMAND_WAIT_S,
-    SETUP_HINT,
-    Connected,
-    OperatorPorts,
-    connect,
-    connected_when_used,
-    ensure_all_streams,
-    migrate_schema,
-)
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +108,7 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
     missing = [one for one in _NEEDED if role_of(identity) in one.roles and not getattr(everything, one.field)]
     if missing:
         names = ", ".join(f"{one.variable} ({one.meaning})" for one in missing)
-        raise UsageError(f"not set, with servers of your own: {names}", hint=SETUP_HINT)
+        raise UsageError(f"not set, with servers of your own: {names}", hint=connections.SETUP_HINT)
     return everything.only_for(identity)
 
 
@@ -179,7 +170,7 @@ async def prepare_embedded(stack: StackAccess) -> None:
 
     if stack.embedded is not None:
         admin = stack.endpoint_of(ADMIN)
-        await asyncio.gather(migrate_schema(admin), ensure_all_streams(admin))
+        await asyncio.gather(connections.migrate_schema(admin), connections.ensure_all_streams(admin))
         stack.embedded.note_prepared(schema_mark())
 
 
@@ -192,7 +183,9 @@ async def prepare_once(stack: StackAccess) -> None:
 
 
 @asynccontextmanager
-async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) -> AsyncIterator[OperatorPorts]:
+async def ports_of_command(
+    stack: StackAccess, name: str, *, publishes: bool
+) -> AsyncIterator[connections.OperatorPorts]:
     """Opens the ports of a command, on a prepared stack: an embedded one is prepared once for each version.
 
     Args:
@@ -204,7 +197,7 @@ async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) ->
         Unreachable: Postgres or NATS does not answer.
     """
     await prepare_once(stack)
-    opening = connected_to(stack, name) if publishes else connected_when_used(stack.endpoint, name=name)
+    opening = connected_to(stack, name) if publishes else connections.connected_when_used(stack.endpoint, name=name)
     async with opening as ports:
         try:
             await _verify(ports, publishes)
@@ -214,7 +207,7 @@ async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) ->
         yield ports
 
 
-async def _verify(ports: OperatorPorts, publishes: bool) -> None:
+async def _verify(ports: connections.OperatorPorts, publishes: bool) -> None:
     await ports.store.verify_version()
     if publishes:
         await ports.log.verify()
@@ -222,8 +215,10 @@ async def _verify(ports: OperatorPorts, publishes: bool) -> None:
 
 @asynccontextmanager
 async def connected_to(
-    stack: StackAccess, name: str, identity: str = GATEWAY, *, nats_wait_s: float = COMMAND_WAIT_S
-) -> AsyncIterator[Connected]:
+    stack: StackAccess, name: str, identity: str = GATEWAY, *, nats_wait_s: float = connections.COMMAND_WAIT_S
+) -> AsyncIterator[connections.Connected]:
     """Connects to the stack with an identity until the end of the block."""
-    async with closing(await connect(stack.endpoint_of(identity), name=name, nats_wait_s=nats_wait_s)) as connected:
+    async with closing(
+        await connections.connect(stack.endpoint_of(identity), name=name, nats_wait_s=nats_wait_s)
+    ) as connected:
         yield connected

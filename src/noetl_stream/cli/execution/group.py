@@ -24,13 +24,7 @@ from noetl_stream.settings.places import Place
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.archive import ParquetArchive
-    from noetl_stream.ports.operations.executions import (
-        CtxChangeDocument,
-        CtxDocument,
-        IterationDocument,
-        ResultDocument,
-        StepRunDocument,
-    )
+    from noetl_stream.ports.operations import executions as documents
     from noetl_stream.ports.operations.reading.events import ListedEventDocument
     from noetl_stream.ports.operations.reading.views import DataUseDocument, KeyChangeDocument
     from noetl_stream.sealing.data_references import DataReference
@@ -86,12 +80,12 @@ def execution() -> None:
     """
 
 
-def _error(found: StepRunDocument | IterationDocument) -> str | None:
+def _error(found: documents.StepRunDocument | documents.IterationDocument) -> str | None:
     error = found.error
     return None if error is None else f"{error.kind}: {error.message}"
 
 
-def _place(found: IterationDocument) -> str:
+def _place(found: documents.IterationDocument) -> str:
     return ".".join(map(str, found.path))
 
 
@@ -192,7 +186,7 @@ def result(
     else:
         found = with_session(target, lambda session: session.operations.executions.result(execution_id))
 
-    def show(found: ResultDocument) -> None:
+    def show(found: documents.ResultDocument) -> None:
         print_result(found.result)
         if found.error is not None:
             say(f"{found.status}: {found.error.kind}: {found.error.message}", err=True)
@@ -283,7 +277,7 @@ def ctx(execution_id: str, key: str | None, output: str, target: Target) -> None
         return
     found = with_session(target, lambda session: session.operations.executions.ctx(execution_id))
 
-    def show(found: CtxDocument) -> None:
+    def show(found: documents.CtxDocument) -> None:
         print_result(found.ctx)
         columns = columns_of("position", "at", keys=lambda change: ", ".join(change.keys), by=_by, reason="reason")
         print_documents(found.history, "table", columns, "position")
@@ -312,5 +306,5 @@ def _refuse_archive(archive: ChosenArchive | None, options: str) -> None:
         raise UsageError(f"{options} cannot be used with --archive", hint="an archive has whole executions")
 
 
-def _by(change: CtxChangeDocument | KeyChangeDocument) -> str:
+def _by(change: documents.CtxChangeDocument | KeyChangeDocument) -> str:
     return change.principal or ".".join(filter(None, (change.step, change.task)))

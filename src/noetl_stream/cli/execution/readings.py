@@ -20,13 +20,7 @@ from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.events import Path
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.operations.executions import StepRunRange
-from noetl_stream.ports.operations.reading.diffs import (
-    ComparedExecutionDocument,
-    DiffRowDocument,
-    ExecutionDiffDocument,
-    RowChoice,
-    ValueDifferencesDocument,
-)
+from noetl_stream.ports.operations.reading import diffs
 from noetl_stream.ports.operations.reading.events import FROM_THE_START, MAX_GREP, LogFilter, followed, text_of
 from noetl_stream.ports.operations.reading.table_views import (
     DEFAULT_ROWS,
@@ -57,12 +51,12 @@ def diff(a: str, b: str, everything: bool, limit: int, cursor: str | None, outpu
     They may be of one playbook, of two versions of it, or of different ones; or an execution and its rerun. What
     differs in every execution, times and ids, is not counted.
     """
-    rows: RowChoice = "all" if everything else "different"
+    rows: diffs.RowChoice = "all" if everything else "different"
     found = with_session(target, lambda session: session.operations.views.diff(a, b, rows, limit, cursor))
     print_document(found, output, lambda _: a, _print_diff)
 
 
-def _print_diff(found: ExecutionDiffDocument) -> None:
+def _print_diff(found: diffs.ExecutionDiffDocument) -> None:
     say("they do not part" if found.first is None else found.first.text)
     if found.first_choice is not None and found.first_choice != found.first:
         say(f"then: {found.first_choice.text}")
@@ -84,7 +78,7 @@ def _print_diff(found: ExecutionDiffDocument) -> None:
         say(f"{found.row_count} rows; next page: --cursor {found.next}", err=True)
 
 
-def _execution(one: ComparedExecutionDocument) -> str:
+def _execution(one: diffs.ComparedExecutionDocument) -> str:
     version = "" if one.version is None else f"@{one.version}"
     duration = "" if one.duration_s is None else f", {duration_text(one.duration_s)}"
     rerun = "" if one.rerun_of is None else f", a rerun of {one.rerun_of}"
@@ -92,7 +86,7 @@ def _execution(one: ComparedExecutionDocument) -> str:
     return f"{one.execution_id} {one.path}{version} {one.status}, {one.started}{duration}{rerun}{part}"
 
 
-def _values(name: str, found: ValueDifferencesDocument) -> None:
+def _values(name: str, found: diffs.ValueDifferencesDocument) -> None:
     for one in found.items:
         a, b = _value(one.in_a, one.a), _value(one.in_b, one.b)
         say(f"{name} {one.pointer}: {a} in A, {b} in B{' (not counted)' if one.is_volatile else ''}")
@@ -104,7 +98,7 @@ def _value(there: bool, value: object) -> str:
     return json_text(value) if there else "nothing"
 
 
-def _row(row: DiffRowDocument) -> tuple[str, ...]:
+def _row(row: diffs.DiffRowDocument) -> tuple[str, ...]:
     statuses = ("" if one is None else one.status for one in (row.a, row.b))
     place = ".".join(map(str, row.iteration or ()))
     return (row.step, place, *statuses, "" if row.difference is None else row.difference.text)

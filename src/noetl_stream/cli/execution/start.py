@@ -20,28 +20,11 @@ from noetl_stream.cli.base.options import bundled, explained, form_option, outpu
 from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, Target, gateway_of, target_options, with_session
+from noetl_stream.cli.execution import follow
+from noetl_stream.cli.execution import workload as workloads
 from noetl_stream.cli.execution.display.progress import ProgressView
 from noetl_stream.cli.execution.display.tables import print_begun, print_ended
 from noetl_stream.cli.execution.display.traces import traceparent_option
-from noetl_stream.cli.execution.follow import (
-    Following,
-    end_as,
-    exit_code_of,
-    followed,
-    following_options,
-    progress_for,
-    stay,
-    timeout_option,
-    verbose_option,
-)
-from noetl_stream.cli.execution.workload import (
-    Batch,
-    batch_options,
-    labels_of,
-    priority_option,
-    workload_of,
-    workload_options,
-)
 from noetl_stream.cli.playbook.checked import TextCheck, check_text
 from noetl_stream.cli.playbook.playbook_source import file_or_address, not_there, print_diagnostics, read_text
 from noetl_stream.durations import duration_text
@@ -75,7 +58,7 @@ LOOKUP_S: Final = 0.5
 
 marks_options = bundled(
     "marks",
-    lambda labels, key, unique: {"labels": labels_of(labels), "key": key, "unique": unique},
+    lambda labels, key, unique: {"labels": workloads.labels_of(labels), "key": key, "unique": unique},
     [
         click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Add this label; repeatable."),
         click.option("--key", default="", metavar="TEXT", help="Its business key, such as order=A-1005."),
@@ -91,12 +74,12 @@ marks_options = bundled(
 
 @click.command()
 @click.argument("playbook", metavar="FILE|PATH[@VERSION]")
-@workload_options
+@workloads.workload_options
 @marks_options
-@priority_option("that of the playbook, else 5")
+@workloads.priority_option("that of the playbook, else 5")
 @traceparent_option
-@timeout_option
-@verbose_option
+@follow.timeout_option
+@follow.verbose_option
 @click.option("--pdb", "debugs", is_flag=True, help="Stop in pdb, on this terminal, where Python code raises.")
 @output_option("text", "json")
 @target_options
@@ -143,7 +126,7 @@ def run(
 
     settings, check = settings_for(target.home), None
     terminal = _debugger(target, settings) if debugs else None
-    background, view = Background(settings, main), progress_for(output, verbose=verbose, shared=debugs)
+    background, view = Background(settings, main), follow.progress_for(output, verbose=verbose, shared=debugs)
     is_local = gateway_of(target, settings) is None
     if is_local:
         ctx.call_on_close(background.close)
@@ -170,7 +153,7 @@ def run(
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
     _print_run(ended, output, view, background, (playbook, wanted.playbook))
-    ctx.exit(exit_code_of(ended))
+    ctx.exit(follow.exit_code_of(ended))
 
 
 def _debugger(target: Target, settings: Settings) -> DebuggerTerminal:
@@ -224,14 +207,14 @@ def _print_run(
 @click.command()
 @click.argument("playbook", metavar="FILE|PATH[@VERSION]", required=False)
 @click.option("--digest", default=None, help="Start the playbook with this digest.")
-@workload_options
+@workloads.workload_options
 @click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx before the first step.")
 @marks_options
-@priority_option("that of the playbook, else 5")
+@workloads.priority_option("that of the playbook, else 5")
 @explained
 @traceparent_option
-@batch_options
-@following_options
+@workloads.batch_options
+@follow.following_options
 @form_option("text")
 @target_options
 @click.pass_context
@@ -246,8 +229,8 @@ def start(
     reason: str,
     correlation_id: str,
     traceparent: str,
-    batch: Batch | None,
-    following: Following,
+    batch: workloads.Batch | None,
+    following: follow.Following,
     output: str,
     target: Target,
 ) -> None:
@@ -265,7 +248,7 @@ def start(
     wanted = replace(
         given,
         workload=workload,
-        ctx=workload_of(None, ctx_sets, (), set_option="--ctx"),
+        ctx=workloads.workload_of(None, ctx_sets, (), set_option="--ctx"),
         priority=priority,
         reason=reason,
         correlation_id=correlation_id,
@@ -304,7 +287,7 @@ async def _store(session: Session, bundle: Bundle | None) -> None:
 
 
 async def _all_of(
-    session: Session, wanted: Start, playbook: str | None, batch: Batch, bundle: Bundle | None
+    session: Session, wanted: Start, playbook: str | None, batch: workloads.Batch, bundle: Bundle | None
 ) -> ExitCode:
     from noetl_stream.cli.execution.batch import run_batch  # a run of one starts without it
 
@@ -315,18 +298,18 @@ async def _all_of(
 
 
 def begin_and_follow(
-    begin: Callable[[Session], Awaitable[ExecutionDocument]], following: Following, output: str, target: Target
+    begin: Callable[[Session], Awaitable[ExecutionDocument]], following: follow.Following, output: str, target: Target
 ) -> ExecutionDocument:
     """Calls ``begin``, and follows the execution with ``--wait`` or ``--watch``, which ends the command."""
     follows = following.wait or following.watch
 
     async def work(session: Session) -> tuple[ExecutionDocument, ExecutionDocument | None]:
         begun = await begin(session)
-        return begun, await stay(session, begun.execution_id, following, output) if follows else None
+        return begun, await follow.stay(session, begun.execution_id, following, output) if follows else None
 
     begun, ended = with_session(target, work, publishes=True)
     if follows:
-        end_as(ended, begun.execution_id, following, output)
+        follow.end_as(ended, begun.execution_id, following, output)
     return begun
 
 
@@ -400,7 +383,7 @@ async def run_in(
         async with asyncio.timeout(timeout_s):
             activity.show(f"waiting for a server to accept {name}")
             execution_id = (await started(session, wanted, name, ids)).execution_id
-            ended = await followed(session, execution_id, view, partial(_writers, wanted.playbook))
+            ended = await follow.followed(session, execution_id, view, partial(_writers, wanted.playbook))
             return await _with_steps(session, ended)
     except TimeoutError:
         code, why = ExitCode.TIMEOUT, f"timeout after {duration_text(timeout_s)}"

@@ -24,16 +24,7 @@ from noetl_stream.cli.base.output import (
 from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Session, Target, gateway_of, lists, target_options, with_session
 from noetl_stream.cli.execution.workload import labels_of
-from noetl_stream.cli.playbook.playbook_source import (
-    PlaybookText,
-    file_or_address,
-    not_there,
-    print_diagnostics,
-    read_playbook,
-    read_text,
-    registrable,
-    runnable_plan,
-)
+from noetl_stream.cli.playbook import playbook_source
 from noetl_stream.durations import duration_text
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
@@ -96,7 +87,7 @@ def register(files: tuple[Path, ...], output: str, target: Target) -> None:
     Without metadata.version, each new text becomes the next revision: 1, 2, 3 …
     Registering the same text again changes nothing.
     """
-    register_files([(file, read_playbook(file)) for file in files], output, target)
+    register_files([(file, playbook_source.read_playbook(file)) for file in files], output, target)
 
 
 def register_files(sources: Sources, output: str, target: Target) -> None:
@@ -121,7 +112,7 @@ def _check_here(sources: Sources) -> bool:
 
     kinds = set()
     for file, source in sources:
-        document = registrable(str(file), source)
+        document = playbook_source.registrable(str(file), source)
         try:
             kinds.add(entry_of(source.decode(), document, registered_ms=0, registered_by="").kind)
         except UsageError as error:
@@ -139,7 +130,7 @@ def _warn_of_calls(sources: Sources, checked: Sequence[tuple[Path, CheckedDocume
     for (file, found), (_, source) in zip(checked, sources, strict=True):
         called = [one for one in found.diagnostics if one.pointer.startswith(CALLERS)]
         missing = paths_missing(called, source)
-        print_diagnostics([one for one, path in missing.items() if path not in known], str(file))
+        playbook_source.print_diagnostics([one for one, path in missing.items() if path not in known], str(file))
 
 
 async def register_each(session: Session, sources: Sources) -> AsyncIterator[RegisteredDocument]:
@@ -148,7 +139,7 @@ async def register_each(session: Session, sources: Sources) -> AsyncIterator[Reg
     checked = [(file, await playbooks.check(source, str(file))) for file, source in sources]
     for file, found in checked:
         if not found.ok:
-            print_diagnostics(found.diagnostics, str(file))
+            playbook_source.print_diagnostics(found.diagnostics, str(file))
             raise click.exceptions.Exit(ExitCode.INVALID)
     _warn_of_calls(sources, checked)
     for file, source in sources:
@@ -236,7 +227,7 @@ def show(playbook: str, compiled: bool, output: str, target: Target) -> None:
     if compiled:
         from noetl_stream.playbook.compile.view import compiled_text, compiled_view
 
-        plan = runnable_plan(text.name, text.source)
+        plan = playbook_source.runnable_plan(text.name, text.source)
         if output == "json":
             print_json(compiled_view(plan))
         else:
@@ -261,7 +252,7 @@ def explain(playbook: str, output: str, target: Target) -> None:
     from noetl_stream.playbook.yaml.source import read_source
 
     (text,) = texts_of(target, [playbook])
-    plan = runnable_plan(text.name, text.source)
+    plan = playbook_source.runnable_plan(text.name, text.source)
     source = read_source(text.source, Problems(text.name))
     assert source is not None  # it compiled
     names = [one._asdict() for one in explain_names(plan, source.root)]
@@ -286,7 +277,7 @@ def graph(playbook: str, output: str, target: Target) -> None:
     from noetl_stream.playbook.svg import svg
 
     (text,) = texts_of(target, [playbook])
-    drawn = graph_of(runnable_plan(text.name, text.source))
+    drawn = graph_of(playbook_source.runnable_plan(text.name, text.source))
     if output == "json":
         print_json(drawn.to_json())
     else:
@@ -322,25 +313,25 @@ def diff(ctx: click.Context, before: str, after: str, output: str, target: Targe
     ctx.exit(ExitCode.COMPLETED if same else ExitCode.FAILED)
 
 
-def texts_of(target: Target, arguments: Sequence[str]) -> list[PlaybookText]:
+def texts_of(target: Target, arguments: Sequence[str]) -> list[playbook_source.PlaybookText]:
     """The texts of files and addresses. Files alone do not need the catalog."""
-    given = [file_or_address(argument) for argument in arguments]
-    found = {one: read_text(one) for one in given if isinstance(one, Path)}
+    given = [playbook_source.file_or_address(argument) for argument in arguments]
+    found = {one: playbook_source.read_text(one) for one in given if isinstance(one, Path)}
     addresses = [one for one in given if not isinstance(one, Path)]
 
-    async def read(session: Session) -> dict[Address, PlaybookText]:
+    async def read(session: Session) -> dict[Address, playbook_source.PlaybookText]:
         return {address: await _registered_text(session, address) for address in addresses}
 
     registered = with_session(target, read) if addresses else {}
     return [found[one] if isinstance(one, Path) else registered[one] for one in given]
 
 
-async def _registered_text(session: Session, address: Address) -> PlaybookText:
+async def _registered_text(session: Session, address: Address) -> playbook_source.PlaybookText:
     try:
         entry = await session.operations.playbooks.get(*address)
     except NotFound as error:
-        raise not_there(str(address), error) from None
-    return PlaybookText(_address_of(entry), entry.source, entry.entry)
+        raise playbook_source.not_there(str(address), error) from None
+    return playbook_source.PlaybookText(_address_of(entry), entry.source, entry.entry)
 
 
 def _read_registered(argument: str) -> Address:
@@ -350,7 +341,7 @@ def _read_registered(argument: str) -> Address:
     return address
 
 
-def _known_of(text: PlaybookText) -> dict[str, Any]:
+def _known_of(text: playbook_source.PlaybookText) -> dict[str, Any]:
     """The catalog entry of a text as JSON; for a file, its name and digest."""
     if text.entry is None:
         return {"file": text.name, "digest": digest_of(text.source)}

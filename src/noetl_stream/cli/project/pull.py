@@ -15,16 +15,9 @@ from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_documents, say
 from noetl_stream.cli.base.session import Session, Target, collect, target_options, with_session
 from noetl_stream.cli.playbook.playbook_source import read_playbook
+from noetl_stream.cli.project import project_file
 from noetl_stream.cli.project.deployment import BUNDLE, LABELS, record_at, record_path
 from noetl_stream.cli.project.packages import stored_files, without_bundle
-from noetl_stream.cli.project.project_file import (
-    FILE,
-    KINDS,
-    files_by_path,
-    find_project,
-    read_project,
-    target_of,
-)
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.bundles import LOCKS, PACKAGES
 from noetl_stream.model.rights import covers
@@ -34,7 +27,7 @@ from noetl_stream.ports.stores.catalog import is_path
 SOURCES: Final = "src"
 """The default folder of a project's Python packages."""
 
-FOLDERS: Final[Mapping[str, str]] = {kind: key for key, kind in KINDS.items()}
+FOLDERS: Final[Mapping[str, str]] = {kind: key for key, kind in project_file.KINDS.items()}
 
 
 class PulledItem(msgspec.Struct, frozen=True):
@@ -64,19 +57,19 @@ def pull(folder: Path, path: str | None, force: bool, output: str, target: Targe
     written to its folders, else to src/. A folder without a project becomes one of the name PATH. No file is deleted,
     and without --force none is overwritten that differs.
     """
-    project = find_project(folder)
+    project = project_file.find_project(folder)
     base = (path or (project.name if project is not None else "")).removeprefix("/")
     if not is_path(base):
         raise UsageError("which documents to pull is not known", hint="give --path, such as --path team/reports")
-    chosen = target if project is None else target_of(target, project)
+    chosen = target if project is None else project_file.target_of(target, project)
     found = with_session(chosen, lambda session: _registered(session, base))
-    files = {} if project is None else files_by_path(project)
+    files = {} if project is None else project_file.files_by_path(project)
     packages = () if project is None else project.packages
     modules = with_session(chosen, lambda session: _modules(session, base, folder, packages or (SOURCES,)))
     texts: dict[Path, str | bytes] = {}
     has_code = any(one.parent != folder / LOCKS for one in modules)
     if project is None:
-        texts[folder / FILE] = f'name = "{base}"\n' + (f'packages = ["{SOURCES}"]\n' if has_code else "")
+        texts[folder / project_file.FILE] = f'name = "{base}"\n' + (f'packages = ["{SOURCES}"]\n' if has_code else "")
     items: list[PulledItem] = []
     for one in found:
         below = one.path.removeprefix(f"{base}/") if one.path != base else base.rpartition("/")[2]
@@ -102,20 +95,22 @@ def pull(folder: Path, path: str | None, force: bool, output: str, target: Targe
         raise UsageError(f"nothing written, because these files differ: {', '.join(differing)}", hint=hint)
     for file, text in texts.items():
         _write(file, text)
-    matched = files_by_path(read_project(folder))
+    matched = project_file.files_by_path(project_file.read_project(folder))
     items = [
         item if item.path in matched or item.kind == BUNDLE else replace(item, note="no pattern of the project")
         for item in items
     ]
     print_documents(items, output, columns_of("change", "kind", "path", "version", "file", "note"), "path")
     if project is None:
-        say(f"{folder / FILE}: the project {base}", err=True)
+        say(f"{folder / project_file.FILE}: the project {base}", err=True)
 
 
 async def _registered(session: Session, base: str) -> list[PlaybookWithSourceDocument]:
     """The documents at a path and below, without records of projects."""
     playbooks = session.operations.playbooks
-    listed = await collect(lambda size, cursor: playbooks.page(base, {}, size, cursor, kinds=list(KINDS.values())))
+    listed = await collect(
+        lambda size, cursor: playbooks.page(base, {}, size, cursor, kinds=list(project_file.KINDS.values()))
+    )
     paths = [one.path for one in listed if covers((base,), one.path) and one.labels != LABELS]
     if not paths:
         raise NotFound(f"nothing is registered at {base} or below", hint="see `noetl-stream playbook list`")

@@ -23,19 +23,11 @@ from noetl_stream.model.rights import covers
 from noetl_stream.playbook.check.calls import constant_at, paths_missing
 from noetl_stream.ports.operations import PORTS, Operations, port_of
 from noetl_stream.ports.operations import executions as documents
+from noetl_stream.ports.operations import selections as bulk
 from noetl_stream.ports.operations.access import CredentialDocument, CredentialStore
 from noetl_stream.ports.operations.cluster import Cluster, LimitPage, LimitWithSlotsDocument, WorkerDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument, Playbooks, RegisteredDocument
 from noetl_stream.ports.operations.reading.events import Feed, FeedEvent, only
-from noetl_stream.ports.operations.selections import (
-    BulkDocument,
-    BulkItemDocument,
-    BulkOrder,
-    BulkOutcome,
-    ExecutionGroupsDocument,
-    ExecutionHistogramDocument,
-    Selections,
-)
 from noetl_stream.ports.operations.verbs import EXECUTIONS, PATH, Verb, Verbs
 from noetl_stream.ports.stores.catalog import NotRegistered
 from noetl_stream.settings.grants import GrantsSource
@@ -292,12 +284,12 @@ class ScopedSelections(Scoped):
         executions: The executions in the scope.
     """
 
-    def __init__(self, selections: Selections, executions: documents.Executions, scope: _Scope) -> None:
-        super().__init__(Selections, selections, scope)
+    def __init__(self, selections: bulk.Selections, executions: documents.Executions, scope: _Scope) -> None:
+        super().__init__(bulk.Selections, selections, scope)
         self._selections = selections
         self._executions = executions
 
-    async def act(self, wanted: BulkOrder, by: str, ids: documents.RequestIds | None = None) -> BulkDocument:
+    async def act(self, wanted: bulk.BulkOrder, by: str, ids: documents.RequestIds | None = None) -> bulk.BulkDocument:
         if wanted.ids is None:
             page = await self._executions.page(wanted.selected, wanted.limit, wanted.cursor)
             named = replace(wanted, ids=[one.execution_id for one in page.items], cursor=None)
@@ -306,18 +298,18 @@ class ScopedSelections(Scoped):
         own = [one.execution_id for one in tried.items if one.path is not None and self._scope.has(one.path)]
         acted = await self._selections.act(replace(wanted, ids=own), by, ids)
         answers = {one.execution_id: one for one in acted.items}
-        outcome: BulkOutcome = "skipped" if wanted.dry_run else "refused"
+        outcome: bulk.BulkOutcome = "skipped" if wanted.dry_run else "refused"
         items = [
             answers.get(one.execution_id)
-            or BulkItemDocument(one.execution_id, outcome, detail=f"execution {one.execution_id} not found")
+            or bulk.BulkItemDocument(one.execution_id, outcome, detail=f"execution {one.execution_id} not found")
             for one in tried.items
         ]
-        return BulkDocument(items, dict(Counter(item.outcome for item in items)), None)
+        return bulk.BulkDocument(items, dict(Counter(item.outcome for item in items)), None)
 
-    async def histogram(self, chosen: documents.ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+    async def histogram(self, chosen: documents.ExecutionFilter, bars: int) -> bulk.ExecutionHistogramDocument:
         return await self._selections.histogram(self._scope.narrowed(chosen), bars)
 
-    async def groups(self, chosen: documents.ExecutionFilter, key: str) -> ExecutionGroupsDocument:
+    async def groups(self, chosen: documents.ExecutionFilter, key: str) -> bulk.ExecutionGroupsDocument:
         return await self._selections.groups(self._scope.narrowed(chosen), key)
 
 

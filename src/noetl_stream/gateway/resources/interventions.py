@@ -12,12 +12,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.gateway.http import inputs
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, field_of, value_of
 from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
-from noetl_stream.model.events import (
-    CancelRequested,
-    InterventionFact,
-    SignalReceived,
-    TokenInjected,
-)
+from noetl_stream.model import events as facts
 from noetl_stream.model.rights import Role
 from noetl_stream.ports.operations.executions import AcceptedDocument, Executions, RerunOptions
 from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkDocument, BulkOrder, BulkVerb
@@ -88,7 +83,7 @@ def who_and_why(call: Call[Any, Any]) -> dict[str, Any]:
     }
 
 
-async def _ask(call: Call[Any, Any], fact: InterventionFact) -> Reply:
+async def _ask(call: Call[Any, Any], fact: facts.InterventionFact) -> Reply:
     execution_id = call.parameters.execution_id
     answer = await call.operations.executions.ask(execution_id, fact)
     return Reply(answer, 200 if answer.already else 202, location(execution_id))
@@ -101,7 +96,7 @@ TOKEN: Final = inputs.numbered_body(TokenRequest)
 async def inject(call: Call[inputs.Intervention, inputs.Numbered[TokenRequest]]) -> Reply:
     """Inject a token at a step."""
     given, lost = call.body
-    fact = TokenInjected(**who_and_why(call), step=given.step, args=given.args, digits_lost=lost)
+    fact = facts.TokenInjected(**who_and_why(call), step=given.step, args=given.args, digits_lost=lost)
     return await _ask(call, fact)
 
 
@@ -112,7 +107,9 @@ SIGNAL: Final = inputs.numbered_body(SignalRequest, required=False)
 async def signal(call: Call[SignalAt, inputs.Numbered[SignalRequest]]) -> Reply:
     """Send a signal to the waits for it."""
     given, lost = call.body
-    fact = SignalReceived(**who_and_why(call), signal=call.parameters.name, payload=given.payload, digits_lost=lost)
+    fact = facts.SignalReceived(
+        **who_and_why(call), signal=call.parameters.name, payload=given.payload, digits_lost=lost
+    )
     return await _ask(call, fact)
 
 
@@ -122,10 +119,10 @@ CANCEL: Final = inputs.json_body(CancelRequest, required=False)
 @routes("POST", f"{ONE}/cancel", "cancelExecution", "operator", ACCEPTED, CANCEL, refuses=CONFLICT)
 async def cancel(call: Call[inputs.Intervention, CancelRequest]) -> Reply:
     """Cancel it, and the executions it has called."""
-    return await _ask(call, CancelRequested(**who_and_why(call), now=call.body.now))
+    return await _ask(call, facts.CancelRequested(**who_and_why(call), now=call.body.now))
 
 
-def serve(kind: type[InterventionFact]) -> None:
+def serve(kind: type[facts.InterventionFact]) -> None:
     """Makes the route of a request without a body."""
 
     async def ask(call: Call[inputs.Intervention, None]) -> Reply:
@@ -136,7 +133,7 @@ def serve(kind: type[InterventionFact]) -> None:
     routes("POST", f"{ONE}/{form.path}", form.operation, "operator", ACCEPTED, refuses=CONFLICT)(ask)
 
 
-for _kind in get_args(InterventionFact):
+for _kind in get_args(facts.InterventionFact):
     if _kind.form.operation:
         serve(_kind)
 

@@ -19,12 +19,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.model.status import RunStatus
 from noetl_stream.operations.executions.reading.step_runs import within_size
-from noetl_stream.ports.operations.reading.diffs import (
-    VALUES_SHOWN,
-    DivergenceKind,
-    ValueDifferenceDocument,
-    ValueDifferencesDocument,
-)
+from noetl_stream.ports.operations.reading import diffs as documents
 from noetl_stream.ports.stores.store import StoredEntry
 from noetl_stream.storage.journal import facts_of
 
@@ -38,7 +33,7 @@ OF_HTTP: Final = {"status", "headers", "data"}
 class Parts(NamedTuple):
     """The parts of one fact: a different ``choice`` leads to another course; ``data`` are the values with it."""
 
-    kind: DivergenceKind
+    kind: documents.DivergenceKind
     choice: dict[str, Any]
     data: dict[str, Any]
 
@@ -183,11 +178,11 @@ class Likeness:
 
 
 def differences(
-    a: Any, b: Any, like_a: Likeness, like_b: Likeness, most: int = VALUES_SHOWN
-) -> ValueDifferencesDocument:
+    a: Any, b: Any, like_a: Likeness, like_b: Likeness, most: int = documents.VALUES_SHOWN
+) -> documents.ValueDifferencesDocument:
     """The differences of two JSON values, at most ``most`` of them in full."""
-    found: list[ValueDifferenceDocument] = []
-    volatile: list[ValueDifferenceDocument] = []
+    found: list[documents.ValueDifferenceDocument] = []
+    volatile: list[documents.ValueDifferenceDocument] = []
     count = 0
     for pointer, one, other in _differing(a, b):
         count += 1
@@ -196,7 +191,7 @@ def differences(
         if len(kept) < most:
             in_a, in_b = one is not _ABSENT, other is not _ABSENT
             kept.append(
-                ValueDifferenceDocument(
+                documents.ValueDifferenceDocument(
                     pointer,
                     in_a,
                     within_size(one) if in_a else None,
@@ -206,7 +201,7 @@ def differences(
                 )
             )
     items = [*found, *volatile][:most]
-    return ValueDifferencesDocument(items, count - len(items))
+    return documents.ValueDifferencesDocument(items, count - len(items))
 
 
 def _differing(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -235,7 +230,7 @@ def _escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-KINDS: Final[tuple[DivergenceKind, ...]] = get_args(DivergenceKind)
+KINDS: Final[tuple[documents.DivergenceKind, ...]] = get_args(documents.DivergenceKind)
 MASK: Final = 2**64 - 1
 
 MOST_FACTS: Final = 300_000
@@ -247,10 +242,10 @@ EXECUTION: Final = 0
 _LAST: Final = frozenset({"end", "arc"})
 """Kinds of which a run has one fact each. Facts of other kinds may repeat."""
 
-_OF_ITERATION: Final[tuple[DivergenceKind, ...]] = ("task", "loop", "loop_end", "iteration")
+_OF_ITERATION: Final[tuple[documents.DivergenceKind, ...]] = ("task", "loop", "loop_end", "iteration")
 
 
-def lane_of(kind: DivergenceKind, path: events.Path) -> int:
+def lane_of(kind: documents.DivergenceKind, path: events.Path) -> int:
     return hash((kind, path)) & MASK
 
 

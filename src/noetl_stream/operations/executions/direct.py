@@ -30,6 +30,7 @@ from noetl_stream.model.labels import key_fault
 from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT, Request
 from noetl_stream.model.secrets.credential import Redactor
 from noetl_stream.model.status import KEY_TAKEN
+from noetl_stream.operations.executions import submit
 from noetl_stream.operations.executions.follow import until_begun, until_ended
 from noetl_stream.operations.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
 from noetl_stream.operations.executions.reading import documents as reading
@@ -41,15 +42,6 @@ from noetl_stream.operations.executions.reading.step_runs import (
     iterations_page,
     step_runs,
     summarize,
-)
-from noetl_stream.operations.executions.submit import (
-    PATIENCE_S,
-    Client,
-    RequestRefused,
-    Requests,
-    ask_of,
-    delete_by_server,
-    patience,
 )
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.ports.clock import Clock
@@ -101,7 +93,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
 
 
 class ExecutionPorts(msgspec.Struct, frozen=True):
-    requests: Requests
+    requests: submit.Requests
     bus: Bus
     blobs: Blobs
     store: Store
@@ -133,7 +125,7 @@ class DirectExecutions:
         self._cluster = cluster
         self._store = ports.store
         self._checking = checking
-        self._client = Client(ports.requests, ports.blobs, ports.bus)
+        self._client = submit.Client(ports.requests, ports.blobs, ports.bus)
         self._unanswered = unanswered
         self._workers = reading.RunWorkers(ports.store)
         self._summaries = StepSummaries(ports.store)
@@ -331,10 +323,10 @@ class DirectExecutions:
             raise UsageError("a cancel now leaves what was done as it is: say why", hint="give a reason")
         ports = self._ports
         try:
-            return await ask_of(
+            return await submit.ask_of(
                 ports.requests, ports.bus, ports.clock, execution_id, fact, self._patience(execution_id)
             )
-        except RequestRefused as refused:
+        except submit.RequestRefused as refused:
             raise _error(refused) from None
 
     async def rerun(
@@ -350,7 +342,7 @@ class DirectExecutions:
         )
         await self._refuse_impossible(request, original)
         await self._submit(request, source=None)
-        await until_begun(self._store, self._ports.bus, request.execution_id, PATIENCE_S)
+        await until_begun(self._store, self._ports.bus, request.execution_id, submit.PATIENCE_S)
         for row in await self._store.journal(request.execution_id, 0, FIRST_EVENTS):
             if isinstance(fact := codec.decode_fact(row.data), RerunRefused):
                 raise _ERRORS.get(fact.code, UsageError)(fact.reason)
@@ -428,7 +420,7 @@ class DirectExecutions:
         from noetl_stream.storage.deletion import delete_execution  # most verbs start faster without it
 
         await self._ended(execution_id)
-        await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)
+        await delete_execution(self._store, partial(submit.delete_by_server, self._ports.bus), execution_id)
 
     def _request(
         self,
@@ -472,7 +464,7 @@ class DirectExecutions:
         follower = await self._client.follow(request.execution_id).open()
         try:
             await self._client.begin(request, follower, unanswered=self._patience(request.execution_id))
-        except RequestRefused as refused:
+        except submit.RequestRefused as refused:
             for one in refused.diagnostics:
                 if one.get("code") == KEY_TAKEN:
                     return str(one["execution_id"])
@@ -519,7 +511,7 @@ class DirectExecutions:
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
         if self._unanswered is not None:
             return self._unanswered
-        return patience(self._ports.clock, f"execution {execution_id}")
+        return submit.patience(self._ports.clock, f"execution {execution_id}")
 
 
 def _statuses(row: ExecutionRow, state: Execution | None) -> Statuses:
@@ -530,7 +522,7 @@ def _statuses(row: ExecutionRow, state: Execution | None) -> Statuses:
     return statuses_of(state)
 
 
-def _error(refused: RequestRefused) -> NoetlError:
+def _error(refused: submit.RequestRefused) -> NoetlError:
     if any("line" in one for one in refused.diagnostics):
         return PlaybookRefused(refused.message, refused.diagnostics)
     return _ERRORS.get(refused.code, UsageError)(refused.message)

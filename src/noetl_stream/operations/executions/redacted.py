@@ -15,13 +15,7 @@ from msgspec.structs import replace
 
 from noetl_stream.model.search_terms import error_terms, input_terms, label_terms, word_terms
 from noetl_stream.operations.paging import cursor_of, page_size
-from noetl_stream.ports.operations.executions import (
-    ExecutionFilter,
-    ExecutionPage,
-    Executions,
-    ListedExecutionDocument,
-    WhyDocument,
-)
+from noetl_stream.ports.operations import executions as documents
 from noetl_stream.ports.operations.verbs import EXECUTIONS, DocumentPage, Verb, Verbs, verb_of
 from noetl_stream.storage.used_secrets import UsedSecrets
 
@@ -71,32 +65,32 @@ class RedactedExecutions(Redacted):
     """Executions without their secrets. Filters match only what is shown, so that none reveals hidden values."""
 
     def __init__(self, executions: object, secrets: UsedSecrets) -> None:
-        super().__init__(Executions, executions, secrets)
+        super().__init__(documents.Executions, executions, secrets)
 
-    async def why(self, execution_id: str, paths: Sequence[str] = ()) -> WhyDocument:
+    async def why(self, execution_id: str, paths: Sequence[str] = ()) -> documents.WhyDocument:
         """Hides the secrets of the called executions too, since its error may contain theirs."""
-        answer: WhyDocument = await self._ask(verb_of(Executions.why), execution_id, paths)
+        answer: documents.WhyDocument = await self._ask(verb_of(documents.Executions.why), execution_id, paths)
         for cause in answer.causes[1:]:
             answer = await self._hide(cause.execution_id, answer)
         return answer
 
-    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
-        verb = verb_of(Executions.page)
+    async def page(self, chosen: documents.ExecutionFilter, limit: int, cursor: str | None) -> documents.ExecutionPage:
+        verb = verb_of(documents.Executions.page)
         if not chosen.searches_values:
-            page: ExecutionPage = await self._ask(verb, chosen, limit, cursor)
+            page: documents.ExecutionPage = await self._ask(verb, chosen, limit, cursor)
             return page
-        size, found, looked_at = page_size(limit), list[ListedExecutionDocument](), 0
+        size, found, looked_at = page_size(limit), list[documents.ListedExecutionDocument](), 0
         while True:
             page = await self._ask(verb, chosen, size + 1 - len(found), cursor)
             found += (one for one in page.items if _matches(chosen, one))
             cursor, looked_at = page.next, looked_at + len(page.items)
             if len(found) > size:
-                return ExecutionPage(found[:size], cursor_of(found[size - 1].execution_id))
+                return documents.ExecutionPage(found[:size], cursor_of(found[size - 1].execution_id))
             if cursor is None or looked_at >= LOOKED_AT:
-                return ExecutionPage(found, cursor)
+                return documents.ExecutionPage(found, cursor)
 
 
-def _matches(chosen: ExecutionFilter, shown: ListedExecutionDocument) -> bool:
+def _matches(chosen: documents.ExecutionFilter, shown: documents.ListedExecutionDocument) -> bool:
     words = word_terms(chosen.error or "")
     if words and (shown.error is None or not words <= error_terms(msgspec.structs.asdict(shown.error))):
         return False

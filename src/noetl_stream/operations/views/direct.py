@@ -21,16 +21,10 @@ from noetl_stream.storage.used_secrets import UsedSecrets
 if TYPE_CHECKING:
     from noetl_stream.operations.diff.executions import ExecutionDiffs
     from noetl_stream.operations.views.index import ExecutionIndex, ExecutionIndexes
+    from noetl_stream.ports.operations.reading import timelines
     from noetl_stream.ports.operations.reading.diffs import ExecutionDiffDocument, RowChoice
     from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
     from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
-    from noetl_stream.ports.operations.reading.timelines import (
-        IterationRange,
-        IterationSummariesDocument,
-        LoopStripDocument,
-        TimelineDocument,
-        TimeRange,
-    )
     from noetl_stream.ports.operations.reading.views import CallPage, ExecutionStateDocument, KeyChangePage, LineagePage
 
 _CALLED: Final = (ChildRequested.event_name(),)
@@ -125,21 +119,23 @@ class DirectViews:
         async with index.lock:
             return await execution_graph(self._store, index, state, plan)
 
-    async def timeline(self, execution_id: str, wanted: TimeRange, so_far: bool = False) -> TimelineDocument:
+    async def timeline(
+        self, execution_id: str, wanted: timelines.TimeRange, so_far: bool = False
+    ) -> timelines.TimelineDocument:
         from noetl_stream.operations.views.timeline import timeline
 
         return await self._answered(execution_id, lambda index: timeline(index, wanted), so_far)
 
     async def strip(
-        self, execution_id: str, step_run_id: str, chosen: IterationRange, buckets: int
-    ) -> LoopStripDocument:
+        self, execution_id: str, step_run_id: str, chosen: timelines.IterationRange, buckets: int
+    ) -> timelines.LoopStripDocument:
         from noetl_stream.operations.views.timeline import strip
 
         return await self._answered(execution_id, lambda index: strip(index, step_run_id, chosen, buckets))
 
     async def iterations(
-        self, execution_id: str, step_run_id: str, chosen: IterationRange, limit: int
-    ) -> IterationSummariesDocument:
+        self, execution_id: str, step_run_id: str, chosen: timelines.IterationRange, limit: int
+    ) -> timelines.IterationSummariesDocument:
         from noetl_stream.operations.views.timeline import iterations
 
         size = page_size(limit)

@@ -26,14 +26,8 @@ from noetl_stream.operations.views.arrays import STATUSES, ArcCounts
 from noetl_stream.operations.views.index import ExecutionIndex, place_of_wait
 from noetl_stream.playbook.plan import Plan, StepPlan
 from noetl_stream.ports.operations.executions import LoopCountsDocument
+from noetl_stream.ports.operations.reading import graphs
 from noetl_stream.ports.operations.reading import views as documents
-from noetl_stream.ports.operations.reading.graphs import (
-    ArcActivityDocument,
-    ArcDecisionDocument,
-    ExecutionGraphDocument,
-    RunCountsDocument,
-    StepActivityDocument,
-)
 from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 from noetl_stream.ports.stores.store import Store
@@ -217,13 +211,15 @@ MOST_REPLAYED: Final = 5_000
 """The most events that are replayed for the values of guards, which are otherwise not shown."""
 
 
-async def execution_graph(store: Store, index: ExecutionIndex, state: Execution, plan: Plan) -> ExecutionGraphDocument:
+async def execution_graph(
+    store: Store, index: ExecutionIndex, state: Execution, plan: Plan
+) -> graphs.ExecutionGraphDocument:
     """
     Args:
         state: The present state.
     """
     guards = await _decided(store, index, plan)
-    return ExecutionGraphDocument(
+    return graphs.ExecutionGraphDocument(
         execution_id=index.execution_id,
         position=index.position,
         at=iso(index.at_ms),
@@ -237,7 +233,7 @@ async def execution_graph(store: Store, index: ExecutionIndex, state: Execution,
     )
 
 
-def _steps(index: ExecutionIndex, state: Execution, plan: Plan) -> list[StepActivityDocument]:
+def _steps(index: ExecutionIndex, state: Execution, plan: Plan) -> list[graphs.StepActivityDocument]:
     statuses = statuses_of(state)
     runs = index.counts_at(index.position, statuses)
     iterations: dict[str, list[int]] = {}
@@ -247,26 +243,26 @@ def _steps(index: ExecutionIndex, state: Execution, plan: Plan) -> list[StepActi
             for place, count in enumerate(level.counts(0, level.count)):
                 counted[place] += count
     return [
-        StepActivityDocument(
+        graphs.StepActivityDocument(
             step=step,
             status=statuses.of_step(step, runs.get(step, {})),
-            runs=RunCountsDocument(*(runs.get(step, Counter())[status] for status in RUN_STATUSES)),
-            iterations=RunCountsDocument(*iterations[step]) if step in iterations else None,
+            runs=graphs.RunCountsDocument(*(runs.get(step, Counter())[status] for status in RUN_STATUSES)),
+            iterations=graphs.RunCountsDocument(*iterations[step]) if step in iterations else None,
             places=dict(statuses.places.get(step, {})),
         )
         for step in (one.name for one in plan.every_step)
     ]
 
 
-def _arc(index: ExecutionIndex, step: StepPlan, number: int, guard: GuardDocument | None) -> ArcActivityDocument:
+def _arc(index: ExecutionIndex, step: StepPlan, number: int, guard: GuardDocument | None) -> graphs.ArcActivityDocument:
     counts = index.arcs.get(step.name) or ArcCounts()
     fired = counts.fired.get(number, 0)
     last = None
     if counts.position:
         run_id = index.runs.ids[counts.run]
         fires = number in counts.last_fired
-        last = ArcDecisionDocument(counts.position, run_id, fires, counts.held.get(number), guard)
-    return ArcActivityDocument(step.name, step.arcs[number].step, number, fired, counts.routings - fired, last)
+        last = graphs.ArcDecisionDocument(counts.position, run_id, fires, counts.held.get(number), guard)
+    return graphs.ArcActivityDocument(step.name, step.arcs[number].step, number, fired, counts.routings - fired, last)
 
 
 async def _decided(store: Store, index: ExecutionIndex, plan: Plan) -> Mapping[tuple[str, int], GuardDocument]:

@@ -15,12 +15,7 @@ from noetl_stream.ports.operations.waits import GuardDocument, WaitingOnDocument
 from noetl_stream.sealing.data_references import without_seals
 
 if TYPE_CHECKING:  # the end of an execution is explained by its journal alone
-    from noetl_stream.ports.operations.cluster import (
-        PartitionDocument,
-        PoolDocument,
-        RunningCommandDocument,
-        WorkerDocument,
-    )
+    from noetl_stream.ports.operations import cluster
 
 SHOWN_CHARS: Final = 160
 
@@ -40,18 +35,18 @@ class Environment(msgspec.Struct, frozen=True):
     """
 
     now_ms: int
-    workers: Sequence[WorkerDocument] = ()
-    pools: Mapping[str, PoolDocument] = {}
-    partition: PartitionDocument | None = None
+    workers: Sequence[cluster.WorkerDocument] = ()
+    pools: Mapping[str, cluster.PoolDocument] = {}
+    partition: cluster.PartitionDocument | None = None
     children: Mapping[str, str] = {}
     missing: StoreMissing | None = None
     slots: Mapping[str, AwaitedSlotDocument] = {}
     unstored: Sequence[str] = ()
 
-    def workers_of(self, pool: str) -> list[WorkerDocument]:
+    def workers_of(self, pool: str) -> list[cluster.WorkerDocument]:
         return [worker for worker in self.workers if worker.pool == pool]
 
-    def running(self, name: str, command_id: str) -> RunningCommandDocument | None:
+    def running(self, name: str, command_id: str) -> cluster.RunningCommandDocument | None:
         """The command as shown by the worker of this name; ``None`` if it does not have it."""
         held = [running for worker in self.workers if worker.name == name for running in worker.running]
         return next((running for running in held if running.command_id == command_id), None)
