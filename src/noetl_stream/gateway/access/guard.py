@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from noetl_stream.errors import Forbidden, NoetlError, TooBusy, Unauthenticated, Unreachable, UsageError
+from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.authentication import Network, client_of, credentials_of, require_own_page
 from noetl_stream.gateway.http.budgets import REMEMBERED, LeakyBuckets
@@ -49,9 +49,7 @@ class CredentialAttempts:
 
     def require_room(self, address: str) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` if too many credentials at this address were wrong."""
-        wait_s = self._wrong.full_for_s(address)
-        if wait_s:
-            raise TooBusy("too many wrong credentials were sent from this address", wait_s, hint="check the token")
+        self._wrong.require(address, "too many wrong credentials were sent from this address", "check the token")
 
     def guessed(self, address: str) -> None:
         """Counts a credential that can never be valid."""

@@ -49,6 +49,11 @@ class LeakyBuckets:
         """The seconds until there is room for one unit; 0 if there is."""
         return max(0.0, (self._amount(key) - self._most + 1) / self._leaks_per_s)
 
+    def require(self, key: str, message: str, hint: str | None = None) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` with this message while there is no room for one unit."""
+        if wait_s := self.full_for_s(key):
+            raise TooBusy(message, wait_s, hint=hint)
+
     def add(self, key: str, amount: float = 1.0) -> None:
         """Adds to the bucket, or takes out of it if negative."""
         self._levels.put(key, _Level(max(0.0, self._amount(key) + amount), self._clock.monotonic_s()))
@@ -87,6 +92,8 @@ LONGEST_DELAY_S: Final = 1.0
 
 SHARED_S: Final = 2.0
 """The time for which a caller counts as one of several that share a gateway."""
+
+ASK_LESS: Final = "ask less often, or for less; cancel, pause and patch are still accepted"
 
 SWITCH_S: Final = 0.001
 """The time for which a busy thread may hold the interpreter at each step of an answer; Python's default is 5 ms."""
@@ -149,14 +156,9 @@ class ProcessorBudgets:
 
     def admit(self, caller: Caller) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` while the caller has used up its part."""
-        wait_s = self._spent.full_for_s(caller.principal)
-        if wait_s:
-            variable = f"{GATEWAY_PREFIX}MAX_CALLER_PROCESSOR_PERCENT={self._percent}"
-            raise TooBusy(
-                f"the answers to {caller.principal} took too much of the processor ({variable})",
-                wait_s,
-                hint="ask less often, or for less; cancel, pause and patch are still accepted",
-            )
+        variable = f"{GATEWAY_PREFIX}MAX_CALLER_PROCESSOR_PERCENT={self._percent}"
+        message = f"the answers to {caller.principal} took too much of the processor ({variable})"
+        self._spent.require(caller.principal, message, ASK_LESS)
 
     async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result]) -> Result:
         """Awaits ``work`` and charges its processor time to the caller. Raises its errors."""
@@ -304,10 +306,8 @@ class QueryBudgets:
 
     def admit(self, caller: Caller) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` while the caller has used up its part."""
-        wait_s = self._spent.full_for_s(caller.principal)
-        if wait_s:
-            hint = "ask less often, or for less; cancel, pause and patch are still accepted"
-            raise TooBusy(f"queries for {caller.principal} took Postgres too much time", wait_s, hint=hint)
+        message = f"queries for {caller.principal} took Postgres too much time"
+        self._spent.require(caller.principal, message, ASK_LESS)
 
     async def charged(self, caller: Caller, work: Coroutine[Any, Any, Result], *, changes: bool = False) -> Result:
         """Awaits ``work`` and charges its queries to the caller. Raises its errors.

@@ -208,9 +208,8 @@ class Pressure:
     def admit_change(self, caller: Caller) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` if a viewer changes too much: only sessions."""
         if caller.role == "viewer" and caller.principal:
-            wait_s = self._viewer_changes.full_for_s(caller.principal)
-            if wait_s:
-                raise TooBusy(f"{caller.principal} signs in and out too often", wait_s, hint="keep the session")
+            message = f"{caller.principal} signs in and out too often"
+            self._viewer_changes.require(caller.principal, message, "keep the session")
             self._viewer_changes.add(caller.principal)
 
     def admit_read(self, caller: Caller) -> None:
@@ -244,9 +243,7 @@ class Pressure:
 
     def admit_event(self, address: str) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` if too many events come to webhooks from one address."""
-        wait_s = self._events.full_for_s(address)
-        if wait_s:
-            raise TooBusy(f"too many events: {EVENTS_PER_S:g} a second from one address are the most", wait_s)
+        self._events.require(address, f"too many events: {EVENTS_PER_S:g} a second from one address are the most")
         self._events.add(address)
 
     async def watch(self) -> None:

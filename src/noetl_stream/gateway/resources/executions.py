@@ -10,9 +10,9 @@ from urllib.parse import quote
 from msgspec.structs import replace
 from pydantic import Field
 
-from noetl_stream.concurrency import result_until
 from noetl_stream.gateway.http import inputs
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes, route_of, routes_of
+from noetl_stream.gateway.http.serving import waited
 from noetl_stream.model.labels import MAX_KEY_CHARS
 from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.executions import (
@@ -71,19 +71,10 @@ def location(execution_id: str) -> dict[str, str]:
     return {"Location": f"{EXECUTIONS}/{execution_id}"}
 
 
-async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> ExecutionDocument:
-    """The execution, once it has ended, the time is over, or the gateway ends."""
-    executions = call.operations.executions
-    if not wait_s:
-        return await executions.get(execution_id)
-    waited = await result_until(executions.wait(execution_id, wait_s), call.ending.wait())
-    return waited if waited is not None else await executions.get(execution_id)
-
-
 async def begun(call: Call[Any, Any], execution: ExecutionDocument, wait_s: float) -> Reply:
     """A new execution: 200 if it has ended within the requested wait, else 202."""
     if wait_s:
-        execution = await waited(call, execution.execution_id, wait_s)
+        execution = await waited(call.operations.executions, call.ending, execution.execution_id, wait_s)
     status = 200 if wait_s and execution.status in ENDED else 202
     return Reply(execution, status, location(execution.execution_id))
 
@@ -128,7 +119,8 @@ routes += (
 @routes(*address_of(Executions.get), "getExecution", "viewer")
 async def get(call: Call[ExecutionQuery, None]) -> ExecutionDocument:
     """Get an execution, as it is or as it is after `wait`."""
-    return await waited(call, call.parameters.execution_id, call.parameters.wait)
+    given = call.parameters
+    return await waited(call.operations.executions, call.ending, given.execution_id, given.wait)
 
 
 @routes(
@@ -246,7 +238,7 @@ async def deliver(call: Call[Delivering, bytes]) -> Reply:
     if execution_id is None:
         return Reply(found)
     if given.wait:
-        execution = await waited(call, execution_id, given.wait)
+        execution = await waited(call.operations.executions, call.ending, execution_id, given.wait)
         found = replace(found, execution_status=execution.status)
         status = 200 if execution.status in ENDED else 202
     return Reply(found, status, location(execution_id))
