@@ -18,11 +18,7 @@ from noetl_stream.cli.base.session import Session, Target, shows, target_options
 from noetl_stream.cli.playbook.playbook_source import file_or_address, read_playbook
 from noetl_stream.cli.starters import Starter, add_commands, read_starter
 from noetl_stream.durations import duration_text
-from noetl_stream.ports.operations.starters import (
-    OCCURRENCE_STATUSES,
-    BackfilledDocument,
-    RegisteredScheduleDocument,
-)
+from noetl_stream.ports.operations.starters import OCCURRENCE_STATUSES, BackfilledDocument, RegisteredScheduleDocument
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.model.aggregates import Overlap

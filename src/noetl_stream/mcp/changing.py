@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOpt
 MAX_WAIT_S: Final = 50.0
 """The longest wait of a tool: clients give up after a minute."""
 
+Wanted = TypeVar("Wanted", Start, RerunOptions)
 WaitS = Annotated[
     float,
     Field(ge=0, le=MAX_WAIT_S, strict=False, description="Wait so many seconds for its end, before this answers."),
@@ -63,19 +64,8 @@ async def start(call: AgentCall, given: ToStart) -> ToolAnswer:
         raise UsageError("one of path and playbook is needed", hint="list_playbooks shows the paths")
     if given.playbook is not None:
         call.require("author", "start a text that is not registered")
-    wanted = Start(
-        path=given.path,
-        version=given.version,
-        playbook=given.playbook,
-        workload=given.workload,
-        ctx=given.ctx,
-        labels=given.labels,
-        key=given.key,
-        unique=given.unique,
-        priority=given.priority,
-        reason=given.reason,
-    )
-    return await _started_answer(call, await call.operations.executions.start(wanted, call.by, call.ids), given.wait_s)
+    begun = await call.operations.executions.start(_given_as(Start, given), call.by, call.ids)
+    return await _started_answer(call, begun, given.wait_s)
 
 
 class ToRerun(OfChange):
@@ -96,9 +86,7 @@ async def rerun(call: AgentCall, given: ToRerun) -> ToolAnswer:
     A new execution with its own id: what ran before the step is reused, the step and what follows runs again, side
     effects too.
     """
-    wanted = RerunOptions(
-        step=given.step, step_run_id=given.step_run_id, ctx=given.ctx, args=given.args, reason=given.reason
-    )
+    wanted = _given_as(RerunOptions, given)
     begun = await call.operations.executions.rerun(given.execution_id, wanted, call.by, call.ids)
     return await _started_answer(call, begun, given.wait_s)
 
@@ -167,6 +155,12 @@ async def cancel(call: AgentCall, given: ToCancel) -> ToolAnswer:
     For good: running tasks are stopped.
     """
     return await _ask(call, given.execution_id, CancelRequested(**_who_and_why(call, given)))
+
+
+def _given_as(kind: type[Wanted], given: OfChange) -> Wanted:
+    """What is wanted: each field is an argument of its name."""
+    fields = set(kind.__struct_fields__) & set(type(given).model_fields)
+    return kind(**{name: getattr(given, name) for name in fields})
 
 
 async def _started_answer(call: AgentCall, begun: ExecutionDocument, wait_s: float) -> ToolAnswer:

@@ -14,15 +14,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from noetl_stream.errors import (
-    Conflict,
-    Forbidden,
-    NoetlError,
-    NotFound,
-    NotReady,
-    PayloadRefused,
-    UsageError,
-)
+from noetl_stream.errors import Conflict, Forbidden, NoetlError, NotFound, NotReady, PayloadRefused, UsageError
 from noetl_stream.model.json import codec
 from noetl_stream.model.rights import ROLES
 from noetl_stream.model.secrets.credential import CREDENTIAL_NAME, CredentialValue, check_secrets

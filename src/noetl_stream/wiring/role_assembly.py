@@ -19,13 +19,7 @@ from noetl_stream.settings.key_variables import ACCESS_KEY_VARIABLE, SERVER_KEY_
 from noetl_stream.settings.places import Place
 from noetl_stream.settings.sources.environment import DEFAULT_WORKER_DRAIN_S, Settings
 from noetl_stream.wiring.endpoint import Endpoint, maker, process_name
-from noetl_stream.wiring.operations import (
-    DirectOperations,
-    credential_keys,
-    grants_of,
-    installed_kinds,
-    kinds_without,
-)
+from noetl_stream.wiring.operations import DirectOperations, credential_keys, grants_of, installed_kinds, kinds_without
 from noetl_stream.wiring.stores import Connected, NatsPorts, OperatorPorts, needed_keys, open_files, required_dsn
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time

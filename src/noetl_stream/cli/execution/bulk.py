@@ -55,19 +55,14 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
             statuses: The statuses if the filter has none.
         """
         ends = [at_ms for at_ms in (self.before_ms, self.until_ms) if at_ms is not None]
+        same = ("path", "error", "key", "failed_step", "worker", "longer_than_s", "due")
         return ExecutionFilter(
             self.status or statuses,
-            self.path,
-            labels_of(self.labels),
+            labels=labels_of(self.labels),
+            inputs=labels_of(self.inputs, "--input"),
             started_from_ms=self.since_ms,
             started_before_ms=min(ends, default=None),
-            error=self.error,
-            key=self.key,
-            inputs=labels_of(self.inputs, "--input"),
-            failed_step=self.failed_step,
-            worker=self.worker,
-            longer_than_s=self.longer_than_s,
-            due=self.due,
+            **{name: getattr(self, name) for name in same},
         )
 
     @property
