@@ -25,19 +25,7 @@ from noetl_stream.model.messages import MemoryUse, WorkerPresence
 from noetl_stream.model.rights import covers
 from noetl_stream.operations.paging import page_of, page_size, read_cursor
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.cluster import (
-    AwaitedSlotDocument,
-    DeadLetterDocument,
-    DeadLetterPage,
-    DeadLetterWithBodyDocument,
-    LimitDocument,
-    LimitPage,
-    LimitWithSlotsDocument,
-    PartitionDocument,
-    PoolDocument,
-    SlotDocument,
-    WorkerDocument,
-)
+from noetl_stream.ports.operations import cluster as answers
 from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.aggregates import AggregateRow, LimitSlotRow
 from noetl_stream.ports.stores.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetters
@@ -170,7 +158,7 @@ SLOTS_EXPLAINED: Final = 50
 """The most awaited slots of an execution whose place is shown."""
 
 
-async def limit_page(store: Store, limit: int, cursor: str | None, paths: Sequence[str] = ()) -> LimitPage:
+async def limit_page(store: Store, limit: int, cursor: str | None, paths: Sequence[str] = ()) -> answers.LimitPage:
     """A page of the keys in use, without those that a caller with these ``paths`` may not see."""
     size, after = page_size(limit), read_cursor(cursor, str)
     at_once, seen = ROWS_READ if paths else size + 1, list[tuple[str, LimitState]]()
@@ -182,12 +170,12 @@ async def limit_page(store: Store, limit: int, cursor: str | None, paths: Sequen
         after = rows[-1].key
     # The cursor names the last limit that is shown: another one might have a key that the caller may not see.
     shown, following = page_of(seen[: size + 1], size, lambda one: one[0])
-    return LimitPage([_document(state, paths) for _, state in shown], following)
+    return answers.LimitPage([_document(state, paths) for _, state in shown], following)
 
 
 async def limit_with_slots(
     store: Store, key: str, namespace: str | None = None, paths: Sequence[str] = ()
-) -> LimitWithSlotsDocument:
+) -> answers.LimitWithSlotsDocument:
     """A key in use, with its holders and waiters, as far as a caller with these ``paths`` may see it.
 
     Raises:
@@ -200,7 +188,7 @@ async def limit_with_slots(
         store.limit_slots_page(id, True, SLOTS_SHOWN), store.limit_slots_page(id, False, SLOTS_SHOWN)
     )
     return document_from(
-        LimitWithSlotsDocument,
+        answers.LimitWithSlotsDocument,
         _document(state, paths),
         holders=_slots(holders, paths),
         waiting=_slots(waiting, paths),
@@ -236,7 +224,7 @@ async def _limits_named(store: Store, key: str) -> list[LimitState]:
 
 async def awaited_slots(
     store: Store, execution_id: str, paths: Sequence[str] = ()
-) -> Mapping[str, AwaitedSlotDocument]:
+) -> Mapping[str, answers.AwaitedSlotDocument]:
     """The slots that an execution waits for, by step run, those of tasks by their own ids; ``""`` for that of the whole
     execution. A caller with these ``paths`` sees only its own among their holders.
     """
@@ -255,7 +243,7 @@ async def awaited_slots(
             slot, document = codec.decode_as(LimitSlot, row.body), _document(_state(limit), paths)
             held_by = _slots(holders[row.limit_id], paths)
             found[slot.slot_id or slot.step_run_id] = document_from(
-                AwaitedSlotDocument, document, place=one.place, holders=held_by
+                answers.AwaitedSlotDocument, document, place=one.place, holders=held_by
             )
     return found
 
@@ -270,10 +258,10 @@ def _is_seen(state: LimitState, paths: Sequence[str]) -> bool:
     return not paths or is_own or any(covers(paths, path) for path in (state.set_by, *state.used_by))
 
 
-def _document(state: LimitState, paths: Sequence[str] = ()) -> LimitDocument:
+def _document(state: LimitState, paths: Sequence[str] = ()) -> answers.LimitDocument:
     is_own = bool(state.namespace) and covers(paths, state.namespace)
     return document_from(
-        LimitDocument,
+        answers.LimitDocument,
         state,
         set_at=iso(state.set_ms),
         set_by=state.set_by if covers(paths, state.set_by) else "",
@@ -283,15 +271,15 @@ def _document(state: LimitState, paths: Sequence[str] = ()) -> LimitDocument:
     )
 
 
-def _slots(rows: Sequence[LimitSlotRow], paths: Sequence[str]) -> list[SlotDocument]:
+def _slots(rows: Sequence[LimitSlotRow], paths: Sequence[str]) -> list[answers.SlotDocument]:
     """The slots whose executions a caller with these paths may see."""
     slots = (codec.decode_as(LimitSlot, row.body) for row in rows)
     return [_slot(slot) for slot in slots if covers(paths, slot.path)]
 
 
-def _slot(slot: LimitSlot) -> SlotDocument:
+def _slot(slot: LimitSlot) -> answers.SlotDocument:
     named = {"step": slot.step or None, "step_run_id": slot.step_run_id or None, "task": slot.task or None}
-    return document_from(SlotDocument, slot, since=iso(slot.granted_ms or slot.asked_ms), **named)
+    return document_from(answers.SlotDocument, slot, since=iso(slot.granted_ms or slot.asked_ms), **named)
 
 
 OLDEST_S: Final = 0.5
@@ -321,26 +309,26 @@ class DirectCluster:
         self._ports = ports
         self._secrets = secrets
 
-    async def workers(self) -> list[WorkerDocument]:
+    async def workers(self) -> list[answers.WorkerDocument]:
         async def workers() -> Sequence[WorkerPresence]:
             return await self._workers_of(await self._ports.queue.pools())
 
         # Both wait a fixed time for all answers, hence at once.
         found, labels = await asyncio.gather(workers(), pool_labels(self._ports.bus))
-        return [document_from(WorkerDocument, one, labels=dict(labels.get(one.pool, {}))) for one in found]
+        return [document_from(answers.WorkerDocument, one, labels=dict(labels.get(one.pool, {}))) for one in found]
 
-    async def pools(self) -> list[PoolDocument]:
+    async def pools(self) -> list[answers.PoolDocument]:
         queued = await self._ports.queue.pools()
         workers, oldest, labels = await asyncio.gather(
             self._workers_of(queued), self._oldest_ms(queued), pool_labels(self._ports.bus)
         )
         counts = {pool.pool: pool for pool in queued}
-        documents: list[PoolDocument] = []
+        documents: list[answers.PoolDocument] = []
         for name in sorted({*counts, *labels, *(worker.pool for worker in workers)}):
             here = [worker for worker in workers if worker.pool == name]
             pool = counts.get(name, QueuedPool(name, 0, 0, 0))
             documents.append(
-                PoolDocument(
+                answers.PoolDocument(
                     pool=name,
                     workers=len(here),
                     slots=sum(worker.slots for worker in here),
@@ -356,14 +344,14 @@ class DirectCluster:
             )
         return documents
 
-    async def partitions(self) -> list[PartitionDocument]:
+    async def partitions(self) -> list[answers.PartitionDocument]:
         views = await self._ports.store.read_partitions()
         # NATS counts by reading: only for what no server counts.
         left = {view.id: view.last_seq for view in views if not view.live}
         counted = await self._ports.log.beyond(left) if left else {}
         return [
             document_from(
-                PartitionDocument,
+                answers.PartitionDocument,
                 view,
                 partition=view.id,
                 folded=view.last_seq,
@@ -372,29 +360,33 @@ class DirectCluster:
             for view in views
         ]
 
-    async def limits(self, limit: int, cursor: str | None, paths: Sequence[str] = ()) -> LimitPage:
+    async def limits(self, limit: int, cursor: str | None, paths: Sequence[str] = ()) -> answers.LimitPage:
         return await limit_page(self._ports.store, limit, cursor, paths)
 
-    async def limit(self, key: str, namespace: str | None = None, paths: Sequence[str] = ()) -> LimitWithSlotsDocument:
+    async def limit(
+        self, key: str, namespace: str | None = None, paths: Sequence[str] = ()
+    ) -> answers.LimitWithSlotsDocument:
         return await limit_with_slots(self._ports.store, key, namespace, paths)
 
-    async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
+    async def dead_letters(self, limit: int, cursor: str | None) -> answers.DeadLetterPage:
         size = page_size(limit)
         found = await self._ports.dead_letters.page(size + 1, read_cursor(cursor, int))
         letters, following = page_of(found, size, lambda letter: letter.number)
         documents = [_letter_document(letter) for letter in letters]
-        return DeadLetterPage(await self._secrets.hide_each(documents), following)
+        return answers.DeadLetterPage(await self._secrets.hide_each(documents), following)
 
-    async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
+    async def dead_letter(self, letter_id: str) -> answers.DeadLetterWithBodyDocument:
         letter = await self._letter(letter_id)
         shown, body = asdict(_letter_document(letter)), letter.row.body
         try:
-            document = DeadLetterWithBodyDocument(**shown, body=body.decode(), encoding="text")
+            document = answers.DeadLetterWithBodyDocument(**shown, body=body.decode(), encoding="text")
         except UnicodeDecodeError:
-            document = DeadLetterWithBodyDocument(**shown, body=base64.b64encode(body).decode(), encoding="base64")
+            document = answers.DeadLetterWithBodyDocument(
+                **shown, body=base64.b64encode(body).decode(), encoding="base64"
+            )
         return await self._secrets.hide(document.execution_id, document)
 
-    async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
+    async def requeue(self, letter_id: str, by: str, reason: str = "") -> answers.DeadLetterDocument:
         """Publishes a message of EVENTS before its letter is settled, under an id derived from the letter's: a second
         attempt, after a crash or by someone else, publishes nothing twice.
         """
@@ -461,9 +453,11 @@ def _settled(letter: DeadLetter) -> Conflict:
     return Conflict(f"dead letter {letter.row.id} was {letter.state} by {letter.settled_by}{at}")
 
 
-def _letter_document(letter: DeadLetter) -> DeadLetterDocument:
+def _letter_document(letter: DeadLetter) -> answers.DeadLetterDocument:
     settled_at = iso_or_none(letter.settled_ms)
-    return document_from(DeadLetterDocument, letter.row, letter, sequence=letter.row.source_seq, settled_at=settled_at)
+    return document_from(
+        answers.DeadLetterDocument, letter.row, letter, sequence=letter.row.source_seq, settled_at=settled_at
+    )
 
 
 class DirectReadiness:

@@ -26,15 +26,7 @@ from noetl_stream.cli.base.output import Columns, columns_of, print_documents, s
 from noetl_stream.cli.base.session import CallerRights, Session, Target, collect, target_options, with_session
 from noetl_stream.cli.playbook.check import schemas_in
 from noetl_stream.cli.playbook.playbook_source import accepted, print_diagnostics
-from noetl_stream.cli.project.packages import (
-    Bundle,
-    bundle_of,
-    changed_files,
-    project_locks,
-    store_bundle,
-    stored_files,
-    with_bundle,
-)
+from noetl_stream.cli.project import packages as bundling
 from noetl_stream.cli.project.project_file import KINDS, ProjectText, read_project, target_of, texts_of
 from noetl_stream.errors import Conflict, Forbidden, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
@@ -230,7 +222,7 @@ class Deployment:
         record: Record,
         revision: int,
         documents: Sequence[ProjectDocument],
-        bundle: Bundle | None,
+        bundle: bundling.Bundle | None,
     ) -> None:
         self._session, self._record, self._revision = session, record, revision
         self._bundle = bundle
@@ -274,13 +266,13 @@ class Deployment:
         before = self._record.bundle.rpartition("@")[2]
         if self._bundle is not None:
             name = self._bundle.name
-            known = await stored_files(self._session, self._record.bundle)
+            known = await bundling.stored_files(self._session, self._record.bundle)
             is_stored = before == name.digest and bool(known)
             change: Change = "added" if not before else "unchanged" if is_stored else "changed"
             files = len(self._bundle.files)
             note = f"{files} {'file' if files == 1 else 'files'}, {len(self._bundle.data):,} bytes"
             if change == "changed":  # also one that was lost since it was deployed
-                note += f": {changed_files(known, self._bundle.files)}"
+                note += f": {bundling.changed_files(known, self._bundle.files)}"
             shown = before[:SHOWN_DIGEST] or None
             self.items.insert(
                 0, DeployedItem(change, BUNDLE, name.project, shown, name.digest[:SHOWN_DIGEST], None, note=note)
@@ -362,7 +354,7 @@ class Deployment:
         await self._keep(known)
         for place, item in enumerate(self.items):
             if self._bundle is not None and item.kind == BUNDLE and item.change in ("added", "changed"):
-                await store_bundle(self._session, self._bundle)
+                await bundling.store_bundle(self._session, self._bundle)
             elif item.change in ("added", "changed"):
                 document = self._documents[item.path]
                 entry = await self._register(document.source, document.name)
@@ -407,7 +399,7 @@ async def compared(
     name: str,
     documents: Sequence[ProjectDocument],
     caller: CallerRights,
-    bundle: Bundle | None,
+    bundle: bundling.Bundle | None,
     *,
     prune: bool,
 ) -> Deployment:
@@ -498,8 +490,8 @@ def deploy(
         raise UsageError("--exit-code needs --dry-run", hint="a deployment that succeeds exits with 0")
     project = read_project(folder)
     documents = texts_of(project)
-    bundle = bundle_of(project, project_locks(project, documents, keep=not dry_run))
-    texts = with_bundle(documents, bundle)
+    bundle = bundling.bundle_of(project, bundling.project_locks(project, documents, keep=not dry_run))
+    texts = bundling.with_bundle(documents, bundle)
     asks_servers = not dry_run and (prune or any(text.kind in STARTERS for text in texts))
     made: list[Deployment] = []
 

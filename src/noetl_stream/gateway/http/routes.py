@@ -34,22 +34,8 @@ from noetl_stream.gateway.http import inputs
 from noetl_stream.mcp.tools import Door
 from noetl_stream.model.events.fact_parts import Path
 from noetl_stream.model.rights import Role, includes_role
-from noetl_stream.ports.operations import Operations, port_of
+from noetl_stream.ports.operations import Operations, port_of, verbs
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.verbs import (
-    API,
-    REQUIRED,
-    DocumentPage,
-    Method,
-    Verb,
-    VerbParameter,
-    arguments_of,
-    is_verb,
-    marks_of,
-    parameters_of,
-    plain_of,
-    verb_of,
-)
 from noetl_stream.ports.stores.identities import Caller
 from noetl_stream.settings.gateway_settings import AgentAccess
 
@@ -154,7 +140,7 @@ class Route(Generic[Given, Sent]):
         parameter, slashes included.
     """
 
-    method: Method
+    method: verbs.Method
     path: str
     operation: str
     role: Role | None
@@ -186,7 +172,7 @@ class Route(Generic[Given, Sent]):
 
     @property
     def tag(self) -> str:
-        return self.path.removeprefix(API).removeprefix("/api").split("/")[1].removesuffix(".json")
+        return self.path.removeprefix(verbs.API).removeprefix("/api").split("/")[1].removesuffix(".json")
 
     @property
     def changes(self) -> bool:
@@ -204,7 +190,7 @@ class Route(Generic[Given, Sent]):
         returned = await self.handler(call)
         if isinstance(returned, Reply):
             return returned
-        if isinstance(returned, DocumentPage):
+        if isinstance(returned, verbs.DocumentPage):
             return Reply(returned, headers=call.link_to(cursor=returned.next))
         return Reply(returned, 204 if returned is None else 200)
 
@@ -221,7 +207,7 @@ class Routes(list[AnyRoute]):
 
     def __call__(
         self,
-        method: Method,
+        method: verbs.Method,
         path: str,
         operation: str,
         role: Role | None,
@@ -264,7 +250,7 @@ class Routes(list[AnyRoute]):
 def _answers(returned: type[msgspec.Struct | None], *, is_paged: bool = False) -> dict[int, Answer]:
     if not issubclass(returned, msgspec.Struct):
         return {204: Answer("No content")}
-    return {200: Answer("OK", returned, ("Link",) if is_paged or issubclass(returned, DocumentPage) else ())}
+    return {200: Answer("OK", returned, ("Link",) if is_paged or issubclass(returned, verbs.DocumentPage) else ())}
 
 
 _METAS: Final = ("ge", "le", "pattern", "min_length", "max_length", "description")
@@ -280,12 +266,12 @@ def routes_of(noun: str, but: Iterable[AnyRoute] = ()) -> list[AnyRoute]:
     return [
         route_of(noun, one)
         for one in vars(port_of(noun)).values()
-        if is_verb(one) and verb_of(one).operation not in there
+        if verbs.is_verb(one) and verbs.verb_of(one).operation not in there
     ]
 
 
 def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
-    verb, returned = verb_of(asked), get_type_hints(asked)["return"]
+    verb, returned = verbs.verb_of(asked), get_type_hints(asked)["return"]
     return Route(
         method=verb.method,
         path=verb.path,
@@ -293,10 +279,10 @@ def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
         role=verb.role,
         summary=(inspect.getdoc(asked) or "").partition("\n")[0].removesuffix("."),
         description=verb.description,
-        handler=_handler(noun, verb, parameters_of(asked)),
+        handler=_handler(noun, verb, verbs.parameters_of(asked)),
         answers=_answers(verb.document or returned, is_paged=verb.next != "cursor"),
-        parameters=_parameters(verb, parameters_of(asked)),
-        body=_body(verb, parameters_of(asked)),
+        parameters=_parameters(verb, verbs.parameters_of(asked)),
+        body=_body(verb, verbs.parameters_of(asked)),
         refuses=verb.refuses,
         adds_work=verb.adds_work,
         reads=verb.reads,
@@ -304,7 +290,7 @@ def route_of(noun: str, asked: Callable[..., Any]) -> AnyRoute:
     )
 
 
-def _parameters(verb: Verb, parameters: Sequence[VerbParameter]) -> type[inputs.Parameters]:
+def _parameters(verb: verbs.Verb, parameters: Sequence[verbs.VerbParameter]) -> type[inputs.Parameters]:
     fields: dict[str, Any] = {one.name: field_of(one) for one in parameters if one.place != "body"}
     if "reason" in verb.parameters:
         fields |= {name: (field.annotation, field) for name, field in inputs.Explained.model_fields.items()}
@@ -313,7 +299,7 @@ def _parameters(verb: Verb, parameters: Sequence[VerbParameter]) -> type[inputs.
     return create_model(verb.operation, __base__=inputs.Parameters, **{name: fields[name] for name in ordered})
 
 
-def _body(verb: Verb, parameters: Sequence[VerbParameter]) -> inputs.Body[Any]:
+def _body(verb: verbs.Verb, parameters: Sequence[verbs.VerbParameter]) -> inputs.Body[Any]:
     if "source" in verb.parameters:
         return inputs.zip_body() if verb.sends == "zip" else inputs.yaml_body()
     fields: dict[str, Any] = {one.name: field_of(one) for one in parameters if one.place == "body"}
@@ -323,23 +309,23 @@ def _body(verb: Verb, parameters: Sequence[VerbParameter]) -> inputs.Body[Any]:
     return inputs.json_body(create_model(name, __base__=inputs.RequestModel, __doc__=description, **fields))
 
 
-def field_of(parameter: VerbParameter) -> tuple[Any, Any]:
+def field_of(parameter: verbs.VerbParameter) -> tuple[Any, Any]:
     """The type and the default of the field for a parameter in a model."""
-    hint, default, marks = parameter.hint, parameter.default, marks_of(parameter.hint)
+    hint, default, marks = parameter.hint, parameter.default, verbs.marks_of(parameter.hint)
     if parameter.kind == "moment":
         hint = _annotated(inputs.Moment | None if default is None else inputs.Moment, marks)
     elif parameter.kind == "duration":
-        hint = _annotated(inputs.Duration if default is REQUIRED else inputs.Duration | None, marks)
+        hint = _annotated(inputs.Duration if default is verbs.REQUIRED else inputs.Duration | None, marks)
     elif parameter.kind == "iteration":
-        hint = _annotated(inputs.Iteration if default is REQUIRED else inputs.Iteration | None, marks)
+        hint = _annotated(inputs.Iteration if default is verbs.REQUIRED else inputs.Iteration | None, marks)
         default = default or None
     elif parameter.place == "body" and default == ():
-        (item,) = get_args(plain_of(hint))
+        (item,) = get_args(verbs.plain_of(hint))
         return _annotated(list[_as_pydantic(item)], marks), Field(default_factory=list)  # type: ignore[misc]
     else:
         hint = _as_pydantic(hint)
     hint = Annotated[hint, inputs.InPath()] if parameter.place == "path" else hint
-    return hint, ... if default is REQUIRED else () if parameter.kind == "labels" else default
+    return hint, ... if default is verbs.REQUIRED else () if parameter.kind == "labels" else default
 
 
 def _as_pydantic(hint: Any) -> Any:
@@ -349,7 +335,7 @@ def _as_pydantic(hint: Any) -> Any:
         return _annotated(_as_pydantic(args[0]), args[1:])
     if type(None) in args:
         return Union[tuple(map(_as_pydantic, args))]  # noqa: UP007  # as many as there are
-    if plain_of(hint) == Path:
+    if verbs.plain_of(hint) == Path:
         return inputs.Iteration
     if origin is Mapping:
         return tuple[inputs.Label, ...]
@@ -365,7 +351,7 @@ def _annotated(kind: Any, marks: Iterable[Any]) -> Any:
 
 
 def _handler(
-    noun: str, verb: Verb, parameters: Sequence[VerbParameter]
+    noun: str, verb: verbs.Verb, parameters: Sequence[verbs.VerbParameter]
 ) -> Callable[[Call[Any, Any]], Awaitable[Returned]]:
     verb_at = attrgetter(f"{noun}.{verb.name}")
 
@@ -380,17 +366,17 @@ def _handler(
     return handle
 
 
-def _arguments(call: Call[Any, Any], verb: Verb, parameters: Sequence[VerbParameter]) -> dict[str, Any]:
+def _arguments(call: Call[Any, Any], verb: verbs.Verb, parameters: Sequence[verbs.VerbParameter]) -> dict[str, Any]:
     of_call = {"by": call.caller.principal, "ids": call.ids, "source": call.body}
     found = {name: value for name, value in of_call.items() if name in verb.parameters}
     if "reason" in verb.parameters:
         found["reason"] = call.parameters.reason
-    return found | arguments_of(
+    return found | verbs.arguments_of(
         parameters, lambda one: value_of(one, getattr(call.body if one.place == "body" else call.parameters, one.name))
     )
 
 
-def value_of(parameter: VerbParameter, given: Any) -> Any:
+def value_of(parameter: verbs.VerbParameter, given: Any) -> Any:
     """The value of a model's field as the verb takes it."""
     if parameter.kind == "moment":
         return inputs.ms_of(given)

@@ -20,28 +20,15 @@ from noetl_stream.operations.executions.reading.known import listing_of
 from noetl_stream.operations.paging import MAX_PAGE, cursor_of
 from noetl_stream.operations.recording import OnRecord
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations import selections as documents
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, ListedExecutionDocument, RequestIds
-from noetl_stream.ports.operations.selections import (
-    APPLIES_TO,
-    MAX_BARS,
-    MAX_GROUPS,
-    MAX_SELECTED,
-    BulkDocument,
-    BulkItemDocument,
-    BulkOrder,
-    BulkOutcome,
-    BulkVerb,
-    ExecutionGroupDocument,
-    ExecutionGroupsDocument,
-    ExecutionHistogramDocument,
-)
 from noetl_stream.ports.stores.store import ListingFilter, Store
 from noetl_stream.ports.stores.tallies import ExecutionTally, TallyKey
 
 BEGUN_WITHIN_S: Final = 15.0
 """The time after which no further execution is begun, so that a call is answered in time."""
 
-_FACTS: Final[dict[BulkVerb, type[InterventionFact]]] = {
+_FACTS: Final[dict[documents.BulkVerb, type[InterventionFact]]] = {
     "cancel": CancelRequested,
     "pause": PauseRequested,
     "resume": ResumeRequested,
@@ -55,8 +42,8 @@ class _Subject(msgspec.Struct, frozen=True, gc=False):
     path: str | None = None
     status: ExecutionStatus | None = None
 
-    def became(self, outcome: BulkOutcome, **more: Any) -> BulkItemDocument:
-        return BulkItemDocument(self.execution_id, outcome, self.path, self.status, **more)
+    def became(self, outcome: documents.BulkOutcome, **more: Any) -> documents.BulkItemDocument:
+        return documents.BulkItemDocument(self.execution_id, outcome, self.path, self.status, **more)
 
 
 class DirectSelections:
@@ -72,7 +59,7 @@ class DirectSelections:
         self._clock = clock
         self._record = record
 
-    async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
+    async def act(self, wanted: documents.BulkOrder, by: str, ids: RequestIds | None = None) -> documents.BulkDocument:
         if (wanted.options.step is not None) != (wanted.verb == "rerun"):
             raise UsageError("a rerun, and nothing else, starts from a step", hint="`retry` starts where it failed")
         subjects, following = await self._subjects(wanted)
@@ -81,13 +68,13 @@ class DirectSelections:
         else:
             ids = ids or RequestIds(self._new_id(), self._new_id())
             items = await self._acted(wanted, subjects, by, ids)
-        return BulkDocument(items, dict(Counter(item.outcome for item in items)), following)
+        return documents.BulkDocument(items, dict(Counter(item.outcome for item in items)), following)
 
-    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+    async def histogram(self, chosen: ExecutionFilter, bars: int) -> documents.ExecutionHistogramDocument:
         tallies = self._tallies(chosen, shown=chosen.searches_values)
         return await histogram_of(tallies, chosen, bars, self._clock.now_ms())
 
-    async def groups(self, chosen: ExecutionFilter, key: str) -> ExecutionGroupsDocument:
+    async def groups(self, chosen: ExecutionFilter, key: str) -> documents.ExecutionGroupsDocument:
         shown = chosen.searches_values or key != "path"
         most = MOST_SHOWN if shown else MOST_LOOKED_UP
         return await groups_of(self._tallies(chosen, shown=shown), chosen, key, most, in_all=shown)
@@ -95,21 +82,23 @@ class DirectSelections:
     def _tallies(self, chosen: ExecutionFilter, *, shown: bool) -> Tallies:
         return _ShownTallies(self._executions, chosen) if shown else self._store
 
-    async def _subjects(self, wanted: BulkOrder) -> tuple[list[_Subject], str | None]:
+    async def _subjects(self, wanted: documents.BulkOrder) -> tuple[list[_Subject], str | None]:
         if wanted.ids is None:
-            page = await self._executions.page(wanted.selected, min(wanted.limit, MAX_SELECTED), wanted.cursor)
+            page = await self._executions.page(
+                wanted.selected, min(wanted.limit, documents.MAX_SELECTED), wanted.cursor
+            )
             return [_Subject(one.execution_id, one.path, one.status) for one in page.items], page.next
         named = list(dict.fromkeys(wanted.ids))
-        if len(named) > MAX_SELECTED:
-            raise UsageError(f"{len(named)} ids are too many", hint=f"send at most {MAX_SELECTED} at once")
+        if len(named) > documents.MAX_SELECTED:
+            raise UsageError(f"{len(named)} ids are too many", hint=f"send at most {documents.MAX_SELECTED} at once")
         rows = await self._store.listed_executions([one for one in named if is_valid_id(one)])
         known = {one: _Subject(one, row.path, row.status) for one, row in rows.items()}
         return [known.get(one) or _Subject(one) for one in named], None
 
     async def _acted(
-        self, wanted: BulkOrder, subjects: list[_Subject], by: str, ids: RequestIds
-    ) -> list[BulkItemDocument]:
-        items: dict[str, BulkItemDocument] = {}
+        self, wanted: documents.BulkOrder, subjects: list[_Subject], by: str, ids: RequestIds
+    ) -> list[documents.BulkItemDocument]:
+        items: dict[str, documents.BulkItemDocument] = {}
         until_s = self._clock.monotonic_s() + BEGUN_WITHIN_S
 
         async def one(subject: _Subject) -> None:
@@ -122,7 +111,9 @@ class DirectSelections:
         await for_each(subjects, one)
         return [items[subject.execution_id] for subject in subjects]
 
-    async def _outcome(self, wanted: BulkOrder, subject: _Subject, by: str, ids: RequestIds) -> BulkItemDocument:
+    async def _outcome(
+        self, wanted: documents.BulkOrder, subject: _Subject, by: str, ids: RequestIds
+    ) -> documents.BulkItemDocument:
         try:
             return await self._done(wanted, subject, by, ids)
         except (Unreachable, NotReady):
@@ -130,7 +121,9 @@ class DirectSelections:
         except NoetlError as error:
             return subject.became("refused", detail=error.message, hint=error.hint)
 
-    async def _done(self, wanted: BulkOrder, subject: _Subject, by: str, ids: RequestIds) -> BulkItemDocument:
+    async def _done(
+        self, wanted: documents.BulkOrder, subject: _Subject, by: str, ids: RequestIds
+    ) -> documents.BulkItemDocument:
         execution_id, options = subject.execution_id, wanted.options
         request_id = derive(ids.request_id, wanted.verb, execution_id)
         match wanted.verb:
@@ -150,16 +143,16 @@ class DirectSelections:
         return uuid7(self._clock.now_ms(), self._clock.random_bytes(10))
 
 
-def _tried(verb: BulkVerb, subject: _Subject) -> BulkItemDocument:
+def _tried(verb: documents.BulkVerb, subject: _Subject) -> documents.BulkItemDocument:
     """The expected outcome, by its status."""
     status = subject.status
     if status is None:
         why: str | None = f"execution {subject.execution_id} not found"
-    elif status in APPLIES_TO[verb]:
+    elif status in documents.APPLIES_TO[verb]:
         why = None
     elif status in ENDED:
         why = f"it has ended ({status})"
-    elif APPLIES_TO[verb] == ENDED or verb == "retry":
+    elif documents.APPLIES_TO[verb] == ENDED or verb == "retry":
         why = f"it has not ended ({status})"
     else:
         why = f"it is {status}"
@@ -215,12 +208,14 @@ BAR_S: Final = (
 """The lengths of bars: bars keep their places as time passes."""
 
 
-async def histogram_of(tallies: Tallies, chosen: ExecutionFilter, bars: int, now_ms: int) -> ExecutionHistogramDocument:
+async def histogram_of(
+    tallies: Tallies, chosen: ExecutionFilter, bars: int, now_ms: int
+) -> documents.ExecutionHistogramDocument:
     until_ms = now_ms if chosen.started_before_ms is None else chosen.started_before_ms
     since_ms = until_ms - DAY_MS if chosen.started_from_ms is None else chosen.started_from_ms
     if not 0 <= since_ms < until_ms <= LATEST_MS:
         raise UsageError("the range is empty", hint="`started_from` must be before `started_before`")
-    bar_ms = _bar_ms(until_ms - since_ms, max(1, min(bars, MAX_BARS)))
+    bar_ms = _bar_ms(until_ms - since_ms, max(1, min(bars, documents.MAX_BARS)))
     first_ms = since_ms // bar_ms * bar_ms
     count = -(-(until_ms - first_ms) // bar_ms)
     edges = [max(since_ms, first_ms + bar_ms * number) for number in range(count)]
@@ -236,7 +231,7 @@ async def histogram_of(tallies: Tallies, chosen: ExecutionFilter, bars: int, now
     if wanted.terms:
         complete = sum(counts.values()) < most
     shown = {status: columns[status] for status in STATUSES if status in columns}
-    return ExecutionHistogramDocument(
+    return documents.ExecutionHistogramDocument(
         since=iso(since_ms),
         until=iso(until_ms),
         first=iso(first_ms),
@@ -249,7 +244,7 @@ async def histogram_of(tallies: Tallies, chosen: ExecutionFilter, bars: int, now
 
 async def groups_of(
     tallies: Tallies, chosen: ExecutionFilter, by: str, most: int = MOST_LOOKED_UP, *, in_all: bool = False
-) -> ExecutionGroupsDocument:
+) -> documents.ExecutionGroupsDocument:
     """
     Args:
         in_all: Whether ``most`` bounds all executions together, instead of those of each status.
@@ -262,11 +257,13 @@ async def groups_of(
     by_key: defaultdict[str | None, list[ExecutionTally]] = defaultdict(list)
     for tally in found:
         by_key[tally.key].append(tally)
-    groups = [ExecutionGroupDocument(key, _by_status(tallies)) for key, tallies in by_key.items()]
+    groups = [documents.ExecutionGroupDocument(key, _by_status(tallies)) for key, tallies in by_key.items()]
     groups.sort(key=lambda group: (-sum(group.counts.values()), group.value is None, group.value or ""))
     counts = _by_status(found).values()
     complete = (sum(counts) if in_all or wanted.terms else max(counts, default=0)) < most
-    return ExecutionGroupsDocument(groups[:MAX_GROUPS], max(0, len(groups) - MAX_GROUPS), complete)
+    return documents.ExecutionGroupsDocument(
+        groups[: documents.MAX_GROUPS], max(0, len(groups) - documents.MAX_GROUPS), complete
+    )
 
 
 def _most_of(chosen: ExecutionFilter, most: int) -> int:

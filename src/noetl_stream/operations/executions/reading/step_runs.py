@@ -21,16 +21,7 @@ from noetl_stream.model.json import codec
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.operations.paging import page_of, page_size
-from noetl_stream.ports.operations.executions import (
-    IterationDocument,
-    IterationPage,
-    LoopCountsDocument,
-    StepRunDocument,
-    StepRunRange,
-    StepRunsDocument,
-    StepSummaryDocument,
-    TokenDocument,
-)
+from noetl_stream.ports.operations import executions as documents
 from noetl_stream.ports.operations.verbs import document_from
 from noetl_stream.ports.stores.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.storage.journal import fact_of, pieces
@@ -104,7 +95,7 @@ class _RunHistory(msgspec.Struct):
     attempts: int = 0
     retries: int = 0
     last: Outcome | None = None
-    loop: LoopCountsDocument | None = None
+    loop: documents.LoopCountsDocument | None = None
     in_loop: bool = False
     error: ErrorInfo | None = None
 
@@ -120,14 +111,18 @@ class _RunHistory(msgspec.Struct):
         """Its status; ``statuses`` are those of an unfinished execution."""
         return self.status if statuses is None or self.finished is not None else statuses.of_run(self.step_run_id)
 
-    def document(self, trace_id: str, statuses: Statuses | None) -> StepRunDocument:
+    def document(self, trace_id: str, statuses: Statuses | None) -> documents.StepRunDocument:
         token = self.token
         return document_from(
-            StepRunDocument,
+            documents.StepRunDocument,
             self,
             status=self.shown_status(statuses),
             token=document_from(
-                TokenDocument, token, trace_id=trace_id, lineage=token.waves, partition=token.partition or None
+                documents.TokenDocument,
+                token,
+                trace_id=trace_id,
+                lineage=token.waves,
+                partition=token.partition or None,
             ),
             finished=iso_or_none(self.finished),
             duration_s=None if self.duration_s is None else round(self.duration_s, 3),
@@ -184,14 +179,14 @@ class StepRunReader(_RunTimes):
         run.last, run.loop = fact.outcome, None if fact.loop is None else _loop_counts(fact.loop)
 
 
-def _loop_counts(fact: events.LoopDone | events.LoopCounts) -> LoopCountsDocument:
+def _loop_counts(fact: events.LoopDone | events.LoopCounts) -> documents.LoopCountsDocument:
     leaves = fact.failed_leaves or fact.failed  # earlier versions did not record leaves
-    return LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped, leaves)
+    return documents.LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped, leaves)
 
 
 async def step_runs(
     store: Store, execution_id: str, trace_id: str, statuses: Statuses | None = None
-) -> list[StepRunDocument]:
+) -> list[documents.StepRunDocument]:
     """The step runs in the order in which they began.
 
     Args:
@@ -231,11 +226,13 @@ class StepSummaries:
         self._store = store
         self._known: LruCache[str, _Growing] = LruCache(SUMMARIES_KEPT)
 
-    async def of(self, execution_id: str, statuses: Statuses | None) -> list[StepSummaryDocument]:
+    async def of(self, execution_id: str, statuses: Statuses | None) -> list[documents.StepSummaryDocument]:
         """The runs of each step together."""
         return summaries((await self._runs(execution_id)).values(), statuses)
 
-    async def page(self, row: ExecutionRow, wanted: StepRunRange, statuses: Statuses | None) -> StepRunsDocument:
+    async def page(
+        self, row: ExecutionRow, wanted: documents.StepRunRange, statuses: Statuses | None
+    ) -> documents.StepRunsDocument:
         runs = await self._runs(row.execution_id)
         if wanted.step_run_id is not None:
             chosen = [run for run in (runs.get(wanted.step_run_id),) if run is not None]
@@ -245,7 +242,7 @@ class StepSummaries:
                 chosen = await asyncio.to_thread(sorted, chosen, key=_longest_first)
         end = wanted.first + page_size(wanted.limit)
         items = [run.document(row.trace_id, statuses) for run in chosen[wanted.first : end]]
-        return StepRunsDocument(items, len(chosen), end if end < len(chosen) else None)
+        return documents.StepRunsDocument(items, len(chosen), end if end < len(chosen) else None)
 
     async def result(self, execution_id: str, step_run_id: str) -> tuple[str, Payload]:
         """The step of a step run, and its last task's result.
@@ -281,15 +278,15 @@ class _Growing(msgspec.Struct):
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
-def summarize(journal: Iterable[StoredEvent], statuses: Statuses | None = None) -> list[StepSummaryDocument]:
+def summarize(journal: Iterable[StoredEvent], statuses: Statuses | None = None) -> list[documents.StepSummaryDocument]:
     reading = StepRunReader("")
     reading.take(journal)
     return summaries(reading.by_id.values(), statuses)
 
 
 def summaries(
-    runs: Iterable[_RunHistory | StepRunDocument], statuses: Statuses | None = None
-) -> list[StepSummaryDocument]:
+    runs: Iterable[_RunHistory | documents.StepRunDocument], statuses: Statuses | None = None
+) -> list[documents.StepSummaryDocument]:
     """The runs of each step together, in the order in which the steps first ran; ``duration_s`` is the sum over the
     ended runs, by the log's stored times.
 
@@ -297,17 +294,17 @@ def summaries(
         runs: In the order in which they began.
         statuses: ``None`` if the execution has ended.
     """
-    steps: dict[str, list[_RunHistory | StepRunDocument]] = {}
+    steps: dict[str, list[_RunHistory | documents.StepRunDocument]] = {}
     for run in runs:
         steps.setdefault(run.step, []).append(run)
     return [_summary(step, of_step, statuses) for step, of_step in steps.items()]
 
 
 def _summary(
-    step: str, runs: Sequence[_RunHistory | StepRunDocument], statuses: Statuses | None
-) -> StepSummaryDocument:
+    step: str, runs: Sequence[_RunHistory | documents.StepRunDocument], statuses: Statuses | None
+) -> documents.StepSummaryDocument:
     counts = Counter(run.shown_status(statuses) if isinstance(run, _RunHistory) else run.status for run in runs)
-    return StepSummaryDocument(
+    return documents.StepSummaryDocument(
         step=step,
         runs=len(runs),
         status=(statuses or _ENDED).of_step(step, counts) or "waiting",
@@ -340,9 +337,9 @@ class _Iteration(msgspec.Struct):
     last: Outcome | None = None
     error: ErrorInfo | None = None
 
-    def document(self) -> IterationDocument:
+    def document(self) -> documents.IterationDocument:
         result = None if self.last is None else shown_result(self.last.result)
-        return document_from(IterationDocument, self, path=list(self.path), result=result)
+        return document_from(documents.IterationDocument, self, path=list(self.path), result=result)
 
 
 class _Iterations(JournalReader[str]):
@@ -393,10 +390,10 @@ class _Iterations(JournalReader[str]):
 
 async def iterations_page(
     store: Store, execution_id: str, step_run_id: str, limit: int, after: list[int] | None
-) -> IterationPage:
+) -> documents.IterationPage:
     """The iterations of a loop whose path is above ``after``, by path. Iterations that have not begun are missing."""
     reading = _Iterations(execution_id, step_run_id, tuple(after or ()), limit)
     async for piece in pieces(store, execution_id):
         reading.take(piece)
     page, following = page_of(nsmallest(limit + 1, reading.found), limit, list)
-    return IterationPage([reading.found[path].document() for path in page], following)
+    return documents.IterationPage([reading.found[path].document() for path in page], following)
