@@ -34,31 +34,21 @@ from noetl_stream.trigger.rates import TriggerRates
 class Endpoint(Unprinted, frozen=True):
     """The addresses, the identity and the keys of one process. :meth:`only_for` reduces it to an identity.
 
+    Fields with the name of one of the :class:`~noetl_stream.settings.sources.environment.Settings` are described there.
+
     Attributes:
         postgres_dsn: ``None`` for a worker.
         postgres_read_dsn: A replica for reading executions, if there is one. Gateways and the command line only.
-        postgres_max_bytes: The disk space for the database; ``None`` if it is not configured.
         credentials: The credentials that a server offers to playbooks, or a worker's own, by lower-case name.
         credential_keys: The keys that encrypt stored credentials, the current key first; empty if not configured.
         tools: The settings of the tools of a worker here.
         limits: Limits of executions that a server here starts; a playbook may lower them.
-        nats_nkey: The seed of its NATS user; ``None`` if the URL contains the user.
-        nats_certificate: The folder of its client certificate for NATS, if any.
         identity: The identity of the process: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
-        server_keys: The keys of the capabilities that commands carry, as base64, the current one first. Servers only.
-        access_keys: The keys that sign requests and seal objects, as base64, the current one first. Not for workers.
-        grants_file: The grants of the playbooks of a server here, by path; ``None``: there is no file.
-        grants_default: The rights of playbooks without a grant; ``None``: none, or all if there are no grants.
+        server_keys, access_keys: As base64. Servers only, and not for workers.
         grants_open: Whether playbooks may use everything without anybody having configured so.
         retention: The time for which a server here keeps finished executions, EVENTS, and lines in LOGS.
-        trigger_streams: The names of the streams that triggers of a server here may read.
-        trigger_rates: The rates at which triggers of a server here may start executions.
-        pool_labels: The labels of pools, by which a server here chooses the pool of a step.
-        page_url: The address of the page, for links that a server here writes; empty: not known.
         max_state_bytes: Memory that a server here uses for the states of living executions.
-        traces: Where spans of a role here go; ``None`` for nowhere.
-        objects: The places of objects, the first for writing; ``None`` is NATS. Empty: only NATS. Not for workers.
-        lineage: The receiver of lineage from a server here; ``None`` for no receiver.
+        objects: Not for workers.
         spread: How `stream ensure` spreads the streams over a NATS cluster.
         nats_sync: What is known of how NATS writes to its disks.
     """

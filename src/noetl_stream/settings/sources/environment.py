@@ -197,15 +197,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         objects: The places of objects, the first for writing; ``None`` is NATS. Empty: only NATS.
         egress_allow: Destinations that tasks may connect to beyond the public internet; ``None``: the stack's default.
         egress_deny: Destinations that tasks may not connect to, even if another rule allows it.
-        kinds_off: The kinds whose tasks must not run.
-        tools_own: The settings of kinds from plugins, by kind.
-        http_proxy: The URL of the proxy through which `http` tasks reach the public internet, if any.
-        http_ca: The PEM file of authorities that `http` tasks trust in addition to the system's, if any.
-        duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
-        max_result_bytes, max_scratch_bytes: The bound of one task's options ``max_…_bytes``, and of its files on the
-            worker's disk.
-        duckdb_max_memory_bytes, duckdb_max_threads: The upper bounds of one `duckdb` task's options.
-        keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
+        kinds_off, tools_own, http_proxy, …, keychain_folders: Use :meth:`tools`.
         isolation, child_user, …, gateway_max_requests, …: Use :attr:`children` and :attr:`gateway_limits`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         server_max_state_bytes: Memory that a server uses for the states of living executions.
