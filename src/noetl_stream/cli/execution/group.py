@@ -48,13 +48,9 @@ class ChosenArchive(msgspec.Struct, frozen=True, gc=False):
     unsigned: bool
 
 
-def _chosen_archive(archive: Place | None, unsigned: bool) -> ChosenArchive | None:
-    return None if archive is None else ChosenArchive(archive, unsigned)
-
-
 archive_option = bundled(
     "archive",
-    _chosen_archive,
+    lambda archive, unsigned: None if archive is None else ChosenArchive(archive, unsigned),
     [
         click.option(
             "--archive",

@@ -219,7 +219,8 @@ class Authentication:
         session = await self._sessions.get(hash_of(cookie)) if SESSION_TEXT.fullmatch(cookie) else None
         if session is None or session.expires_ms <= self._clock.now_ms():
             raise Unauthenticated("the browser session has ended", hint="`noetl-stream sign-in` prints a new link")
-        if csrf_token is not None and not _proves(csrf_token, session):
+        is_own = csrf_token is None or (csrf_token.isascii() and compare_digest(hash_of(csrf_token), session.csrf_hash))
+        if not is_own:
             hint = "send the csrf_token of the sign-in in X-CSRF-Token"
             raise Forbidden("a browser session needs its CSRF token to change something", hint=hint)
         token = await self._lookup(session.token_id)
@@ -258,10 +259,6 @@ class Authentication:
             await self._tokens.use(token.id, now_ms, before_ms)
         except Unreachable as error:
             log.warning("the use of token %s was not noted: %s", token.id, error)
-
-
-def _proves(csrf_token: str, session: StoredSession) -> bool:
-    return csrf_token.isascii() and compare_digest(hash_of(csrf_token), session.csrf_hash)
 
 
 CODE_MS: Final = 10 * 60 * 1000

@@ -220,7 +220,8 @@ async def histogram_of(
     count = -(-(until_ms - first_ms) // bar_ms)
     edges = [max(since_ms, first_ms + bar_ms * number) for number in range(count)]
     wanted = listing_of(chosen)
-    most = _most_of(chosen, MOST_LOOKED_UP if wanted.terms else MOST_BY_INDEX // count)
+    most = MOST_LOOKED_UP if wanted.terms else MOST_BY_INDEX // count
+    most = min(most, MOST_SHOWN) if chosen.searches_values else most
     key = TallyKey(edges=[first_uuid7(at_ms) for at_ms in (*edges, until_ms)])
     found = await tallies.tally_executions(wanted, key, most)
     columns: defaultdict[ExecutionStatus, list[int]] = defaultdict(lambda: [0] * count)
@@ -264,10 +265,6 @@ async def groups_of(
     return documents.ExecutionGroupsDocument(
         groups[: documents.MAX_GROUPS], max(0, len(groups) - documents.MAX_GROUPS), complete
     )
-
-
-def _most_of(chosen: ExecutionFilter, most: int) -> int:
-    return min(most, MOST_SHOWN) if chosen.searches_values else most
 
 
 def _tally_key(shown: ListedExecutionDocument, key: TallyKey) -> str | None:

@@ -91,7 +91,8 @@ class LiveProgress(ProgressView):
         is_running = step.open > 0 or step.state == "running"
         done_mark = Text("✓", style="green") if step.state == "done" else Text("✗", style="red")
         mark = Text(self._frame()) if is_running else done_mark
-        bar = ProgressBar(total=step.count, completed=step.ended, width=self._bar_width()) if step.count else ""
+        width = 24 if self._console.width >= 100 else 12
+        bar = ProgressBar(total=step.count, completed=step.ended, width=width) if step.count else ""
         failed = f", {step.failed:,} failed" if step.failed else ""
         done = (
             f"{step.ended:,}/{step.count:,}{failed}" if step.count else f"{step.runs:,} runs" if step.runs > 1 else ""
@@ -119,9 +120,6 @@ class LiveProgress(ProgressView):
 
     def _frame(self) -> str:
         return FRAMES[int(time.monotonic() / PERIOD_S) % len(FRAMES)]
-
-    def _bar_width(self) -> int:
-        return 24 if self._console.width >= 100 else 12
 
 
 def _note(name: str, error: ErrorInfo) -> Text:
