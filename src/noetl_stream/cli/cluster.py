@@ -18,13 +18,12 @@ from noetl_stream.cli.base.output import columns_of, print_documents, say
 from noetl_stream.cli.base.process import principal, run_on_stack, settings_for
 from noetl_stream.cli.base.session import Target, does, gateway_of, lists, shows, target_options, with_session
 from noetl_stream.model.ids import MOST_PARTITIONS
-from noetl_stream.ports.operations.cluster import LimitDocument, LimitWithSlotsDocument
+from noetl_stream.ports.operations.cluster import CheckDocument, LimitDocument, LimitWithSlotsDocument
 from noetl_stream.protocol.nats_permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 from noetl_stream.settings.servers import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
-    from noetl_stream.ports.operations.cluster import CheckDocument
     from noetl_stream.wiring.endpoint import Endpoint
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.operations.executions.prepare import CheckedText
     from noetl_stream.ports.operations import Operations
     from noetl_stream.ports.stores.idempotency import Idempotency
-    from noetl_stream.settings.sources.environment import Settings
 
 DIRECT: Final = "direct"
 """The context without a gateway."""

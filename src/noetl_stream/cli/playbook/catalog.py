@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -30,13 +30,10 @@ from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.aggregates import SCHEDULE, TRIGGER
 from noetl_stream.model.ids import digest_of
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.ports.operations.playbooks import CheckedDocument, PlaybookDocument, RegisteredDocument
+from noetl_stream.ports.operations import playbooks as documents
 from noetl_stream.ports.operations.verbs import plain
 from noetl_stream.ports.stores.catalog import Address, read_address
 from noetl_stream.protocol.subjects import command_subject
-
-if TYPE_CHECKING:  # shown documents are loaded already
-    from noetl_stream.ports.operations.playbooks import PlaybookStatisticsDocument
 
 CALLERS: Final = ("/workflow", "/workbook")
 """The place of a call of another playbook."""
@@ -47,11 +44,11 @@ DIGEST_SHOWN: Final = 12
 TIMES: Final = ("p50", "p90", "p99", "longest")
 
 
-def _address_of(entry: PlaybookDocument) -> str:
+def _address_of(entry: documents.PlaybookDocument) -> str:
     return f"{entry.path}@{entry.known_as}"
 
 
-def _labels(entry: PlaybookDocument) -> str:
+def _labels(entry: documents.PlaybookDocument) -> str:
     return " ".join(f"{name}={cell_text(value)}" for name, value in entry.labels.items())
 
 
@@ -93,7 +90,7 @@ def register(files: tuple[Path, ...], output: str, target: Target) -> None:
 def register_files(sources: Sources, output: str, target: Target) -> None:
     """Registers these texts, and prints their entries."""
     asks_servers = gateway_of(target, settings_for(target.home)) is None and _check_here(sources)
-    registered: list[RegisteredDocument] = []
+    registered: list[documents.RegisteredDocument] = []
 
     async def register(session: Session) -> None:
         async for entry in register_each(session, sources):
@@ -120,7 +117,7 @@ def _check_here(sources: Sources) -> bool:
     return not kinds.isdisjoint({SCHEDULE, TRIGGER})
 
 
-def _warn_of_calls(sources: Sources, checked: Sequence[tuple[Path, CheckedDocument]]) -> None:
+def _warn_of_calls(sources: Sources, checked: Sequence[tuple[Path, documents.CheckedDocument]]) -> None:
     """Warns of called playbooks that are neither registered nor among these. A missing playbook of a schedule or
     trigger makes its registration an error.
     """
@@ -133,7 +130,7 @@ def _warn_of_calls(sources: Sources, checked: Sequence[tuple[Path, CheckedDocume
         playbook_source.print_diagnostics([one for one, path in missing.items() if path not in known], str(file))
 
 
-async def register_each(session: Session, sources: Sources) -> AsyncIterator[RegisteredDocument]:
+async def register_each(session: Session, sources: Sources) -> AsyncIterator[documents.RegisteredDocument]:
     """Registers these texts once all of them are checked; exits if one has errors."""
     playbooks = session.operations.playbooks
     checked = [(file, await playbooks.check(source, str(file))) for file, source in sources]
@@ -349,11 +346,11 @@ def _known_of(text: playbook_source.PlaybookText) -> dict[str, Any]:
     return known
 
 
-def _print_entries(entries: Sequence[PlaybookDocument], output: str) -> None:
+def _print_entries(entries: Sequence[documents.PlaybookDocument], output: str) -> None:
     print_documents(entries, output, COLUMNS, "path")
 
 
-def _print_statistics(found: PlaybookStatisticsDocument) -> None:
+def _print_statistics(found: documents.PlaybookStatisticsDocument) -> None:
     newest = " (the newest)" if found.is_sample else ""
     statuses = ", ".join(f"{count} {status}" for status, count in sorted(found.statuses.items()))
     say(f"{found.executions} executions{newest} since {found.since}" + (f": {statuses}" if statuses else ""))

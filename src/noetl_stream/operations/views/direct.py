@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from noetl_stream.ports.operations.reading.diffs import ExecutionDiffDocument, RowChoice
     from noetl_stream.ports.operations.reading.events import EventFilter, EventPage
     from noetl_stream.ports.operations.reading.graphs import ExecutionGraphDocument
-    from noetl_stream.ports.operations.reading.views import CallPage, ExecutionStateDocument, KeyChangePage, LineagePage
+    from noetl_stream.ports.operations.reading.views import ExecutionStateDocument, KeyChangePage, LineagePage
 
 _CALLED: Final = (ChildRequested.event_name(),)
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.state import Execution
+from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.errors import NotFound, StoreMissing
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.rights import covers
-from noetl_stream.operations.cluster import server_uses
+from noetl_stream.operations.cluster import awaited_slots, server_uses
 from noetl_stream.operations.executions.reading.documents import error_of
 from noetl_stream.operations.why.ended import why_ended
 from noetl_stream.operations.why.journal import LONG_EVENTS, Failed, JournalHistory
@@ -27,7 +27,6 @@ from noetl_stream.ports.streams.bus import Bus
 from noetl_stream.template import Budget
 
 if TYPE_CHECKING:
-    from noetl_stream.engine.state import StepRun
     from noetl_stream.model.events import Path
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations.cluster import Cluster, WorkerDocument
@@ -114,8 +113,6 @@ async def observe(
     Args:
         paths: The paths of playbooks whose executions are named; empty for all.
     """
-    from noetl_stream.operations.cluster import awaited_slots  # an ended execution waits for none
-
     try:
         workers, pools, partitions, servers, children, awaited = await asyncio.gather(
             awaited_workers(cluster, history.workers),

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -26,13 +26,10 @@ from noetl_stream.operations.why.answer import retry_details
 from noetl_stream.operations.why.journal import Command, JournalHistory
 from noetl_stream.operations.why.reason import Environment, counted, reason, values_text
 from noetl_stream.playbook.plan import Plan, TaskPlan
-from noetl_stream.ports.operations.cluster import AwaitedSlotDocument, SlotDocument
+from noetl_stream.ports.operations.cluster import AwaitedSlotDocument, SlotDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.waits import AwaitedPoolDocument, TimerDocument, WaitingOnDocument
 from noetl_stream.ports.streams.command_queue import UNREADABLE_MENDED
-
-if TYPE_CHECKING:
-    from noetl_stream.ports.operations.cluster import WorkerDocument
 
 DETAILS_CHARS: Final = 200
 """The most characters of a heartbeat's details in a sentence."""
