@@ -13,7 +13,7 @@ from noetl_stream.model.events import CancelRequested
 from noetl_stream.operations.access import DirectCredentials
 from noetl_stream.operations.executions import direct
 from noetl_stream.operations.executions.redacted import RedactedExecutions
-from noetl_stream.operations.why import answer
+from noetl_stream.operations.why import ended
 from noetl_stream.ports.operations.executions import FailureDocument, RerunOptions, Start
 from noetl_testkit.conformance.store_rows import execution_row
 from noetl_testkit.scenario.scenario import Scenario
@@ -77,7 +77,7 @@ async def test_of_a_called_execution_with_a_long_journal_its_error_is_shown(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = await fails_three_deep(stage)
-    monkeypatch.setattr(answer, "LONG_EVENTS", 5)
+    monkeypatch.setattr(ended, "LONG_EVENTS", 5)
     outer, middle = await causes_in(stage, failed)
     assert (outer.task, middle.path, middle.step) == ("second", "simulation/middle", None)
     assert middle.error is not None and middle.error.kind == "child_failed"
@@ -173,4 +173,4 @@ def test_the_traceback_of_a_task_is_shown_and_of_a_long_one_its_end() -> None:
     outcome = replace(failed.fact.outcome, helper={"exception_type": "ValueError", "traceback": text})
     history.failed[run] = replace(failed, fact=replace(failed.fact, outcome=outcome))
     row = execution_row("execution-1", status="failed", finished_ms=1_004)
-    assert answer.failure_of(row, history, scenario.plan).traceback == text[-8_000:]
+    assert ended.failure_of(row, history, scenario.plan).traceback == text[-8_000:]

@@ -394,7 +394,8 @@ class DirectExecutions:
             raise _ERRORS.get(first.code, UsageError)(first.reason)
 
     async def why(self, execution_id: str, paths: Sequence[str] = ()) -> documents.WhyDocument:
-        from noetl_stream.operations.why.answer import causes_of, explain, observe  # most verbs start faster without it
+        from noetl_stream.operations.why.answer import explain, observe  # most verbs start faster without it
+        from noetl_stream.operations.why.ended import causes_of
         from noetl_stream.operations.why.journal import JournalHistories
         from noetl_stream.operations.why.reason import Environment
 

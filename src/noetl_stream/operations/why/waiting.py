@@ -22,7 +22,7 @@ from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import EXECUTION, PLAYBOOK
 from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.operations import waiting_on as waits
-from noetl_stream.operations.why.answer import retry_details
+from noetl_stream.operations.why.ended import retry_details
 from noetl_stream.operations.why.journal import Command, JournalHistory
 from noetl_stream.operations.why.reason import Environment, counted, reason, values_text
 from noetl_stream.playbook.plan import Plan, TaskPlan
