@@ -127,6 +127,7 @@ async def test_the_first_rule_for_its_path_and_status_decides(stage: Stage) -> N
 async def test_objects_go_with_it_unless_others_use_them(stage: Stage) -> None:
     goes, stays = await run(stage, BIG), await run(stage, BIG)
     keys = {key.partition("/")[0]: key for key in stage.broker.blobs.keys}
+    stage.tables.journals["another"] = {**stage.tables.journals[stays]}
     stage.tables.object_uses["another", keys[stays]] = ObjectUseRow(
         execution_id="another", key=keys[stays], store="nats", owner=stays
     )
@@ -139,6 +140,7 @@ async def test_objects_go_with_it_unless_others_use_them(stage: Stage) -> None:
 async def test_one_whose_journal_others_need_waits(stage: Stage) -> None:
     execution_id = await run(stage)
     used = ObjectUseRow(execution_id="rerun", key=f"{execution_id}.1", store="journal", owner=execution_id)
+    stage.tables.journals["rerun"] = {**stage.tables.journals[execution_id]}
     stage.tables.object_uses["rerun", used.key] = used
     assert await retention_of(stage, 2, keep(1)).delete_old() == 0
     stage.tables.object_uses.clear()
