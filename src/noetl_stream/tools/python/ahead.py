@@ -143,7 +143,7 @@ def open_outputs() -> None:
 
 
 def close_outputs() -> None:
-    """Closes that again."""
+    """Closes them again, so that no job has them."""
     os.close(_ahead.output)
     os.close(_ahead.nowhere)
 

@@ -256,6 +256,7 @@ def _run(
         os.close(gate)
         if told:
             import_ahead(told.decode(), modules)
+        close_outputs()
         _serve_one(connection, output)
     finally:
         os._exit(0)
