@@ -225,7 +225,7 @@ async def test_messages_beyond_the_disk_of_a_task_are_an_error(server: Server, c
     ("body", "content_type", "inputs", "kind", "reason"),
     [
         (LINES, "text/plain", {"stream": {}}, "invalid_input", "the response is text/plain; write stream: { format:"),
-        (b"{}\nx\n", "application/jsonl", {"into": "table"}, "sql", "Malformed JSON in file the response"),
+        (b"{}\nx\n", "application/jsonl", {"into": "table"}, "sql", "Malformed JSON in the response"),
         (b"{}\nx\n", "application/jsonl", {"stream": {}}, "result_not_json", "the body is not JSON"),
         (
             b"{}\nx\n",
