@@ -15,7 +15,7 @@ import msgspec
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.priorities import DEFAULT_PRIORITY, PRIORITIES
-from noetl_stream.protocol.subjects import COMMANDS, EVENTS, LOGS, NEW_PRIORITY, RESULTS, RESULTS_BUCKET
+from noetl_stream.protocol.subjects import COMMANDS, EVENTS, FENCE_ID, LOGS, NEW_PRIORITY, RESULTS, RESULTS_BUCKET
 from noetl_stream.trigger.stream_messages import stream_fault
 
 ADMIN: Final = "admin"
@@ -84,6 +84,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.events.*.*.reported.{pool}", publish=(WORKER,)),
     SubjectRights("noetl.events.*.*.decided", publish=(SERVER,), subscribe=(GATEWAY,)),
     SubjectRights("noetl.events.*.*.checkpoint", publish=(SERVER,)),
+    SubjectRights(f"noetl.events.*.{FENCE_ID}.checkpoint", publish=(ADMIN,)),  # stored again before EVENTS is trimmed
     # Work.
     SubjectRights("noetl.commands.*.*.*.*", publish=(SERVER,)),
     SubjectRights("noetl.fence.*", publish=(SERVER,)),
