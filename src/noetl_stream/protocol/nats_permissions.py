@@ -84,7 +84,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.events.*.*.reported.{pool}", publish=(WORKER,)),
     SubjectRights("noetl.events.*.*.decided", publish=(SERVER,), subscribe=(GATEWAY,)),
     SubjectRights("noetl.events.*.*.checkpoint", publish=(SERVER,)),
-    SubjectRights(f"noetl.events.*.{FENCE_ID}.checkpoint", publish=(ADMIN,)),  # stored again before EVENTS is trimmed
+    SubjectRights(f"noetl.events.*.{FENCE_ID}.checkpoint", publish=(ADMIN, SERVER)),  # again before EVENTS is trimmed
     # Work.
     SubjectRights("noetl.commands.*.*.*.*", publish=(SERVER,)),
     SubjectRights("noetl.fence.*", publish=(SERVER,)),
