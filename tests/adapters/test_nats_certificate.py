@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nats.aio.client import Client
 
 from nats_process import NatsServer
+from noetl_stream.adapters.nats.connections import connection as connection_module
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.errors import Unreachable, UsageError
 from noetl_testkit.waiting import until
@@ -56,6 +59,18 @@ async def test_who_shows_no_certificate_is_refused_and_told_what_to_set(verifyin
     with pytest.raises(Unreachable) as refused:
         await NatsConnection.open(tls(verifying), name="tests", connect_timeout_s=5)
     assert "NOETL_NATS_CERTIFICATE" in str(refused.value)
+
+
+async def test_a_refused_connection_ends_although_its_socket_never_closes(
+    verifying: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_client: Client) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(Client, "close", never)
+    monkeypatch.setattr(connection_module, "CLOSE_S", 0.01)
+    with pytest.raises(Unreachable):
+        await NatsConnection.open(tls(verifying), name="tests", connect_timeout_s=1)
 
 
 async def test_what_an_address_with_tls_sends_is_encrypted_or_not_sent(tmp_path: Path, certificate: Path) -> None:

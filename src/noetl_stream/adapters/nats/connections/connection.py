@@ -36,6 +36,10 @@ from noetl_stream.retries import RetryBudget, pauses
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
+
+CLOSE_S = 5.0
+"""The longest wait for the library to close its socket."""
+
 API_TIMEOUT_S = 5.0
 _URL_HINT = "nats://host:port"
 RECONNECT_WAIT_S = 0.2
@@ -321,10 +325,7 @@ class NatsConnection:
         except Unreachable as error:
             log.debug("closing without a flush: %s", error)
         await self.wire.close()
-        try:
-            await self.client.close()
-        except (RuntimeError, OSError) as error:  # nats-py flushes even to a closed socket
-            log.debug("closing an already closed socket: %s", error)
+        await self._close_client()
         reconnecting = self.client._reconnection_task  # noqa: SLF001
         if reconnecting is not None and reconnecting is not asyncio.current_task():
             # The library cancels it once, which it may swallow (see end_tasks) and then try for ever.
@@ -407,13 +408,20 @@ class NatsConnection:
             failure = attempt.exception() if ended else None
             if failure is not None:
                 raise UsageError(f"{self.shown_url!r} is not a NATS url: {failure}", hint=_URL_HINT) from failure
-            await self.client.close()
+            await self._close_client()
             found = self.unreachable(self._why())
             if self._refused.is_set():
                 hint = f"give it the accounts that {_accounts_of(self.identity)} prints, and reload it twice"
                 found = LoginRefused(found.message, hint=hint if self.identity else None)
             raise found from self._error
         self._connected.set()
+
+    async def _close_client(self) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_S):  # a socket that TLS has refused may never say that it is closed
+                await self.client.close()
+        except (RuntimeError, OSError, TimeoutError) as error:  # nats-py flushes even to a closed socket
+            log.debug("closing an already closed socket: %s", error)
 
     async def _require_own_inboxes(self) -> None:
         """Raises :class:`~noetl_stream.errors.LoginRefused` if the seed is another identity's: each identity has its
