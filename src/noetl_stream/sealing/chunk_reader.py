@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from io import BufferedReader, RawIOBase
 from typing import Any, BinaryIO, Final, cast
 
@@ -44,9 +45,9 @@ class ChunkReader(SizedReader):
         self._held_number = -1
         self._held = b""
 
+    @abstractmethod
     def load(self, first: int, last: int) -> bytes:
         """Reads and checks the chunks from ``first`` to ``last``."""
-        raise NotImplementedError
 
     def readinto(self, buffer: Any) -> int:
         end = min(self._at + len(buffer), self.size)
