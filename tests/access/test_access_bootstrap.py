@@ -95,7 +95,7 @@ async def test_nothing_is_made_where_an_admin_has_a_token(stack: Stack) -> None:
     assert kept.text is None
 
 
-async def test_it_ends_with_the_first_token_of_an_admin_and_no_other(stack: Stack) -> None:
+async def test_the_command_ends_after_storing_one_admin_token(stack: Stack) -> None:
     await ensure(stack, Kept())
     await stack.keeper.create_token(NewToken("ci", "operator"), "ann")
     assert await valid(stack) == {BOOTSTRAP_NAME, "ci"}

@@ -205,7 +205,7 @@ async def test_a_role_is_what_the_claim_stands_for(
 # Keys
 
 
-async def test_a_new_key_is_asked_for_and_not_more_often_than_said(
+async def test_an_unknown_key_is_fetched_no_more_often_than_the_interval_allows(
     issuer: Issuer, provider: OidcProvider, clock: ManualClock
 ) -> None:
     await provider.caller(issuer.token())

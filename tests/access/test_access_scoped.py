@@ -248,7 +248,7 @@ async def test_a_filter_does_not_say_whether_something_elsewhere_matches(
         Start(playbook=playbook("other/new")),
     ],
 )
-async def test_nothing_elsewhere_is_started(scoped: Operations, wanted: Start) -> None:
+async def test_nothing_outside_the_paths_of_a_token_is_started(scoped: Operations, wanted: Start) -> None:
     with pytest.raises(Forbidden):
         await scoped.executions.start(wanted, "token:ci")
 

@@ -275,7 +275,7 @@ def test_the_claims_of_an_identity_provider_may_name_each_role() -> None:
     assert OidcSettings("", "").roles == {role: role for role in ROLES}
 
 
-def test_a_path_covers_what_is_below_it_and_not_what_begins_alike() -> None:
+def test_a_path_covers_the_paths_below_it_and_not_those_with_the_same_prefix() -> None:
     paths = ("team/a", "demo")
     candidates = ["team/a", "team/a/b/c", "demo/x", "team/ab", "team", "demonstration", "Team/a", ""]
     assert [path for path in candidates if covers(paths, path)] == ["team/a", "team/a/b/c", "demo/x"]

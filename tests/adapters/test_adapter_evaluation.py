@@ -43,7 +43,7 @@ def children() -> list[psutil.Process]:
     return [child for child in alive if "adapters.evaluation" in " ".join(child.cmdline())]
 
 
-async def test_it_answers_from_one_process_that_is_reused() -> None:
+async def test_evaluations_share_one_process() -> None:
     async with pool() as evaluator:
         first = decode_answers(await evaluator.evaluate(question("{{ ctx.n + 1 }}", n=1)))
         (child,) = children()
@@ -61,7 +61,7 @@ async def test_several_work_at_once_up_to_the_limit() -> None:
     assert [answer.chosen["result"].values for answer in answers] == [[number] for number in range(6)]
 
 
-async def test_work_that_takes_too_long_is_killed_and_the_next_begins_anew() -> None:
+async def test_a_process_that_evaluates_too_long_is_killed_and_replaced() -> None:
     async with pool(max_s=0) as evaluator:
         with pytest.raises(EvaluationEnded, match="took more than 0 s"):
             await evaluator.evaluate(question("{{ 1 }}"))
@@ -98,7 +98,9 @@ async def test_cancelling_kills_the_process() -> None:
             await task
 
 
-async def test_it_gets_no_environment_and_no_open_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_an_evaluator_gets_no_environment_and_no_open_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     if sys.platform != "linux":
         pytest.skip("only Linux shows a process's environment and files")
     monkeypatch.setenv("NOETL_POSTGRES_DSN", "postgres://owner:s3cret@localhost/noetl")

@@ -44,7 +44,7 @@ async def test_it_is_applied_so_that_the_right_to_create_can_be_that_of_one_name
     assert kubernetes.patches == [({"fieldManager": "noetl-stream", "force": "true"}, "application/apply-patch+yaml")]
 
 
-async def test_a_secret_that_the_account_may_not_touch_is_said_with_the_rights_that_it_needs(
+async def test_a_secret_that_the_account_may_not_write_is_reported_with_the_missing_rights(
     kubernetes: KubernetesApi,
 ) -> None:
     for refused in (kept(kubernetes, "others").read(), kept(kubernetes, "others").write("x")):
@@ -59,7 +59,7 @@ async def test_an_account_that_has_expired_is_refused(kubernetes: KubernetesApi)
         await kept(kubernetes).read()
 
 
-async def test_another_server_in_the_place_of_kubernetes_is_told_nothing(
+async def test_another_server_at_the_address_of_kubernetes_gets_no_token(
     kubernetes: KubernetesApi, tmp_path: Path
 ) -> None:
     certificate, _ = write_certificate(tmp_path, 2)
@@ -69,7 +69,7 @@ async def test_another_server_in_the_place_of_kubernetes_is_told_nothing(
     assert kubernetes.patches == []
 
 
-async def test_what_runs_in_no_pod_is_told_so(tmp_path: Path) -> None:
+async def test_outside_a_pod_the_command_says_that_it_needs_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not the account of a pod") as error:
         SecretKey("bootstrap", "token", account=tmp_path)
     assert "run it in a pod" in str(error.value)

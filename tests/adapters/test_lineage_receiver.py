@@ -40,13 +40,13 @@ async def test_an_event_is_posted_with_the_key() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_what_is_refused_would_be_refused_again(status: int) -> None:
+async def test_a_refused_event_is_not_sent_again(status: int) -> None:
     with pytest.raises(PayloadRefused, match=f"answered {status}: because of that"):
         await answered(status)
 
 
 @pytest.mark.parametrize("status", [302, 401, 404, 429, 500, 503])
-async def test_what_is_not_taken_now_may_be_later(status: int) -> None:
+async def test_an_event_that_the_receiver_cannot_take_now_is_sent_again(status: int) -> None:
     with pytest.raises(Unreachable, match=f"answered {status}"):
         await answered(status)
 

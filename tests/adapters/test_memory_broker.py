@@ -42,7 +42,7 @@ async def test_sleepers_wake_in_order_when_time_passes(clock: ManualClock) -> No
     sleeping[2].cancel()
 
 
-def test_the_dice_of_one_seed_fall_alike() -> None:
+def test_a_seed_always_gives_the_same_random_numbers() -> None:
     one, other, third = ManualClock(seed=1), ManualClock(seed=1), ManualClock(seed=2)
     draws = [one.random_bytes(70), one.random_bytes(8)]
     assert draws == [other.random_bytes(70), other.random_bytes(8)]
@@ -50,7 +50,7 @@ def test_the_dice_of_one_seed_fall_alike() -> None:
     assert third.random_bytes(70) != draws[0]
 
 
-async def test_a_lease_ends_when_its_time_is_over_and_not_before(broker: StagedBroker, clock: ManualClock) -> None:
+async def test_a_lease_ends_when_its_time_has_passed_and_not_before(broker: StagedBroker, clock: ManualClock) -> None:
     queue = broker.command_queue
     await issue(queue, command("c1"))
     source = await queue.open_source("default")
@@ -150,7 +150,7 @@ async def test_while_stopped_nothing_answers_and_what_must_be_stored_is_held(bro
     assert source.connected_ms > connected_ms
 
 
-async def test_a_lost_tail_is_gone_and_its_sequences_come_again(broker: StagedBroker) -> None:
+async def test_a_lost_tail_is_missing_and_its_sequences_are_used_again(broker: StagedBroker) -> None:
     log = broker.event_log
     for number in range(3):
         await log.publish_request("run-1", f"request-{number}", b"%d" % number)

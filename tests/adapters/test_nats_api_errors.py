@@ -109,7 +109,7 @@ def test_every_rule_is_expected_by_these_tests() -> None:
 
 
 @pytest.mark.parametrize("code", sorted(AGAIN))
-async def test_what_passes_by_itself_is_tried_again(role: NatsConnection, fake: FakeJetStream, code: int) -> None:
+async def test_a_passing_error_is_retried(role: NatsConnection, fake: FakeJetStream, code: int) -> None:
     fake.answers = {API: [refusal(code), b"{}"], SUBJECT: [refusal(code), ACK]}
     assert await role.api("STREAM.INFO.TEST") == b"{}"
     outbox = await Outbox.open(role)
@@ -118,7 +118,9 @@ async def test_what_passes_by_itself_is_tried_again(role: NatsConnection, fake: 
 
 
 @pytest.mark.parametrize("code", sorted(AGAIN))
-async def test_what_does_not_pass_in_time_is_named(role: NatsConnection, fake: FakeJetStream, code: int) -> None:
+async def test_an_error_that_does_not_pass_in_time_is_reported(
+    role: NatsConnection, fake: FakeJetStream, code: int
+) -> None:
     fake.answers = {SUBJECT: [refusal(code)]}
     outbox = await Outbox.open(role, leader_wait_s=0.0)
     with pytest.raises((ApiRefused, OutcomeUnknown), match=f"words of {code}"):
@@ -127,7 +129,7 @@ async def test_what_does_not_pass_in_time_is_named(role: NatsConnection, fake: F
 
 
 @pytest.mark.parametrize("code", sorted(WAITED | {10_999}))
-async def test_what_somebody_must_mend_is_named_once_and_waited_for(
+async def test_an_error_for_an_operator_is_reported_once_and_waited_for(
     role: NatsConnection, fake: FakeJetStream, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A role that opens something, and one that publishes. The last code has no rule."""
@@ -148,7 +150,7 @@ async def test_what_somebody_must_mend_is_named_once_and_waited_for(
 
 
 @pytest.mark.parametrize("code", sorted(STOPS))
-async def test_what_no_waiting_mends_ends_with_what_to_do(role: NatsConnection, fake: FakeJetStream, code: int) -> None:
+async def test_a_lasting_error_ends_with_advice(role: NatsConnection, fake: FakeJetStream, code: int) -> None:
     fake.answers = {"STREAM.INFO": [refusal(10059)], "STREAM.CREATE": [refusal(code)]}
     with pytest.raises(NotReady, match=f"EVENTS.*words of {code}") as raised:
         await ensure_streams(role)
@@ -237,6 +239,8 @@ HANDLED: dict[int, Callable[[NatsConnection, FakeJetStream, int], Awaitable[None
 
 
 @pytest.mark.parametrize("code", sorted(HANDLED))
-async def test_what_a_caller_expects_is_handled_there(role: NatsConnection, fake: FakeJetStream, code: int) -> None:
+async def test_an_error_that_a_caller_expects_is_left_to_it(
+    role: NatsConnection, fake: FakeJetStream, code: int
+) -> None:
     await HANDLED[code](role, fake, code)
     assert fake.heard, "the scenario has asked"

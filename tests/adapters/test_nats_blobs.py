@@ -32,7 +32,7 @@ async def message_count(connection: NatsConnection) -> int:
     return count
 
 
-async def test_what_is_stored_waits_for_a_bucket_that_does_not_exist(connection: NatsConnection) -> None:
+async def test_a_put_waits_for_a_bucket_that_does_not_exist(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await connection.api(f"STREAM.DELETE.{RESULTS}")
     storing = asyncio.create_task(persist(SystemClock(), "store a result", lambda: blobs.put("run-1/c1", THREE_CHUNKS)))
@@ -44,7 +44,7 @@ async def test_what_is_stored_waits_for_a_bucket_that_does_not_exist(connection:
     assert await blobs.get("run-1/c1") == THREE_CHUNKS
 
 
-async def test_other_tools_read_what_we_write(connection: NatsConnection) -> None:
+async def test_other_clients_of_nats_read_our_objects(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await blobs.put("run-1/c1/1.1.abc/0", THREE_CHUNKS)
     store = await connection.client.jetstream().object_store(RESULTS_BUCKET)
@@ -68,7 +68,7 @@ async def test_chunks_are_small_and_losers_leave_none(connection: NatsConnection
     assert await message_count(connection) == 4
 
 
-async def test_chunks_that_arrive_out_of_order_are_stored_anew(
+async def test_chunks_that_arrive_out_of_order_are_stored_again(
     connection: NatsConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does that was refused while its stream had no leader, and is sent again behind the others."""
@@ -177,7 +177,7 @@ async def test_a_full_store_is_a_clear_error(connection: NatsConnection) -> None
     assert await message_count(connection) == 0
 
 
-async def test_who_may_not_remove_chunks_goes_on_with_those_that_were_stored(
+async def test_a_writer_without_the_right_to_remove_chunks_reuses_those_that_are_stored(
     tmp_path: Path,
 ) -> None:
     """Else each attempt of a worker would leave its own, and take the room that is made."""

@@ -55,7 +55,7 @@ async def test_a_certificate_is_shown_by_a_connection_and_its_siblings(
         await connection.close()
 
 
-async def test_who_shows_no_certificate_is_refused_and_told_what_to_set(verifying: NatsServer) -> None:
+async def test_a_client_without_a_certificate_is_refused_with_the_setting_to_use(verifying: NatsServer) -> None:
     with pytest.raises(Unreachable) as refused:
         await NatsConnection.open(tls(verifying), name="tests", connect_timeout_s=5)
     assert "NOETL_NATS_CERTIFICATE" in str(refused.value)
@@ -73,7 +73,7 @@ async def test_a_refused_connection_ends_although_its_socket_never_closes(
         await NatsConnection.open(tls(verifying), name="tests", connect_timeout_s=1)
 
 
-async def test_what_an_address_with_tls_sends_is_encrypted_or_not_sent(tmp_path: Path, certificate: Path) -> None:
+async def test_traffic_to_an_address_with_tls_is_encrypted_or_not_sent(tmp_path: Path, certificate: Path) -> None:
     optional = f'tls {{ cert_file: "{certificate}/tls.crt", key_file: "{certificate}/tls.key" }}\nallow_non_tls: true\n'
     for configuration, is_encrypted in ((optional, True), ("", False)):
         server = NatsServer(tmp_path, configuration)
@@ -104,7 +104,7 @@ async def test_a_renewed_certificate_is_shown_when_the_connection_is_restored(
         await connection.close()
 
 
-async def test_a_folder_without_a_certificate_is_said(tmp_path: Path) -> None:
+async def test_a_folder_without_a_certificate_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no client certificate for NATS in") as refused:
         await NatsConnection.open("tls://127.0.0.1:1", name="tests", certificate=tmp_path / "none")
     assert "tls.crt and tls.key" in str(refused.value)

@@ -129,7 +129,7 @@ def seeds() -> dict[str, str]:
     return {identity: new_seed() for identity in (ADMIN, SERVER, GATEWAY, "worker-default")}
 
 
-async def test_what_is_sent_to_a_worker_that_stops_goes_to_another_one(tmp_path: Path, seeds: dict[str, str]) -> None:
+async def test_messages_to_a_stopping_worker_go_to_another_worker(tmp_path: Path, seeds: dict[str, str]) -> None:
     """One is connected to each nats-server, so that JetStream hears of at least two from other servers. Leases do not
     end in this test.
     """

@@ -215,7 +215,7 @@ async def test_commands_issued_while_the_server_is_away_are_stored(
     assert set(await queue.present()) == {f"c{n}" for n in range(100)}
 
 
-async def test_a_queue_that_was_made_anew_has_no_fences(connection: NatsConnection) -> None:
+async def test_a_recreated_queue_has_no_fences(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
     fences = await queue.fence("one", {partition_of("run-1"): 1})
     await connection.api(f"STREAM.PURGE.{COMMANDS}")
@@ -224,7 +224,7 @@ async def test_a_queue_that_was_made_anew_has_no_fences(connection: NatsConnecti
     assert await queue.issue([command("c1")], again) == set()
 
 
-async def test_what_nobody_can_read_is_no_fence(connection: NatsConnection) -> None:
+async def test_an_unreadable_record_is_no_fence(connection: NatsConnection) -> None:
     queue, bus = await NatsCommandQueue.open(connection), NatsBus(connection)
     bus.send(subjects.fence(7), b"not a fence")
     await connection.flush()

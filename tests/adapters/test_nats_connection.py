@@ -79,7 +79,7 @@ async def test_a_pong_that_comes_after_its_flush_was_given_up_ends_nothing(
     assert not caplog.records
 
 
-async def test_what_is_flushed_or_asked_when_the_line_is_lost_is_sent_again_on_the_next(
+async def test_flushes_and_requests_of_a_lost_connection_are_sent_again_on_the_next(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     own_nats.pause()

@@ -74,7 +74,7 @@ async def test_an_idle_worker_hears_of_a_priority_that_is_new(queue: NatsCommand
     await source.close()
 
 
-async def test_what_comes_beyond_the_free_slots_as_a_priority_begins_is_returned(
+async def test_commands_beyond_the_free_slots_are_returned_when_a_priority_begins(
     queue: NatsCommandQueue, connection: NatsConnection
 ) -> None:
     """The request that was left with the pool's consumer cannot be taken back."""

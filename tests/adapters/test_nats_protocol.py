@@ -109,7 +109,7 @@ async def test_our_messages_are_handled_and_the_rest_is_passed_on() -> None:
 
 
 @given(cuts=some.lists(some.integers(0, len(FRAMES)), max_size=20))
-async def test_it_does_not_matter_where_the_bytes_are_cut(cuts: list[int]) -> None:
+async def test_messages_are_read_wherever_the_bytes_are_split(cuts: list[int]) -> None:
     parser, original, received = parser_with(b"7")
     edges = [0, *sorted(cuts), len(FRAMES)]
     for start, end in pairwise(edges):

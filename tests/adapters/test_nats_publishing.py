@@ -144,7 +144,7 @@ async def test_decided_records_are_sent_again_until_acknowledged_and_stored_once
     assert await log.last_sequence() == 3
 
 
-async def test_no_more_records_are_on_their_way_than_jetstream_can_queue(
+async def test_records_in_flight_never_exceed_the_publish_queue_of_jetstream(
     proxy: LossyProxy, through_proxy: NatsConnection
 ) -> None:
     log = await NatsEventLog.open(through_proxy, SystemClock(), acknowledge_within_s=10 * TIMEOUT_S)
@@ -204,7 +204,7 @@ async def test_decided_records_published_while_the_server_is_away_are_stored_in_
     assert stored == [b"%d" % n for n in range(50)]
 
 
-async def test_what_a_connection_goes_through_is_measured(own_nats: NatsServer, own_connection: NatsConnection) -> None:
+async def test_events_of_a_connection_are_measured(own_nats: NatsServer, own_connection: NatsConnection) -> None:
     clock = SystemClock()
     log = await NatsEventLog.open(own_connection, clock)
     queue, blobs = await NatsCommandQueue.open(own_connection), await NatsBlobs.open(own_connection, clock)
@@ -233,7 +233,7 @@ async def test_what_a_connection_goes_through_is_measured(own_nats: NatsServer, 
     assert after["noetl_nats_publish_retries_total COMMANDS"] == 0
 
 
-async def test_what_jetstream_refuses_is_counted_by_its_code_while_it_is_sent_again(
+async def test_refusals_by_jetstream_are_counted_by_code_while_the_message_is_retried(
     own_connection: NatsConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "REFUSED_S", 0.0)
@@ -260,7 +260,7 @@ async def test_what_jetstream_refuses_is_counted_by_its_code_while_it_is_sent_ag
     assert (measured()["noetl_nats_messages_refused EVENTS"], log.outbox.refusal()) == (0, "")
 
 
-async def test_a_message_larger_than_the_server_takes_is_refused(connection: NatsConnection) -> None:
+async def test_a_message_above_the_size_limit_of_the_server_is_refused(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     large = b"x" * connection.max_payload
     with pytest.raises(PayloadRefused, match=r"larger than the NATS server accepts .*max_payload"):

@@ -69,7 +69,7 @@ async def test_logs_of_an_older_release_can_be_read_once_it_is_mended(connection
     await logs.close()
 
 
-async def test_what_a_newer_release_has_added_to_a_stream_stays(connection: NatsConnection) -> None:
+async def test_settings_that_a_newer_release_added_to_a_stream_are_kept(connection: NatsConnection) -> None:
     config = await config_of(connection, COMMANDS)
     added = {"subjects": ["noetl.commands.>", "noetl.fence.*", "noetl.later.*"], "metadata": {"noetl_format": "99"}}
     await connection.api(f"STREAM.UPDATE.{COMMANDS}", {**config, **added})

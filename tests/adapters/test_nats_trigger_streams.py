@@ -35,7 +35,9 @@ async def opened(
     return await NatsTriggerStreams(connection, SystemClock()).open(replace(wanted, folded=place))
 
 
-async def test_what_is_acknowledged_goes_and_the_rest_is_read_on(connection: NatsConnection, retention: str) -> None:
+async def test_an_acknowledged_message_is_removed_and_the_next_ones_are_read(
+    connection: NatsConnection, retention: str
+) -> None:
     jetstream = connection.client.jetstream()
     first = await opened(connection)
     for _ in range(3):

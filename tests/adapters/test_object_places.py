@@ -99,7 +99,7 @@ class TestClouds(BlobsConformance):
         return in_cloud(request.param)
 
 
-async def test_what_is_written_by_an_address_is_read_by_servers_and_by_another(
+async def test_an_object_written_by_a_signed_address_is_read_by_servers_and_other_addresses(
     place: ObjectPlace, addressed: AddressedObjects
 ) -> None:
     key, data = "execution/command/1.1.n/0/0", bytes(range(256)) * 5_000
@@ -155,7 +155,7 @@ async def test_a_bucket_that_is_missing_is_waited_for_and_its_objects_are_not_lo
             await use
 
 
-async def test_an_object_is_lost_only_if_the_storage_says_so_itself(
+async def test_an_object_counts_as_lost_only_if_the_storage_itself_reports_it_missing(
     in_bucket: ObjectPlace, addressed: AddressedObjects, storage: ObjectStorage
 ) -> None:
     (to_read,) = await in_bucket.addresses("GET", ["a/0"])
@@ -180,7 +180,7 @@ async def test_a_folder_that_is_not_shared_is_named(
         await addressed.put(address, b"data")
 
 
-async def test_many_writers_of_one_object_in_a_folder_leave_one_whole(
+async def test_concurrent_writers_of_one_object_leave_one_complete_object(
     tmp_path: Path, in_folder: ObjectPlace, addressed: AddressedObjects
 ) -> None:
     (address,) = await in_folder.addresses("PUT", ["a/0"])
@@ -190,7 +190,7 @@ async def test_many_writers_of_one_object_in_a_folder_leave_one_whole(
     assert below(tmp_path) == ["objects", "objects/a", "objects/a/0"]
 
 
-async def test_a_wrong_key_is_said_at_the_start_and_waited_for_later(
+async def test_a_wrong_key_is_reported_at_the_start_and_retried_later(
     in_bucket: ObjectPlace, storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await in_bucket.verify()
@@ -234,7 +234,7 @@ def test_nats_is_always_among_the_places(text: str, places: tuple[object, ...]) 
 @pytest.mark.parametrize(
     "text", ["/srv/objects", "file://srv", "file:///srv/../etc", "s3://key:secret@bucket/x", "s3://buck,s3://buck", "x"]
 )
-def test_what_cannot_hold_objects_is_refused_without_showing_it(text: str) -> None:
+def test_an_invalid_place_for_objects_is_refused_without_being_shown(text: str) -> None:
     with pytest.raises(UsageError, match="NOETL_OBJECTS") as refused:
         read_object_places("NOETL_OBJECTS", {"NOETL_OBJECTS": text})
     assert "secret" not in str(refused.value)

@@ -24,7 +24,7 @@ def in_simulated_time(work: Callable[[], Awaitable[Any]], real_work_s: float = 6
         loop.close()
 
 
-def test_it_is_idle_when_all_that_can_happen_now_has_happened() -> None:
+def test_simulated_time_is_idle_once_nothing_more_can_happen_now() -> None:
     async def work() -> tuple[list[str], float]:
         done = []
 

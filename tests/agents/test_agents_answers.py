@@ -59,7 +59,7 @@ def filled(value: Any, shown: Any) -> Any:
 
 
 @given(VALUES)
-def test_a_short_answer_is_whole(value: Any) -> None:
+def test_a_short_answer_is_complete(value: Any) -> None:
     assert part_of(value) == ToolAnswer(value)
 
 
@@ -109,7 +109,7 @@ def test_a_long_name_is_no_way_around_the_bound(size: int) -> None:
         ("/b/0", "it is a"),
     ],
 )
-def test_a_pointer_to_nothing_is_told_what_there_is(pointer: str, hint: str) -> None:
+def test_an_unknown_pointer_is_answered_with_the_known_ones(pointer: str, hint: str) -> None:
     with pytest.raises(NotFound) as error:
         part_of({"a": [1, 2], "b": "text"}, pointer)
     assert hint in str(error.value.hint)

@@ -57,7 +57,7 @@ def test_the_page_has_the_numbers_of_the_code() -> None:
     assert Settings.from_environment({}).gateway_mcp == "read"
 
 
-async def test_a_model_is_told_what_it_needs_to_choose(stage: GatewayStage) -> None:
+async def test_a_model_gets_the_descriptions_it_needs_to_choose_a_tool(stage: GatewayStage) -> None:
     async with agent_over_http(stage.url) as agent:
         listed = (await agent.client.list_tools()).tools
         assert agent.client.server_info.name == "noetl-stream"

@@ -62,7 +62,7 @@ async def test_a_gateway_without_a_setting_offers_nothing_that_changes(reading_s
     assert entry.answer.status == 403
 
 
-async def test_what_a_role_may_not_is_neither_listed_nor_done(stage: GatewayStage) -> None:
+async def test_a_tool_that_the_role_forbids_is_neither_listed_nor_run(stage: GatewayStage) -> None:
     await register(stage, LOOP)
     async with agent_over_http(stage.url, await token_of(stage, "viewer")) as agent:
         assert await agent.tools() == READING
@@ -76,7 +76,7 @@ async def test_what_a_role_may_not_is_neither_listed_nor_done(stage: GatewayStag
     assert [entry.answer.status for entry in await audited(stage) if entry.answer] == [403, 403]
 
 
-async def test_a_token_with_paths_sees_and_starts_nothing_else(stage: GatewayStage) -> None:
+async def test_a_token_with_paths_sees_and_starts_nothing_outside_them(stage: GatewayStage) -> None:
     await register(stage, LOOP)
     await register(stage, HELD)
     async with agent_over_http(stage.url, await token_of(stage, "operator", "tests/held")) as agent:
@@ -141,7 +141,7 @@ async def test_wrong_arguments_are_named(stage: GatewayStage) -> None:
         assert "request_id: Field required" in (await agent.refused("cancel", execution_id="one"))["error"]
 
 
-async def test_what_fails_inside_tells_nothing() -> None:
+async def test_an_internal_error_reveals_nothing() -> None:
     async def why(_execution_id: str) -> None:
         raise RuntimeError("a password")
 

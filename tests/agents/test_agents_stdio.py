@@ -154,7 +154,7 @@ def test_a_signal_ends_it_while_its_client_is_silent(shared_home: Path) -> None:
         process.communicate()
 
 
-def test_without_a_gateway_there_it_says_so(tmp_path: Path) -> None:
+def test_an_unreachable_gateway_is_reported(tmp_path: Path) -> None:
     ended = noetl("mcp", "--url", "http://127.0.0.1:1", NOETL_TOKEN="none")
     assert ended.returncode == 3
     assert "127.0.0.1:1" in one_clear_line(ended)

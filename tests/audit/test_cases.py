@@ -32,7 +32,7 @@ def test_a_retry_reads_what_the_task_before_it_has_returned(name: str, result: A
     assert (found["status"], found["result"]) == ("completed", result)
 
 
-def test_a_step_that_failed_and_was_tolerated_is_said(shared_home: Path) -> None:
+def test_a_tolerated_failure_of_a_step_is_reported(shared_home: Path) -> None:
     found = ended(case("f03"), shared_home)
     assert (found["status"], [one["kind"] for one in found["warnings"]]) == ("completed", ["tolerated"])
 

@@ -31,7 +31,7 @@ def scenario_of(name: str) -> Scenario:
 
 
 @pytest.mark.xdist_group("stack")
-def test_c65_names_the_discarded_token_wherever_its_end_is_said(shared_home: Path) -> None:
+def test_c65_names_the_discarded_token_wherever_its_end_is_shown(shared_home: Path) -> None:
     run = noetl("run", C65, "-o", "json", "--home", shared_home)
     assert (run.returncode, run.stderr) == (0, "")
     ended: dict[str, Any] = only_json(run)

@@ -68,7 +68,7 @@ def test_c23_runs_over_its_rows(shared_home: Path, api: AuditApi, tmp_path: Path
 
 
 @pytest.mark.xdist_group("stack")
-def test_tolerated_failures_are_said_wherever_the_end_is(shared_home: Path, tmp_path: Path) -> None:
+def test_tolerated_failures_are_shown_wherever_the_end_is_shown(shared_home: Path, tmp_path: Path) -> None:
     playbook = tmp_path / "tolerant.yaml"
     playbook.write_text(TOLERANT)
     text = "4 of 20 iterations of fetch failed"

@@ -28,7 +28,7 @@ def test_a_mistake_is_answered_at_its_place_with_what_to_write(name: str) -> Non
 APPLIED_AT_LEAST = 80
 
 
-def test_what_a_hint_says_to_write_mends_its_place_and_makes_nothing_worse() -> None:
+def test_the_replacement_of_a_hint_mends_its_place_and_adds_no_error() -> None:
     """The hint of each diagnostic that shows a whole replacement is put into the text, which is checked again."""
     applied, faults = 0, []
     for name, mistake in MISTAKES.items():
@@ -73,6 +73,6 @@ ALONE = {
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_what_comes_of_a_mistake_is_not_said_as_well(name: str) -> None:
+def test_consequences_of_a_mistake_are_not_reported_beside_it(name: str) -> None:
     found = [one.render() for one in check(ALONE[name], KINDS).diagnostics]
     assert len(found) == 1, "\n".join(found)

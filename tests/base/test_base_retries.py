@@ -32,7 +32,7 @@ def test_bytes_are_bounded_as_messages_are_and_a_large_message_is_not_held_for_e
     assert budget.take(1)
 
 
-def test_what_is_sent_for_the_first_time_allows_a_tenth_as_many_retries() -> None:
+def test_first_sends_allow_a_tenth_as_many_retries() -> None:
     budget = RetryBudget(lambda: 0.0, messages=1000, size=10**9)
     while budget.take(1):
         pass

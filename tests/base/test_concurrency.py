@@ -140,7 +140,7 @@ async def test_ending_drops_results_and_errors_of_tasks_that_have_ended() -> Non
     assert [task.done() for task in tasks] == [True, True]
 
 
-async def test_what_is_waited_for_ends_though_it_swallows_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_awaited_task_ends_though_it_swallows_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrency, "CANCEL_AGAIN_S", 0)
     assert await result_until(swallow(2), asyncio.sleep(0)) is None
 
@@ -173,7 +173,7 @@ class Line:
         self.is_closed = True
 
 
-async def test_what_is_deferred_is_opened_once_when_it_is_first_used() -> None:
+async def test_a_deferred_resource_is_opened_once_at_its_first_use() -> None:
     opened: list[Line] = []
 
     async def open_line() -> Line:
@@ -190,7 +190,7 @@ async def test_what_is_deferred_is_opened_once_when_it_is_first_used() -> None:
     assert [one.is_closed for one in opened] == [True]
 
 
-async def test_what_is_deferred_and_cannot_be_opened_is_opened_by_the_next_use() -> None:
+async def test_a_deferred_resource_that_failed_to_open_is_opened_by_the_next_use() -> None:
     lines = [None, Line()]
 
     async def open_line() -> Line:
@@ -205,7 +205,7 @@ async def test_what_is_deferred_and_cannot_be_opened_is_opened_by_the_next_use()
     assert await echo.say("a") == "a"
 
 
-async def test_what_is_deferred_and_never_used_is_closed_without_being_opened() -> None:
+async def test_an_unused_deferred_resource_is_closed_without_being_opened() -> None:
     opened: list[Line] = []
 
     async def open_line() -> Line:

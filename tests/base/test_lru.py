@@ -30,7 +30,7 @@ def test_asking_and_iterating_use_nothing() -> None:
     assert "a" not in cache
 
 
-def test_what_is_dropped_or_cleared_is_forgotten_and_makes_room() -> None:
+def test_dropped_and_cleared_entries_are_forgotten_and_make_room() -> None:
     cache: LruCache[str, int] = LruCache(2)
     cache.put("a", 1)
     cache.put("b", 2)
@@ -61,7 +61,7 @@ operations = st.lists(st.tuples(st.sampled_from("gpd"), st.integers(0, 5), st.in
 
 
 @given(st.integers(1, 8), operations)
-def test_it_keeps_the_longest_tail_of_uses_that_fits(max_size: int, done: list[tuple[str, int, int]]) -> None:
+def test_a_cache_keeps_the_most_recent_entries_that_fit(max_size: int, done: list[tuple[str, int, int]]) -> None:
     cache: LruCache[int, int] = LruCache(max_size, size_of=lambda value: value)
     expected: list[tuple[int, int]] = []
     for operation, key, value in done:

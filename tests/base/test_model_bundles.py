@@ -69,5 +69,5 @@ def test_too_many_bytes_are_refused_before_a_zip_file_is_made() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "team/etl", f"team/etl@{'g' * 64}", f"/team@{'0' * 64}", f"a b@{'0' * 64}"])
-def test_other_texts_name_no_bundle(text: str) -> None:
+def test_texts_of_another_form_name_no_bundle(text: str) -> None:
     assert bundle_name(text) is None

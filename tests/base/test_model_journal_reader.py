@@ -63,13 +63,13 @@ def test_a_loop_ends_the_iteration_around_it_or_the_step_run() -> None:
     assert runs.heard == [(2, "began", "each"), (4, "done", "each")]
 
 
-def test_what_is_of_a_step_run_that_is_not_known_is_not_told() -> None:
+def test_events_of_an_unknown_step_run_are_not_reported() -> None:
     reader = Runs()
     told(reader, StepDone("run"))
     assert (reader.heard, reader.position) == ([], 1)
 
 
-def test_a_composite_fact_is_told_as_its_parts_each_at_its_position() -> None:
+def test_a_composite_fact_is_reported_as_its_parts_each_at_its_position() -> None:
     reader = Runs()
     told(reader, events.TokenEnqueued(Token("t", "work", "start")), TokenClaimed("t", "run"))
     tasks = [TaskRan(name, Payload(), 1, 2, 0.1) for name in ("first", "then")]
@@ -90,11 +90,11 @@ HEARD = [name for name, value in vars(JournalReader).items() if callable(value) 
 
 
 @pytest.mark.parametrize("name", [name for name in HEARD if name != "read"])
-def test_each_method_is_told_by_a_fact(name: str) -> None:
+def test_each_method_of_a_reader_is_called_by_some_fact(name: str) -> None:
     assert type("Hearing", (JournalReader,), {name: lambda *_: None}).names
 
 
 @pytest.mark.parametrize(("kind", "status"), [("exception", "failed"), ("cancelled", "cancelled")])
-def test_the_end_of_a_step_run_says_what_became_of_it(kind: str, status: str) -> None:
+def test_the_end_of_a_step_run_carries_its_status(kind: str, status: str) -> None:
     ends = (StepDone("run"), events.StepReused("run", "step.failed"), events.StepFailed("run", ErrorInfo(kind, "")))
     assert [end.status for end in ends] == ["done", "reused", status]

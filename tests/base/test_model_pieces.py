@@ -115,7 +115,7 @@ def test_of_a_long_value_only_the_beginning_is_encoded(monkeypatch: pytest.Monke
     assert pieces.beginning({"a": 1}, 2_000) == b'{"a":1}'
 
 
-def test_what_enters_from_outside_is_refused_in_the_words_of_the_parser() -> None:
+def test_invalid_json_from_outside_is_refused_in_the_words_of_the_parser() -> None:
     text = b"[" + b"1," * pieces.LONG_BYTES + b"x]"
     with pytest.raises(msgspec.DecodeError, match=f"byte {len(text) - 2}"):
         pieces.parse(text)
@@ -143,7 +143,7 @@ def test_any_json_is_the_same_in_pieces(seed: int) -> None:
     assert pieces.decode(encoded) == value
 
 
-def test_what_is_no_json_is_refused_alike() -> None:
+def test_invalid_json_is_refused_with_the_same_error() -> None:
     long = ["x" * pieces.LONG_BYTES]
     with pytest.raises(PayloadRefused, match="not JSON"):
         pieces.encode([*long, object()])
@@ -153,7 +153,7 @@ def test_what_is_no_json_is_refused_alike() -> None:
 
 @pytest.mark.parametrize("member", ["1", '"x"', "{}", "[]", '"k":1'])
 @pytest.mark.parametrize("end", [",", ",,", ", x", ",1]]", "", '"'])
-def test_what_is_no_json_at_the_end_is_refused_too(member: str, end: str) -> None:
+def test_invalid_json_at_the_end_is_refused_too(member: str, end: str) -> None:
     before, after = ("{", "}") if ":" in member else ("[", "]")
     for number in range(8):
         members = ",".join([member] * (pieces.LONG_BYTES // (len(member) + 1) + number))

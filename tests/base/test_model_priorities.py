@@ -28,7 +28,7 @@ def test_a_priority_that_was_passed_over_nine_times_is_next() -> None:
     assert taken(PriorityTurns(), [9, 1], 30) == ([9] * PASSED_OVER + [1]) * 3
 
 
-def test_what_no_longer_waits_has_not_been_passed_over() -> None:
+def test_an_item_that_no_longer_waits_has_not_been_passed_over() -> None:
     turns = PriorityTurns()
     taken(turns, [9, 1], PASSED_OVER)
     taken(turns, [9], 1)
@@ -36,7 +36,7 @@ def test_what_no_longer_waits_has_not_been_passed_over() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nothing_waits_for_more_turns_than_the_bound(seed: int) -> None:
+def test_an_item_waits_for_no_more_turns_than_the_bound(seed: int) -> None:
     """Whatever begins and ceases to wait."""
     random, turns = Random(seed), PriorityTurns()
     waited: Counter[int] = Counter()

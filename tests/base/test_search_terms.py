@@ -53,7 +53,7 @@ def test_an_execution_has_a_term_for_its_year_month_and_day() -> None:
         ("2026-12-01..", "due:"),
     ],
 )
-def test_a_range_is_looked_up_by_what_all_of_it_has(text: str, term: str) -> None:
+def test_a_range_is_searched_by_its_common_part(text: str, term: str) -> None:
     assert due_range(text).term == term
     assert due_range(text).holds(DUE)
     assert not due_range(text).holds("")
@@ -62,6 +62,6 @@ def test_a_range_is_looked_up_by_what_all_of_it_has(text: str, term: str) -> Non
 @pytest.mark.parametrize(
     "text", ["", "..", "today", "2026-13", "2026-12-32", "26-12-20", "2026-12-20..2026-12-01", DUE, "2026-12-20T0"]
 )
-def test_what_is_no_day_or_range_of_days_is_refused(text: str) -> None:
+def test_an_invalid_day_or_range_of_days_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no day|range|month|day|isoformat"):
         due_range(text)

@@ -45,7 +45,7 @@ class Threads:
 
 
 @pytest.mark.parametrize(("size", "on_loop"), [(MANY_BYTES - 1, True), (MANY_BYTES, False)])
-async def test_what_reads_many_bytes_runs_in_another_thread(size: int, on_loop: bool) -> None:
+async def test_reading_many_bytes_runs_in_another_thread(size: int, on_loop: bool) -> None:
     work = Threads(lambda: 7)
     assert await beside(work, size) == 7
     assert work.found == {on_loop}

@@ -68,7 +68,9 @@ def noetl_alone(alone: Path, *words: str, **settings: str) -> subprocess.Complet
     )
 
 
-def test_it_does_through_a_gateway_what_the_program_does(alone: Path, shared_home: Path, tmp_path: Path) -> None:
+def test_the_command_line_without_servers_does_the_same_through_a_gateway(
+    alone: Path, shared_home: Path, tmp_path: Path
+) -> None:
     place = {"NOETL_HOME": str(shared_home), "NOETL_URL": gateway_of(shared_home)}
     ran = noetl_alone(alone, "run", "playbooks/hello.yaml", "--set", "name=Ada", **place)
     assert (ran.returncode, "HELLO, ADA" in ran.stdout) == (0, True), ran.stderr
@@ -85,7 +87,7 @@ def test_it_does_through_a_gateway_what_the_program_does(alone: Path, shared_hom
     "words",
     ["--version", "playbook check playbooks/saga.yaml", "playbook schema", "docs", "explain timeout", "context list"],
 )
-def test_it_needs_no_gateway_for_files_and_pages(alone: Path, tmp_path: Path, words: str) -> None:
+def test_files_and_pages_need_no_gateway(alone: Path, tmp_path: Path, words: str) -> None:
     found = noetl_alone(alone, *words.split(), XDG_CONFIG_HOME=str(tmp_path))
     assert (found.returncode, found.stderr.count("\n")) == (0, int(words == "docs")), found.stderr
     assert found.stdout
@@ -98,7 +100,7 @@ def test_it_needs_no_gateway_for_files_and_pages(alone: Path, tmp_path: Path, wo
         "setup --nats nats://127.0.0.1:1 --postgres postgresql://127.0.0.1:1/x",
     ],
 )
-def test_it_says_what_to_install_for_the_rest(alone: Path, tmp_path: Path, words: str) -> None:
+def test_other_commands_say_what_to_install(alone: Path, tmp_path: Path, words: str) -> None:
     home = tmp_path / "home"
     found = noetl_alone(alone, *words.split(), NOETL_HOME=str(home), XDG_CONFIG_HOME=str(tmp_path))
     assert found.returncode == 2

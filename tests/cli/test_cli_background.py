@@ -39,9 +39,7 @@ def test_a_run_on_a_new_home_leaves_nothing_running(fresh_home: Path, one_step: 
     assert all_gone(processes_of(fresh_home))
 
 
-def test_what_a_run_begins_while_its_playbook_is_checked_is_undone_when_that_is_refused(
-    fresh_home: Path, tmp_path: Path
-) -> None:
+def test_the_preparations_of_run_are_undone_when_the_playbook_is_refused(fresh_home: Path, tmp_path: Path) -> None:
     playbook = tmp_path / "refused.yaml"
     os.mkfifo(playbook)
     run = start("run", playbook, "--home", fresh_home)

@@ -60,7 +60,7 @@ def test_a_run_and_a_server_load_no_library_of_a_tool_they_do_not_use(modules: s
         assert f"'{costly}'" not in found.stdout, costly
 
 
-def test_what_nats_raises_is_of_one_class_however_late_its_jetstream_is_loaded() -> None:
+def test_errors_of_nats_have_one_class_however_late_jetstream_is_loaded() -> None:
     program = (
         "import noetl_stream.adapters.nats, nats\nimport nats.js.errors as errors\n"
         "print(errors.BadBucketError is nats.js.client.BadBucketError)"
@@ -119,7 +119,7 @@ def test_a_reader_that_goes_away_early_sees_no_traceback(tmp_path_factory: pytes
     assert process.returncode == 1
 
 
-def test_it_works_with_its_standard_input_closed() -> None:
+def test_the_program_works_with_its_standard_input_closed() -> None:
     found = subprocess.run(
         ["sh", "-c", 'exec "$@" <&-', "sh", *NOETL, "version", "-o", "json"],
         capture_output=True,

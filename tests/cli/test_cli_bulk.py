@@ -25,7 +25,7 @@ def verb(act: Any) -> BulkAction:
     return BulkAction("touch", (), act, lambda answer: answer.execution_id)
 
 
-async def test_no_more_than_the_limit_are_in_progress_at_once() -> None:
+async def test_calls_in_progress_never_exceed_the_limit() -> None:
     most, under_way = 0, 0
 
     async def work(one: str) -> None:

@@ -51,7 +51,7 @@ def test_json_gives_one_object_a_file_with_its_diagnostics(playbook: Callable[..
     assert second["diagnostics"][0]["line"] == 6
 
 
-def test_what_is_proved_comes_with_the_path_to_it_as_text_and_as_json(playbook: Callable[..., Path]) -> None:
+def test_a_proved_finding_shows_its_path_as_text_and_as_json(playbook: Callable[..., Path]) -> None:
     file = playbook(ENDLESS)
     found = noetl("playbook", "check", file)
     assert found.returncode == 0

@@ -64,14 +64,14 @@ class EarlierText(msgspec.Struct, array_like=True):
     workload: dict[str, Any]
 
 
-def test_what_is_remembered_has_a_form_that_earlier_releases_read(playbook: Write, settings: Settings) -> None:
+def test_remembered_checks_have_a_form_that_earlier_releases_read(playbook: Write, settings: Settings) -> None:
     found = check(playbook(ONE_STEP), settings)
     remembered = Home(settings.home).checked.read_bytes()
     [kept] = msgspec.json.decode(remembered, type=dict[str, EarlierText]).values()
     assert kept == EarlierText(found.digest, found.path, dict(found.workload))
 
 
-def test_what_an_earlier_release_has_remembered_is_read(
+def test_checks_remembered_by_an_earlier_release_are_read(
     playbook: Write, settings: Settings, compiled: list[str]
 ) -> None:
     file = playbook(ONE_STEP)
@@ -113,7 +113,7 @@ def test_a_changed_limit_and_a_newly_installed_package_let_it_be_compiled(
     assert len(compiled) == 3
 
 
-def test_errors_are_said_each_time(
+def test_errors_are_reported_each_time(
     playbook: Write, settings: Settings, compiled: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = playbook(ONE_STEP.replace("kind: python", "kind: pithon"))
@@ -124,7 +124,7 @@ def test_errors_are_said_each_time(
     assert len(compiled) == 2
 
 
-def test_warnings_are_said_each_time(
+def test_warnings_are_reported_each_time(
     playbook: Write, settings: Settings, compiled: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = playbook(WITH_A_WARNING)

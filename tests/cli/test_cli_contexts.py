@@ -100,7 +100,7 @@ def test_an_invalid_context_is_refused(ann: Person, words: tuple[str, ...], give
         ("contexts: {a: {url: 7}}", "url of a is not the URL"),
     ],
 )
-def test_a_file_that_says_something_else_is_named(ann: Person, content: str, message: str) -> None:
+def test_a_file_with_other_contents_is_named(ann: Person, content: str, message: str) -> None:
     ann.file.parent.mkdir(parents=True)
     ann.file.write_text(content)
     with pytest.raises(UsageError, match=message) as refused:
@@ -204,7 +204,7 @@ def test_no_other_address_gets_the_token_of_the_home(ann: Person, home: Path, ur
         )
 
 
-def test_what_listens_where_a_gateway_was_gets_no_token(ann: Person, home: Path) -> None:
+def test_another_program_at_the_address_of_a_gateway_gets_no_token(ann: Person, home: Path) -> None:
     with announce_gateway(home, "http://127.0.0.1:8080"):
         pass
     found = gateway_of(Target(url="http://127.0.0.1:8080"), ann.settings(NOETL_HOME=str(home)))

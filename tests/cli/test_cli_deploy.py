@@ -49,7 +49,7 @@ def refusal(folder: Path) -> tuple[str, str | None]:
         ("name", "1:5: not TOML", None),
     ],
 )
-def test_what_is_wrong_with_the_file_of_a_project_is_said_with_its_place(
+def test_a_mistake_in_the_file_of_a_project_is_reported_with_its_place(
     tmp_path: Path, text: str, message: str, hint: str | None
 ) -> None:
     found, advice = refusal(project(tmp_path, text))

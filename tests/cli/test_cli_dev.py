@@ -74,7 +74,7 @@ def server_process(home: Path, program: str) -> psutil.Process:
 
 
 @pytest.mark.verify
-def test_it_prints_its_addresses_and_restarts_what_dies(dev: Dev, one_step: Path) -> None:
+def test_dev_prints_its_addresses_and_restarts_dead_roles(dev: Dev, one_step: Path) -> None:
     assert dev.printed[0] == "noetl-stream is running. Press Ctrl-C to stop."
     assert dev.printed[1].split() == ["home", str(dev.home)]
     assert dev.printed[2].split()[1].startswith("nats://")

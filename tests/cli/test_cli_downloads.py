@@ -53,7 +53,7 @@ async def test_no_name_leads_out_of_the_folder_or_hides_another(tmp_path: Path) 
     assert inside(tmp_path) == {"to"}
 
 
-async def test_what_is_there_stays_unless_it_is_forced(tmp_path: Path) -> None:
+async def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     folder = tmp_path / "to"

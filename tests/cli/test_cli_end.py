@@ -24,13 +24,13 @@ __main__.program()
 """
 
 
-def test_a_role_that_has_imported_duckdb_ends_with_its_output_and_its_code_and_nothing_else() -> None:
+def test_a_role_that_has_imported_duckdb_ends_with_its_own_output_and_code_alone() -> None:
     ended = subprocess.run([sys.executable, "-c", ROLE], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, "ended", "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such a device")
-def test_an_output_without_space_is_said_without_a_traceback() -> None:
+def test_an_output_without_space_is_reported_without_a_traceback() -> None:
     with open("/dev/full", "w") as full:  # noqa: PTH123
         ended = subprocess.run([*NOETL, "version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (1, "noetl-stream: No space left on device\n")

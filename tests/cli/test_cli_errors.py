@@ -108,7 +108,7 @@ def test_one_own_server_is_not_enough(one_step: Path) -> None:
         ("database migrate", "NOETL_POSTGRES_DSN"),
     ],
 )
-def test_all_that_is_missing_for_own_servers_is_said_at_once(command: str, needed: str) -> None:
+def test_all_missing_settings_for_own_servers_are_reported_at_once(command: str, needed: str) -> None:
     found = noetl(*command.split(), NOETL_NATS_URL=NOBODY_LISTENS)
     assert found.returncode == 2
     message = one_clear_line(found)

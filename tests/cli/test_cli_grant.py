@@ -34,7 +34,7 @@ def test_a_file_is_checked(file: Path) -> None:
         assert f"{file}:1: grant 1: paths: 'team/../b' is not a path" in refused.stderr
 
 
-def test_what_a_playbook_may_use_is_listed(file: Path) -> None:
+def test_the_grants_of_a_playbook_are_listed(file: Path) -> None:
     shown = noetl("grant", "show", "team/a/report", "-o", "json", NOETL_GRANTS=str(file))
     assert only_json(shown) == [
         {"sort": "credentials", "name": "warehouse"},

@@ -133,7 +133,7 @@ def test_a_word_that_is_missing_is_named(verb: str, word: str) -> None:
     assert f"Missing argument '{word}'" in found.stderr
 
 
-def test_a_repeated_request_succeeds_and_says_so(waiting: Waiting) -> None:
+def test_a_repeated_request_succeeds_with_a_notice(waiting: Waiting) -> None:
     already = f"{waiting.execution_id}: already done\n"
     assert waiting.ask("resume").stdout == already
     assert "done" in waiting.ask("pause").stdout

@@ -57,7 +57,7 @@ def lines(*words: str, home: Path) -> list[tuple[str, str, list[int], str, str]]
 
 
 @pytest.mark.parametrize("target", ["nothing", "a gateway"], indirect=True)
-def test_what_tasks_write_is_followed_and_found_again(shared_home: Path, tmp_path: Path, target: list[str]) -> None:
+def test_output_of_tasks_is_followed_and_found_again(shared_home: Path, tmp_path: Path, target: list[str]) -> None:
     file = tmp_path / "logs.yaml"
     file.write_text(PLAYBOOK)
     execution_id = noetl("execution", "start", file, "--home", shared_home).stdout.strip()

@@ -71,7 +71,7 @@ def test_table_and_text_are_two_words_for_what_people_read(form: Any, word: str)
         *((1372.74, "22 min 52 s"), (3600, "1 h"), (7861, "2 h 11 min"), (86_400, "1 d"), (97_000.5, "1 d 2 h")),
     ],
 )
-def test_a_duration_is_said_in_units_that_people_use(seconds: float | None, words: str) -> None:
+def test_a_duration_is_shown_in_units_that_people_use(seconds: float | None, words: str) -> None:
     assert duration_text(seconds) == words
 
 

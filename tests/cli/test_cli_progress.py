@@ -88,7 +88,7 @@ def line_of(text: str, attempt: int, stream: LogStream = "stdout") -> LogLineDoc
     return LogLineDocument("1", "", "greet", "run1", "call", attempt, [], stream, text, "default", "w")
 
 
-def test_what_was_shown_while_a_task_ran_is_not_shown_again_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_shown_while_a_task_ran_are_not_repeated_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress(stderr=False)
     output = "".join(f"{number}\n" for number in range(30)) + "a long line in two"
     ended = ProgressUpdate(TaskProcessed("call", 1, Outcome("ok", output=output), "continue"), "run1")

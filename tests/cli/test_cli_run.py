@@ -77,7 +77,7 @@ def test_a_failed_execution_ends_with_1_and_says_why(shared_home: Path, failing:
     assert ended["steps"][0]["status"] == "failed"
 
 
-def test_a_terminal_sees_what_a_command_does_and_nothing_of_it_stays(shared_home: Path, one_step: Path) -> None:
+def test_a_terminal_shows_the_progress_of_a_command_and_clears_it(shared_home: Path, one_step: Path) -> None:
     seen = on_a_terminal(["run", str(one_step), "--home", str(shared_home)], {"TERM": "xterm"})
     after = seen.rpartition("waiting for a server to accept")[2]
     assert after.index("\r\x1b[2K") < after.index("greet"), "the line is erased before anything else is shown"
@@ -192,7 +192,7 @@ def test_the_file_is_read_once_so_that_it_may_be_a_pipe(shared_home: Path, one_s
 
 
 @pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-"])
-def test_it_works_with_standard_streams_closed(shared_home: Path, one_step: Path, closed: str) -> None:
+def test_run_works_with_standard_streams_closed(shared_home: Path, one_step: Path, closed: str) -> None:
     words = [*NOETL, "run", str(one_step), "--home", str(shared_home), "-o", "json"]
     found = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *words], capture_output=True, text=True, timeout=60, env=environment()

@@ -52,7 +52,7 @@ def test_a_day_is_one_of_the_zone_of_the_schedule(playbook: Callable[..., Path])
     assert (wrong.returncode, "'9999-12-31' is not from 1970 to 2199" in wrong.stderr) == (2, True)
 
 
-def test_a_schedule_that_is_over_or_paused_says_so(playbook: Callable[..., Path]) -> None:
+def test_an_ended_or_paused_schedule_is_shown_as_such(playbook: Callable[..., Path]) -> None:
     over = playbook(SCHEDULE + "  window: { until: 2026-01-31 }\n  paused: true\n")
     found = noetl("schedule", "preview", over, "--after", "2026-02-01")
     assert (found.returncode, found.stdout) == (0, "")

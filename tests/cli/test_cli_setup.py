@@ -252,7 +252,7 @@ def assert_nothing_made(home: Path, postgres: Postgres, database: str) -> None:
     postgres.run("psql", "-X", "-v", "ON_ERROR_STOP=1", "-c", "create schema noetl", postgres.dsn(database))
 
 
-def test_what_is_wrong_with_both_is_said_at_once(home: Path) -> None:
+def test_mistakes_in_both_addresses_are_reported_at_once(home: Path) -> None:
     found = noetl(*words("nats://127.0.0.1:1", "postgresql://ada:secret@127.0.0.1:1/x", "--home", home))
     assert found.returncode == 3
     message = one_clear_line(found)

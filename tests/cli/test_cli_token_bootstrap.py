@@ -39,7 +39,7 @@ def test_the_first_token_of_an_installation_is_put_into_a_secret_once(
     assert first["revoked"] is not None and second["revoked"] is None
 
 
-def test_a_secret_that_the_pod_may_not_write_is_said(kubernetes: KubernetesApi, own_home: Path) -> None:
+def test_a_secret_that_the_pod_may_not_write_is_reported(kubernetes: KubernetesApi, own_home: Path) -> None:
     in_the_pod = ("--api", kubernetes.url, "--account", kubernetes.account, "--home", own_home)
     refused = noetl("token", "bootstrap", "others", *in_the_pod)
     assert refused.returncode != 0

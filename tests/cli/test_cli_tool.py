@@ -40,7 +40,7 @@ def test_a_name_that_no_kind_can_have_is_refused(tmp_path: Path, name: str, reas
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     (tmp_path / "made/README.md").write_text("mine")
     refused = noetl("tool", "new", "lamp", "--directory", "made", cwd=tmp_path)

@@ -30,7 +30,7 @@ def test_a_command_begins_the_trace_of_the_execution_that_it_starts(shared_home:
     assert len(left_out["trace_id"]) == 32
 
 
-def test_a_collector_that_is_away_is_said_in_a_line(shared_home: Path, one_step: Path) -> None:
+def test_an_unreachable_collector_is_reported_in_one_line(shared_home: Path, one_step: Path) -> None:
     away = {ENDPOINT: f"http://127.0.0.1:{choose_port()}"}
     started = noetl("execution", "start", one_step, "--home", shared_home, **away)
     assert started.returncode == 0

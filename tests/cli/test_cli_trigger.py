@@ -57,7 +57,7 @@ def test_an_event_that_starts_nothing_says_why(playbook: Callable[..., Path]) ->
     assert noetl("trigger", "test", file, "--event", event, "-o", "name").stdout == "ignored\n"
 
 
-def test_what_a_trigger_cannot_do_fails_its_test(playbook: Callable[..., Path]) -> None:
+def test_a_trigger_whose_templates_fail_fails_its_test(playbook: Callable[..., Path]) -> None:
     file, event = playbook(TRIGGER), playbook("json: { ref: refs/heads/main }", "event.yaml")
     found = noetl("trigger", "test", file, "--event", event, "-o", "json")
     assert found.returncode == 1
@@ -97,7 +97,7 @@ def test_a_message_is_tested_with_its_subject(playbook: Callable[..., Path]) -> 
     assert (found["starts"], found["reason"]) == (False, "the subject is another than that of `on.nats`")
 
 
-def test_what_no_event_has_is_refused_in_the_trigger_and_in_the_event(playbook: Callable[..., Path]) -> None:
+def test_a_field_that_no_event_has_is_refused_in_the_trigger_and_in_the_event(playbook: Callable[..., Path]) -> None:
     """An alert that names what no error has would say None, or fail, each time that it is needed."""
     alert = (
         FAILURES.partition("  when:")[0].replace("shop/*", "shop/*, status: [ failed ]")

@@ -25,7 +25,7 @@ def test_the_playbook_goes_to_stdout_and_the_notes_to_stderr(playbook: Callable[
     assert file.read_text() == OLDER
 
 
-def test_write_rewrites_the_files_that_change_and_no_other(playbook: Callable[..., Path]) -> None:
+def test_write_changes_only_the_files_that_need_it(playbook: Callable[..., Path]) -> None:
     older, present = playbook(OLDER, "older.yaml"), playbook(ONE_STEP, "present.yaml")
     older.chmod(0o640)
     os.utime(present, ns=(1, 1))
@@ -48,7 +48,7 @@ def test_diff_and_check_rewrite_nothing(playbook: Callable[..., Path]) -> None:
     assert noetl("playbook", "upgrade", "--check", file).returncode == 0
 
 
-def test_what_a_person_must_decide_is_in_the_file_and_in_the_exit_code(playbook: Callable[..., Path]) -> None:
+def test_open_decisions_are_shown_in_the_file_and_in_the_exit_code(playbook: Callable[..., Path]) -> None:
     file = playbook(UNCERTAIN)
     found = noetl("playbook", "upgrade", "--write", file)
     assert found.returncode == 1
@@ -71,7 +71,7 @@ def test_json_has_an_object_for_each_file(playbook: Callable[..., Path], tmp_pat
     assert (second["text"], second["error"]) == (None, f"{absent}: no such file")
 
 
-def test_what_is_no_playbook_is_refused_with_the_reason(playbook: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_file_without_a_playbook_is_refused_with_the_reason(playbook: Callable[..., Path], tmp_path: Path) -> None:
     refused = {
         playbook("a: [1\n", "open.yaml"): "error[yaml_syntax]",
         playbook("a: 1\n", "other.yaml"): "error[missing_key]: this is not a playbook: it has no `workflow`",

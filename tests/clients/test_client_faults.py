@@ -153,7 +153,7 @@ async def test_the_feed_is_resumed_after_a_break_and_misses_nothing(stage: Gatew
     await line.close()
 
 
-async def test_a_client_below_a_wrong_path_is_told_the_address_that_nothing_has(stage: GatewayStage) -> None:
+async def test_a_client_with_a_wrong_path_is_told_that_the_address_does_not_exist(stage: GatewayStage) -> None:
     async with AsyncClient(f"{stage.url}/wrong", TOKEN) as client:
         with pytest.raises(NotFound, match="/wrong/api/v1/me is no address"):
             await client.me()
@@ -225,7 +225,7 @@ async def test_an_execution_that_failed_is_raised_although_nobody_says_why(monke
         await asked(handler, lambda client: client.execution("x").result())
 
 
-async def test_what_is_refused_for_now_is_asked_again_with_the_same_key() -> None:
+async def test_a_call_that_is_refused_for_now_is_retried_with_the_same_key() -> None:
     keys: list[str | None] = []
     answers = [problem(429, "too-busy"), problem(503, "overloaded"), problem(503, "unreachable")]
 
@@ -238,7 +238,7 @@ async def test_what_is_refused_for_now_is_asked_again_with_the_same_key() -> Non
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "too-busy"), (503, "unreachable")])
-async def test_a_pause_that_is_longer_than_the_patience_ends_the_call_at_once(status: int, kind: str) -> None:
+async def test_a_pause_longer_than_the_patience_ends_the_call_at_once(status: int, kind: str) -> None:
     seen: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -250,7 +250,7 @@ async def test_a_pause_that_is_longer_than_the_patience_ends_the_call_at_once(st
     assert len(seen) == 1
 
 
-async def test_what_may_not_be_done_twice_is_not_asked_again() -> None:
+async def test_a_call_that_must_not_be_repeated_is_not_retried() -> None:
     seen: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -264,13 +264,13 @@ async def test_what_may_not_be_done_twice_is_not_asked_again() -> None:
     assert seen == ["DELETE"]
 
 
-async def test_a_gateway_that_is_away_is_said_so_with_what_to_do() -> None:
+async def test_an_unreachable_gateway_is_reported_with_advice() -> None:
     async with AsyncClient(f"http://127.0.0.1:{choose_port()}", "t") as client:
         with pytest.raises(Unreachable, match=r"no gateway answers at http://[\d.:]+: Connection refused \(is `"):
             await client.run("tests/echo")
 
 
-async def test_a_certificate_is_trusted_if_the_client_says_so(tmp_path: Path) -> None:
+async def test_a_certificate_is_trusted_if_the_client_allows_it(tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, days=1)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate, key)
@@ -303,7 +303,7 @@ async def test_a_timeout_ends_a_wait_also_where_nothing_answers() -> None:
         (lambda: web.Response(status=302, headers={"Location": "http://else.where"}), "redirects to http://else.where"),
     ],
 )
-async def test_what_is_no_gateway_is_said_so(answer: Callable[[], web.Response], says: str) -> None:
+async def test_a_server_that_is_no_gateway_is_reported(answer: Callable[[], web.Response], says: str) -> None:
     async def handler(request: web.Request) -> web.Response:
         return answer()
 
@@ -324,7 +324,7 @@ async def test_a_failure_is_raised_also_where_the_gateway_does_not_say_why() -> 
 
 
 @pytest.mark.parametrize("reference", [None, {"size": 2**30}])
-async def test_a_result_that_no_answer_holds_is_said_so(reference: dict[str, int] | None) -> None:
+async def test_a_result_too_large_for_any_answer_is_reported(reference: dict[str, int] | None) -> None:
     kept = msgspec.structs.replace(ENDED, result={"$reference": {"size": 2**30}})
     whole = {"execution_id": "x", "status": "completed", "error": None}
     whole["result"] = [1] if reference is None else {"$reference": reference}

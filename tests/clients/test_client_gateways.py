@@ -137,7 +137,7 @@ texts = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, 
 
 
 @given(st.dictionaries(names, st.tuples(texts, st.booleans()), max_size=4), st.booleans())
-def test_what_the_command_line_writes_is_read(
+def test_files_written_by_the_command_line_are_read(
     tmp_path_factory: pytest.TempPathFactory, named: dict[str, tuple[str, bool]], has_current: bool
 ) -> None:
     file = tmp_path_factory.mktemp("contexts") / "contexts.yaml"
@@ -163,7 +163,7 @@ def test_what_the_command_line_writes_is_read(
         ("now: a\n", 1),
     ],
 )
-def test_a_file_with_more_than_that_is_refused_with_its_line(tmp_path: Path, text: str, line: int) -> None:
+def test_a_file_that_is_no_list_of_contexts_is_refused_with_the_line(tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "contexts.yaml"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=f"contexts.yaml, line {line}: not a line of a list of contexts"):

@@ -24,7 +24,7 @@ async def test_a_client_does_what_the_scenario_says(
 
 
 @pytest.mark.parametrize("scenario", OVER_BREAKS, ids=[one["name"] for one in OVER_BREAKS])
-async def test_it_does_the_same_over_a_line_that_breaks(stage: GatewayStage, scenario: dict[str, Any]) -> None:
+async def test_a_client_works_over_a_line_that_breaks(stage: GatewayStage, scenario: dict[str, Any]) -> None:
     async with BrokenLine(stage.url, BREAKS * 20).open() as line:
         doer = AsyncDoer(line.url, TOKEN)
         try:

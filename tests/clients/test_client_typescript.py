@@ -37,7 +37,7 @@ def test_the_generated_modules_are_what_the_script_writes() -> None:
     assert stale == [], "run `python scripts/typescript_code.py`"
 
 
-def test_it_has_the_version_of_the_program_and_needs_nothing() -> None:
+def test_the_client_has_the_version_of_the_program_and_no_dependencies() -> None:
     package = json.loads((CLIENT / "package.json").read_text())
     assert f'version = "{package["version"]}"' in (ROOT / "pyproject.toml").read_text()
     assert "dependencies" not in package
@@ -88,7 +88,7 @@ async def test_the_blocks_of_the_page_are_typed_and_do_what_it_says(stage: Gatew
 
 
 @needs_node
-async def test_outside_of_a_page_a_client_without_an_address_says_so_at_once(installed: Path) -> None:
+async def test_a_client_without_an_address_fails_at_once_outside_a_page(installed: Path) -> None:
     program = (
         "import { Client } from 'noetl-stream-client'\ntry { new Client('') } catch (error) { console.log(error.name) }"
     )

@@ -119,7 +119,7 @@ def test_nothing_that_is_asked_changes_the_workload() -> None:
     assert scenario.execution.workload == {"a": 1}
 
 
-def test_a_patch_is_seen_by_step_runs_that_begin_afterwards_and_by_no_other() -> None:
+def test_a_patch_is_seen_only_by_step_runs_that_begin_afterwards() -> None:
     scenario = started(TWO)
     scenario.patch(seen=True)
     assert scenario.take("start").inputs == {"args": {"ctx": {}}}

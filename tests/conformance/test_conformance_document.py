@@ -103,7 +103,7 @@ def test_timeouts_are_laid_over_each_other_from_the_outside_in(innermost: str, a
         pipeline("- { kind: noop, spec: { mode: parallel } }"),
     ],
 )
-def test_knobs_of_one_scope_stand_in_no_other(text: str) -> None:
+def test_knobs_of_one_scope_are_refused_in_any_other(text: str) -> None:
     assert codes(text) == ["unknown_key"]
 
 
@@ -203,7 +203,7 @@ def test_control_actions_outside_a_tasks_policy_are_refused(place: str, words: s
 
 
 @pytest.mark.parametrize("word", ["expr", "if", "unless", "condition", "case"])
-def test_other_words_for_when_are_refused(word: str) -> None:
+def test_synonyms_of_when_are_refused(word: str) -> None:
     guard = f'{word}: "{{{{ true }}}}"'
     assert not checked(pipeline(f"- {{ kind: noop, {guard} }}")).ok
     assert not checked(step(f"next: {{ arcs: [ {{ step: start, {guard} }} ] }}")).ok

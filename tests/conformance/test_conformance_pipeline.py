@@ -21,7 +21,7 @@ def loop(spec: str) -> str:
     return f"  loop: {{in: [1, 2, 3], iterator: item, spec: {{{spec}}}}}\n"
 
 
-def test_break_ends_one_iteration_well_and_no_other() -> None:
+def test_break_ends_one_iteration_as_successful_and_no_other() -> None:
     rules = '{when: "{{ item == 2 }}", then: {do: break}}'
     scenario = ruled(rules, loop=loop("mode: sequential"), more=", {name: after, kind: noop}")
     scenario.done("start", "done")
@@ -220,6 +220,6 @@ def test_a_number_that_is_other_text_is_an_error_that_shows_it(text: str) -> Non
     assert "(the task itself ended with exception: it broke)" in scenario.error.message
 
 
-def test_a_template_that_gives_other_text_is_such_an_error() -> None:
+def test_a_template_that_renders_no_number_is_an_error() -> None:
     scenario = retried_after("{{ 'soon' }}", "soon")
     assert scenario.error.kind == "expression_error" and "'soon'" in scenario.error.message

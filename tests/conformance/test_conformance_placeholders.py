@@ -52,7 +52,7 @@ def test_a_neutral_value_is_accepted(part: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(("part", "words"), [one for one in PLACEHOLDERS if one not in REAL])
-def test_a_placeholder_that_says_something_is_refused_as_reserved(part: str, words: str) -> None:
+def test_a_placeholder_with_contents_is_refused_as_reserved(part: str, words: str) -> None:
     value = (
         words.replace("[]", "[one]").replace("{}", "{ one: 1 }").replace("''", "one").replace("exclusive", "inclusive")
     )

@@ -112,7 +112,7 @@ def test_where_no_first_token_is_wanted_nobody_can_talk_to_kubernetes(setting: s
 # Selectors
 
 
-def test_a_deployment_selects_the_pods_it_makes_and_no_others(example: tuple[Rendered, ...]) -> None:
+def test_a_deployment_selects_its_own_pods_alone(example: tuple[Rendered, ...]) -> None:
     made = list(pods(example))
     for one in of_kind(example, "Deployment"):
         selected = [pod.owner for pod in made if matches(one["spec"]["selector"], pod.labels)]
@@ -326,7 +326,7 @@ def test_gateways_alone_read_from_a_replica_if_there_is_one(production: tuple[Re
     assert holders(render(CHART / "values" / "small.yaml"), "NOETL_POSTGRES_READ_DSN") == set()
 
 
-def test_who_makes_spans_sends_them_to_the_collector(production: tuple[Rendered, ...]) -> None:
+def test_roles_that_make_spans_send_them_to_the_collector(production: tuple[Rendered, ...]) -> None:
     assert holders(production, "OTEL_") == {"server", "gateway", "worker"}
     for pod in roles(production):
         plain = {name: one["value"] for name, one in pod.environment.items() if "value" in one}
@@ -433,7 +433,7 @@ def answered_paths() -> set[str]:
     return {path for file in files if file.exists() for path in re.findall(r'"(/\w+)"', file.read_text())}
 
 
-def test_a_process_has_more_time_to_end_than_it_takes_to_drain(example: tuple[Rendered, ...]) -> None:
+def test_a_process_has_more_time_to_end_than_to_drain(example: tuple[Rendered, ...]) -> None:
     for pod in roles(example):
         grace = pod.spec["terminationGracePeriodSeconds"]
         before = pod.spec["containers"][0].get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)

@@ -76,7 +76,7 @@ IN_EVERY_POD: dict[str, Callable[[Rendered], bool]] = {
 
 
 @pytest.mark.parametrize("override", IN_EVERY_POD)
-def test_what_is_said_of_pods_holds_for_every_role_the_migration_and_the_test(
+def test_settings_of_pods_hold_for_every_role_the_migration_and_the_test(
     found: tuple[Rendered, ...], override: str
 ) -> None:
     made = templates(found)
@@ -91,7 +91,7 @@ def test_labels_and_annotations_of_pods_are_those_of_every_pod(found: tuple[Rend
         assert OF_PODS[field].items() <= pod["metadata"][kind].items(), name
 
 
-def test_what_makes_pods_has_labels_and_annotations_of_its_own(found: tuple[Rendered, ...]) -> None:
+def test_resources_that_make_pods_have_labels_and_annotations_of_their_own(found: tuple[Rendered, ...]) -> None:
     for one in of_kind(found, "Deployment", "Job"):
         assert one["metadata"]["labels"]["tier"] == "engine", name_of(one)
         assert one["metadata"]["annotations"]["reloader.stakater.com/auto"] == "true", name_of(one)
@@ -106,7 +106,7 @@ def test_every_object_has_the_common_labels_and_annotations_and_begins_with_the_
         assert one["metadata"]["name"].partition("-")[0] == "flows", name_of(one)
 
 
-def test_accounts_have_what_clouds_want_of_them_and_one_that_exists_is_not_made(found: tuple[Rendered, ...]) -> None:
+def test_accounts_get_the_annotations_of_clouds_and_an_existing_one_is_not_created(found: tuple[Rendered, ...]) -> None:
     accounts = {one["metadata"]["name"]: one["metadata"] for one in of_kind(found, "ServiceAccount")}
     assert set(accounts) == set(ROLES) - {"flows-server", "flows-test"}
     for metadata in accounts.values():
@@ -116,7 +116,7 @@ def test_accounts_have_what_clouds_want_of_them_and_one_that_exists_is_not_made(
     assert used["flows-server"] == "ours" and used["flows-test"] == "flows-gateway"
 
 
-def test_where_pods_run_is_said_for_all_and_by_role(found: tuple[Rendered, ...]) -> None:
+def test_placement_of_pods_is_set_for_all_and_by_role(found: tuple[Rendered, ...]) -> None:
     made = {name: pod["spec"] for name, pod in templates(found).items()}
     arch = {"kubernetes.io/arch": "amd64"}
     assert made["flows-migration"]["nodeSelector"] == made["flows-test"]["nodeSelector"] == arch
@@ -126,14 +126,14 @@ def test_where_pods_run_is_said_for_all_and_by_role(found: tuple[Rendered, ...])
     assert {name for name, found in classes.items() if found != "business"} == {"flows-worker-night"}
 
 
-def test_pods_are_spread_as_told_each_deployment_by_itself(found: tuple[Rendered, ...]) -> None:
+def test_pods_of_each_deployment_are_spread_as_configured(found: tuple[Rendered, ...]) -> None:
     for pod in roles(found):
         (constraint,) = pod.spec["topologySpreadConstraints"]
         assert constraint["topologyKey"] == "rack" and "matchLabelKeys" not in constraint
         assert constraint["labelSelector"]["matchLabels"]["app.kubernetes.io/component"] == pod.component
 
 
-def test_an_image_is_said_by_role_and_by_pool(found: tuple[Rendered, ...]) -> None:
+def test_an_image_is_set_by_role_and_by_pool(found: tuple[Rendered, ...]) -> None:
     images = {name: programs(pod)[0] for name, pod in templates(found).items()}
     ours = "registry.example.com:5000/noetl-stream"
     assert {name: one["image"] for name, one in images.items()} == {
@@ -181,7 +181,7 @@ def test_probes_keep_what_is_not_overridden(found: tuple[Rendered, ...]) -> None
         assert {container[one]["httpGet"]["port"] for one in ("startupProbe", "livenessProbe")} == {"status"}
 
 
-def test_a_deployment_rolls_out_as_told(found: tuple[Rendered, ...]) -> None:
+def test_a_deployment_rolls_out_as_configured(found: tuple[Rendered, ...]) -> None:
     for one in of_kind(found, "Deployment"):
         spec = one["spec"]
         assert (spec["minReadySeconds"], spec["revisionHistoryLimit"]) == (10, 10)
@@ -204,7 +204,7 @@ def test_a_disruption_budget_is_a_percentage_a_least_number_or_not_made(found: t
     }
 
 
-def test_hooks_of_containers_stand_in_the_place_of_those_of_the_chart(found: tuple[Rendered, ...]) -> None:
+def test_hooks_of_containers_replace_those_of_the_chart(found: tuple[Rendered, ...]) -> None:
     for pod in roles(found):
         assert pod.spec["containers"][0]["lifecycle"] == OF_PODS["lifecycle"], pod.owner
     for program in programs(templates(found)["flows-migration"]):

@@ -56,7 +56,7 @@ def test_every_variable_is_a_setting(path: Path) -> None:
 
 
 @pytest.mark.parametrize("service", OUR_SERVICES)
-def test_a_service_holds_what_its_identity_needs_and_no_more(service: str) -> None:
+def test_a_service_has_exactly_what_its_identity_needs(service: str) -> None:
     given, identity = SERVICES[service], IDENTITIES[service]
     postgres = {"POSTGRES_DSN"} if identity != "worker" else set()
     assert held(set(given["environment"])) == {"NATS_NKEY", *postgres, *KEYS[identity]}
@@ -67,7 +67,7 @@ def test_a_service_holds_what_its_identity_needs_and_no_more(service: str) -> No
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
-def test_a_unit_holds_what_its_identity_needs_and_no_more(unit: Path) -> None:
+def test_a_unit_has_exactly_what_its_identity_needs(unit: Path) -> None:
     text = unit.read_text()
     identity = IDENTITIES[unit.stem.removeprefix("noetl-").rstrip("@")]
     postgres = {"POSTGRES_DSN"} if identity != "worker" else set()
@@ -99,7 +99,7 @@ def test_the_filter_of_workers_in_containers_refuses_what_tasks_may_not_but_for_
     assert (set(refused["names"]), refused["action"]) == (always - confining, "SCMP_ACT_ERRNO")
 
 
-def test_those_who_make_spans_are_told_of_a_collector_if_there_is_one() -> None:
+def test_roles_that_make_spans_know_the_collector_if_there_is_one() -> None:
     told = {
         name: {one for one in given.get("environment", {}) if one.startswith("OTEL_")}
         for name, given in SERVICES.items()
@@ -116,7 +116,7 @@ def test_a_worker_shares_a_network_with_nats_alone() -> None:
     assert {one for one in SERVICES if "ports" in SERVICES[one]} == {"gateway"}
 
 
-def test_whatever_stops_a_role_waits_longer_than_it_drains() -> None:
+def test_a_role_gets_longer_to_stop_than_it_drains() -> None:
     for service in ("server", "gateway", "worker"):
         assert int(SERVICES[service]["stop_grace_period"].removesuffix("s")) > STOP_WITHIN_S
     for unit in UNITS:
@@ -124,7 +124,7 @@ def test_whatever_stops_a_role_waits_longer_than_it_drains() -> None:
         assert "Type=oneshot" in unit.read_text() or (found is not None and int(found[1]) > STOP_WITHIN_S)
 
 
-def test_the_image_installs_what_is_locked_and_nothing_else() -> None:
+def test_the_image_installs_exactly_the_locked_packages() -> None:
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     installs = re.findall(r"pip .*?(?:install|wheel) [^&\n]+", text)
     assert len(installs) == 3

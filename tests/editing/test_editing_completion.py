@@ -145,7 +145,7 @@ workflow:
 
 
 @pytest.mark.parametrize("mark", "124")
-def test_what_is_known_of_the_start_of_an_execution_is_offered(mark: str) -> None:
+def test_attributes_known_at_the_start_of_an_execution_are_offered(mark: str) -> None:
     assert offered(PLACES, mark) == ["due", "origin", "started"]
     assert offered(OWN + PLACES, mark) == ["id"]
 
@@ -154,7 +154,7 @@ def test_and_what_is_known_of_its_origin() -> None:
     assert offered(PLACES, "3") == ["kind", "path", "number", "execution_id"]
 
 
-def test_what_is_written_of_a_word_is_replaced_from_its_last_dot_on() -> None:
+def test_a_partly_written_word_is_replaced_from_its_last_dot_on() -> None:
     text, offset = at_mark(
         'workload: {city: 1}\nworkflow:\n  - step: a\n    tool: {kind: noop, args: {x: "{{ workload.ci‸'
     )

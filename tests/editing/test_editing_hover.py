@@ -59,5 +59,5 @@ OF_NOTHING = ["workload: {a: [1, so‸me]}", "‸", "a: b # com‸ment", "workfl
 
 
 @pytest.mark.parametrize("text", OF_NOTHING)
-def test_of_what_is_not_known_nothing_is_said(text: str) -> None:
+def test_unknown_names_have_no_hover_text(text: str) -> None:
     assert told(text) == ""

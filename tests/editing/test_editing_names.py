@@ -87,7 +87,7 @@ workflow:
     assert found is not None and found.symbol == Symbol("ctx", "x")
 
 
-def test_a_name_that_is_not_in_scope_is_none() -> None:
+def test_a_name_that_is_not_in_scope_is_not_offered() -> None:
     text = """
 workflow:
   - step: first
@@ -114,7 +114,7 @@ workflow:
         ("{{ workload[city] }}", ["city"]),
     ],
 )
-def test_a_template_reads_names_and_nothing_else(template: str, read: list[str]) -> None:
+def test_a_template_offers_only_names_that_it_can_read(template: str, read: list[str]) -> None:
     text = f"""
 workload: {{ city: 1, limits: 2 }}
 workflow:
@@ -173,7 +173,7 @@ workflow:
     assert [one for one in found if one in expected] == expected
 
 
-def test_what_the_events_of_a_step_read_is_known() -> None:
+def test_names_in_the_events_of_a_step_are_known() -> None:
     event = '{ name: shipped, when: "{{ ctx.total }}", data: { order: "{{ workload.order }}" } }'
     text = f"""
 workload: {{ order: 7 }}
@@ -186,7 +186,7 @@ workflow:
     assert found == [("ctx", "total"), ("workload", "order")]
 
 
-def test_what_attributes_of_spans_read_is_known() -> None:
+def test_names_in_attributes_of_spans_are_known() -> None:
     policy = "policy: { tracing: { attributes: { shop.order: '{{ workload.order }}' } } }"
     text = f"""
 workload: {{ order: 7 }}

@@ -60,7 +60,7 @@ def test_a_key_of_ctx_is_renamed_in_writes_templates_and_code() -> None:
 
 
 @pytest.mark.parametrize("mark", ["1", "2", "3"])
-def test_after_a_renaming_the_check_says_what_it_said(mark: str) -> None:
+def test_a_rename_does_not_change_the_diagnostics(mark: str) -> None:
     before, after = at_mark(PLAYBOOK, mark)[0], renamed(mark, "another")
     found = [
         [(one.code, one.line) for one in check_document(text, KINDS, proves=True).diagnostics]
@@ -79,7 +79,7 @@ def test_a_name_that_is_taken_or_none_is_refused(mark: str, to: str) -> None:
         renamed(mark, to)
 
 
-def test_what_callers_know_is_not_renamed_here() -> None:
+def test_names_that_callers_use_are_not_renamed() -> None:
     with pytest.raises(CannotRename, match="outside"):
         renamed("4", "town")
 

@@ -66,7 +66,7 @@ def compare(node: Node, part: TextPart | None, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [*SPELLINGS, *(pytest.param(file.read_text(), id=file.stem) for file in FILES)])
-def test_what_the_language_accepts_is_read_alike(text: str) -> None:
+def test_valid_playbooks_are_read_as_the_language_reads_them(text: str) -> None:
     problems = Problems("")
     source = read_source(text, problems)
     if source is None or problems.has_errors:

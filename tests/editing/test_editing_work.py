@@ -64,6 +64,6 @@ def test_a_keystroke_in_three_thousand_lines_is_a_small_part_of_a_check() -> Non
     assert calls(keystroke(text)) * 4 < calls(lambda: check_document(text, KINDS))
 
 
-def test_a_keystroke_grows_no_faster_than_the_text() -> None:
+def test_the_work_of_a_keystroke_grows_no_faster_than_the_text() -> None:
     keystroke(playbook(1))()
     assert calls(keystroke(playbook(20))) < 2.2 * calls(keystroke(playbook(10)))

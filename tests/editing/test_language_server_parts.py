@@ -68,7 +68,7 @@ async def test_of_what_is_written_without_a_pause_only_the_last_is_checked() -> 
     assert it.told == [("one", "abc"), ("two", "x")] and it.checked == ["abc", "x"]
 
 
-async def test_what_was_found_in_an_older_text_is_not_told_and_what_waited_in_vain_is_not_checked() -> None:
+async def test_diagnostics_of_an_outdated_text_are_dropped_and_outdated_texts_are_not_checked() -> None:
     it = Told()
     it.checks.ask("one", "one.yaml", "slow", pause_s=0)
     await asyncio.to_thread(it.begun.wait, 60)
@@ -80,7 +80,7 @@ async def test_what_was_found_in_an_older_text_is_not_told_and_what_waited_in_va
     assert it.told == [("one", "last")] and it.checked == ["slow", "last"]
 
 
-async def test_a_closed_document_is_not_told_about() -> None:
+async def test_a_closed_document_gets_no_diagnostics() -> None:
     it = Told()
     it.checks.ask("one", "one.yaml", "a", pause_s=0)
     it.checks.forget("one")
@@ -89,7 +89,7 @@ async def test_a_closed_document_is_not_told_about() -> None:
     assert it.told == [("two", "b")]
 
 
-async def test_a_fault_of_a_check_is_told_and_the_next_check_runs() -> None:
+async def test_a_fault_of_a_check_is_reported_and_the_next_check_runs() -> None:
     it = Told()
     it.checks.ask("one", "one.yaml", "broken", pause_s=0)
     await it.next()
@@ -122,7 +122,7 @@ def test_playbooks_are_found_by_their_path_and_again_when_they_change(tmp_path: 
     assert paths(files, tmp_path) == []
 
 
-def test_no_more_files_are_looked_at_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_looks_at_no_more_files_than_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         (tmp_path / f"{number}.yaml").write_text(HEAD + f"metadata: {{ path: p{number} }}\n")
     (tmp_path / "0.yaml").chmod(0)

@@ -238,7 +238,7 @@ def test_held_tokens_are_discarded_with_the_reason_when_nothing_else_lives_and_t
     assert scenario.names[-4:] == ["token.discarded", "token.discarded", "execution.finished", "playbook.processed"]
 
 
-def test_held_tokens_are_tried_once_more_before_they_are_discarded() -> None:
+def test_held_tokens_are_tried_again_before_they_are_discarded() -> None:
     scenario = started(
         """
         - step: start
@@ -255,7 +255,7 @@ def test_held_tokens_are_tried_once_more_before_they_are_discarded() -> None:
     assert scenario.facts(TokenDiscarded) == []
 
 
-def test_more_held_tokens_than_one_fact_may_have_decisions_can_be_discarded_at_once() -> None:
+def test_more_held_tokens_than_the_decisions_of_one_fact_can_be_discarded_at_once() -> None:
     many = ", ".join(["{step: shut}"] * 20)
     scenario = started(
         f"""

@@ -59,7 +59,7 @@ def test_a_snapshot_remembers_what_was_sent() -> None:
     assert sum(map(len, scenario.execution.sent.values())) == 2
 
 
-def test_each_arc_has_keys_of_its_own_and_another_execution_none_of_them() -> None:
+def test_each_arc_of_each_execution_has_keys_of_its_own() -> None:
     both = """
     - step: start
       tool: {kind: noop}
@@ -137,7 +137,7 @@ def test_a_key_that_is_no_text_or_number_fails_the_execution() -> None:
     assert "an arc of start" in scenario.error.message and "must be text or a number" in scenario.error.message
 
 
-def test_a_rerun_sends_again_what_it_does_not_reuse_and_nothing_else() -> None:
+def test_a_rerun_sends_again_only_what_it_does_not_reuse() -> None:
     scenario = rounds(started(ROUND))
     for _ in range(3):
         scenario.done("work")
@@ -253,7 +253,7 @@ def test_a_step_run_begins_also_if_the_one_before_it_fails() -> None:
     assert running(scenario) == [4, 3]
 
 
-def test_who_waits_has_no_command_and_asks_no_limit() -> None:
+def test_a_waiting_step_run_has_no_command_and_asks_no_limit() -> None:
     scenario = partitioned()
     state = scenario.execution
     assert [(slot.key, slot.granted) for slot in state.slots.values()] == [("a", False), ("a", False), ("b", False)]

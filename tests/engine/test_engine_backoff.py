@@ -54,15 +54,15 @@ def test_a_delay_of_zero_stays_zero() -> None:
     assert wait("exponential", 3, delay_s=0.0) == 0.0
 
 
-def test_the_same_command_and_attempt_always_wait_alike() -> None:
+def test_the_same_command_and_attempt_always_have_the_same_delay() -> None:
     assert wait("linear", 3) == wait("linear", 3) == 6.0 * (1 + jitter("command", 3))
 
 
-def test_different_commands_do_not_wait_alike() -> None:
+def test_different_commands_have_different_delays() -> None:
     assert len({jitter(f"command-{number}", 1) for number in range(50)}) > 40
 
 
-def test_different_attempts_do_not_wait_alike() -> None:
+def test_different_attempts_have_different_delays() -> None:
     assert len({jitter("command", attempt) for attempt in range(50)}) > 40
 
 

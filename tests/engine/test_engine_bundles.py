@@ -27,7 +27,7 @@ def test_a_command_with_python_names_the_bundle_and_carries_its_key(tool: str) -
     assert set(issued.object_keys) == {command.execution_id, bundle_owner(NAME)}
 
 
-def test_other_commands_do_not_and_only_such_playbooks_are_kept_from_older_servers() -> None:
+def test_only_playbooks_with_bundles_are_kept_from_older_servers() -> None:
     scenario, command = owed("{kind: noop}", f"bundle: {NAME}\n")
     plain, _ = owed("{kind: noop}", "")
     assert command.bundle == "" and bundle_owner(NAME) not in command.object_keys

@@ -55,7 +55,7 @@ def test_cancelling_ends_an_execution_at_once_when_nothing_has_begun() -> None:
     assert scenario.execution.discarded == 1, "the held token"
 
 
-def test_it_waits_for_what_has_begun_and_routes_nothing() -> None:
+def test_a_cancel_waits_for_running_steps_and_routes_nothing() -> None:
     scenario = started(TWO)
     run = scenario.take("a")
     run.begin()
@@ -119,7 +119,7 @@ PATCHING = """
 """
 
 
-def test_a_patch_that_a_task_still_makes_is_recorded_and_not_applied_and_an_event_says_so() -> None:
+def test_a_patch_by_a_task_during_a_cancel_is_recorded_but_not_applied_and_an_event_reports_it() -> None:
     scenario = started(PATCHING)
     run = scenario.take("start")
     run.begin()

@@ -199,7 +199,7 @@ def test_a_plain_step_is_two_facts() -> None:
     ],
     ids=lambda changes: next(iter(changes)) + str(len(str(changes))),
 )
-def test_what_a_whole_run_cannot_say_is_reported_fact_by_fact(changes: dict[str, Any]) -> None:
+def test_a_step_run_that_one_fact_cannot_hold_is_reported_fact_by_fact(changes: dict[str, Any]) -> None:
     started, task, processed = ran(["a"])
     assert whole_run("run", [started, task, processed, StepDone("run")]) is not None
     assert whole_run("run", [started, task, replace(processed, **changes), StepDone("run")]) is None

@@ -63,7 +63,7 @@ def test_a_step_emits_an_event_when_a_run_of_it_has_completed() -> None:
     assert scenario.replayed() == scenario.execution
 
 
-def test_it_is_emitted_at_the_moments_that_on_names_and_if_when_holds() -> None:
+def test_an_event_is_emitted_at_the_moments_of_on_if_when_holds() -> None:
     events = (
         '{name: begun, on: [started], data: {said: "{{ event.name }}"}}',
         '{name: gone_wrong, on: [failed], data: {why: "{{ event.error.kind }}"}}',
@@ -140,7 +140,7 @@ def test_a_pause_holds_it_back_and_it_is_emitted_once() -> None:
     assert scenario.working == [("last", None)]
 
 
-def test_it_waits_for_a_result_that_is_kept_by_reference() -> None:
+def test_an_event_waits_for_a_result_that_is_kept_by_reference() -> None:
     scenario = emitting('{name: shipped, data: {n: "{{ ship.n }}"}}')
     scenario.objects.takes = lambda data: True
     scenario.done("ship", {"n": 2})
@@ -178,7 +178,7 @@ def test_a_branch_that_rests_has_emitted_once() -> None:
     assert scenario.working == [("last", None)]
 
 
-def test_a_rerun_emits_for_what_it_does_anew_and_not_for_what_it_reuses() -> None:
+def test_a_rerun_emits_events_of_new_step_runs_and_not_of_reused_ones() -> None:
     scenario = emitting("{name: shipped}")
     scenario.done("ship")
     scenario.done("last")
@@ -196,7 +196,7 @@ def test_a_playbook_with_events_is_kept_from_servers_and_workers_that_do_not_kno
     assert scenario.command(scenario.owed("ship")).format == AGGREGATES_FORMAT
 
 
-def test_it_is_found_by_its_step_run_and_its_name() -> None:
+def test_an_emitted_event_is_found_by_its_step_run_and_its_name() -> None:
     scenario = emitting("{name: shipped}")
     scenario.done("ship")
     [fact] = scenario.facts(StepEmitted)

@@ -48,7 +48,7 @@ def test_client_requests_change_the_state(fact: type[Fact]) -> None:
     assert fact in executions.CLIENT_RULES or fact in WHOLE_EXECUTION
 
 
-def test_a_worker_may_report_its_own_kinds_and_no_others() -> None:
+def test_a_worker_may_report_its_own_kinds_of_events_alone() -> None:
     assert set(worker_facts.RULES) == {*of(worker), StepRan}
 
 

@@ -359,7 +359,7 @@ def test_two_waves_in_flight_stay_apart_for_a_step_behind_both() -> None:
 # --- too few ----------------------------------------------------------------------------------------------------------
 
 
-def test_fewer_than_asked_for_fail_the_step_with_their_number() -> None:
+def test_fewer_tokens_than_required_fail_the_step_with_their_number() -> None:
     scenario = three("3", arcs="{step: j, when: \"{{ event.step != 'b' }}\"}")
     for step in "abc":
         scenario.done(step)
@@ -436,7 +436,7 @@ def test_the_deadlocked_join_with_the_oldest_token_fires(first: str, then: str, 
     assert len(scenario.take(other).command.args["arrivals"]) == 2
 
 
-def test_a_held_token_that_can_reach_a_join_holds_it_up_until_nothing_else_lives() -> None:
+def test_a_held_token_that_can_reach_a_join_delays_it_until_nothing_else_lives() -> None:
     scenario = started(
         """
         - step: start

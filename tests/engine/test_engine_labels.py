@@ -52,7 +52,7 @@ def test_labels_over_the_workload_are_rendered_at_the_start_and_recorded() -> No
     assert started(scenario).labels == {"team": "shop", "order": "A-1", "half": 1.5} == scenario.execution.labels
 
 
-def test_what_a_start_is_given_lies_over_the_labels_of_the_playbook() -> None:
+def test_labels_of_a_start_override_those_of_the_playbook() -> None:
     scenario = Begun("{team: shop, tier: 1}", labels={"team": "night", "ticket": 7})
     assert started(scenario).labels == {"team": "night", "tier": 1, "ticket": 7}
     assert scenario.terms == {"label:team=night", "label:tier=1", "label:ticket=7"}
@@ -135,7 +135,7 @@ def test_a_start_leaves_room_for_the_labels_that_rules_set() -> None:
 
 
 @pytest.mark.parametrize("labels", [{"a=b": 1}, {"a": [1]}, {"a": "x" * 181}])
-def test_what_a_worker_reports_as_labels_is_looked_at(labels: dict[str, Any]) -> None:
+def test_labels_reported_by_a_worker_are_checked(labels: dict[str, Any]) -> None:
     assert "is no label" in form_fault(TaskProcessed("task", 1, Outcome("ok"), "continue", set_label=labels))
 
 

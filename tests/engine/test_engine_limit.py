@@ -46,7 +46,7 @@ def catching_up() -> StoredLimit:
 
 
 @pytest.mark.parametrize("on_limit", ["queue", "reject", "discard", "cancel_running"])
-def test_who_asks_while_a_limit_catches_up_waits_until_all_who_hold_it_are_known(on_limit: OnLimit) -> None:
+def test_an_asker_waits_until_all_holders_of_a_limit_that_catches_up_are_known(on_limit: OnLimit) -> None:
     limit = catching_up()
     assert not limit.fold(asked("one", on_limit=on_limit), NOW).messages
     assert not limit.fold(asked("two", on_limit=on_limit), NOW).messages, "nobody is refused or ended either"
@@ -59,7 +59,7 @@ def test_who_asks_while_a_limit_catches_up_waits_until_all_who_hold_it_are_known
     assert folded.state is not None and not folded.state.catching_up
 
 
-def test_who_held_a_slot_before_holds_it_again_whoever_asked_before_it_and_whatever_it_allows() -> None:
+def test_former_holders_of_a_slot_hold_it_again_before_any_other_whatever_the_limit_allows() -> None:
     limit = catching_up()
     for name in ("new", "old", "older"):
         limit.fold(asked(name), NOW)
@@ -71,7 +71,7 @@ def test_who_held_a_slot_before_holds_it_again_whoever_asked_before_it_and_whate
     assert granted(limit.fold(returned("older"), NOW)) == ["new"]
 
 
-def test_what_is_given_back_while_a_limit_catches_up_is_given_out_afterwards() -> None:
+def test_slots_given_back_while_a_limit_catches_up_are_given_out_afterwards() -> None:
     limit = StoredLimit()
     limit.fold(asked("one"), NOW)
     limit.fold(asked("two"), NOW)
@@ -102,7 +102,7 @@ def test_asking_or_giving_back_twice_changes_nothing() -> None:
     assert limit.state is before
 
 
-def test_who_leaves_the_queue_is_passed_over() -> None:
+def test_an_asker_that_left_the_queue_is_skipped() -> None:
     limit = StoredLimit()
     for name in ("one", "two", "three"):
         limit.fold(asked(name), NOW)
@@ -111,7 +111,7 @@ def test_who_leaves_the_queue_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("on_limit", ["reject", "discard"])
-def test_who_does_not_wait_is_refused_with_what_holds_the_key(on_limit: OnLimit) -> None:
+def test_an_asker_that_does_not_wait_is_refused_with_the_holder_of_the_key(on_limit: OnLimit) -> None:
     limit = StoredLimit()
     limit.fold(asked("one"), NOW)
     before = limit.rows.copy()
@@ -139,7 +139,7 @@ def test_a_step_that_holds_the_key_is_not_ended_for_an_execution() -> None:
     assert not limit.fold(asked("two", on_limit="cancel_running"), NOW).messages
 
 
-def test_a_rate_gives_a_burst_and_then_one_after_the_other() -> None:
+def test_a_rate_allows_a_burst_and_then_one_at_a_time() -> None:
     limit = StoredLimit()
     rate = Rate(2.0, 3)
     assert [granted(limit.fold(asked(f"{n}", None, rate), NOW)) for n in range(5)] == [["0"], ["1"], ["2"], [], []]
@@ -159,7 +159,7 @@ def test_with_both_a_slot_and_the_rate_are_needed() -> None:
     assert [(at_ms - NOW, granted(folded)) for at_ms, folded in limit.wake(NOW + 10_000)] == [(1000, ["two"])]
 
 
-def test_time_that_goes_back_gives_no_more() -> None:
+def test_a_clock_that_goes_back_refills_no_rate() -> None:
     limit = StoredLimit()
     limit.fold(asked("one", None, Rate(1.0)), NOW)
     limit.fold(asked("two", None, Rate(1.0)), NOW - 60_000)
@@ -168,7 +168,7 @@ def test_time_that_goes_back_gives_no_more() -> None:
 
 
 @pytest.mark.parametrize(("path", "by"), [("b", "another playbook"), ("a", "playbook a/x")], ids=["elsewhere", "above"])
-def test_the_newest_that_asks_decides_how_many_and_both_are_told(path: str, by: str) -> None:
+def test_the_newest_asker_sets_the_limit_and_both_learn_of_a_difference(path: str, by: str) -> None:
     limit = StoredLimit()
     limit.fold(asked("one", 1, path="a/x"), NOW)
     (told,) = limit.fold(asked("two", 2, path=path), NOW + 1).messages
@@ -190,7 +190,7 @@ def test_a_higher_limit_gives_to_those_who_wait_already_in_order() -> None:
     assert granted(limit.fold(asked("four", 3), NOW)) == ["two", "three"]
 
 
-def test_what_is_kept_survives_its_bytes() -> None:
+def test_a_limit_survives_encoding() -> None:
     limit = StoredLimit()
     limit.fold(asked("one", 3, Rate(0.5, 2)), NOW)
     limit.fold(asked("two", 3), NOW)

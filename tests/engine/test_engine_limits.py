@@ -29,7 +29,7 @@ def test_a_lower_limit_ends_them_sooner() -> None:
 
 
 @pytest.mark.parametrize("length", range(1, 14))
-def test_a_chain_that_ends_at_the_limit_itself_ends_whole(length: int) -> None:
+def test_a_chain_that_ends_exactly_at_the_limit_completes(length: int) -> None:
     """Whether the limit meets the end of the execution, its beginning or a step: the journal is never cut off."""
     chain = "".join(f"- step: s{n}\n  next: {{arcs: [{{step: s{n + 1}}}]}}\n" for n in range(length))
     scenario = started(chain + f"- step: s{length}\n  tool: {{kind: noop}}\n", limits(max_decisions_per_fact=40))
@@ -40,7 +40,7 @@ def test_a_chain_that_ends_at_the_limit_itself_ends_whole(length: int) -> None:
 
 
 @pytest.mark.parametrize("at_most", range(3, 12))
-def test_an_execution_ends_whole_wherever_the_limit_falls(at_most: int) -> None:
+def test_an_execution_ends_completely_wherever_the_limit_falls(at_most: int) -> None:
     scenario = started(
         "- step: start\n  next: {arcs: [{step: end, when: false}]}\n- step: end\n  tool: {kind: noop}\n",
         limits(max_decisions_per_fact=at_most),

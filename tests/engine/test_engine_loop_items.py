@@ -55,7 +55,7 @@ def test_a_list_of_workload_or_ctx_is_named_and_not_copied(spec: str, root: str)
     check_journal(scenario)
 
 
-def test_it_is_named_by_a_bare_name_and_by_an_index_too() -> None:
+def test_an_item_by_reference_is_read_by_a_bare_name_and_by_an_index_too() -> None:
     workload = {"batches": [[], ROWS]}
     scenario = over('"{{ batches[1] }}"', root="workload: {batches: []}\n", workload=workload)
     assert scenario.facts(LoopStarted)[0].source == ["workload", "batches", 1]

@@ -71,7 +71,7 @@ def test_items_are_cut_into_pages_if_they_are_too_many_for_an_event_or_must_be()
     assert split_items(OpenedLevel([], 1), Limits(), paging=True) == []
 
 
-def test_more_pages_than_there_may_be_are_an_error_that_names_the_limit() -> None:
+def test_more_pages_than_allowed_are_an_error_that_names_the_limit() -> None:
     error = split_items(OpenedLevel(["x" * PAGE_BYTES] * 3, 1), Limits(max_loop_pages=2), paging=True)
     assert isinstance(error, ErrorInfo) and error.kind == "limit_exceeded"
     assert "in 3 pages; limits.max_loop_pages is 2" in error.message

@@ -93,7 +93,7 @@ def test_ten_iterations_are_in_flight_at_once_unless_it_is_written() -> None:
     assert len(scenario.working) == 10
 
 
-def test_never_more_than_max_in_flight_and_the_next_starts_when_one_ends() -> None:
+def test_iterations_in_flight_never_exceed_max_in_flight_and_the_next_starts_when_one_ends() -> None:
     scenario = loop(spec=PARALLEL + ", max_in_flight: 2")
     assert scenario.working == [("start", 0), ("start", 1)]
     scenario.done("start", index=1)
@@ -429,7 +429,7 @@ def test_a_failed_iteration_is_recorded_with_its_index() -> None:
     assert run.loop is not None and run.loop.first_error is not None and run.loop.first_error.index == 2
 
 
-def test_after_one_result_by_reference_the_state_keeps_no_others() -> None:
+def test_after_one_result_by_reference_the_state_holds_no_inline_results() -> None:
     scenario = loop()
     scenario.objects.takes = lambda data: data == b'"small"'
     scenario.done("start", "small", index=0)

@@ -254,7 +254,7 @@ def test_best_effort_inside_fail_fast_keeps_the_failure_inside(outer: str, inner
 
 
 @pytest.mark.parametrize(("outer", "inner"), TOGETHER)
-def test_fail_fast_inside_best_effort_loses_the_row_and_no_other(outer: str, inner: str) -> None:
+def test_fail_fast_inside_best_effort_loses_only_its_own_row(outer: str, inner: str) -> None:
     arcs = '{step: after, args: {loop: "{{ event.loop }}", got: "{{ start }}"}}'
     scenario = nested(outer + BEST, inner, items="[[1, 2], [3], [4, 5]]", arcs=arcs)
     rows((0, 0), (2, 1))(scenario)

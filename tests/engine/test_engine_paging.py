@@ -123,7 +123,7 @@ def test_a_local_loop_gets_its_pages_without_items() -> None:
     assert not command.paging and command.items == [] and [page.count for page in command.pages] == [3]
 
 
-def test_a_paging_command_carries_what_in_and_the_window_read_and_no_more() -> None:
+def test_a_paging_command_carries_only_what_in_and_the_window_read() -> None:
     scenario = started(
         """
         - step: fetch

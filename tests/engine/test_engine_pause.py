@@ -50,7 +50,7 @@ def test_nothing_is_ordered_while_paused_and_everything_on_resume() -> None:
     assert scenario.working == [("many", 1), ("a2", None), ("b2", None), ("many", 2)]
 
 
-def test_what_runs_finishes_and_its_facts_are_folded() -> None:
+def test_running_tasks_finish_during_a_pause_and_their_facts_are_folded() -> None:
     scenario = started(FAN)
     run = scenario.take("a")
     run.begin()
@@ -144,7 +144,7 @@ def test_arrivals_at_joins_while_paused_join_on_resume() -> None:
     assert [arrival["step"] for arrival in scenario.take("two").command.args["arrivals"]] == ["b", "a"]
 
 
-def test_more_decisions_than_one_fact_allows_can_be_pending_without_being_taken_for_a_cycle() -> None:
+def test_more_pending_decisions_than_one_fact_allows_are_not_taken_for_a_cycle() -> None:
     scenario = started(
         """
         - step: start
@@ -368,7 +368,7 @@ def test_a_paused_execution_can_be_cancelled() -> None:
     assert scenario.status == "cancelled"
 
 
-def test_what_overwrites_while_paused_is_reported_at_once_each_time() -> None:
+def test_overwriting_while_paused_is_reported_at_once_each_time() -> None:
     keys = "{name: t, kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {k: 1}}}}]}}}"
     scenario = started(
         f"""
@@ -448,7 +448,7 @@ def test_an_execution_paused_anywhere_comes_to_the_same_end(at: int) -> None:
     assert scenario.replayed() == scenario.state
 
 
-def test_what_goes_wrong_in_ctx_while_paused_acts_on_resume() -> None:
+def test_a_failure_of_ctx_while_paused_acts_on_resume() -> None:
     shared = (
         "{name: t, kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_shared: {k: {op: count}}}}}]}}}"
     )

@@ -99,23 +99,23 @@ def test_the_first_rule_that_matches_decides() -> None:
     assert (fact.do, fact.rule) == ("break", 1)
 
 
-def test_else_decides_when_nothing_else_matches() -> None:
+def test_else_decides_when_no_rule_matches() -> None:
     fact = decide(step_of(rules("{when: false, then: {do: fail}}", "{else: {then: {do: break}}}")))
     assert (fact.do, fact.rule, fact.unmatched) == ("break", 1, False)
 
 
-def test_an_unmatched_outcome_continues_by_default_and_says_so() -> None:
+def test_an_unmatched_outcome_continues_by_default_with_a_notice() -> None:
     fact = decide(step_of(rules("{when: false, then: {do: fail}}"), ""), FAILED)
     assert (fact.do, fact.to, fact.rule, fact.unmatched) == ("continue", "two", -1, True)
 
 
-def test_an_unmatched_error_fails_with_its_own_error_if_the_policy_says_so() -> None:
+def test_an_unmatched_error_fails_with_its_own_error_if_the_policy_asks_for_it() -> None:
     fact = decide(step_of("on_unmatched: fail\n" + rules("{when: false, then: {do: fail}}")), FAILED)
     assert (fact.do, fact.unmatched) == ("fail", True)
     assert fact.error is not None and fact.error.kind == "connection"
 
 
-def test_an_unmatched_good_outcome_fails_with_policy_fail_if_the_policy_says_so() -> None:
+def test_an_unmatched_success_fails_with_policy_fail_if_the_policy_asks_for_it() -> None:
     fact = decide(step_of("on_unmatched: fail\n" + rules("{when: false, then: {do: break}}")))
     assert fact.error is not None and fact.error.kind == "policy_fail"
 
@@ -262,7 +262,7 @@ def shares(shared: str) -> StepPlan:
     return step_of(rules(f"{{when: true, then: {{do: continue, set_shared: {shared}}}}}"), "")
 
 
-def test_what_a_rule_shares_is_rendered_and_recorded_with_its_operation() -> None:
+def test_contributions_of_a_rule_are_rendered_and_recorded_with_their_operation() -> None:
     fact = decide(shares('{total: {op: add, value: "{{ one.page }}"}, seen: {op: count}}'))
     assert (fact.do, fact.to) == ("continue", "two")
     assert fact.set_shared == {"total": SharedValue("add", 7), "seen": SharedValue("count")}
@@ -293,12 +293,12 @@ def test_a_key_an_operation_cannot_continue_from_fails_the_task_outside_loops() 
     assert inside.set_shared == {"total": SharedValue("add", 1)}
 
 
-def test_what_is_shared_outside_loops_starts_from_the_present_value() -> None:
+def test_contributions_outside_loops_start_from_the_present_value() -> None:
     shared = {"total": SharedValue("add", 2), "names": SharedValue("append", "x"), "seen": SharedValue("count")}
     assert share({"total": 5, "other": 1}, shared) == {"total": 7, "names": ["x"], "seen": 1}
 
 
-def test_what_is_shared_counts_towards_the_limit_of_patches() -> None:
+def test_contributions_count_towards_the_limit_of_patches() -> None:
     fact = decide(shares("{found: {op: append, value: 'xxxxxxxxxxxxxxxxxxxx'}}"), limits=Limits(max_ctx_bytes=16))
     assert (fact.do, fact.set_shared) == ("fail", {})
     assert fact.error is not None and fact.error.kind == "limit_exceeded"

@@ -191,7 +191,7 @@ def test_an_execution_beyond_its_quota_is_undone_and_runs_finally_which_no_quota
     as_read_again(scenario)
 
 
-def test_a_rerun_starts_to_count_anew_and_a_retry_goes_on_from_the_step_that_was_too_much() -> None:
+def test_a_rerun_counts_from_zero_and_a_retry_continues_from_the_step_over_the_quota() -> None:
     scenario = chain("step_runs: 2")
     scenario.done("start")
     scenario.done("second")
@@ -202,7 +202,7 @@ def test_a_rerun_starts_to_count_anew_and_a_retry_goes_on_from_the_step_that_was
     as_read_again(again)
 
 
-def test_what_a_worker_reports_at_once_counts_as_what_it_reports_in_parts() -> None:
+def test_a_report_in_one_piece_counts_as_one_in_parts() -> None:
     parts, whole = chain("task_runs: 10"), chain("task_runs: 10")
     took(parts, "start", 2, "abc")
     assignment = whole.owed("start")
@@ -222,7 +222,7 @@ def test_a_worker_that_reports_an_absurd_time_harms_nothing(seconds: float) -> N
     as_read_again(scenario)
 
 
-def test_a_playbook_without_quotas_records_and_counts_nothing_of_them() -> None:
+def test_a_playbook_without_quotas_records_and_counts_none() -> None:
     scenario = started(CHAIN)
     scenario.done("start")
     (start,) = scenario.facts(events.ExecutionStarted)

@@ -54,7 +54,7 @@ def problems_of(declared: Declared, scenario: Scenario) -> list[str]:
 
 
 @pytest.mark.parametrize("seeds", chunks(), ids=named)
-def test_each_step_run_is_undone_once_in_order_or_said_and_finally_runs_once(seeds: range) -> None:
+def test_each_step_run_is_undone_once_in_order_or_reported_and_finally_runs_once(seeds: range) -> None:
     for seed in seeds:
         try:
             declared, scenario = stormy(seed)

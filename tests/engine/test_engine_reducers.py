@@ -85,7 +85,7 @@ def test_count_counts_iterations(present: Any, expected: int) -> None:
     assert scenario.ctx["k"] == expected
 
 
-def test_floats_add_up_alike_in_any_order_of_answers() -> None:
+def test_floats_add_up_to_the_same_sum_in_any_order_of_answers() -> None:
     values = [0.1, 1e16, -1e16, 0.3]
     totals = set()
     for order in permutations(range(4)):
@@ -105,7 +105,7 @@ def test_a_reducer_leaves_the_earlier_value_unchanged() -> None:
     assert before == {"k": [0]} and present == [0]
 
 
-def test_it_is_not_visible_inside_the_loop_and_counts_when_it_ends() -> None:
+def test_a_contribution_is_invisible_inside_the_loop_and_counts_when_it_ends() -> None:
     scenario = sharing(one("append"), "mode: parallel, max_in_flight: 1")
     scenario.done("start", "a", index=0)
     assert scenario.ctx == {}
@@ -265,7 +265,7 @@ def test_a_key_that_holds_what_the_operation_cannot_continue_from_fails_the_exec
     assert scenario.ctx == {"k": present}
 
 
-def test_more_than_the_limit_fails_the_execution_with_its_name() -> None:
+def test_more_contributions_than_the_limit_fail_the_execution_with_its_name() -> None:
     scenario = sharing(one("append"), root=limits(max_shared_bytes=100))
     scenario.done("start", "x" * 60, index=0)
     assert scenario.status == "running"
@@ -326,7 +326,7 @@ def test_a_key_that_changed_its_type_meanwhile_fails_the_execution() -> None:
     assert scenario.execution.failing is not None and "ctx.k is text" in scenario.execution.failing.message
 
 
-def test_what_it_has_shared_itself_a_step_run_still_sees_on_another_worker() -> None:
+def test_a_step_run_still_sees_its_own_contributions_on_another_worker() -> None:
     scenario = started(OUTSIDE.replace("SHARED", '{k: {op: append, value: "{{ outcome.result }}"}}'))
     scenario.take("a").answer("a")
     scenario.take("b").answer("b")

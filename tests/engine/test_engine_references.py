@@ -79,7 +79,7 @@ def test_facts_are_folded_behind_it_and_decided_afterwards() -> None:
     assert len(scenario.facts(NextEvaluated)) == 2
 
 
-def test_it_decides_what_an_inline_value_decides() -> None:
+def test_a_value_by_reference_leads_to_the_same_decision_as_an_inline_one() -> None:
     inline, parked = started(BRANCH), by_reference(BRANCH)
     for scenario in (inline, parked):
         scenario.done("start", LARGE)
@@ -127,7 +127,7 @@ def test_cancelling_does_not_wait_for_it() -> None:
     assert scenario.status == "cancelled"
 
 
-def test_it_can_be_paused_while_it_looks_and_decides_when_it_continues() -> None:
+def test_an_execution_can_be_paused_while_it_loads_a_reference_and_decides_when_it_continues() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     scenario.pause()
@@ -138,7 +138,7 @@ def test_it_can_be_paused_while_it_looks_and_decides_when_it_continues() -> None
     assert len(scenario.facts(ReferenceAwaited)) == 1
 
 
-def test_it_still_awaits_the_value_when_resumed_before_it_arrives() -> None:
+def test_an_execution_resumed_before_a_reference_is_loaded_still_waits_for_it() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     scenario.pause()
@@ -229,7 +229,7 @@ def fan_of(count: int) -> str:
 
 
 @pytest.mark.parametrize("count", [RESOLVED_KEPT, RESOLVED_KEPT + 1, 3 * RESOLVED_KEPT])
-def test_one_expression_may_read_more_of_them_than_are_kept(count: int) -> None:
+def test_one_expression_may_read_more_references_than_are_cached(count: int) -> None:
     scenario = by_reference(fan_of(count))
     for n in range(count):
         scenario.done(f"s{n}", {"n": 1})
@@ -255,7 +255,7 @@ def test_the_values_of_decisions_that_were_taken_are_forgotten() -> None:
     assert len(scenario.execution.resolved) <= RESOLVED_KEPT + 1
 
 
-def test_many_held_tokens_that_read_one_each_are_read_once_a_change_and_no_more() -> None:
+def test_many_held_tokens_with_references_are_read_once_for_each_change() -> None:
     count = 2 * RESOLVED_KEPT
     arcs = ", ".join(f"{{step: s{n}}}, {{step: h{n}}}" for n in range(count))
     steps = "".join(
@@ -348,7 +348,7 @@ def test_a_server_that_took_over_looks_again_and_decides_the_same() -> None:
     assert scenario.working == [("slow", None), ("shut", None)]
 
 
-def test_a_cancel_that_comes_while_it_looks_is_decided_by_the_replayed_state_alike() -> None:
+def test_a_cancel_during_the_loading_of_a_reference_is_decided_equally_by_the_replayed_state() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     cancel = RecordedFact(CancelRequested("asked"))

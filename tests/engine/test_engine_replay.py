@@ -219,7 +219,7 @@ def test_a_scenario_lists_pending_work_in_its_error() -> None:
         scenario.done("end")
 
 
-def test_a_run_that_is_over_has_no_task_to_answer_for() -> None:
+def test_an_ended_run_has_no_task_to_answer_for() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n")
     run = scenario.take("start")
     run.answer(error=ErrorInfo("exception", "it broke"))

@@ -283,7 +283,7 @@ def test_a_refused_rerun_ends_as_failed_with_its_diagnostics() -> None:
     ended(again)
 
 
-def test_another_playbook_than_that_of_the_original_is_refused() -> None:
+def test_a_rerun_of_another_playbook_than_the_originals_is_refused() -> None:
     scenario = line()
     again = parked(scenario, "b")
     again.state = msgspec.structs.replace(
@@ -293,7 +293,7 @@ def test_another_playbook_than_that_of_the_original_is_refused() -> None:
     assert isinstance(refused, RerunRefused) and refused.code == "version_mismatch"
 
 
-def test_more_than_the_limit_is_not_taken_over() -> None:
+def test_more_than_the_limit_is_not_reused() -> None:
     scenario = started(PAIR, limits(max_reused_bytes=2000))
     scenario.done("a", "x" * 3000)
     scenario.failed("b")
@@ -694,7 +694,7 @@ def test_a_loop_is_reused_as_a_whole_with_what_its_iterations_shared(placement: 
     ended(again)
 
 
-def test_a_loop_that_failed_runs_again_as_a_whole() -> None:
+def test_a_failed_loop_runs_again_completely() -> None:
     scenario = started(LOOP.replace("EXEC", "distributed"))
     scenario.done("sum", index=0)
     scenario.failed("sum", index=1)

@@ -56,7 +56,7 @@ def test_a_branch_rests_until_a_patch_lets_an_arc_fire() -> None:
     assert scenario.names[-4:] == ["next.evaluated", "token.enqueued", "token.claimed", "step.scheduled"]
 
 
-def test_what_it_rests_on_is_recorded_with_the_values_of_the_guards_and_the_keys_they_wait_for() -> None:
+def test_a_rest_records_the_values_of_its_guards_and_the_keys_that_they_wait_for() -> None:
     (fact,) = asking(f'{APPROVED}, {{step: remind, when: "{{{{ event.result.n > 9 }}}}"}}').facts(NextResting)
     guards = [(one.when, one.value, one.rule, one.waits_for) for one in fact.guards]
     assert guards == [
@@ -94,12 +94,12 @@ def test_any_other_guard_that_cannot_be_evaluated_fails_the_execution(guard: str
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
 
 
-def test_without_a_wait_a_guard_that_reads_such_a_key_fails_the_execution() -> None:
+def test_without_a_wait_a_guard_that_reads_an_absent_key_fails_the_execution() -> None:
     scenario = started("- step: ask\n  next: {arcs: [{step: ask, when: '{{ ctx.approved == true }}'}]}\n")
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
 
 
-def test_such_a_key_holds_a_token_back_at_an_admission_that_waits() -> None:
+def test_a_token_whose_rule_reads_an_absent_key_waits_at_an_admission() -> None:
     rules = '[{when: "{{ ctx.approved == true }}", then: {allow: true}}]'
     scenario = started(
         f"- step: pay\n  spec: {{policy: {{admit: {{rules: {rules}, wait: {{timeout_s: 9}}}}}}}}\n{NOOP}"
@@ -192,7 +192,7 @@ def test_held_tokens_and_resting_branches_are_tried_in_order_of_arrival() -> Non
     assert order == ["ctx.patched", claimed, "next.evaluated", "token.enqueued", claimed, claimed]
 
 
-def test_what_begins_to_wait_is_tried_again_by_what_has_happened_meanwhile() -> None:
+def test_a_new_wait_is_decided_at_once_by_earlier_changes() -> None:
     scenario = started(
         """
         - step: start
@@ -241,7 +241,7 @@ def test_a_failed_step_does_not_rest() -> None:
     assert (scenario.status, scenario.facts(NextResting)) == ("failed", [])
 
 
-def test_when_its_time_is_over_an_arc_may_ask_for_that() -> None:
+def test_an_arc_may_ask_whether_the_wait_has_timed_out() -> None:
     scenario = asking(f"{APPROVED}, {TIMED_OUT}")
     scenario.wait(3600)
     assert (resting(scenario), scenario.working) == ([], [("remind", None)])
@@ -252,13 +252,13 @@ def test_when_its_time_is_over_an_arc_may_ask_for_that() -> None:
 @pytest.mark.parametrize(
     "guard", ["event.name == 'next.timed_out'", "event.status == 'error'", "event.error is not none"]
 )
-def test_the_event_of_a_branch_whose_time_is_over_differs_in_its_name_alone(guard: str) -> None:
+def test_the_event_of_a_branch_that_timed_out_differs_in_its_name_alone(guard: str) -> None:
     scenario = asking(f'{{step: remind, when: "{{{{ {guard} }}}}"}}', "{timeout_s: 5, on_timeout: discard}")
     scenario.wait(5)
     assert bool(scenario.working) == ("timed_out" in guard)
 
 
-def test_a_branch_whose_time_is_over_fails_the_execution() -> None:
+def test_a_branch_that_timed_out_fails_the_execution() -> None:
     scenario = asking()
     scenario.wait(3599)
     assert scenario.status == "running"
@@ -420,7 +420,7 @@ def test_guards_that_cost_too_much_are_evaluated_elsewhere_while_a_branch_rests(
     assert (resting(scenario), scenario.working) == ([], [("pay", None)])
 
 
-def test_guards_that_were_evaluated_elsewhere_are_evaluated_again_when_the_time_is_over() -> None:
+def test_guards_that_were_evaluated_elsewhere_are_evaluated_again_at_the_timeout() -> None:
     heavy = "range(20000) | sum > 0 and event.name == 'next.timed_out'"
     scenario = asking(f'{{step: pay, when: "{{{{ {heavy} }}}}"}}', "{timeout_s: 5}")
     assert resting(scenario) == ["ask"]

@@ -210,7 +210,7 @@ def calls_for(path: tuple[int, ...], size: int) -> Wait:
     return Wait(path, "rest", child=ChildCall("digest", "a/path", workload={"text": "x" * size}))
 
 
-def test_what_fits_no_event_is_not_waited_for() -> None:
+def test_a_wait_that_fits_no_event_fails() -> None:
     remaining = Progress(task="rest", attempt=2, delay_s=1.0, runs=1)
     watched = begun(WAITING, Go(progress={"": remaining}))
     (sleep,) = watched.actions
@@ -222,7 +222,7 @@ def test_what_fits_no_event_is_not_waited_for() -> None:
     assert names(watched.facts) == ["step.started", "task.started", "task.processed", "step.failed"]
 
 
-def test_what_iterations_wait_for_fits_one_event_together() -> None:
+def test_waits_of_iterations_fit_one_event_together() -> None:
     steps = WAITING.replace(
         "- step: start\n", "- step: start\n  loop: { in: [1], iterator: n, spec: { mode: parallel } }\n"
     )
@@ -240,7 +240,7 @@ def test_a_pipeline_that_waits_while_the_execution_is_paused_is_not_paused_itsel
     assert watched.facts[-1] == StepSuspended([wait], paused=False)
 
 
-def test_what_a_rule_sets_is_there_for_the_next_task() -> None:
+def test_values_set_by_a_rule_are_seen_by_the_next_task() -> None:
     steps = """
 - step: start
   tool:
@@ -303,7 +303,7 @@ def test_a_policy_that_costs_much_is_evaluated_by_the_driver() -> None:
     assert isinstance(last, StepFailed) and last.error.kind == "policy_fail"
 
 
-def test_what_the_driver_evaluates_may_read_a_result_by_reference() -> None:
+def test_templates_of_the_driver_may_read_a_result_by_reference() -> None:
     watched = begun(HEAVY.replace("GUARD", "outcome.result.n == 1"))
     (evaluate,) = watched.complete(*watched.actions, Outcome("ok", Payload(reference=FAR)))
     needed = evaluate.work()
@@ -522,7 +522,7 @@ def test_an_action_is_completed_once() -> None:
     assert watched.paths == [(1,)]
 
 
-def test_what_was_withdrawn_is_completed_once_and_not_after_it_has_ended() -> None:
+def test_a_withdrawn_command_is_completed_once_and_not_after_its_end() -> None:
     watched = begun(AT_ONCE, items=["a", "b", "c"], max_in_flight=3)
     beside, third = watched.at(1), watched.at(2)
     (*_, withdraw) = watched.complete(watched.at(0), FAILED)
@@ -535,7 +535,7 @@ def test_what_was_withdrawn_is_completed_once_and_not_after_it_has_ended() -> No
         watched.complete(third, OK)
 
 
-def test_a_run_that_is_over_takes_nothing_more() -> None:
+def test_an_ended_run_accepts_nothing_more() -> None:
     watched = begun(ONE_TASK)
     (action,) = watched.actions
     watched.complete(action, OK)

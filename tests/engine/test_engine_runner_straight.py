@@ -136,5 +136,5 @@ def test_a_run_that_takes_over_takes_the_general_path(go: Go) -> None:
     assert not is_straight(PLAN, command_of(PLAN), go)
 
 
-def test_a_claimed_run_that_begins_anew_takes_the_straight_path() -> None:
+def test_a_claimed_run_that_starts_again_takes_the_straight_path() -> None:
     assert is_straight(PLAN, command_of(PLAN), Go())

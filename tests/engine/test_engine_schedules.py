@@ -121,14 +121,14 @@ def test_each_occurrence_starts_one_execution_of_its_own() -> None:
     assert len(set(told.started)) == 3
 
 
-def test_what_it_starts_has_its_labels() -> None:
+def test_executions_of_a_schedule_have_its_labels() -> None:
     schedule = Told(labels={"team": "shop", "tier": 1})
     schedule.wait(NOW + MINUTE)
     assert schedule.labels == [{"team": "shop", "tier": 1}]
 
 
 @pytest.mark.parametrize(("key", "made"), [(None, ""), (7, "7"), ("of={{ schedule.due[:10] }}", "of=2023-11-14")])
-def test_what_it_starts_has_its_key(key: Any, made: str) -> None:
+def test_executions_of_a_schedule_have_its_key(key: Any, made: str) -> None:
     schedule = Told(key=key)
     schedule.wait(NOW + MINUTE)
     assert schedule.keys == [made]
@@ -176,7 +176,7 @@ def test_an_occurrence_is_due_while_the_one_before_runs(overlap: Overlap, status
         assert told.statuses == ["completed", "completed", "started"]
 
 
-def test_what_waits_and_what_runs_is_bounded() -> None:
+def test_waiting_and_running_occurrences_are_bounded() -> None:
     told = Told(overlap="queue_all")
     told.wait(NOW + (MAX_WAITING + 2) * MINUTE)
     assert told.statuses.count("waiting") == MAX_WAITING
@@ -214,7 +214,7 @@ def test_a_long_time_without_servers_is_taken_up_in_parts() -> None:
     assert told.statuses == ["skipped"] * (10 * AT_ONCE - 1) + ["started"]
 
 
-def test_it_pauses_after_so_many_failures_in_a_row_and_says_so() -> None:
+def test_a_schedule_pauses_after_its_number_of_failures_in_a_row_and_reports_it() -> None:
     told = Told(pause_after_failures=2)
     for status in ("failed", "completed", "failed", "failed"):
         assert not told.at.paused
@@ -350,7 +350,7 @@ def put_back(told: Told) -> str:
     return started
 
 
-def test_what_was_started_before_postgres_was_put_back_is_not_started_again() -> None:
+def test_an_occurrence_started_before_postgres_was_restored_is_not_started_again() -> None:
     told = Told()
     started = put_back(told)
     told.fold(StartedBefore(started))
@@ -360,7 +360,7 @@ def test_what_was_started_before_postgres_was_put_back_is_not_started_again() ->
     assert told.history[1] == ("failed", "exception")
 
 
-def test_what_was_called_missed_and_was_started_before_postgres_was_put_back_gets_its_execution() -> None:
+def test_an_occurrence_called_missed_that_had_started_before_postgres_was_restored_gets_its_execution() -> None:
     told = Told()
     started = put_back(told)
     told.late(NOW + MINUTE * 5)
@@ -371,7 +371,7 @@ def test_what_was_called_missed_and_was_started_before_postgres_was_put_back_get
     assert told.history[1] == ("completed", "")
 
 
-def test_what_waits_and_was_started_before_postgres_was_put_back_waits_no_more() -> None:
+def test_a_waiting_occurrence_that_had_started_before_postgres_was_restored_waits_no_longer() -> None:
     told = Told(overlap="queue_all")
     told.wait(NOW + MINUTE)
     before = told.at

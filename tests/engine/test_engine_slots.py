@@ -89,7 +89,7 @@ def test_an_execution_with_a_key_starts_and_waits_for_its_slot_before_its_first_
     assert told(scenario)[1:] == [SlotReturned("acme", "execution-1")]
 
 
-def test_an_execution_without_limits_records_and_sends_nothing_of_them() -> None:
+def test_an_execution_without_limits_records_and_sends_no_slots() -> None:
     scenario = started("- step: work\n  tool: { kind: noop }\n")
     scenario.done("work")
     assert not [name for name in scenario.names if name.startswith("slot.")] and not told(scenario)
@@ -125,7 +125,7 @@ def test_without_limits_every_byte_is_as_it_was_in_0_3() -> None:
     assert written.hexdigest() == "798d4a55c550dabe3c914e66c97230135494bd0feb44164436664b83d39f20ef"
 
 
-def test_what_comes_while_it_waits_is_kept_until_it_has_its_slot() -> None:
+def test_inputs_of_a_waiting_execution_are_kept_until_it_has_its_slot() -> None:
     scenario = started("- step: work\n  tool: { kind: noop }\n- step: other\n  tool: { kind: noop }\n", ONE_AT_A_TIME)
     scenario.patch(seen=1)
     scenario.inject("other", x=1)
@@ -343,7 +343,7 @@ def test_a_child_shares_the_slots_of_its_callers() -> None:
     assert [step for step, _ in child.working] == ["call"] and not told(child)
 
 
-def test_what_an_execution_holds_its_steps_share() -> None:
+def test_steps_share_the_slots_of_their_execution() -> None:
     steps = "- step: call\n  spec: { policy: { limit: { key: acme, concurrency: 1 } } }\n  tool: { kind: noop }\n"
     scenario = started(steps, ONE_AT_A_TIME)
     grant(scenario)

@@ -59,7 +59,7 @@ def test_equal_states_have_equal_bytes_whatever_the_order_of_their_sets_is() -> 
     assert decode_state(body).requests == frozenset(names)
 
 
-def test_what_was_shared_is_written_once_and_shared_again() -> None:
+def test_a_shared_value_is_written_once_and_shared_again_after_reading() -> None:
     scenario = started(
         """
         - step: start

@@ -65,7 +65,7 @@ WITH_ELSE = CHOOSE.replace("- name: after", f"{ELSE}- name: after")
     ("n", "taken", "size"),
     [(11, ["big", "bigger"], "bigger"), (6, ["middle"], "middle"), (1, ["small"], "small")],
 )
-def test_choose_runs_the_first_branch_whose_guard_holds_and_no_other(n: int, taken: list[str], size: str) -> None:
+def test_choose_runs_only_the_first_branch_whose_guard_holds(n: int, taken: list[str], size: str) -> None:
     story = story_of(WITH_ELSE, n=n)
     assert story.tasks == ["before", *taken, "after"]
     assert story.inputs["after"]["size"] == size

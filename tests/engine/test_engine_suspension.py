@@ -267,7 +267,7 @@ def test_asked_for_in_a_pause_a_retry_begins_when_that_ends() -> None:
     assert scenario.working == [("start", None)]
 
 
-def test_what_waits_for_a_time_goes_on_waiting_when_retries_are_asked_for() -> None:
+def test_waits_for_a_time_continue_when_retries_are_requested() -> None:
     scenario = started(NAPS_AND_TRIES)
     for index in (0, 1):
         scenario.failed("tries", index=index)

@@ -117,7 +117,7 @@ def test_each_attempt_has_a_slot_of_its_own_and_none_is_held_between_them() -> N
     assert first.slot_id != second.slot_id, "a grant for the one is none for the other"
 
 
-def test_a_pipeline_that_comes_to_two_limited_tasks_asks_for_one_after_the_other() -> None:
+def test_a_pipeline_with_two_limited_tasks_asks_for_their_slots_in_turn() -> None:
     steps = """
     - step: call
       tool:

@@ -84,7 +84,7 @@ def test_arcs_that_cost_too_much_park_the_execution_until_they_are_evaluated() -
     assert [(guard.rule, guard.value) for guard in routed.guards] == [(0, False), (1, True)]
 
 
-def test_it_decides_what_a_large_budget_decides_at_once() -> None:
+def test_a_parked_evaluation_leads_to_the_decision_of_a_large_budget() -> None:
     parked = parking(BRANCH, ctx={"size": "big"})
     at_once = Scenario(replace(parked.plan, limits=Limits(max_inline_operations=10**9)))
     at_once.start(ctx={"size": "big"})
@@ -248,7 +248,7 @@ def test_the_result_of_an_execution_is_rendered_elsewhere() -> None:
     assert (scenario.status, scenario.result) == ("completed", {"all": True, "n": 2})
 
 
-def test_what_a_loop_cannot_afford_to_evaluate_a_worker_pages_out() -> None:
+def test_a_worker_pages_out_a_loop_that_is_too_expensive_to_evaluate() -> None:
     scenario = parking(f"""
         - step: start
           loop: {{in: "{{{{ [1, 2] if {HEAVY} else [] }}}}", iterator: item}}

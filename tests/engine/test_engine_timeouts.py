@@ -172,14 +172,14 @@ def test_a_second_run_of_the_command_does_not_restart_its_timeout() -> None:
     assert scenario.working == [("rescue", None)]
 
 
-def test_suspension_is_part_of_it() -> None:
+def test_the_timeout_includes_suspension() -> None:
     scenario = timed("timeout_s: 60", "wait, for_s: 600")
     scenario.done("start")
     scenario.wait(60)
     assert (scenario.working, scenario.execution.timers) == ([("rescue", None)], {})
 
 
-def test_all_iterations_are_part_of_it() -> None:
+def test_the_timeout_includes_all_iterations() -> None:
     scenario = timed("timeout_s: 60", loop="loop: {in: [1, 2, 3], iterator: n, spec: {mode: parallel}}")
     scenario.done("start", index=0)
     scenario.take("start", index=1).begin()
@@ -267,7 +267,7 @@ def test_the_executions_time_cannot_be_routed(waits: bool) -> None:
     assert scenario.facts(NextEvaluated) == []
 
 
-def test_it_runs_from_the_start() -> None:
+def test_the_timeout_runs_from_the_start() -> None:
     scenario = given("- step: start\n  tool: {kind: noop}\n", "executor: {spec: {timeout_s: 0.5}}\n")
     scenario.start()
     (timer,) = scenario.facts(TimerSet)
@@ -276,7 +276,7 @@ def test_it_runs_from_the_start() -> None:
     assert (scenario.status, scenario.execution.timers) == ("completed", {})
 
 
-def test_it_ends_what_works_and_waits_for_its_word() -> None:
+def test_a_timeout_stops_running_work_and_waits_for_its_report() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n", "executor: {spec: {timeout_s: 60}}\n")
     run = scenario.take("start")
     run.begin()

@@ -131,7 +131,7 @@ def test_in_nested_loops_it_counts_at_the_level_where_it_stands() -> None:
     assert failing(nested(f"{BEST}, tolerated: 0", BEST), *bad).status == "completed"
 
 
-def test_that_of_the_step_holds_at_every_level_that_has_none() -> None:
+def test_the_tolerance_of_the_step_holds_at_every_level_without_its_own() -> None:
     by_step = failing(nested("", "", f"{BEST}, tolerated: 1"), (0, 0), (0, 1))
     assert (by_step.status, tolerated(by_step)) == ("completed", [ToleratedFailures("fetch", 2, 1, 2)])
     own = failing(nested("", "tolerated: 2", f"{BEST}, tolerated: 1"), (0, 0), (0, 1))
@@ -294,13 +294,13 @@ def test_anything_but_a_number_or_a_share_is_an_error(most: str) -> None:
 
 
 @pytest.mark.parametrize("failure", ["tolerated: 5", "mode: fail_fast, tolerated: 5%"])
-def test_it_has_no_effect_where_the_first_failure_ends_the_level(failure: str) -> None:
+def test_a_tolerance_has_no_effect_where_the_first_failure_ends_the_level(failure: str) -> None:
     (found,) = problems(failure)
     assert (found.severity, found.code) == ("warning", "no_effect") and "best_effort" in (found.hint or "")
     assert problems(f"{BEST}, tolerated: 5%") == []
 
 
-def test_it_is_of_no_use_to_the_executor() -> None:
+def test_a_tolerance_is_refused_in_the_executor() -> None:
     root = "executor: {spec: {policy: {failure: {mode: best_effort, tolerated: 5}}}}"
     (found,) = problems(BEST, root)
     assert found.severity == "error" and "loop's step" in (found.hint or "")
@@ -317,6 +317,6 @@ def test_a_rerun_that_reuses_a_loop_says_what_that_tolerated() -> None:
     assert tolerated(again) == tolerated(original) == [ToleratedFailures("fetch", 20, 4, 4)]
 
 
-def test_a_rerun_of_a_loop_counts_anew() -> None:
+def test_a_rerun_of_a_loop_counts_failures_from_zero() -> None:
     original = failing(started(playbook()), *first(4))
     assert tolerated(failing(rerun(original, "fetch"), *first(1))) == [ToleratedFailures("fetch", 20, 1, 1)]

@@ -63,7 +63,7 @@ def what_became(scenario: Scenario) -> dict[str, str]:
     return {one.step: one.reason for one in finished.compensations}
 
 
-def test_what_was_done_is_undone_last_end_first_and_then_the_execution_ends_as_it_would_have() -> None:
+def test_completed_steps_are_undone_in_reverse_order_of_their_ends_before_the_execution_ends() -> None:
     scenario = ordered()
     scenario.cancel("enough")
     assert shown(scenario) == "compensating"
@@ -118,7 +118,7 @@ def test_a_failure_undoes_but_for_the_step_that_failed() -> None:
     assert (scenario.status, scenario.error.kind) == ("failed", "timeout")
 
 
-def test_a_compensation_that_fails_does_not_stop_the_others_and_is_said() -> None:
+def test_a_failing_compensation_is_reported_and_does_not_stop_the_others() -> None:
     scenario = ordered()
     scenario.cancel()
     scenario.failed("charge__compensation", message="the bank is closed")
@@ -147,7 +147,7 @@ def test_a_compensation_is_retried_by_its_own_policy() -> None:
     assert what_became(scenario) == {"start": ""}
 
 
-def test_what_ends_well_while_the_execution_is_being_cancelled_is_undone_too() -> None:
+def test_steps_that_complete_while_the_execution_is_being_cancelled_are_undone_too() -> None:
     scenario = started(ORDER)
     run = scenario.take("start")
     run.begin()
@@ -157,7 +157,7 @@ def test_what_ends_well_while_the_execution_is_being_cancelled_is_undone_too() -
     assert scenario.status == "cancelled"
 
 
-def test_what_had_begun_and_did_not_end_well_is_said() -> None:
+def test_steps_that_began_and_did_not_complete_are_reported() -> None:
     scenario = started(ORDER)
     scenario.done("start", {"id": "r1"})
     run = scenario.take("charge")
@@ -178,7 +178,7 @@ def test_a_worker_that_never_answers_does_not_keep_the_rest_from_being_undone() 
     assert what_became(scenario) == {"charge": "it was stopped, and may have had an effect", "start": ""}
 
 
-def test_a_loop_is_undone_as_a_whole() -> None:
+def test_a_loop_is_undone_as_one() -> None:
     scenario = started("""
     - step: start
       loop: {in: [1, 2], iterator: item, spec: {mode: parallel}}
@@ -195,7 +195,7 @@ def test_a_loop_is_undone_as_a_whole() -> None:
     assert scenario.status == "failed"
 
 
-def test_undoing_is_bounded_as_a_whole() -> None:
+def test_undoing_has_one_bound_for_all_steps() -> None:
     scenario = ordered("compensation: {timeout_s: 20}")
     scenario.cancel()
     run = scenario.take("charge__compensation")
@@ -249,7 +249,7 @@ def test_a_cancel_now_undoes_nothing_and_runs_no_finally() -> None:
     assert set(what_became(scenario).values()) == {"it was cancelled at once: quick"}
 
 
-def test_a_cancel_in_quarantine_undoes_nothing_and_says_so() -> None:
+def test_a_cancel_in_quarantine_undoes_nothing_and_reports_it() -> None:
     scenario = ordered()
     scenario.feed(RecordedFact(events.ExecutionQuarantined("broken")))
     scenario.cancel("enough")
@@ -279,7 +279,7 @@ def test_finally_runs_once_at_each_end_and_knows_it() -> None:
     assert (scenario.status, scenario.names.count("execution.closing")) == ("cancelled", 1)
 
 
-def test_a_finally_that_fails_or_never_ends_changes_nothing_and_is_said() -> None:
+def test_a_finally_that_fails_or_never_ends_changes_nothing_and_is_reported() -> None:
     scenario = ordered("finally: note", NOTE)
     scenario.signal("carrier", "delivered")
     scenario.done("ship")
@@ -331,7 +331,7 @@ def test_a_called_execution_that_has_completed_is_undone_by_another() -> None:
     assert (scenario.status, what_became(scenario)) == ("cancelled", {"start": ""})
 
 
-def test_what_could_not_be_undone_of_a_called_execution_is_said() -> None:
+def test_steps_of_a_called_execution_that_could_not_be_undone_are_reported() -> None:
     scenario, _ = called()
     scenario.child_ended()
     scenario.done("start")
@@ -383,7 +383,7 @@ def test_a_caller_that_has_waited_long_enough_for_what_undoes_ends() -> None:
     assert [(one.order, one.now) for one in scenario.facts(events.ChildOrdered)] == [("cancel", True)]
 
 
-def test_what_undoes_is_cancelled_at_once_if_its_caller_fails() -> None:
+def test_an_undoing_execution_is_cancelled_at_once_if_its_caller_fails() -> None:
     scenario, _ = called()
     scenario.child_ended()
     scenario.done("start")
@@ -404,7 +404,7 @@ def test_another_execution_undoes_what_was_left() -> None:
     assert (undoing.status, what_became(undoing)) == ("completed", {"charge": "", "start": ""})
 
 
-def test_what_was_undone_is_never_undone_again() -> None:
+def test_an_undone_step_is_never_undone_again() -> None:
     scenario = ordered()
     scenario.cancel()
     scenario.failed("charge__compensation", message="the bank is closed")
@@ -427,7 +427,7 @@ def test_an_execution_that_has_completed_is_not_undone_on_request() -> None:
         rerun(scenario, undoes=True)
 
 
-def test_what_was_undone_is_not_reused() -> None:
+def test_an_undone_step_is_not_reused() -> None:
     scenario = ordered()
     scenario.cancel()
     scenario.done("charge__compensation")
@@ -438,7 +438,7 @@ def test_what_was_undone_is_not_reused() -> None:
     assert rerun(scenario, "start").working == [("start", None)]
 
 
-def test_what_a_step_has_only_called_is_not_reused_once_another_execution_has_undone_it() -> None:
+def test_a_call_that_another_execution_has_undone_is_not_reused() -> None:
     scenario = started(CALLING, COMPENSATES.replace("timeout_s: 600", "on: []"))
     scenario.done("start")
     scenario.child_ended()
@@ -494,7 +494,7 @@ def test_another_server_goes_on_undoing() -> None:
     assert scenario.decided_again() == scenario.journal
 
 
-def test_what_is_said_of_a_step_run_names_it() -> None:
+def test_reports_on_a_step_run_name_it() -> None:
     scenario = ordered()
     runs = {fact.step_run_id for fact in scenario.facts(events.TokenClaimed)}
     scenario.cancel(now=True)
@@ -503,7 +503,7 @@ def test_what_is_said_of_a_step_run_names_it() -> None:
     assert isinstance(finished.compensations[0], Compensation)
 
 
-def test_what_undoes_an_execution_hides_the_secrets_of_that() -> None:
+def test_an_undoing_execution_hides_the_secrets_of_the_undone_one() -> None:
     scenario = ordered("compensation: {on: []}")
     scenario.cancel()
     undoing = parked(scenario, undoes=True)

@@ -242,7 +242,7 @@ def test_the_documentation_says_which_promise_each_rule_shows() -> None:
     assert {name for name in RULES if any(f"`{name}`" in row for row in rows)} == RULES.keys()
 
 
-def test_a_fault_explains_a_second_effect_and_an_end_that_its_client_expects_of_it() -> None:
+def test_a_fault_explains_a_repeated_effect_and_an_end_that_its_client_expects() -> None:
     lines = legal()
     again({"at": 60.0}, what="effect", step="two")(lines)
     lines.append({"what": "fault", "kind": "worker killed", "at": 50.0, "until": 90.0})
@@ -298,7 +298,7 @@ def test_each_violation_shows_the_lines_that_prove_it(tmp_path: Path, capsys: py
     assert main([str(file)]) == 0
 
 
-def test_what_is_no_history_is_refused_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_that_is_no_history_is_refused_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BadHistory, match="line 2: a line of kind due lacks of"):
         violations(['{"at": 1, "what": "due", "source": "a", "of": "b"}', '{"at": 1, "what": "due", "source": "a"}'])
     with pytest.raises(BadHistory, match="line 1: is no line of a history"):
@@ -382,12 +382,12 @@ class Model:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 8))
-def test_whatever_a_legal_system_shows_its_clients_is_accepted(seed: int, clients: int, calls: int) -> None:
+def test_every_answer_of_a_legal_system_is_accepted(seed: int, clients: int, calls: int) -> None:
     assert found(Model(seed).lives(clients, calls)) == []
 
 
 @given(st.integers(0, 2**32))
-def test_a_read_of_an_older_state_than_one_that_was_answered_is_rejected(seed: int) -> None:
+def test_a_read_of_an_older_state_than_an_earlier_answer_is_rejected(seed: int) -> None:
     lines = Model(seed).lives(3, 6)
     patched = [one for one in lines if one["what"] == "asked" and one["verb"] == "patch"]
     done = [one for one in patched if answer_of(lines, call=one["call"])["outcome"] == "accepted"]

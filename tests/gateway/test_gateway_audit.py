@@ -137,7 +137,9 @@ async def test_a_change_leaves_the_same_entry_directly_and_over_http(stage: Gate
     assert {entry.attempt.principal for entry in over_http} == {"token:local"}
 
 
-async def test_what_cannot_be_put_on_record_is_not_done(stage: GatewayStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_cannot_be_recorded_is_not_performed(
+    stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def begin(*_: Any) -> int:
         raise Unreachable("Postgres is away")
 
@@ -149,7 +151,7 @@ async def test_what_cannot_be_put_on_record_is_not_done(stage: GatewayStage, mon
     assert [one.name for one in await credentials.list_all()] == ["shop"]
 
 
-async def test_what_was_done_and_whose_end_is_not_on_record_was_done(
+async def test_a_performed_call_whose_end_is_not_recorded_counts_as_done(
     stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(*_: Any) -> None:
@@ -162,7 +164,7 @@ async def test_what_was_done_and_whose_end_is_not_on_record_was_done(
     assert (entry.attempt.principal, entry.attempt.target, entry.answer) == ("?nn", "x" * 128, None)
 
 
-async def test_what_is_refused_before_it_is_tried_is_on_record_too(stage: GatewayStage) -> None:
+async def test_calls_refused_before_they_are_tried_are_recorded_too(stage: GatewayStage) -> None:
     with pytest.raises(UsageError):
         await recorded(stage).schedules.backfill("tests/nowhere", 2, 1, ANN, reason=WHY)
     [entry] = await stage.audit.page(10, None, None)

@@ -103,7 +103,9 @@ async def count(operations: Operations) -> int:
     return len((await operations.executions.page(ExecutionFilter(), 1000, None)).items)
 
 
-async def test_results_stand_in_the_order_of_the_rows_with_no_more_in_flight_than_asked(stage: GatewayStage) -> None:
+async def test_results_have_the_order_of_the_rows_and_calls_in_flight_stay_within_the_limit(
+    stage: GatewayStage,
+) -> None:
     starting = Starting(stage)
     shown = await run(starting, named(20), at_once=3)
     assert [(one.row, one.status, one.result) for one in shown] == [

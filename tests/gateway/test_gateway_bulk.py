@@ -55,7 +55,7 @@ async def test_a_dry_run_says_which_and_what_is_skipped_and_does_nothing(stage: 
     assert Counter(one["status"] for one in listed) == {"waiting": 2, "completed": 1}
 
 
-async def test_those_that_match_are_acted_on_page_by_page_with_what_was_refused(
+async def test_matching_executions_are_acted_on_page_by_page_and_refusals_are_listed(
     stage: GatewayStage, api: Described
 ) -> None:
     first, second, third = await begun(stage, HELD, 3)
@@ -98,7 +98,7 @@ async def test_a_repeated_call_runs_nothing_again_twice(stage: GatewayStage, api
 
 
 @pytest.mark.parametrize(("operation", "more"), [("retryExecutions", {}), ("rerunExecutions", {"step": "start"})])
-async def test_what_runs_again_has_the_priority_that_is_given(
+async def test_executions_that_run_again_have_the_given_priority(
     stage: GatewayStage, api: Described, operation: str, more: dict[str, Any]
 ) -> None:
     await ended(stage, FAILS, 1)
@@ -125,7 +125,7 @@ async def test_nothing_is_not_everything_and_too_many_are_refused(api: Described
         assert (await api.call("cancelExecutions", body=wrong)).status == 400
 
 
-async def test_what_has_not_begun_in_time_is_left_and_a_lost_store_ends_the_call(stage: GatewayStage) -> None:
+async def test_executions_not_reached_in_time_are_left_and_a_lost_store_ends_the_call(stage: GatewayStage) -> None:
     clock = ManualClock()
 
     class Slow:

@@ -57,7 +57,7 @@ async def test_the_deepest_body_there_may_be_is_read(stage: GatewayStage) -> Non
         assert [fault["pointer"] for fault in document["errors"]] == ["/workload"], "it is read, and is no object"
 
 
-def test_an_old_value_that_cannot_be_walked_is_an_answer_that_says_so() -> None:
+def test_a_stored_value_too_deep_to_read_is_answered_with_an_error() -> None:
     found = problem_of(RecursionError("maximum recursion depth exceeded"), "/api/v1/executions/x")
     assert (found.status, found.document.type) == (422, "/problems/payload-refused")
     assert "nested too deeply" in found.document.detail

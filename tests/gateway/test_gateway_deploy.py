@@ -186,7 +186,7 @@ async def test_a_deployment_registers_what_is_new_and_repeated_changes_nothing(
     assert (found.path, found.playbook) == ("team/often", "team/report")
 
 
-async def test_what_has_changed_is_registered_with_its_new_version(project: Folder) -> None:
+async def test_a_changed_playbook_is_registered_with_its_new_version(project: Folder) -> None:
     project.has(
         {
             "playbooks/part.yaml": playbook("team/part", version="1.0"),
@@ -251,7 +251,7 @@ async def test_a_schema_of_the_project_is_checked_with_the_playbooks_that_name_i
     assert "warning[unknown_result_key]" in capsys.readouterr().err
 
 
-async def test_prune_removes_what_the_project_has_registered_and_nothing_else(project: Folder) -> None:
+async def test_prune_removes_only_registrations_of_the_project(project: Folder) -> None:
     playbooks = project.session.operations.playbooks
     await playbooks.register(playbook("team/by-hand").encode(), "by hand", project.session.by)
     kept = {"playbooks/kept.yaml": playbook("team/kept")}
@@ -270,7 +270,7 @@ async def test_prune_removes_what_the_project_has_registered_and_nothing_else(pr
     assert await project.deploy(prune=True) == [("unchanged", "team/kept")]
 
 
-async def test_of_two_deployments_at_the_same_time_one_is_told_to_repeat(project: Folder) -> None:
+async def test_of_two_deployments_at_the_same_time_one_is_asked_to_repeat(project: Folder) -> None:
     project.has({"playbooks/a.yaml": playbook("team/a")})
     await project.compared()
     slower = project.last
@@ -283,7 +283,7 @@ async def test_of_two_deployments_at_the_same_time_one_is_told_to_repeat(project
     assert await project.deploy(prune=True) == [("added", "team/a"), ("pruned", "team/b")]
 
 
-async def test_what_another_project_has_is_left_to_it(direct: Folder) -> None:
+async def test_playbooks_of_another_project_are_left_to_it(direct: Folder) -> None:
     moved, first = {"playbooks/moved.yaml": playbook("team/moved")}, {"playbooks/a.yaml": playbook("team/a")}
     direct.has({**first, **moved}, "team/one")
     await direct.deploy()
@@ -297,7 +297,7 @@ async def test_what_another_project_has_is_left_to_it(direct: Folder) -> None:
     assert "team/moved" in await direct.registered()
 
 
-async def test_what_a_playbook_of_the_project_calls_is_not_pruned(
+async def test_a_playbook_that_the_project_calls_is_not_pruned(
     direct: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     direct.has(EVERYTHING)
@@ -371,7 +371,7 @@ async def test_a_token_deploys_and_prunes_only_at_its_paths(
         await ci.deploy()
 
 
-async def test_who_may_not_register_may_look_at_the_difference(
+async def test_a_caller_without_the_right_to_register_may_see_the_difference(
     stage: GatewayStage, direct: Folder, connections: list[GatewayConnection]
 ) -> None:
     direct.has(EVERYTHING)
@@ -507,7 +507,7 @@ async def test_a_token_neither_stores_nor_uses_packages_of_another_project(
     assert (await playbooks.put_bundle("other", bundle.data, "")).name == f"other@{bundle.name.digest}"
 
 
-async def test_what_is_no_bundle_is_not_stored_and_what_is_not_stored_not_registered(project: Folder) -> None:
+async def test_an_invalid_bundle_is_not_stored_and_an_unstored_one_is_not_registered(project: Folder) -> None:
     playbooks = project.session.operations.playbooks
     with pytest.raises(UsageError, match="not a bundle"):
         await playbooks.put_bundle("team/flows", b"PK", "")
@@ -539,7 +539,7 @@ async def stored_locks(project: Folder, path: str) -> dict[str, str]:
     return {file: data.decode() for file, data in (await stored_files(project.session, name)).items()}
 
 
-async def test_what_tasks_require_is_locked_once_and_the_lock_is_part_of_the_bundle(
+async def test_requirements_of_tasks_are_locked_once_and_the_lock_is_part_of_the_bundle(
     project: Folder, index: Path
 ) -> None:
     project.has({"playbooks/needs.yaml": requiring("tiny>=1"), "playbooks/part.yaml": playbook("team/part")})
@@ -556,7 +556,7 @@ async def test_what_tasks_require_is_locked_once_and_the_lock_is_part_of_the_bun
 
 
 @pytest.mark.usefixtures("index")
-async def test_a_lock_that_cannot_be_written_leaves_no_part_of_it(
+async def test_a_lock_that_cannot_be_written_leaves_no_part_of_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[bytes] = []
@@ -576,7 +576,7 @@ async def test_a_lock_that_cannot_be_written_leaves_no_part_of_it(
         locks_of(wanted, tmp_path, keep=True)
 
 
-async def test_what_cannot_be_locked_is_told_with_its_requirement_and_its_line(direct: Folder, index: Path) -> None:
+async def test_a_requirement_that_cannot_be_locked_is_reported_with_its_line(direct: Folder, index: Path) -> None:
     (index / "built-1.0.tar.gz").write_bytes(b"")
     for requires, why in (
         (("tiny>=2",), r"needs\.yaml:4: tiny>=2: cannot be locked: .*only tiny==1\.0 is available"),
@@ -589,7 +589,7 @@ async def test_what_cannot_be_locked_is_told_with_its_requirement_and_its_line(d
     assert await direct.registered() == {}
 
 
-async def test_an_index_that_is_away_is_told(direct: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unreachable_index_is_reported(direct: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOETL_PYTHON_INDEX", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     direct.has({"playbooks/needs.yaml": requiring("tiny")})

@@ -75,7 +75,7 @@ async def balanced(balancer: Balancer) -> AsyncIterator[None]:
     await end_tasks([sending])
 
 
-async def test_no_connection_is_refused_while_gateways_are_replaced_one_after_the_other() -> None:
+async def test_no_connection_is_refused_while_gateways_are_replaced_in_turn() -> None:
     balancer = Balancer()
     async with AsyncExitStack() as stack:
 
@@ -108,7 +108,7 @@ async def ended(gateway: Gateway) -> None:
     await asyncio.sleep(0)
 
 
-async def test_what_is_under_way_goes_on_and_idle_connections_are_told_to_close() -> None:
+async def test_calls_in_progress_complete_and_idle_connections_are_asked_to_close() -> None:
     async with GatewayStage(GatewayLimits(stop_delay_s=LONG_S)).open() as stage:
         async with stage.client.get("/api/v1/executions") as before:
             assert "Connection" not in before.headers
@@ -121,7 +121,7 @@ async def test_what_is_under_way_goes_on_and_idle_connections_are_told_to_close(
 
 
 @pytest.mark.parametrize("delay_s", [0, 0.01])
-async def test_a_gateway_stops_listening_when_the_delay_is_over(delay_s: Any) -> None:
+async def test_a_gateway_stops_listening_when_the_delay_has_passed(delay_s: Any) -> None:
     async with GatewayStage(GatewayLimits(stop_delay_s=delay_s)).open() as stage:
         address = urlsplit(stage.url)
         stage.gateway.drain()

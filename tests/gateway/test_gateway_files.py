@@ -58,7 +58,7 @@ async def test_a_file_is_downloaded_as_what_no_browser_shows(
 
 
 @pytest.mark.parametrize("changed", [{"seal": "AAAA"}, {"size": "5"}, {"checksum": "sha256:00"}, {"key": "x/parts-1"}])
-async def test_what_the_seal_does_not_open_is_not_found(
+async def test_a_file_that_its_seal_does_not_open_is_not_found(
     stage: GatewayStage, file: tuple[str, DataReference], changed: dict[str, str]
 ) -> None:
     execution_id, reference = file

@@ -65,7 +65,7 @@ async def texts(api: Described, execution_id: str, **query: Any) -> list[str]:
     return [line["text"] for line in answer.body["items"]]
 
 
-async def test_a_page_has_lines_with_everything_that_is_known_of_them(api: Described, stage: GatewayStage) -> None:
+async def test_a_page_has_lines_with_all_their_fields(api: Described, stage: GatewayStage) -> None:
     execution_id = await ended(stage)
     some(stage, execution_id)
     body = (await api.call("listLogs", execution_id=execution_id)).body

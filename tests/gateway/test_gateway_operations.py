@@ -280,7 +280,7 @@ async def test_the_doctor_is_asked(api: Described) -> None:
     assert {"check": "servers", "verdict": "ok", "says": "1 server: server-1", "mend": ""} in checks
 
 
-async def test_what_streams_and_tables_take_is_shown(api: Described) -> None:
+async def test_uses_of_streams_and_tables_are_shown(api: Described) -> None:
     shown = (await api.call("listStorage")).body["items"]
     assert {"store": "objects", "name": "OBJ_noetl-results", "bytes": 0, "max_bytes": None, "items": 0} in shown
     assert [one["store"] for one in shown] == [

@@ -69,7 +69,7 @@ async def test_a_call_whose_answer_was_lost_is_done_once(stage: GatewayStage, br
         assert [event.position for event in events if event.name == "signal.received"] == [answer.position]
 
 
-async def test_a_call_that_must_not_be_repeated_is_not_and_its_error_says_so(stage: GatewayStage) -> None:
+async def test_a_call_that_must_not_be_repeated_is_not_retried_and_its_error_says_why(stage: GatewayStage) -> None:
     async with BrokenLine(stage.url, [5]).open() as line, remote_operations(line.url) as remote:
         with pytest.raises(OutcomeUnknown, match="broke before the answer came"):
             await remote.credentials.put("shop", {"token": "hidden"}, "")
@@ -130,7 +130,7 @@ async def _until_processed(feed: AsyncIterator[list[Any]]) -> list[Any]:
     return received
 
 
-async def test_a_feed_of_everything_that_broke_before_its_first_event_says_so(stage: GatewayStage) -> None:
+async def test_a_feed_that_broke_before_its_first_event_is_reported(stage: GatewayStage) -> None:
     async with BrokenLine(stage.url, [5]).open() as line, remote_operations(line.url) as remote:
         feed = await remote.feed.everything(None)
         with pytest.raises(Unreachable, match="before the first event"):
@@ -192,7 +192,7 @@ async def test_json_of_another_kind_is_reported_as_such(body: bytes) -> None:
             await remote.executions.get("x")
 
 
-async def test_what_only_a_newer_gateway_says_is_passed_over(stage: GatewayStage) -> None:
+async def test_unknown_fields_of_a_newer_gateway_are_ignored(stage: GatewayStage) -> None:
     begun = await stage.operations.executions.start(Start(playbook=APPROVAL), "")
     newer = plain(begun) | {"mood": "fine"}
 

@@ -230,7 +230,7 @@ def test_every_kind_of_problem_is_met_by_its_own_error() -> None:
         )
 
 
-async def test_a_waiting_call_is_answered_when_the_time_is_over(api: Described) -> None:
+async def test_a_waiting_call_is_answered_when_its_time_has_passed(api: Described) -> None:
     soon = await api.call("startExecution", query={"wait": "20ms"}, body={"playbook": HELD})
     assert (soon.status, soon.body["status"]) == (202, "waiting")
     execution_id = soon.body["execution_id"]

@@ -49,7 +49,7 @@ async def test_requests_are_measured(stage: GatewayStage, api: Described) -> Non
     assert unmoved(before, await measured(stage.gateway), *grown, "noetl_gateway_requests_total none 404") == []
 
 
-async def test_what_is_under_way_is_measured(stage: GatewayStage) -> None:
+async def test_calls_in_progress_are_measured(stage: GatewayStage) -> None:
     pressure, caller = stage.gateway.pressure, Caller("token:ann", "admin")
     gates = {
         "noetl_gateway_requests_in_flight": pressure.requests,
@@ -78,7 +78,7 @@ async def test_the_memory_of_indexes_is_measured(stage: GatewayStage, api: Descr
     assert (await measured(stage.gateway))["noetl_memory_bytes gateway indexes"] > 0
 
 
-async def test_what_the_whole_system_does_is_measured_by_every_gateway(stage: GatewayStage, api: Described) -> None:
+async def test_measures_of_the_whole_system_are_served_by_every_gateway(stage: GatewayStage, api: Described) -> None:
     started = await api.call("startExecution", body={"playbook": APPROVAL, "workload": {"amount": 250}})
     await stage.until(lambda: bool(stage.gateway.pressure.partitions))
 
@@ -94,7 +94,7 @@ async def test_what_the_whole_system_does_is_measured_by_every_gateway(stage: Ga
     assert started.status == 202
 
 
-async def test_what_waits_is_measured_by_priority(stage: GatewayStage) -> None:
+async def test_waiting_commands_are_measured_by_priority(stage: GatewayStage) -> None:
     queue = stage.broker.command_queue
     commands = [QueuedCommand("gpu", f"run-{n}", f"c{n}", 1, b"{}", priority) for n, priority in enumerate((9, 5, 5))]
     await queue.issue(commands, queue.fences)
@@ -146,7 +146,7 @@ async def test_a_pool_whose_queue_nats_cannot_read_is_measured(
     assert (seen["noetl_pool_unreadable cpu"], seen["noetl_pool_unreadable gpu"]) == (0, 1)
 
 
-async def test_what_cannot_be_found_out_is_left_out(stage: GatewayStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_measures_that_cannot_be_read_are_omitted(stage: GatewayStage, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> None:
         raise Unreachable("away")
 

@@ -84,7 +84,7 @@ async def test_a_stream_continues_after_the_last_event_received(stage: GatewaySt
             assert [event async for event in events_of(response)] == whole[at + 1 :]
 
 
-async def test_the_stream_of_everything_can_be_left_and_gone_on_with(stage: GatewayStage) -> None:
+async def test_the_stream_of_all_executions_can_be_left_and_resumed(stage: GatewayStage) -> None:
     seen: list[Event] = []
     async with stage.client.get("/api/v1/events/stream") as response:
         events = events_of(response)
@@ -103,7 +103,7 @@ async def test_the_stream_of_everything_can_be_left_and_gone_on_with(stage: Gate
     assert [event.name for event in seen if event.data["execution_id"] == first][-1] == "playbook.processed"
 
 
-async def test_a_reader_that_has_gone_is_noticed_at_once(stage: GatewayStage) -> None:
+async def test_a_reader_that_has_disconnected_is_noticed_at_once(stage: GatewayStage) -> None:
     async def open_streams() -> str:
         async with stage.client.get("/metrics") as response:
             (line,) = [

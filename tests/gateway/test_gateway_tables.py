@@ -136,7 +136,7 @@ async def test_of_a_large_table_the_footer_and_the_first_groups_of_rows_are_read
         b"PAR1" + b"no footer!" + (10).to_bytes(4, "little") + b"PAR1",
     ],
 )
-async def test_what_is_no_table_is_said_to_be_none(stage: GatewayStage, text: bytes) -> None:
+async def test_a_result_that_is_no_table_is_reported_as_such(stage: GatewayStage, text: bytes) -> None:
     execution_id = (await stage.operations.executions.start(Start(playbook=LOOP), "test")).execution_id
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -151,7 +151,7 @@ async def test_what_is_no_table_is_said_to_be_none(stage: GatewayStage, text: by
         await seen(stage, execution_id, reference)
 
 
-def test_what_an_execution_was_given_is_hidden_in_names_and_values() -> None:
+def test_secrets_given_to_an_execution_are_hidden_in_names_and_values() -> None:
     redactor = Redactor()
     redactor.learn_texts(["s3cret-value"])
     column = TableColumnDocument(

@@ -66,7 +66,7 @@ async def test_a_caller_that_does_not_sample_stays_the_caller(traced: tuple[Gate
     assert (found, tracing.spans) == ((TRACE_ID, f"{CALLER}-00"), [])
 
 
-async def test_reads_and_requests_of_nobody_make_no_spans(traced: tuple[GatewayStage, MemoryTracing]) -> None:
+async def test_reads_and_anonymous_requests_make_no_spans(traced: tuple[GatewayStage, MemoryTracing]) -> None:
     stage, tracing = traced
     async with stage.client.get("/api/v1/workers") as read:
         assert read.status == 200

@@ -104,7 +104,7 @@ async def test_the_sender_may_wait_for_the_end_and_is_shown_where_it_is(stage: G
         assert answer.headers["Location"] == f"/api/v1/executions/{found['execution_id']}"
 
 
-async def test_a_repeated_delivery_starts_once_and_is_answered_alike(stage: GatewayStage) -> None:
+async def test_a_repeated_delivery_starts_once_and_gets_the_same_answer(stage: GatewayStage) -> None:
     await created(stage)
     first = await sent(stage)
     again = {**signed(MAIN), "X-GitHub-Delivery": "another"}
@@ -170,7 +170,7 @@ async def test_a_key_starts_one_execution_for_events_that_differ(stage: GatewayS
     assert (status, second["status"], second["execution_id"]) == (202, "repeated", first["execution_id"])
 
 
-async def test_what_a_trigger_is_and_was_told_can_be_asked_for(stage: GatewayStage, api: Described) -> None:
+async def test_a_trigger_and_its_events_can_be_read(stage: GatewayStage, api: Described) -> None:
     answer = await created(stage)
     assert answer == (await api.call("getTrigger", path="shop/pushes")).body
     delivered = await api.call("deliverEvent", path="shop/pushes", body=MAIN.decode(), headers=signed(MAIN))
@@ -252,7 +252,7 @@ CIRCLE = (
 )
 
 
-async def test_a_trigger_that_closes_a_circle_is_not_registered_unless_it_says_so(stage: GatewayStage) -> None:
+async def test_a_trigger_that_closes_a_circle_is_refused_unless_it_allows_that(stage: GatewayStage) -> None:
     playbooks = stage.operations.playbooks
     await playbooks.register(BUILD.encode(), "build.yaml", "ann")
     await playbooks.register(BUILD.replace("shop/build", "shop/other").encode(), "other.yaml", "ann")

@@ -149,7 +149,7 @@ async def test_a_json_object_arrives_as_it_was_given(notes: Any, line: Line) -> 
     }
 
 
-async def test_what_is_over_a_limit_of_the_verb_is_refused(notes: Any) -> None:
+async def test_a_value_above_a_limit_of_the_verb_is_refused(notes: Any) -> None:
     with pytest.raises(HttpProblem):
         await notes.add("a/b", "a long text", AT_MS, "nobody")
     with pytest.raises(HttpProblem):

@@ -50,7 +50,7 @@ def test_a_file_runs_with_the_packages_of_its_project_as_they_are(shared_home: P
     assert ended.returncode == 0 and "105" in ended.stdout, "a rerun has the code of its original"
 
 
-def test_what_a_function_prints_is_shown_while_it_runs_and_edited_code_in_the_next_run(
+def test_output_of_a_function_is_shown_while_it_runs_and_edited_code_runs_next(
     shared_home: Path, tmp_path: Path
 ) -> None:
     folder = project(tmp_path)

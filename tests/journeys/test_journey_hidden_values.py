@@ -111,7 +111,7 @@ async def over_http(home: Path, port: int, execution_id: str) -> dict[str, str]:
     return shown
 
 
-async def test_what_one_worker_read_is_hidden_in_what_another_says(
+async def test_a_value_read_by_one_worker_is_hidden_in_the_output_of_another(
     shared_home: Path, shared_gateway_port: int, keychain_folder: Path, tmp_path: Path
 ) -> None:
     planted = {place: f"{place}-{secrets.token_hex(12)}" for place in ("variable", "file", "kept")}

@@ -214,7 +214,7 @@ async def test_a_trace_leads_from_the_caller_to_what_a_task_calls(
     assert collector.headers["api-key"] == "hidden"
 
 
-async def test_killed_servers_and_workers_leave_no_span_that_is_told_twice(
+async def test_killed_servers_and_workers_leave_no_span_that_is_exported_twice(
     collector: Collector, start_stack: Callable[[int, int], LiveStack], tmp_path: Path
 ) -> None:
     stack = await asyncio.to_thread(start_stack, 1, 1)

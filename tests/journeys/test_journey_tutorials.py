@@ -95,9 +95,7 @@ def test_a_reader_gets_what_the_page_shows(
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if "<!-- installation -->" in page.read_text()], ids=lambda page: page.stem
 )
-def test_a_page_that_installs_begins_with_a_wheel_and_nothing_else(
-    page: Path, folder: Path, own_postgres_dsn: str
-) -> None:
+def test_a_page_that_installs_begins_with_a_wheel_alone(page: Path, folder: Path, own_postgres_dsn: str) -> None:
     found = sorted(steps(page.read_text()), key=lambda step: not step.installs)
     assert found[0].installs
     build_wheels(folder)

@@ -94,7 +94,7 @@ def flipped(file: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("text", NO_PUBLIC_KEYS, ids=range(len(NO_PUBLIC_KEYS)))
-def test_what_is_no_public_key_is_refused_without_being_shown(text: str) -> None:
+def test_a_text_that_is_no_public_key_is_refused_without_being_shown(text: str) -> None:
     with pytest.raises(UsageError, match=r"^NOETL_X is not a public key of age") as refused:
         read_recipient(text, "NOETL_X")
     assert not text or text not in str(refused.value)

@@ -43,7 +43,7 @@ def test_a_signature_for_one_purpose_is_none_for_another() -> None:
     assert not Signer(KeyRing(FIRST), "another").holds(SIGNER.sign("a"), "a")
 
 
-def test_what_an_old_key_signed_holds_until_the_key_goes() -> None:
+def test_a_signature_by_an_old_key_is_valid_until_the_key_is_removed() -> None:
     signature = SIGNER.sign("a")
     rotated = Signer(KeyRing(SECOND, (FIRST,)), "a test")
     assert rotated.holds(signature, "a")

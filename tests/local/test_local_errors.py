@@ -97,7 +97,7 @@ def test_under_root_postgres_runs_as_its_system_user_and_nats_as_root(home: Path
 
 
 @needs_root
-def test_the_way_to_the_data_is_opened_for_passing_through_and_for_nothing_else(place: Path) -> None:
+def test_folders_around_the_data_are_opened_for_passing_through_alone(place: Path) -> None:
     closed, passable = place / "closed", place / "closed" / "passable"
     for folder, mode in ((closed, 0o700), (passable, 0o755), (passable / "data", 0o700)):
         folder.mkdir()

@@ -63,7 +63,7 @@ def test_one_that_was_killed_is_made_by_who_joins(fresh_home: Path, servers_unde
         assert sorted(servers_under(fresh_home)) == sorted(stack.pids().values())
 
 
-def test_who_waited_for_a_home_that_is_undone_makes_it_anew(fresh_home: Path, servers_under: ServersUnder) -> None:
+def test_a_waiter_for_a_home_that_is_undone_creates_it_again(fresh_home: Path, servers_under: ServersUnder) -> None:
     groundwork = begun(fresh_home)
     with ThreadPoolExecutor(1) as threads:
         joining = threads.submit(EmbeddedStack.join, fresh_home)

@@ -237,7 +237,7 @@ def test_two_uses_in_one_process_are_two_users(home: Path) -> None:
     assert second.leave() is True
 
 
-def test_a_use_that_was_left_can_be_left_again_and_nothing_else(home: Path) -> None:
+def test_a_use_can_be_left_again_and_serves_nothing_else_afterwards(home: Path) -> None:
     stack = EmbeddedStack.join(home)
     assert stack.leave() is True
     assert stack.leave() is False

@@ -61,7 +61,7 @@ def test_logs_has_bounds_if_they_are_set() -> None:
         ("EVENTS_MAX_AGE", "1", "write an age"),
     ],
 )
-def test_what_cannot_be_read_is_refused_and_names_the_variable(name: str, value: str, says: str) -> None:
+def test_an_invalid_value_is_refused_with_the_name_of_its_variable(name: str, value: str, says: str) -> None:
     with pytest.raises(UsageError, match=f"NOETL_{name}") as caught:
         settings(**{name: value})
     assert says in str(caught.value)

@@ -19,7 +19,7 @@ def test_streams_have_one_copy_anywhere_unless_settings_say_more() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("REPLICAS", "0"), ("REPLICAS", "6"), ("PLACEMENT_TAGS", "a b")])
-def test_what_cannot_be_read_is_refused_and_names_the_variable(name: str, value: str) -> None:
+def test_an_invalid_value_is_refused_with_the_name_of_its_variable(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"NOETL_STREAM_{name}"):
         spread(**{name: value})
 
@@ -28,7 +28,7 @@ def sync(**variables: str) -> NatsSync:
     return Settings.from_environment({f"NOETL_NATS_{name}": value for name, value in variables.items()}).nats_sync
 
 
-def test_how_nats_writes_to_its_disks_is_told_or_read_from_its_monitors() -> None:
+def test_the_way_nats_writes_to_disk_is_set_or_read_from_its_monitors() -> None:
     monitors = sync(MONITOR="http://n1:8222/, https://n2:8222").monitors
 
     assert sync() == NatsSync(None, ())
@@ -39,6 +39,6 @@ def test_how_nats_writes_to_its_disks_is_told_or_read_from_its_monitors() -> Non
 @pytest.mark.parametrize(
     ("name", "value"), [("SYNC_INTERVAL", "0s"), ("SYNC_INTERVAL", "often"), ("MONITOR", "n1:8222")]
 )
-def test_what_is_no_interval_or_monitor_is_refused(name: str, value: str) -> None:
+def test_an_invalid_interval_or_monitor_is_refused(name: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"NOETL_NATS_{name}"):
         sync(**{name: value})

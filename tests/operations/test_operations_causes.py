@@ -101,7 +101,7 @@ async def test_a_called_execution_that_somebody_cancelled_is_the_cause(stage: Op
     assert (cancelled.path, cancelled.status, cancelled.error.kind) == ("simulation/ears", "cancelled", "cancelled")
 
 
-async def test_what_did_not_fail_has_no_cause(stage: OperationsStage) -> None:
+async def test_an_execution_that_did_not_fail_has_no_cause(stage: OperationsStage) -> None:
     assert await causes_in(stage, (await stage.run(FINE)).execution_id) == []
 
 

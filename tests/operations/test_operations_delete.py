@@ -42,7 +42,7 @@ async def test_an_ended_execution_is_forgotten_with_its_objects(stage: Operation
     assert len((await stage.executions.page(ExecutionFilter(), 10, None)).items) == 1
 
 
-async def test_it_is_forgotten_with_the_items_of_its_loops(stage: OperationsStage) -> None:
+async def test_a_deleted_execution_is_forgotten_with_the_items_of_its_loops(stage: OperationsStage) -> None:
     rows = {"in": "{{ range(20000) | list | batch(9999) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
     loop = {"in": [1], "iterator": "batch", "loop": rows}
     ended = await stage.run(playbook("stored", [{"step": "all", "loop": loop, "tool": work("{{ n | length }}")}]))
@@ -59,7 +59,7 @@ async def test_one_that_has_not_ended_stays(stage: OperationsStage) -> None:
         await stage.executions.delete(started.execution_id, BY)
 
 
-async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_the_caller(
+async def test_objects_that_a_caller_uses_of_a_child_are_deleted_with_the_caller(
     stage: OperationsStage,
 ) -> None:
     child = playbook("child", [{"step": "only", "tool": work(BIG)}])

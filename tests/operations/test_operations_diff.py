@@ -228,7 +228,7 @@ async def test_rounds_are_aligned_one_by_one(stage: OperationsStage) -> None:
     )
 
 
-async def test_executions_that_have_nothing_in_common_are_told_apart_step_by_step(stage: OperationsStage) -> None:
+async def test_executions_with_nothing_in_common_are_compared_step_by_step(stage: OperationsStage) -> None:
     a, b = await stage.run(ROUTE), await stage.run(LOOP)
     found = await diff(stage, a.execution_id, b.execution_id)
     assert first_of(found).startswith("the workloads differ: /workload/")
@@ -249,7 +249,7 @@ async def test_rows_come_in_pages_of_the_journals_as_they_were(stage: Operations
     assert [row.iteration for row in found] == [None, *([n] for n in range(1, 20))]  # nothing times two is nothing
 
 
-async def test_a_large_value_is_told_by_its_size_and_many_by_their_number(stage: OperationsStage) -> None:
+async def test_a_large_value_is_shown_by_its_size_and_many_by_their_number(stage: OperationsStage) -> None:
     source = playbook("large", [{"step": "say", "tool": work("{{ workload.said }}")}], workload={"said": ""})
     found = await pair(stage, source, {"workload": {"said": "a" * 5000}}, {"workload": {"said": "b" * 5000}})
     assert found.workload.items[0].a == {"$large": {"size": 5002}}
@@ -274,7 +274,7 @@ async def test_a_cursor_cannot_lead_beyond_the_journals(stage: OperationsStage) 
     assert (found.rows, found.next, found.row_count) == ([], None, 3)
 
 
-async def test_what_is_not_there_cannot_be_compared(stage: OperationsStage) -> None:
+async def test_an_execution_that_does_not_exist_cannot_be_compared(stage: OperationsStage) -> None:
     a = await stage.run(ROUTE)
     for one, other in ((a.execution_id, "nobody"), ("nobody", a.execution_id)):
         with pytest.raises(NotFound, match="execution nobody not found"):

@@ -178,7 +178,7 @@ def test_the_reference_has_the_table_of_causes() -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.says)
-def test_what_mends_a_cause_can_be_typed(cause: Cause) -> None:
+def test_commands_that_mend_a_cause_can_be_typed(cause: Cause) -> None:
     words = [word for word in shlex.split(cause.command) if "=" not in word or word.startswith("-")]
 
     assert words[0] in ("noetl-stream", "nats-server", "psql", "pip")
@@ -204,7 +204,7 @@ GPU: Mapping[str, Any] = {"pool_labels": {"gpu": {"accelerator": "gpu"}}}
         ),
     ],
 )
-async def test_servers_with_other_labels_of_pools_than_the_rest_are_wrong(
+async def test_servers_with_other_labels_of_pools_than_the_rest_are_reported(
     stage: OperationsStage, uses: tuple[Mapping[str, Any], ...], verdict: str, says: str
 ) -> None:
     found = await said_of(stage, "placement", *uses)
@@ -287,7 +287,7 @@ async def add_worker(stage: OperationsStage, name: str, confinement: str, networ
     await stage.clock.sleep(1)
 
 
-async def test_the_network_that_programs_of_tasks_have_is_said(stage: OperationsStage) -> None:
+async def test_the_network_of_programs_of_tasks_is_shown(stage: OperationsStage) -> None:
     await add_worker(stage, "strong", "full", "proxy")
 
     found = (await examined(ports_of(stage)))["confinement"]
@@ -335,7 +335,7 @@ async def test_unequal_shares_are_a_warning(stage: OperationsStage) -> None:
     assert found.verdict == "warning" and "32 at the most, 0 at the least" in found.says
 
 
-async def test_what_was_given_up_is_a_warning(stage: OperationsStage) -> None:
+async def test_undeliverable_messages_are_a_warning(stage: OperationsStage) -> None:
     await stage.broker.event_log.publish_request("execution-1", "bad", b"bad")
     await stage.clock.sleep(1)
 
@@ -500,7 +500,7 @@ async def test_postgres_is_judged_by_what_it_may_take(stage: OperationsStage, si
     assert (await examined(ports))["postgres"].verdict == verdict
 
 
-async def test_what_is_stored_is_listed_with_the_bounds_that_are_known(stage: OperationsStage) -> None:
+async def test_stored_bytes_are_listed_with_their_known_bounds(stage: OperationsStage) -> None:
     async def bounds(used: NatsStorage) -> dict[str, int | None]:
         ports = ports_of(stage)._replace(nats=Said(used=used), postgres_max_bytes=7)
         return {one.store: one.max_bytes for one in await DirectDiagnosis(ports).storage()}
@@ -582,7 +582,7 @@ async def test_without_postgres_what_it_would_say_is_skipped_and_the_rest_is_not
         "reading the tokens took longer than 10 s",
     ],
 )
-def test_what_is_skipped_for_a_wrong_store_says_no_more_than_that(says: str) -> None:
+def test_a_check_skipped_for_a_broken_store_says_only_that(says: str) -> None:
     root = CheckDocument("postgres", "wrong", "cannot reach Postgres at db: refused", "start it")
     skipped, other = CheckDocument("tokens", "skipped", says, ""), CheckDocument("keys", "skipped", "no key", "")
     assert roots_said_once([root, skipped, other]) == [

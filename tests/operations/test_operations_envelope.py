@@ -238,7 +238,7 @@ async def test_tokens_have_their_trace_and_their_lineage(stage: OperationsStage)
     }
 
 
-async def test_what_a_rerun_takes_over_says_its_tokens_in_one_event(stage: OperationsStage) -> None:
+async def test_tokens_that_a_rerun_reuses_are_shown_in_one_event(stage: OperationsStage) -> None:
     original = await stage.run(VARIED)
     again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)
     await stage.executions.wait(again.execution_id, 60)

@@ -74,7 +74,7 @@ async def test_pages_forwards_and_backwards_have_each_event_once(
     assert forwards == backwards == list(range(1, ended.position + 1))
 
 
-async def test_a_position_far_beyond_the_end_reads_no_more_than_the_end(
+async def test_a_position_far_beyond_the_end_reads_no_more_than_the_end_does(
     stage: OperationsStage, ended: ExecutionDocument, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[tuple[int, int]] = []

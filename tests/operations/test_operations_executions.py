@@ -129,7 +129,7 @@ async def test_a_long_comparison_of_a_workload_is_made_by_another_process() -> N
     assert evaluator.answered == 2
 
 
-async def test_what_another_process_cannot_compare_a_server_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_compares_workloads_that_another_process_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator, asked = MemoryEvaluator(), []
 
     async def ended(questions: bytes) -> bytes:
@@ -142,7 +142,7 @@ async def test_what_another_process_cannot_compare_a_server_does(monkeypatch: py
     assert len(asked) == 1
 
 
-async def test_what_a_schema_declares_is_no_undeclared_key(stage: OperationsStage) -> None:
+async def test_a_key_that_a_schema_declares_is_not_undeclared(stage: OperationsStage) -> None:
     started = await stage.executions.start(
         Start(playbook=DECLARED, workload={"rows": 2, "order": {"id": 1, "nr": 2}}), BY
     )
@@ -294,7 +294,7 @@ async def test_step_runs_come_by_their_duration_page_by_page_those_that_go_on_fi
     assert (first.count, first.next, rest.next) == (5, 3, None)
 
 
-async def test_the_result_of_a_step_run_is_loaded_from_wherever_it_is_kept(stage: OperationsStage) -> None:
+async def test_the_result_of_a_step_run_is_loaded_from_its_place(stage: OperationsStage) -> None:
     large = "x" * 8_000
     steps = [{"step": "start", "tool": work(BIG), "next": then("more")}, {"step": "more", "tool": work(large)}]
     one = (await stage.run(playbook("kept", steps))).execution_id
@@ -430,7 +430,7 @@ async def test_a_look_at_a_long_journal_shows_steps_and_not_what_it_waits_for(st
     assert (found.waits, found.principal, found.result) == (None, BY, 1)
 
 
-async def test_what_a_long_execution_waits_for_is_known_from_its_last_snapshot(stage: OperationsStage) -> None:
+async def test_waits_of_a_long_execution_are_known_from_its_last_snapshot(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     await stage.until_status(started.execution_id, "waiting")
     short = await stage.executions.get(started.execution_id)

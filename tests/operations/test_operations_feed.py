@@ -57,7 +57,7 @@ async def test_readers_at_the_end_share_one_look() -> None:
     assert stage.store.looks - before <= 2
 
 
-async def test_a_reader_that_is_overtaken_reads_on_for_itself() -> None:
+async def test_an_overtaken_reader_continues_from_the_store() -> None:
     stage = await world(kept_events=5)
     await stage.grow("a")
     slow, quick = await stage.one("a", 0), await stage.one("a", 0)

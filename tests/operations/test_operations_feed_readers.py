@@ -104,7 +104,7 @@ async def test_the_feed_of_an_execution_that_is_deleted_ends(received: int) -> N
             await anext(feed)
 
 
-async def test_a_deletion_within_a_tick_hides_nothing_else_of_it() -> None:
+async def test_a_deletion_within_a_tick_hides_only_its_own_events() -> None:
     stage = await world()
     feed = await stage.all(None)
     waiting = asyncio.ensure_future(anext(feed))

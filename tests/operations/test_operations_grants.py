@@ -123,7 +123,7 @@ async def test_grants_are_not_registered_where_a_file_of_the_operator_holds(
         assert (await verbs.usable("shop")).credentials == []
 
 
-async def test_what_a_playbook_may_use_is_listed_by_sort(store: MemoryGrants) -> None:
+async def test_the_grants_of_a_playbook_are_listed_by_sort(store: MemoryGrants) -> None:
     verbs = over(store)
     every = await verbs.usable("shop/x")
     assert (every.namespace, every.credentials, every.limits) == ("shop", ["*"], ["*"])
@@ -197,7 +197,7 @@ class Counted(MemoryGrants):
 
 
 @pytest.mark.parametrize("kind", ["invalid", "away"])
-async def test_what_cannot_be_read_leaves_the_grants_in_force(
+async def test_an_unreadable_file_of_grants_leaves_the_former_in_force(
     clock: ManualClock, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     store = Counted()

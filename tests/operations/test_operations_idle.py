@@ -126,7 +126,7 @@ async def test_no_time_in_which_a_task_of_a_random_playbook_ran_is_idle(watched:
     assert sum(found) > 0
 
 
-def test_what_is_reported_late_ran_when_its_worker_measured_it() -> None:
+def test_work_that_is_reported_late_counts_at_the_time_its_worker_measured() -> None:
     run, token = step_run_of("one", "token"), Token("token", "only", "start")
     task = TaskRan("task", payload_of({}), 4_000, 10_000, 6.0)
     index = ExecutionIndex("one")

@@ -121,7 +121,7 @@ async def test_a_token_for_part_of_a_namespace_sees_the_limits_that_its_playbook
     assert holder not in str(found)
 
 
-async def test_of_a_shared_key_nobody_reads_the_executions_of_others(granted: OperationsStage) -> None:
+async def test_holders_of_a_shared_key_in_other_namespaces_are_hidden(granted: OperationsStage) -> None:
     first = await begun(granted, "team/a/pay", "payment-api")
     second = await begun(granted, "team/b/pay", "payment-api")
     third = await begun(granted, "team/a/pay", "payment-api")

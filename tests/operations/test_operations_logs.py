@@ -36,7 +36,7 @@ async def showing(stage: OperationsStage) -> Showing:
     return made
 
 
-async def test_what_an_execution_was_given_is_hidden_in_its_logs_and_cannot_be_searched(showing: Showing) -> None:
+async def test_secrets_given_to_an_execution_are_hidden_in_its_logs_and_cannot_be_searched(showing: Showing) -> None:
     execution_id = await showing.run()
     publish(showing.stage, execution_id, f"it is {SECRET}", "no secret")
     await showing.give(execution_id)

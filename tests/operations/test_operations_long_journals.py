@@ -74,7 +74,7 @@ async def ended(stage: OperationsStage, monkeypatch: pytest.MonkeyPatch) -> Exec
 
 
 @pytest.mark.parametrize("verb", ["why", "get", "ctx", "steps"])
-async def test_others_go_on_while_a_long_journal_is_read(
+async def test_other_calls_continue_while_a_long_journal_is_read(
     stage: OperationsStage, ended: ExecutionDocument, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executions = stage.fresh_executions()

@@ -74,7 +74,7 @@ async def test_a_rerun_names_those_of_its_own(stage: OperationsStage) -> None:
     assert len(discarded(ended)) == ended.discarded_tokens == 2
 
 
-async def test_more_than_are_shown_are_counted(stage: OperationsStage) -> None:
+async def test_notices_beyond_those_shown_are_counted(stage: OperationsStage) -> None:
     many = {"spec": {"mode": "inclusive"}, "arcs": [{"step": "shut"}] * (NOTICES_SHOWN + 1)}
     steps = [{"step": "start", "next": many}, {"step": "shut", "spec": DENIED, "tool": work(1)}]
     ended = await stage.run(playbook("many", steps))
@@ -122,7 +122,7 @@ async def test_an_undeclared_key_of_the_request_is_a_warning(stage: OperationsSt
     assert (await stage.run(TAKES, workload={"name": "y"})).warnings == []
 
 
-async def test_it_is_known_as_soon_as_the_execution_has_started(stage: OperationsStage) -> None:
+async def test_undeclared_keys_are_known_as_soon_as_the_execution_has_started(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=TAKES, workload={"nmae": "z"}), BY)
     assert [one.kind for one in started.warnings or ()] == ["undeclared_workload"]
 

@@ -34,7 +34,7 @@ async def showing(stage: OperationsStage) -> AsyncIterator[Showing]:
     yield made
 
 
-async def test_what_somebody_typed_is_hidden_once_the_execution_was_given_it(showing: Showing) -> None:
+async def test_a_typed_secret_is_hidden_once_the_execution_was_given_it(showing: Showing) -> None:
     execution_id = await showing.run()
     assert SECRET in await showing.everything_of(execution_id)
     await showing.give(execution_id)
@@ -42,7 +42,7 @@ async def test_what_somebody_typed_is_hidden_once_the_execution_was_given_it(sho
     assert SECRET not in shown and "it is ***" in shown
 
 
-async def test_another_execution_shows_what_is_no_secret_of_it(showing: Showing) -> None:
+async def test_secrets_of_one_execution_are_shown_in_others(showing: Showing) -> None:
     given, other = await showing.run(), await showing.run()
     await showing.give(given)
     assert SECRET in await showing.everything_of(other)
@@ -58,7 +58,7 @@ async def test_a_patch_is_hidden_in_ctx_and_its_history(showing: Showing) -> Non
     assert (change.had, change.after) == (False, "***")
 
 
-async def test_a_sentence_that_is_cut_off_shows_no_part_of_it(showing: Showing) -> None:
+async def test_a_sentence_that_is_cut_shows_no_part_of_a_secret(showing: Showing) -> None:
     stage = showing.stage
     pad = "-" * (VALUE_CHARS - len(SECRET))
     ids = [(await stage.run(ECHO, workload={"typed": f"{pad}{said}"})).execution_id for said in (SECRET, "nothing")]

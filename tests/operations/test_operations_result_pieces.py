@@ -86,7 +86,7 @@ async def test_a_number_that_is_a_secret_is_hidden_as_the_result_of_an_iteration
     assert given["result"][:2] == ["x" * ITEM, "***"]
 
 
-async def test_a_lost_result_and_one_that_is_not_there_yet_are_said_before_the_first_piece(
+async def test_a_lost_or_unfinished_result_is_reported_before_the_first_piece(
     stage: OperationsStage,
 ) -> None:
     ended = await stage.run(BOOKS["an object"])
@@ -99,7 +99,7 @@ async def test_a_lost_result_and_one_that_is_not_there_yet_are_said_before_the_f
         await stage.executions.result_pieces(started.execution_id)
 
 
-async def test_what_is_no_value_of_json_is_no_part_of_the_document(stage: OperationsStage) -> None:
+async def test_bytes_that_are_no_json_value_are_no_part_of_the_document(stage: OperationsStage) -> None:
     planted = b'1,"status":"completed","result":2'
     payload = Payload(reference=Reference("nats", "planted", len(planted), checksum_of(planted)))
     row = execution_row("a", status="failed", finished_ms=1, result=codec.encode(payload))

@@ -87,7 +87,7 @@ async def test_a_store_that_stays_away_ends_the_run_with_an_error(runner: RunSes
         await running
 
 
-async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_there(
+async def test_an_execution_that_does_not_move_is_explained_and_a_missing_server_started(
     runner: RunSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await runner.run(HEARS, timeout_s=10) == ExitCode.TIMEOUT
@@ -154,7 +154,7 @@ async def test_a_long_execution_has_its_steps_too(runner: RunSession, monkeypatc
     assert [(step.step, step.runs) for step in found.steps or ()] == [("start", 1), ("end", 1)]
 
 
-async def test_steps_are_summed_up_alike_from_the_journal_and_from_their_runs(stage: OperationsStage) -> None:
+async def test_steps_are_summarised_equally_from_the_journal_and_from_their_runs(stage: OperationsStage) -> None:
     rule = {"when": "{{ outcome.error }}", "then": {"do": "retry", "attempts": 2, "delay": 1}}
     tries = {"name": "try", **work(1, 0.5, failures=1), "spec": {"policy": {"rules": [rule]}}}
     steps = [{"step": "start", "tool": tries, "next": then("end")}, {"step": "end", "tool": work(2, failures=9)}]

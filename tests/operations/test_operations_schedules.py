@@ -49,7 +49,7 @@ async def test_a_check_says_whether_the_playbook_is_registered(stage: Operations
     assert (await stage.playbooks.check(schedule(), "file.yaml")).diagnostics == []
 
 
-async def test_what_no_server_would_start_is_not_registered(stage: OperationsStage) -> None:
+async def test_a_schedule_that_no_server_would_start_is_not_registered(stage: OperationsStage) -> None:
     await begun(stage)
     for spec, error in (({"version": "'7'"}, "flow@7 is not registered"),):
         with pytest.raises(UsageError, match=error):
@@ -57,7 +57,9 @@ async def test_what_no_server_would_start_is_not_registered(stage: OperationsSta
     assert [one.path for one in (await stage.playbooks.page("", {}, 10, None)).items] == ["simulation/flow"]
 
 
-async def test_who_may_not_start_the_playbook_registers_no_schedule_of_it(stage: OperationsStage) -> None:
+async def test_a_caller_without_the_right_to_start_a_playbook_registers_no_schedule_of_it(
+    stage: OperationsStage,
+) -> None:
     await begun(stage)
     with pytest.raises(Forbidden, match="token:ada is revoked or has expired"):
         await stage.playbooks.register(schedule(), "file.yaml", ADA)
@@ -98,7 +100,7 @@ async def test_a_schedule_is_paused_when_who_registered_it_loses_the_right(
     assert await statuses(stage) == ["completed", "skipped", "completed"]
 
 
-async def test_a_playbook_that_is_gone_is_skipped_with_the_reason(stage: OperationsStage) -> None:
+async def test_a_deleted_playbook_is_skipped_with_the_reason(stage: OperationsStage) -> None:
     await begun(stage)
     await stage.playbooks.register(schedule(), "file.yaml", OPERATOR)
     await stage.playbooks.delete("simulation/flow", None, OPERATOR)

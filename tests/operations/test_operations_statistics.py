@@ -67,7 +67,7 @@ async def test_a_path_without_executions_and_without_a_playbook_is_not_found(sta
         await stage.playbooks.statistics(PATH)
 
 
-async def test_more_executions_than_are_counted_are_said_to_be_a_sample(
+async def test_a_count_of_too_many_executions_is_marked_as_a_sample(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "MAX_COUNTED", 2)

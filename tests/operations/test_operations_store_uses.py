@@ -66,7 +66,7 @@ async def test_each_store_is_seen_with_its_bound() -> None:
     }
 
 
-async def test_what_grows_is_full_in_as_long_as_its_rate_says_and_what_does_not_is_never() -> None:
+async def test_a_growing_store_has_a_time_until_it_is_full_and_others_have_none() -> None:
     stage, minutes = Stage(), int(LEAST_S / LOOK_S) + 1
     found = await stage.look(*(1_000 * number for number in range(minutes - 1)))
     assert found["all streams"].full_in_s is None, "a few minutes say nothing"

@@ -45,7 +45,7 @@ async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> RequestRef
     return refused.value
 
 
-async def test_it_has_the_code_that_the_answer_would_have() -> None:
+async def test_a_refused_request_has_the_code_of_its_answer() -> None:
     refused = await refusal_of_submission([{"code": "not_failed", "message": "it has not failed"}])
     assert (refused.message, refused.code) == ("it has not failed", "not_failed")
 

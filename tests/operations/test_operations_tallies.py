@@ -45,7 +45,7 @@ async def test_bars_begin_at_round_times_and_stay_there_while_time_goes_on() -> 
 
 @pytest.mark.parametrize("bars", [1, 2, 7, 60, 500, 9_999])
 @pytest.mark.parametrize("span_ms", [1, 999, 61_000, 86_400_000, 400 * 86_400_000, NOON_MS])
-async def test_whatever_the_range_there_are_no_more_bars_than_asked_for(bars: int, span_ms: int) -> None:
+async def test_a_range_has_no_more_bars_than_requested(bars: int, span_ms: int) -> None:
     store = await filled([(0, {})])
     wanted = ExecutionFilter(started_from_ms=NOON_MS + 1 - span_ms, started_before_ms=NOON_MS + 1)
     found = await histogram_of(store, wanted, bars, NOON_MS)

@@ -37,7 +37,7 @@ async def test_a_task_that_waits_for_a_slot_is_shown_with_its_key_place_and_hold
     assert [(one.execution_id, one.step, one.task) for one in limit.waiting] == [(id, "each", "send")]
 
 
-async def test_who_waits_while_a_limit_catches_up_is_told_so(
+async def test_a_waiter_for_a_limit_that_catches_up_gets_that_reason(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def is_still_behind(*_: object) -> bool:

@@ -107,7 +107,7 @@ async def test_every_run_attempt_and_wait_has_a_span(stage: OperationsStage) -> 
     assert all(span.ms is not None for row in found.rows for span in row.spans or ()), "nothing goes on after the end"
 
 
-async def test_what_goes_on_has_no_end_yet_and_the_index_grows_with_the_journal(stage: OperationsStage) -> None:
+async def test_running_work_has_no_end_yet_and_the_index_grows_with_the_journal(stage: OperationsStage) -> None:
     started = await stage.executions.start(Start(playbook=WAITS), BY)
     one = started.execution_id
     await stage.until_status(one, "waiting")
@@ -311,7 +311,7 @@ async def test_iterations_that_never_began_are_skipped(stage: OperationsStage) -
     assert found.totals.skipped + found.totals.cancelled + found.totals.done == 39
 
 
-async def test_what_is_no_loop_has_no_strip(stage: OperationsStage, looped: ExecutionDocument) -> None:
+async def test_a_step_that_is_no_loop_has_no_strip(stage: OperationsStage, looped: ExecutionDocument) -> None:
     run = await run_of(stage, looped.execution_id)
     for step_run_id, within in (("other", ()), (run, (3,))):
         with pytest.raises(NotFound):
@@ -382,7 +382,7 @@ async def test_an_index_that_is_being_read_counts_for_what_it_has_grown_to(
     assert len(set(grown)) > 3 and grown[-1] > grown[0]
 
 
-async def test_what_is_read_so_far_is_answered_while_a_long_journal_is_read_on(
+async def test_events_read_so_far_are_answered_while_a_long_journal_is_read(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes, "FIRST_ENTRIES", 2)

@@ -153,7 +153,7 @@ async def test_finally_runs_on_a_worker_with_the_end_in_scope(stage: OperationsS
     assert (run.status, run.result) == ("done", "cancelled cancelled")
 
 
-async def test_what_undoes_an_execution_shows_no_token_that_waited_there(stage: OperationsStage) -> None:
+async def test_an_undoing_execution_shows_no_token_that_waited_there(stage: OperationsStage) -> None:
     never = {"policy": {"admit": {"rules": [{"when": "{{ ctx.go is defined }}", "then": {"allow": True}}]}}}
     steps = [
         {

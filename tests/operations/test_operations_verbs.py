@@ -101,7 +101,7 @@ async def test_a_replica_answers_the_verbs_that_say_so(stage: ReplicaStage) -> N
 
 
 @pytest.mark.parametrize("act", ["ask", "wait"])
-async def test_what_was_acted_on_or_waited_for_is_read_from_the_primary_for_a_while(
+async def test_an_execution_that_was_changed_or_awaited_is_read_from_the_primary_for_a_while(
     stage: ReplicaStage, act: str
 ) -> None:
     await getattr(stage.executions, act)("e1", 0)

@@ -124,7 +124,7 @@ def test_the_guards_of_many_waits_are_shown_within_bounds() -> None:
     assert {branch.waiting_on.timer is not None for branch in branches} == {True}
 
 
-def test_what_is_shown_of_values_is_paid_for() -> None:
+def test_values_shown_are_charged() -> None:
     held = ", ".join(["{step: gate}"] * 50)
     playbook = PLAYBOOK.replace("[{step: ear}, {step: gate}, {step: naps}, {step: tries}]", f"[{held}]")
     scenario = Scenario(playbook.replace("ctx.open | default(false)", "ctx.open == 'yes'"))

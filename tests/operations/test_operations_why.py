@@ -146,7 +146,7 @@ def test_a_command_that_was_given_back_says_by_whom_and_why_until_another_worker
     assert "worker_unfit" not in reasons(scenario)
 
 
-def test_a_command_whose_queue_nats_cannot_read_says_so_and_what_mends_it() -> None:
+def test_a_command_whose_queue_nats_cannot_read_is_explained_with_the_remedy() -> None:
     scenario = Scenario(STEP)
     scenario.start()
     why_not = "consumer pool-default: decoding error"
@@ -157,7 +157,7 @@ def test_a_command_whose_queue_nats_cannot_read_says_so_and_what_mends_it() -> N
     assert found["queue_unreadable"].moves == UNREADABLE_MENDED
 
 
-def test_a_command_that_was_issued_again_says_so() -> None:
+def test_a_reissued_command_is_explained() -> None:
     scenario = Scenario(STEP)
     scenario.start()
     scenario.issue_again(scenario.owed("work"))
@@ -720,7 +720,7 @@ def test_every_kind_of_reason_is_documented() -> None:
     assert sorted(given) == sorted(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
 
 
-def test_a_rerun_that_has_yet_to_read_its_original_says_so() -> None:
+def test_a_rerun_that_has_yet_to_read_its_original_is_explained() -> None:
     scenario = Scenario(BRANCHES)
     scenario.start()
     scenario.done("left")
@@ -746,7 +746,7 @@ def test_a_token_that_was_taken_over_has_its_step_and_time() -> None:
     )
 
 
-def test_failed_iterations_that_were_tolerated_are_said_with_the_first() -> None:
+def test_tolerated_iterations_are_reported_with_the_first_failure() -> None:
     steps = """
 workflow:
   - step: fetch
@@ -771,7 +771,7 @@ workflow:
     assert tolerated.details["failed"] == 2 and tolerated.details["error"]["kind"] == "http_status"
 
 
-def test_a_failed_step_that_was_tolerated_is_said_with_its_error() -> None:
+def test_a_tolerated_step_is_reported_with_its_error() -> None:
     scenario = Scenario(
         HEAD
         + "executor: {spec: {policy: {failure: {mode: best_effort}}}}\nworkflow:\n- step: start\n  tool: {kind: noop}\n"
@@ -856,7 +856,7 @@ workflow:
 """
 
 
-def test_an_execution_that_undoes_what_it_has_done_says_so_and_then_what_was_undone() -> None:
+def test_an_execution_that_undoes_its_steps_is_explained_and_then_lists_them() -> None:
     scenario = Scenario(HEAD + UNDOING)
     scenario.start()
     scenario.done("reserve")

@@ -94,7 +94,7 @@ def test_a_value_that_looks_like_json_is_quoted_in_the_command() -> None:
     assert "--set answer='\"42\"'" in reasons(held(rule("ctx.answer == '42'")))["admission"].moves
 
 
-def test_what_is_not_in_a_guard_is_not_guessed() -> None:
+def test_values_outside_a_guard_are_not_guessed() -> None:
     scenario = held(rule("ctx.amount is defined and ctx.amount > workload.limit"))
     assert values(scenario) == {}
     assert "--set amount=…" in reasons(scenario)["admission"].moves

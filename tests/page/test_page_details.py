@@ -74,7 +74,7 @@ async def test_the_time_of_a_line_is_whole_on_a_large_screen_and_a_clock_on_a_ph
             assert visit.complaints == []
 
 
-async def test_what_has_not_ended_goes_on_by_the_clock(shown: Shown) -> None:
+async def test_unfinished_work_grows_by_the_clock(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page
         await shown.sign_in(visit)
@@ -157,7 +157,7 @@ async def colours(visit: Visit, found: Any) -> tuple[str, str]:
 
 
 @pytest.mark.verify
-async def test_what_ends_something_is_red_and_says_whether_it_needs_a_reason(shown: Shown) -> None:
+async def test_actions_that_end_work_are_red_and_state_whether_they_need_a_reason(shown: Shown) -> None:
     async with visiting() as visit:
         page, dialog = visit.page, visit.page.get_by_role("dialog")
         await shown.sign_in(visit, f"/executions/{shown.ids['approval']}")
@@ -254,7 +254,7 @@ async def test_on_a_phone_a_long_name_leaves_room_for_its_time_and_all_tabs_are_
 
 
 @pytest.mark.verify
-async def test_what_the_engine_says_has_no_marks_and_its_times_are_those_of_the_page(shown: Shown) -> None:
+async def test_texts_of_the_engine_are_shown_without_marks_and_with_times_of_the_page(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page
         await shown.sign_in(visit, f"/executions/{shown.ids['approval']}")
@@ -269,7 +269,7 @@ async def test_what_the_engine_says_has_no_marks_and_its_times_are_those_of_the_
 
 
 @pytest.mark.verify
-async def test_a_failure_is_said_once_and_each_place_is_offered_once(shown: Shown) -> None:
+async def test_a_failure_is_shown_once_and_each_place_is_linked_once(shown: Shown) -> None:
     async with visiting() as visit:
         page = visit.page
         await shown.sign_in(visit, f"/executions/{shown.ids['fails']}")

@@ -109,7 +109,7 @@ async def test_one_click_shows_a_failure_its_cause_and_the_way_to_it(home: Path)
     assert "caused by: tests/failures/leaf" in why and "ValueError: order A-1005" in why
 
 
-async def test_what_did_not_fail_is_not_red(home: Path) -> None:
+async def test_work_that_did_not_fail_is_not_red(home: Path) -> None:
     waiting = printed(home, "execution", "start", "tests/failures/retries", "-o", "name")
     async with visiting() as visit:
         page = visit.page

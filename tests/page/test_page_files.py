@@ -84,7 +84,7 @@ async def test_the_page_is_only_read(client: ClientSession) -> None:
 @pytest.mark.parametrize(
     "path", ["/api/v1/nonsense", "/nonsense", "/assets/nonsense.js", "/assets/..%2Findex.html", "/executionsx"]
 )
-async def test_other_addresses_are_still_problems(client: ClientSession, path: str) -> None:
+async def test_unknown_addresses_are_still_problems(client: ClientSession, path: str) -> None:
     async with client.get(path) as answered:
         assert (answered.status, answered.content_type) == (404, "application/problem+json")
 

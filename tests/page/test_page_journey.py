@@ -166,7 +166,7 @@ async def test_an_operator_pauses_resumes_signals_and_cancels(home: Path) -> Non
         assert visit.complaints == []
 
 
-async def test_the_list_is_live_and_a_lost_connection_is_said_and_mended(home: Path, tmp_path: Path) -> None:
+async def test_the_list_is_live_and_a_lost_connection_is_shown_and_restored(home: Path, tmp_path: Path) -> None:
     hello = tmp_path / "hello.yaml"
     hello.write_text((ROOT / "playbooks" / "hello.yaml").read_text().replace("examples/hello", "tests/page/hello"))
     async with visiting() as visit:
@@ -217,7 +217,7 @@ async def test_a_link_works_once_and_signing_out_ends_the_session(home: Path) ->
         assert visit.complaints == []
 
 
-async def test_what_proves_a_change_is_shared_by_open_tabs_and_kept_by_none(home: Path) -> None:
+async def test_the_token_that_proves_a_change_is_shared_by_open_tabs_and_stored_by_none(home: Path) -> None:
     """On a disk, programs of the machine could read it, and any script of the origin long afterwards."""
     link = link_of(home)
     system = f"http://{urlsplit(link).netloc}/system"

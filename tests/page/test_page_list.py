@@ -149,7 +149,7 @@ async def test_a_line_is_completed_and_what_it_finds_is_cancelled_together(stage
     assert visit.complaints == []
 
 
-async def test_an_execution_is_found_by_its_order_and_the_view_of_it_is_kept(stage: GatewayStage, visit: Visit) -> None:
+async def test_an_execution_is_found_by_its_order_and_the_view_is_remembered(stage: GatewayStage, visit: Visit) -> None:
     executions, page = stage.operations.executions, visit.page
     for number in range(3):
         order = {"workload": {"order": {"id": f"A-{number}"}}, "key": f"order=A-{number}", "labels": {"ticket": number}}
@@ -186,7 +186,7 @@ async def test_an_execution_is_found_by_its_order_and_the_view_of_it_is_kept(sta
 
 
 @pytest.mark.verify
-async def test_what_is_refused_is_said_one_by_one(stage: GatewayStage, visit: Visit) -> None:
+async def test_refusals_are_shown_one_by_one(stage: GatewayStage, visit: Visit) -> None:
     failed = await ended(stage, FAILS, 2)
     page = visit.page
     await Shown(stage, {}).sign_in(visit, "/?q=path:tests/fails")
@@ -256,7 +256,7 @@ async def test_a_range_is_dragged_and_groups_lead_to_their_executions(stage: Gat
     assert visit.complaints == []
 
 
-async def test_who_may_not_act_marks_nothing(stage: GatewayStage, visit: Visit) -> None:
+async def test_a_reader_without_rights_can_select_nothing(stage: GatewayStage, visit: Visit) -> None:
     await started(stage, HELD, 1)
     secret = (await stage.operations.access.create_token(NewToken("viewer", "viewer"), "test")).secret
     bearer = {"Authorization": f"Bearer {secret}"}

@@ -57,7 +57,7 @@ PATIENT = "const set = setTimeout; setTimeout = (act, ms) => set(act, ms === 100
 
 @pytest.mark.parametrize("size", first_in_gate([(1280, 800), (390, 844)]), ids=["wide", "phone"])
 @pytest.mark.parametrize("name", ["waiting", "failed"])
-async def test_nothing_moves_when_it_is_said_why(name: str, size: tuple[int, int], shown: Shown) -> None:
+async def test_the_page_does_not_move_when_a_reason_appears(name: str, size: tuple[int, int], shown: Shown) -> None:
     width, height = size
     async with visiting(width=width, height=height) as visit:
         page = visit.page

@@ -149,7 +149,7 @@ async def calls(shown: Shown, visit: Visit) -> None:
 
 
 @pytest.mark.verify
-async def test_an_execution_is_looked_back_at_by_whatever_one_knows_of_it(shown: Shown, tmp_path: Path) -> None:
+async def test_an_execution_is_found_again_by_any_of_its_properties(shown: Shown, tmp_path: Path) -> None:
     async with visiting() as visit:
         await shown.sign_in(visit)
         for look in (positions, moves, summary, times, events, keys, results, calls):

@@ -139,7 +139,7 @@ async def test_no_form_and_no_hint_violates_a_rule_of_accessibility(shown: Shown
     assert found == []
 
 
-async def test_what_strangers_wrote_is_text_and_nothing_else(shown: Shown) -> None:
+async def test_text_by_strangers_is_shown_as_text_alone(shown: Shown) -> None:
     async with visiting() as visit:
         await shown.sign_in(visit)
         page, main = visit.page, visit.page.locator("main")

@@ -160,7 +160,7 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
 
 
 @pytest.mark.verify
-async def test_a_newer_version_than_the_one_that_is_edited_is_said(home: Path, tmp_path: Path) -> None:
+async def test_a_newer_version_than_the_edited_one_is_announced(home: Path, tmp_path: Path) -> None:
     async with visiting() as visit:
         page = visit.page
         await page.goto(link_of(home))

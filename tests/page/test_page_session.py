@@ -69,7 +69,7 @@ async def test_nothing_stays_armed_when_the_session_has_ended_and_the_place_is_k
 
 
 @pytest.mark.verify
-async def test_what_was_asked_again_and_again_is_asked_no_more(shown: Shown) -> None:
+async def test_a_page_stops_asking_when_its_session_has_ended(shown: Shown) -> None:
     async with visiting() as visit:
         page, asked = visit.page, list[str]()
         await page.clock.install()

@@ -229,7 +229,7 @@ async def test_nothing_moves_while_what_starts_by_itself_is_loaded(size: str, sh
         ("author", ["Pause", "Delete", "Close"]),
     ],
 )
-async def test_what_a_role_may_not_do_to_a_trigger_is_not_offered(role: Role, acts: list[str], shown: Shown) -> None:
+async def test_an_action_that_the_role_forbids_is_not_offered(role: Role, acts: list[str], shown: Shown) -> None:
     async with visiting() as visit:
         await shown.sign_in(visit, "/triggers?open=team%2Fpushes", role)
         trigger = visit.page.get_by_role("region", name="Trigger team/pushes")

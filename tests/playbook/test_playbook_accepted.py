@@ -302,7 +302,7 @@ def test_a_policy_with_a_limit_alone_leaves_what_follows_as_without_a_policy() -
     assert task.policy is None and task.limit is not None and task.limit.key.source == "api"
 
 
-def test_what_the_key_of_a_task_reads_comes_with_the_command() -> None:
+def test_names_read_by_the_key_of_a_task_are_sent_with_the_command() -> None:
     policy = 'limit: { key: "{{ workload.a }}{{ ctx.b | default(0) }}{{ steps.start }}", concurrency: 1 }'
     root = "workload: { a: 1, c: 2 }\n"
     checked = check(
@@ -405,7 +405,7 @@ def test_a_held_token_and_a_resting_branch_wait_as_long_as_their_place_says(wait
     assert step.admit is not None and (step.admit.wait, step.next_wait) == (plan, plan)
 
 
-def test_an_arc_of_a_next_that_waits_may_ask_whether_the_time_is_over() -> None:
+def test_an_arc_of_a_next_that_waits_may_ask_for_the_timeout() -> None:
     arc = """{ step: start, when: "{{ event.name == 'next.timed_out' }}" }"""
     assert checked(workflow(f"- step: start\n  next: {{ spec: {{ wait: {{ timeout_s: 1 }} }}, arcs: [ {arc} ] }}")).ok
     assert found(workflow(f"- step: start\n  next: {{ arcs: [ {arc} ] }}"), "impossible_comparison")
@@ -427,7 +427,7 @@ def test_a_step_without_a_loop_has_its_own_failure_mode_else_the_executors(execu
     assert start_of(workflow(f"- {{ step: start, {looping} }}", root)).failure_mode == executor
 
 
-def test_more_in_flight_than_the_limit_is_refused_by_the_name_of_the_limit() -> None:
+def test_more_in_flight_than_the_limit_is_refused_by_name() -> None:
     def text_with(number: int) -> str:
         spec = f"{{ mode: parallel, max_in_flight: {number} }}"
         return workflow(f"- step: start\n  loop: {{ in: [1], iterator: x, spec: {spec} }}\n  tool: {{ kind: noop }}")

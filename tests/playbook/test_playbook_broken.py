@@ -29,7 +29,7 @@ def expected_of(text: str) -> list[tuple[int, int, str, str]]:
     return sorted((int(line), int(column), severities[word], code) for word, code, line, column in found)
 
 
-def test_a_broken_playbook_gets_each_of_its_diagnostics_and_no_other() -> None:
+def test_a_broken_playbook_gets_exactly_its_diagnostics() -> None:
     wrong = []
     for path in FILES:
         text = path.read_text(encoding="utf-8")

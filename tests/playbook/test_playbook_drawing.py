@@ -46,7 +46,7 @@ BROKEN = sorted(Path(__file__).with_name("broken").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
-def test_what_can_be_read_of_a_broken_playbook_is_drawn(path: Path) -> None:
+def test_the_readable_part_of_a_broken_playbook_is_drawn(path: Path) -> None:
     draft = check_once(path.read_text(encoding="utf-8"), KINDS, file=path.name).draft
     plan = None if draft is None else drawable_part(draft)
     if plan is not None:
@@ -63,7 +63,7 @@ def texts(picture: str) -> list[str]:
     return [element.text or "" for element in ElementTree.fromstring(picture).iter(f"{SVG}text")]
 
 
-def test_json_has_the_steps_and_arcs_with_what_is_known_of_them() -> None:
+def test_json_has_the_steps_and_arcs_with_their_properties() -> None:
     shown = drawn(APPROVAL).to_json()
     assert shown["path"] == "tests/test"
     assert shown["steps"][1] == {
@@ -124,7 +124,7 @@ def test_svg_escapes_what_a_guard_says() -> None:
 
 
 @pytest.mark.parametrize("file", PLAYBOOKS, ids=lambda file: file.stem)
-def test_every_example_is_drawn_whole(file: Path) -> None:
+def test_every_example_is_drawn_completely(file: Path) -> None:
     plan = compile_playbook(file.read_text(), kinds_of(load_tools()))
     picture = svg(graph_of(plan))
     assert set(plan.steps) <= set(texts(picture))

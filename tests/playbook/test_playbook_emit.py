@@ -52,7 +52,7 @@ def test_nothing_to_emit_is_accepted_as_it_was() -> None:
         (f"[ {', '.join(['{ name: shipped }'] * 21)} ]", "limit_exceeded"),
     ],
 )
-def test_an_event_that_says_something_wrong_is_refused(events: str, code: str) -> None:
+def test_an_event_with_a_mistake_is_refused(events: str, code: str) -> None:
     assert codes(emitting(events)) == [code]
 
 

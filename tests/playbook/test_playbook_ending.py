@@ -48,7 +48,7 @@ def test_nothing_leads_to_the_step_of_finally_and_it_leads_nowhere(written: tupl
     ("policy", "code"),
     [("on: [done]", "invalid_value"), ("on: failed", "wrong_type"), ("timeout_s: 0", "invalid_value")],
 )
-def test_what_an_execution_undoes_and_how_long_must_be_said_right(policy: str, code: str) -> None:
+def test_a_mistake_in_compensations_or_their_time_is_refused(policy: str, code: str) -> None:
     root = f"executor: {{ spec: {{ policy: {{ compensation: {{ {policy} }} }} }} }}\n"
     assert codes(workflow(steps(f"{START}, {UNDOABLE}"), root)) == [code]
 

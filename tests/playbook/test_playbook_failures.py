@@ -50,7 +50,7 @@ def test_a_failure_that_silently_ends_the_only_branch_is_warned_about(text: str)
         ),
     ],
 )
-def test_a_failure_that_is_routed_or_said_or_that_other_branches_do_without_is_not(text: str) -> None:
+def test_a_failure_that_is_routed_declared_or_not_needed_by_other_branches_is_not_warned_of(text: str) -> None:
     assert checked(text).ok and found(text, "failure_not_routed") == []
 
 

@@ -25,7 +25,7 @@ def test_a_step_joins_all_any_or_a_number(written: str, tokens: object) -> None:
     assert start_of(workflow(text)).join == tokens
 
 
-def test_a_step_joins_nothing_unless_it_says_so() -> None:
+def test_a_step_joins_nothing_by_default() -> None:
     plan = plan_of(graph("start > end", "end"))
     assert plan.steps["end"].join is None
     assert plan.reaches == {}

@@ -109,7 +109,7 @@ def test_an_unusable_kind_is_skipped_with_the_reason(name: str, attribute: str, 
 
 
 @pytest.mark.parametrize("kind", CREDENTIAL_KINDS)
-def test_a_stored_credential_has_the_entrys_name_unless_it_says_another(kind: str) -> None:
+def test_a_stored_credential_has_the_name_of_its_entry_unless_it_has_its_own(kind: str) -> None:
     assert credential_name("entry", kind, {}) == "entry"
     assert credential_name("entry", kind, {"credential": "other"}) == "other"
 

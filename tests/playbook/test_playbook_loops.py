@@ -58,7 +58,7 @@ def test_every_level_has_its_own_mode_window_and_items() -> None:
     assert [level.iterator for level in (outer, middle, inner)] == ["i0", "i1", "i2"]
 
 
-def test_the_failure_mode_of_the_step_holds_at_every_level_that_says_nothing_else() -> None:
+def test_the_failure_mode_of_the_step_holds_at_every_level_without_its_own() -> None:
     fail_fast = "{ policy: { failure: { mode: fail_fast } } }"
     text = nested("{}", fail_fast, "{}", step="{ policy: { failure: { mode: best_effort } } }")
     assert [level.failure_mode for level in levels_of(text)] == ["best_effort", "fail_fast", "best_effort"]
@@ -168,7 +168,7 @@ WRITING = "{ kind: noop, spec: { policy: { rules: [ { else: { then: { do: contin
     ],
 )
 @pytest.mark.parametrize("word", ["set_ctx", "set_vars"])
-def test_what_iterations_share_is_not_replaced_where_any_level_is_parallel(
+def test_shared_values_of_iterations_are_not_replaced_where_any_level_is_parallel(
     levels: list[str], allowed: bool, word: str
 ) -> None:
     text = nested(*levels, tool=WRITING % word)

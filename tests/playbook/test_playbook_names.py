@@ -132,7 +132,7 @@ def test_a_step_reads_what_its_worker_side_templates_read() -> None:
 
 
 @pytest.mark.parametrize("template", ["{{ ctx }}", "{{ ctx[workload.key] }}", "{{ ctx | length }}"])
-def test_reading_an_entire_namespace_carries_all_of_it(template: str) -> None:
+def test_reading_an_entire_namespace_sends_all_of_it(template: str) -> None:
     assert start_of(pipeline(f'- {{ kind: noop, args: {{ a: "{template}" }} }}')).reads.ctx is None
 
 
@@ -146,7 +146,7 @@ def test_reading_an_entire_namespace_carries_all_of_it(template: str) -> None:
         ("return globals()", None, None),
     ],
 )
-def test_code_that_names_a_namespace_carries_all_of_it(
+def test_code_that_names_a_namespace_sends_all_of_it(
     code: str, workload: frozenset[str] | None, ctx: frozenset[str] | None
 ) -> None:
     reads = start_of(pipeline(f'- {{ kind: python, code: "{code}" }}')).reads
@@ -177,7 +177,7 @@ def test_code_is_kept_verbatim_and_its_templates_are_warned_about() -> None:
         ("result", "workload ctx steps execution_id"),
     ],
 )
-def test_each_place_has_its_namespaces_and_no_others(place: str, namespaces: str) -> None:
+def test_each_place_has_exactly_its_namespaces(place: str, namespaces: str) -> None:
     every = "workload ctx vars iter args keychain execution_id steps results _prev _task _attempt outcome event token"
 
     def text_with(template: str) -> str:

@@ -112,7 +112,7 @@ def test_a_cycle_whose_arc_sends_each_key_once_may_end() -> None:
         assert [one.code for one in checked(text, proves=True).diagnostics if one.code == "endless_cycle"] == codes
 
 
-def test_what_comes_after_a_join_that_never_fires_is_unreachable_but_its_failure_may_be_handled() -> None:
+def test_steps_after_a_join_that_never_fires_are_unreachable_but_its_failure_may_be_handled() -> None:
     steps = ["start > j", "j join=2 > a b:event.status=='error'", "a >", "b >"]
     assert [(one.code, one.message.split("`")[1]) for one in findings(*steps)] == [
         ("join_never_fires", "j"),
@@ -186,11 +186,11 @@ def branches(count: int, *last: str) -> list[str]:
 @pytest.mark.parametrize(
     ("join", "found"), [("20", []), ("21", ["join_never_fires"]), ("19", ["not_explored"]), ("all", [])]
 )
-def test_twenty_branches_of_four_steps_are_explored_whole(join: str, found: list[str]) -> None:
+def test_twenty_branches_of_four_steps_are_explored_completely(join: str, found: list[str]) -> None:
     assert [one.code for one in findings(*branches(20, f"end join={join} sets=k0x3 >"))] == found
 
 
-def test_what_is_not_explored_is_named() -> None:
+def test_unexplored_parts_are_named() -> None:
     joins = [f"j{index} join=any > {f'j{index + 1} x{index}' if index < 5 else 'end'}" for index in range(6)]
     steps = [
         "start >> j0 " + " ".join(f"x{index}" for index in range(5)),

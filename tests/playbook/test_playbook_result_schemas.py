@@ -65,7 +65,7 @@ def test_a_schema_of_the_catalog_is_named_by_its_path_and_version() -> None:
         ("{ allOf: [ { $ref: '#' } ] }", "unbounded_schema", "refers to itself"),
     ],
 )
-def test_what_no_schema_may_have_is_an_error_that_says_what_to_write(schema: str, code: str, words: str) -> None:
+def test_a_forbidden_keyword_of_a_schema_is_an_error_with_a_replacement(schema: str, code: str, words: str) -> None:
     found = only(checked(schema))
     assert (found.severity, found.code) == ("error", code)
     assert words in found.render()
@@ -104,7 +104,7 @@ def test_a_schema_with_many_alternatives_of_many_keys_is_refused() -> None:
     assert "combinations of subschemas" in only(checked(json.dumps({"anyOf": many}))).message
 
 
-def test_a_tree_is_no_such_schema() -> None:
+def test_a_recursive_schema_is_refused() -> None:
     side = "{ $ref: '#/$defs/node' }"
     tree = f"{{ $ref: '#/$defs/node', $defs: {{ node: {{ properties: {{ left: {side}, right: {side} }} }} }} }}"
     assert checked(tree).ok
@@ -161,7 +161,7 @@ ROWS = """
 
 
 @pytest.mark.parametrize("read", ["tag.name", "iter.parent.row.id", "row.tags", "iter.index", "tag"])
-def test_what_a_loop_reads_of_its_items_is_compared_too(read: str) -> None:
+def test_items_of_loops_are_compared_with_schemas_too(read: str) -> None:
     assert check(HEAD + ROWS % read, KINDS).diagnostics == ()
 
 

@@ -85,7 +85,7 @@ def test_dates_and_times_have_bounds_too() -> None:
         ('{ columns: { a: { type: DATE, minimum: "2026-01-01\' or true --" } } }', "invalid_value", "ISO 8601"),
     ],
 )
-def test_what_no_table_can_be_is_an_error_that_says_what_to_write(table: str, code: str, words: str) -> None:
+def test_an_impossible_table_is_an_error_with_a_replacement(table: str, code: str, words: str) -> None:
     [found] = checked(table).diagnostics
     assert (found.severity, found.code) == ("error", code)
     assert words in found.render()

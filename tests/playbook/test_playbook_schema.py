@@ -97,7 +97,7 @@ def test_the_schema_of_the_installed_kinds_accepts_the_playbooks_that_run_here(p
     assert INSTALLED_SCHEMA.is_valid(document_of(text)) is check(text, INSTALLED).ok
 
 
-def test_the_schema_refuses_what_is_broken_in_its_structure_and_nothing_else() -> None:
+def test_the_schema_refuses_exactly_the_playbooks_with_a_broken_structure() -> None:
     wrong = []
     for path in BROKEN:
         text = path.read_bytes()

@@ -121,7 +121,7 @@ def test_generated_tasks_have_the_line_and_origin_of_their_source() -> None:
     assert [task.origin for task in step.tasks if not is_generated(task.name)] == [""] * 4
 
 
-def test_a_construct_has_a_result_of_its_name_and_generated_tasks_have_none() -> None:
+def test_a_construct_has_a_result_by_its_name_and_generated_tasks_have_none() -> None:
     read = '- { name: shown, kind: noop, args: { a: "{{ pick }}", b: "{{ results.pick.x }}" } }'
     assert ("results", "pick") in start_of(pipeline(PICK + read)).tasks[-1].inputs.reads
     assert codes(pipeline(PICK + read.replace("results.pick", "results.pick__end_0"))) == ["unknown_task"]

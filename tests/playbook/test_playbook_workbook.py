@@ -67,7 +67,7 @@ def test_args_are_laid_over_the_inputs_of_an_entry_without_args() -> None:
     assert inputs(task)["params"] == {"units": "metric", "page": 2}
 
 
-def test_another_spelling_of_an_input_replaces_the_entrys() -> None:
+def test_another_spelling_of_an_input_replaces_that_of_the_entry() -> None:
     assert "endpoint" not in inputs(call("name: t, task: get, args: { url: /a }"))
     assert inputs(call("name: t, task: get, args: { url: /a }"))["url"] == "/a"
 
@@ -78,13 +78,13 @@ def test_an_input_may_be_left_to_the_calls() -> None:
     assert codes(pipeline("- { name: t, kind: workbook, task: get }", root)) == ["missing_key"]
 
 
-def test_the_spec_of_the_call_is_laid_over_the_entrys_part_by_part() -> None:
+def test_the_spec_of_the_call_overrides_that_of_the_entry_key_by_key() -> None:
     task = call("name: t, task: get, spec: { timeout: { read: 3 }, follow_redirects: true }")
     assert (task.timeouts, task.knobs) == (Timeouts(total=10.0, read=3.0), {"follow_redirects": True})
     assert task.policy is not None and task.policy.rules[0].do == "fail"
 
 
-def test_the_policy_of_the_call_replaces_the_entrys() -> None:
+def test_the_policy_of_the_call_replaces_that_of_the_entry() -> None:
     policy = "policy: { on_unmatched: fail, rules: [ { when: true, then: { do: break } } ] }"
     task = call(f"name: t, task: get, spec: {{ {policy} }}")
     assert task.policy is not None and task.policy.on_unmatched == "fail"

@@ -45,7 +45,9 @@ def test_a_plan_keeps_the_schema_and_the_compiled_form_shows_it() -> None:
         (f"{{ properties: {{ rows: {{ enum: {list(range(101))} }} }} }}", "limit_exceeded", "max_workload_choices"),
     ],
 )
-def test_what_no_such_schema_may_have_is_an_error_that_says_what_to_write(schema: str, code: str, words: str) -> None:
+def test_a_forbidden_keyword_of_a_workload_schema_is_an_error_with_a_replacement(
+    schema: str, code: str, words: str
+) -> None:
     [one] = checked(schema).diagnostics
     assert one.code == code
     assert words in one.render()
@@ -59,7 +61,7 @@ def test_a_default_that_does_not_match_is_an_error_at_its_place() -> None:
     ]
 
 
-def test_what_a_start_may_complete_is_no_error() -> None:
+def test_a_key_that_the_start_may_complete_is_no_error() -> None:
     order = "{ type: object, required: [id], properties: { id: { type: string } } }"
     schema = f"{{ required: [rows, order], properties: {{ rows: {{ type: integer }}, order: {order} }} }}"
     assert found(schema, "{ rows: null, order: {} }") == []
@@ -143,7 +145,7 @@ def test_a_workload_that_takes_too_many_comparisons_is_refused_before_the_first(
     assert "(max_workload_comparisons): shorten its texts" in message
 
 
-def test_a_megabyte_with_ordinary_patterns_is_no_such_workload() -> None:
+def test_a_megabyte_with_ordinary_patterns_is_not_expensive() -> None:
     uuid = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
     row = {
         "properties": {"id": {"pattern": uuid}, "state": {"enum": ["open", "paid", None]}, "count": {"enum": [1, 2]}}
@@ -179,7 +181,7 @@ def test_an_ordinary_workload_is_compared_at_once(part: Any, value: Any) -> None
         ({"items": {"enum": [None, *map(str, range(99))]}}, ["98"] * 100_000),
     ],
 )
-def test_what_may_take_longer_than_a_server_may_stand_is_not(part: Any, value: Any) -> None:
+def test_a_comparison_longer_than_a_server_may_stand_is_expensive(part: Any, value: Any) -> None:
     schema = WorkloadSchema({"properties": {"rows": part}})
     assert schema.comparisons({"rows": value}) is None
     assert schema.refusal({"rows": value}) is None
@@ -190,7 +192,7 @@ def test_a_pattern_weighs_more_the_larger_its_compiled_form_is() -> None:
     assert weights == sorted(set(weights))
 
 
-def test_only_what_costs_more_than_to_read_it_is_counted() -> None:
+def test_only_workloads_that_cost_more_than_reading_are_counted() -> None:
     """Else to count would take longer than to compare."""
     cheap = {"type": "object", "required": ["a"], "properties": {"a": {"enum": ["x", "y"]}}}
     assert counted({"additionalProperties": False, "items": cheap, "properties": {"a": {"minLength": 1}}}) is None

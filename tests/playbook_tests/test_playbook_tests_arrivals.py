@@ -78,7 +78,7 @@ def test_a_look_whose_marker_another_one_has_written_starts_nothing(tmp_path: Pa
     assert look(tmp_path, then, files=["a"]) == 0
 
 
-def test_a_file_that_cannot_be_worked_on_holds_up_no_other(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_processed_delays_no_other(tmp_path: Path) -> None:
     then = """
     - name: one of two
       given: { stubs: { mark: { result: {} } } }

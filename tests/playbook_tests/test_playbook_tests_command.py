@@ -71,7 +71,7 @@ def test_no_tests_are_a_clear_error(tmp_path: Path, words: list[str], said: str)
     assert said in found.stderr
 
 
-def test_no_test_of_that_name_is_an_error(tmp_path: Path) -> None:
+def test_a_filter_that_matches_no_test_is_an_error(tmp_path: Path) -> None:
     written(tmp_path, FETCH, OK)
     found = noetl("playbook", "test", "-k", "nothing", cwd=tmp_path)
     assert (found.returncode, found.stderr) == (2, "noetl-stream: no test has 'nothing' in its name\n")
@@ -104,7 +104,7 @@ def test_kinds_that_are_installed_elsewhere_have_stubs(tmp_path: Path) -> None:
     assert noetl("playbook", "test", "--kinds", "snowflake", cwd=tmp_path).returncode == 0
 
 
-def test_a_test_document_is_no_playbook_and_check_says_so(tmp_path: Path) -> None:
+def test_check_recognises_a_test_document_as_no_playbook(tmp_path: Path) -> None:
     written(tmp_path, FETCH, OK)
     found = noetl("playbook", "check", "p.test.yaml", cwd=tmp_path)
     assert found.returncode == 2
@@ -136,7 +136,7 @@ def test_coverage_is_shown_written_and_required(tmp_path: Path) -> None:
     assert (found.returncode, found.stderr) == (1, "33.3 % covered, less than 34 %\n")
 
 
-def test_programs_get_all_of_it(tmp_path: Path) -> None:
+def test_programs_get_the_full_report_as_json(tmp_path: Path) -> None:
     written(tmp_path, FETCH, f"{OK}\n{BAD}")
     found = json.loads(noetl("playbook", "test", "-o", "json", cwd=tmp_path).stdout)
     [document] = found["tests"]

@@ -29,7 +29,7 @@ def missed(coverage: Coverage) -> set[tuple[str, str, str]]:
     return {(item.kind, item.where, one) for item in playbook.items for one in item.missed}
 
 
-def test_what_one_test_reaches(tmp_path: Path) -> None:
+def test_coverage_of_one_test_counts_what_it_reaches(tmp_path: Path) -> None:
     coverage = covered(tmp_path, FETCH, OK)
     assert missed(coverage) == {
         ("rule", "fetch.get rule 1", "never decided"),

@@ -63,7 +63,7 @@ def as_plain(tests: str) -> Any:
 
 
 @pytest.mark.parametrize(("tests", "code", "words"), [*MISTAKES, *NAMES], ids=lambda one: one[:40])
-def test_a_mistake_is_said_where_it_stands(tmp_path: Path, tests: str, code: str, words: str) -> None:
+def test_a_mistake_is_reported_at_its_place(tmp_path: Path, tests: str, code: str, words: str) -> None:
     [found] = loaded(tmp_path, FETCH, tests).diagnostics
     assert found.code == code
     assert words in found.render()
@@ -81,7 +81,7 @@ def test_the_schema_knows_no_names(tests: str) -> None:
     assert [error.message for error in SCHEMA.iter_errors(as_plain(tests))] == []
 
 
-def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     tests = "- { nme: a }\n- { name: b, then: { pth: [] } }\n- { name: c, when: [ { after: x } ] }"
     assert [one.line for one in loaded(tmp_path, FETCH, tests).diagnostics] == [4, 5, 6]
 
@@ -97,7 +97,7 @@ def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
         ("a: !!python/object:os.system x", "yaml_tag"),
     ],
 )
-def test_a_document_that_is_none_is_said(tmp_path: Path, text: str, code: str) -> None:
+def test_a_file_that_is_no_test_document_is_reported(tmp_path: Path, text: str, code: str) -> None:
 
     file = tmp_path / "p.test.yaml"
     file.write_text(text)
@@ -111,7 +111,7 @@ def test_problems_of_the_playbook_are_those_that_check_says(tmp_path: Path) -> N
     assert (Path(found.file).name, found.code, found.hint) == ("p.yaml", "unknown_kind", "did you mean `http`?")
 
 
-def test_what_all_tests_are_given_is_under_what_one_is_given(tmp_path: Path) -> None:
+def test_inputs_of_one_test_override_those_of_all_tests(tmp_path: Path) -> None:
     tests = """
 given: { workload: { id: 8, deep: { a: 1 } }, stubs: { fetch: { result: { data: all } } } }
 tests:

@@ -89,7 +89,7 @@ def test_a_table_is_made_of_text_and_its_first_rows_are_read_by_templates_and_gu
     assert problems(tmp_path, HEAD, tests) == []
 
 
-def test_what_only_looks_like_a_table_opens_nothing_in_a_guard(tmp_path: Path) -> None:
+def test_a_text_that_resembles_a_table_opens_nothing_in_a_guard(tmp_path: Path) -> None:
     table = "{ key: other/c/1.1.n/0/parts-1, size: 5, checksum: 'sha256:0', seal: AAAA, rows: 3, columns: [] }"
     guarded = f"""
         workload: {{ table: {table} }}
@@ -151,7 +151,7 @@ def test_a_table_that_stands_for_another_is_checked(tmp_path: Path) -> None:
     assert problems(tmp_path, checked, tests) == []
 
 
-def test_what_names_no_file_is_data(tmp_path: Path) -> None:
+def test_a_stub_that_names_no_file_is_data(tmp_path: Path) -> None:
     tests = """
         - name: data
           given: { stubs: { load: { result: { table: { rows: { file: none.csv }, columns: { file: a, more: b } } } } } }
@@ -167,7 +167,7 @@ def test_what_names_no_file_is_data(tmp_path: Path) -> None:
         ("table", "is no table: it does not end as a Parquet file, or its footer is too large; tables are CSV"),
     ],
 )
-def test_a_file_that_cannot_stand_for_a_reference_is_said(
+def test_a_file_that_cannot_stand_for_a_reference_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, said: str
 ) -> None:
     (tmp_path / "a").write_text("1234" if key == "file" else "12")

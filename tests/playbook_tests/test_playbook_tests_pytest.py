@@ -83,7 +83,7 @@ def test_a_test_in_a_project_has_its_packages_and_the_environments_of_its_tasks(
     assert "noetl-stream.toml:1:1: `name` is not a text" in pytest_in(tmp_path).stdout
 
 
-def test_what_a_test_requires_and_no_index_has_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_no_index_has_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOETL_PYTHON_INDEX", str(tmp_path))
     test = "- { name: one, given: { real: [python] }, then: { result: 1 } }"
     step = "- { step: start, tool: { kind: python, code: return 1, spec: { python: { requires: [absent] } } } }"

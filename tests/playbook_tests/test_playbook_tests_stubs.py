@@ -107,21 +107,21 @@ def test_a_task_without_a_stub_ends_the_test_with_what_to_write(tmp_path: Path) 
     assert problem.message.endswith("given:\n    stubs:\n      fetch.get: { result: { status: 200, data: {} } }")
 
 
-def test_what_a_missing_stub_advises_passes(tmp_path: Path) -> None:
+def test_the_stub_advised_for_a_missing_one_passes(tmp_path: Path) -> None:
     [outcome] = ran(tmp_path, FETCH, "- name: nothing is given")
     advice = "\n".join(outcome.problems[0].message.splitlines()[1:])
     tests = f"- name: as advised\n{advice}"
     assert problems(tmp_path, FETCH, tests) == []
 
 
-def test_stubs_that_do_not_fit_a_call_are_said(tmp_path: Path) -> None:
+def test_stubs_that_do_not_fit_a_call_are_reported(tmp_path: Path) -> None:
     tests = "- { name: one, given: { stubs: { fetch: { attempt: 9, result: {} } } } }"
     [outcome] = ran(tmp_path, FETCH, tests)
     assert "none of its 1 stubs fits the call (attempt 1, call 1)" in outcome.problems[0].message
     assert outcome.notes == ("unused stubs: fetch",)
 
 
-def test_python_runs_only_where_the_test_says_so(tmp_path: Path) -> None:
+def test_python_runs_only_where_the_test_allows_it(tmp_path: Path) -> None:
     playbook = """
         workflow:
           - step: add

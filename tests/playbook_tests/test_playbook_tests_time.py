@@ -43,7 +43,7 @@ def test_time_that_the_test_lets_pass_ends_a_wait(tmp_path: Path) -> None:
     assert problems(tmp_path, SIGNALLED, tests) == []
 
 
-def test_what_waits_for_somebody_ends_the_test_with_what_it_waits_for(tmp_path: Path) -> None:
+def test_a_wait_for_a_person_ends_the_test_with_its_reason(tmp_path: Path) -> None:
     [outcome] = ran(tmp_path, SIGNALLED, "- name: nobody says a word")
     assert [problem.message for problem in outcome.problems] == ["status: expected completed, was waiting at ask"]
     assert "signal `go`" in outcome.why[0]
@@ -55,7 +55,7 @@ def test_a_test_may_end_while_it_waits(tmp_path: Path) -> None:
     assert problems(tmp_path, SIGNALLED, tests) == []
 
 
-def test_what_only_time_ends_needs_no_word(tmp_path: Path) -> None:
+def test_waits_for_time_alone_need_no_action(tmp_path: Path) -> None:
     playbook = """
         workflow:
           - step: rest
@@ -144,7 +144,7 @@ def test_a_token_is_injected_and_an_execution_paused_resumed_and_cancelled(tmp_p
     assert problems(tmp_path, GATE, tests) == []
 
 
-def test_what_cannot_happen_any_more_is_said(tmp_path: Path) -> None:
+def test_an_impossible_expectation_is_reported(tmp_path: Path) -> None:
     playbook = "workflow: [ { step: one, tool: { kind: noop } } ]"
     tests = """
         - name: too late
@@ -211,7 +211,7 @@ ORDER = """
 """
 
 
-def test_what_an_execution_undoes_and_finally_are_steps_of_the_test(tmp_path: Path) -> None:
+def test_compensations_and_finally_are_steps_of_the_test(tmp_path: Path) -> None:
     tests = """
         - name: nobody ships
           given:

@@ -37,7 +37,7 @@ def needed_by(names: set[str], package: str) -> set[str]:
     return names
 
 
-def test_the_runtime_lock_holds_what_the_program_needs_and_no_more() -> None:
+def test_the_runtime_lock_has_exactly_the_requirements_of_the_program() -> None:
     needed = needed_by(set(), "noetl-stream") - {"noetl-stream-cli"}
     locked = pins("requirements.lock")
     assert needed <= set(locked)

@@ -171,7 +171,7 @@ def test_the_listed_patterns_exist() -> None:
     assert set(LINEAR) <= set(patterns())
 
 
-def test_patterns_are_found_wherever_they_are_written() -> None:
+def test_patterns_are_found_wherever_they_stand() -> None:
     source = 're.sub(r"a+", "", text)\nre.search(NAMED, text, re.DOTALL)\nre.match(f"{name}+", text)\nother.sub("b")'
     found = dict(called_with(source, {"NAMED": "c.+"}))
     assert {name: (one.pattern, one.flags) for name, one in found.items()} == {

@@ -67,7 +67,7 @@ def test_every_test_asserts_something() -> None:
     assert silent == []
 
 
-def test_what_a_page_shows_is_waited_for() -> None:
+def test_tests_of_the_page_wait_for_its_texts() -> None:
     looks = {path.name: found for path in TEST_FILES if (found := MOMENTARY.findall(path.read_text()))}
     assert looks == {}
 

@@ -41,7 +41,7 @@ def is_documentation(path: Path) -> bool:
     return folder in FOLDERS and len(inside) == 1 and path.suffix == ".md"
 
 
-def test_the_wheels_hold_the_package_the_examples_and_the_pages_and_nothing_else(contents: dict[str, bytes]) -> None:
+def test_the_wheels_hold_only_the_package_the_examples_and_the_pages(contents: dict[str, bytes]) -> None:
     expected = {str(path.relative_to(ROOT / "src")): path for path in sources("src/noetl_stream")}
     expected |= {f"noetl_stream/examples/{path.relative_to(ROOT / 'playbooks')}": path for path in sources("playbooks")}
     expected |= {f"noetl_stream/{path.relative_to(ROOT)}": path for path in sources("docs") if is_documentation(path)}

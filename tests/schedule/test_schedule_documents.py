@@ -195,7 +195,7 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
         (NIGHTLY + "\nwindow: { from: 2026-11-07, until: 2026-11-08 }", (6, 9), "never_due", "no occurrence"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(spec: str, place: tuple[int, int], code: str, words: str) -> None:
+def test_a_mistake_is_named_with_its_place(spec: str, place: tuple[int, int], code: str, words: str) -> None:
     found = [one for one in found_in(spec) if one.code == code]
     assert [(one.line, one.column) for one in found] == [place], found_in(spec)
     assert words in found[0].render()

@@ -38,7 +38,7 @@ def found_in(text: str) -> CheckResult:
     return check_document(text, KINDS, file="s.yaml")
 
 
-def test_it_starts_a_playbook_of_its_own_which_passes_the_check_and_calls_that_of_the_user() -> None:
+def test_the_generated_playbook_passes_the_check_and_calls_that_of_the_user() -> None:
     schedule = read(LOOK)
     assert (schedule.call.path, schedule.terms.playbook) == ("shop/load_order", "shop/orders_arrived/files")
     assert (schedule.terms.workload, schedule.terms.overlap) == ({}, "allow")
@@ -83,9 +83,7 @@ def test_without_a_workload_the_file_is_handed_over() -> None:
         ("shop/orders_arrived", "a" * 510, (7, 10), "invalid_value", "is too long for `files`"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(
-    old: str, new: str, place: tuple[int, int], code: str, words: str
-) -> None:
+def test_a_mistake_is_named_with_its_place(old: str, new: str, place: tuple[int, int], code: str, words: str) -> None:
     text = LOOK.replace(old, new)
     assert text != LOOK
     found = [one for one in found_in(text).diagnostics if one.code == code]
@@ -93,12 +91,12 @@ def test_what_is_wrong_is_named_with_its_place(
     assert words in found[0].render()
 
 
-def test_where_the_kind_is_not_installed_the_check_says_so() -> None:
+def test_a_missing_kind_is_reported_by_the_check() -> None:
     [found] = check_document(LOOK, {}).diagnostics
     assert (found.code, found.hint) == ("unknown_kind", "install the plugin `noetl-stream-files`")
 
 
-def test_a_trigger_on_files_is_told_what_to_write() -> None:
+def test_a_trigger_on_files_is_refused_with_the_schedule_to_write() -> None:
     text = (
         LOOK.replace("Schedule", "Trigger")
         .replace("  every: 1m\n  files: {", "  on: { files: {")

@@ -277,7 +277,7 @@ def test_the_search_ends_where_everything_is_excluded() -> None:
         *("50/61 * * * *", "1,2/90 * * * *", "10-20/12 * * * *", "* * * JAN-JUN/7 *", "* * L/2 * *"),
     ],
 )
-def test_what_is_no_cron_expression_or_never_comes_is_refused(expression: str) -> None:
+def test_an_invalid_cron_expression_or_one_that_is_never_due_is_refused(expression: str) -> None:
     with pytest.raises(InvalidCron):
         check_cron(expression)
 
@@ -358,7 +358,7 @@ def test_the_last_occurrence_before_an_instant_is_the_one_whose_next_is_not_befo
         assert recurrence.last_before(found + 1000) == found
 
 
-def test_before_the_first_occurrence_there_is_none() -> None:
+def test_no_occurrence_is_before_the_first() -> None:
     first = ms(2026, 12, 20)
     daily = Recurrence(every_s=86_400, zone="UTC", from_ms=first)
     assert [daily.last_before(at_ms) for at_ms in (first, first + 1000, 0)] == [None, first, None]

@@ -124,7 +124,7 @@ def lone_worker(shared_home: Path, address: StackAddress) -> Iterator[subprocess
     process.communicate(timeout=PATIENCE_S)
 
 
-def test_a_worker_needs_nats_alone_and_keeps_nothing_else_it_is_given(
+def test_a_worker_needs_nats_alone_and_keeps_no_other_address(
     shared_home: Path, tmp_path: Path, lone_worker: subprocess.Popen[str], address: StackAddress, secrets: list[str]
 ) -> None:
     assert '"completed"' in run(shared_home, tmp_path, {"spec": {"pool": POOL}, "tool": {"kind": "noop"}})

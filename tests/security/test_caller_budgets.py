@@ -202,7 +202,7 @@ async def test_a_long_answer_is_held_by_its_reader_until_it_is_read() -> None:
             assert (await answer.read(), answer.headers["Content-Encoding"]) == (body, "gzip")
 
 
-async def test_of_an_answer_in_pieces_the_reader_holds_one_and_a_part_is_never_taken_for_the_whole() -> None:
+async def test_a_reader_of_pieces_holds_one_at_a_time_and_never_takes_a_part_for_the_whole() -> None:
     stage, held = GatewayStage(GatewayLimits()), list[int]()
 
     async def pieces(execution_id: str) -> AsyncIterator[bytes]:
@@ -229,7 +229,7 @@ async def test_of_an_answer_in_pieces_the_reader_holds_one_and_a_part_is_never_t
         assert stage.gateway.pressure.held.now == 0
 
 
-def test_a_caller_holds_its_share_of_the_memory_and_no_more() -> None:
+def test_a_caller_holds_no_more_than_its_share_of_the_memory() -> None:
     held = HeldBytes(1_000)
     with held.counted(90, ANN.principal):
         with pytest.raises(TooBusy, match="token:ann may hold 100 bytes together, and hold 90"), held.reserved(11, ANN):

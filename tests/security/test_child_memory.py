@@ -59,7 +59,7 @@ async def outcome(tool: PythonTool | ShellTool, inputs: dict[str, Any]) -> Any:
 
 
 @needs_cgroups
-async def test_a_python_task_that_uses_more_memory_than_allowed_with_its_files_is_told_so() -> None:
+async def test_a_python_task_over_its_memory_with_files_is_told_why() -> None:
     tool = PythonTool(SETTINGS)
     kind, retryable, message = await outcome(tool, {"code": FILL})
     after = await outcome(tool, {"code": "import os\nreturn os.listdir('/dev/shm')"})
@@ -72,7 +72,7 @@ async def test_a_python_task_that_uses_more_memory_than_allowed_with_its_files_i
 
 
 @needs_cgroups
-async def test_a_task_is_not_told_of_the_memory_that_one_before_lacked() -> None:
+async def test_a_task_gets_no_notice_about_the_memory_of_an_earlier_one() -> None:
     tool = PythonTool(SETTINGS)
     filled = f"import subprocess, sys\nreturn subprocess.run([sys.executable, '-c', {FILL!r}]).returncode"
     assert await outcome(tool, {"code": filled}) == -signal.SIGKILL
@@ -82,7 +82,7 @@ async def test_a_task_is_not_told_of_the_memory_that_one_before_lacked() -> None
 
 
 @needs_cgroups
-async def test_a_command_whose_processes_use_more_memory_than_allowed_together_is_told_so() -> None:
+async def test_a_command_whose_processes_together_exceed_the_memory_is_told_why() -> None:
     tool = ShellTool(SETTINGS)
     fill = "head -c 80M /dev/zero | tee /tmp/a > /dev/shm/b; head -c 80M /dev/zero | tail -n 1 > /dev/null; exit 3"
     kind, _, message = await outcome(tool, {"command": fill})

@@ -101,7 +101,7 @@ async def test_a_forbidden_server_is_refused_and_the_answer_says_which_rule(host
     assert server.received == []
 
 
-async def test_what_is_denied_is_refused_though_it_is_public() -> None:
+async def test_a_denied_address_is_refused_though_it_is_public() -> None:
     rules = EgressRules(denied=egress_rules("8.8.8.0/24:25").allowed)
     async with proxied(rules) as connect:
         answer = await said(connect, tunnel("8.8.8.8:25"))
@@ -156,7 +156,7 @@ async def test_a_request_is_answered_once_for_each_connection() -> None:
     ("request_text", "status"),
     [(b"hello\r\n\r\n", 400), (b"GET http://a/ HTTP/1.1\r\nA: " + b"a" * 2 * MAX_HEAD_BYTES, 400)],
 )
-async def test_what_is_not_http_or_too_long_is_refused(request_text: bytes, status: int) -> None:
+async def test_a_request_that_is_no_http_or_too_long_is_refused(request_text: bytes, status: int) -> None:
     async with proxied() as connect:
         assert (await said(connect, request_text)).startswith(b"HTTP/1.1 %d " % status)
 
@@ -170,7 +170,7 @@ async def test_a_server_that_does_not_speak_http_or_does_not_listen_is_a_bad_gat
         assert answer.startswith(f"HTTP/1.1 502 Bad Gateway: 127.0.0.1:{port}: ".encode())
 
 
-async def test_a_child_with_too_many_connections_is_told_so_and_gets_one_when_another_ends() -> None:
+async def test_a_child_with_too_many_connections_is_told_why_and_gets_one_when_another_ends() -> None:
     async with served(b"pong") as (_, port), proxied(egress_rules("loopback")) as connect:
         held = [await connect() for _ in range(MAX_CONNECTIONS)]
         for reader, writer in held:
@@ -186,7 +186,7 @@ async def test_a_child_with_too_many_connections_is_told_so_and_gets_one_when_an
         assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
-async def test_all_children_together_have_a_bound_that_is_said() -> None:
+async def test_the_bound_for_all_children_together_is_reported() -> None:
     proxy = EgressProxy(Egress())
     proxy.connections = proxy.most
     async with proxied(proxy=proxy) as connect:

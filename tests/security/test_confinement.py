@@ -154,7 +154,7 @@ def expected(level: str) -> dict[str, bool]:
     return {attempt: (full if level == "full" else landlock) == "yes" for attempt, full, landlock in rows}
 
 
-def test_tasks_reach_what_the_threat_model_says_and_nothing_else(mode: str, folder: str) -> None:
+def test_tasks_reach_only_what_the_threat_model_allows(mode: str, folder: str) -> None:
     codes = [
         TRY.format(memory=MEMORY_BYTES, attempt=attempt) for attempt in ATTEMPTS.values() for _ in ("team", "other")
     ]
@@ -195,7 +195,7 @@ os.wait()
 """
 
 
-def test_what_a_task_leaves_ends_before_the_next_one(mode: str, folder: str) -> None:
+def test_processes_that_a_task_leaves_end_before_the_next_one(mode: str, folder: str) -> None:
     os.mkfifo(f"{folder}/alive", 0o666)
     Path(folder, "alive").chmod(0o666)
     reading = os.open(f"{folder}/alive", os.O_RDONLY | os.O_NONBLOCK)

@@ -158,7 +158,7 @@ async def test_no_network_that_is_allowed_opens_a_metadata_service(run: Run, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_the_operator_allows_is_reached(run: Run, inside: Listener, kind: str) -> None:
+async def test_addresses_that_the_operator_allows_are_reached(run: Run, inside: Listener, kind: str) -> None:
     with pytest.raises(ToolFailure) as failed:
         await run(kind, reaching(kind, "127.0.0.1", inside.port), allow=f"127.0.0.1:{inside.port}")
     assert failed.value.error.kind in ("connection", "timeout")

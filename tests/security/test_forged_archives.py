@@ -93,14 +93,14 @@ def refusals(folder: Path, keys: FileKeys = OWN) -> set[str]:
     return found
 
 
-def test_what_is_not_signed_is_read_only_by_who_says_so(tmp_path: Path) -> None:
+def test_an_unsigned_archive_is_read_only_on_request(tmp_path: Path) -> None:
     file = put(tmp_path, FIRST, FileKeys(), result="planted")
     (message,) = refusals(tmp_path)
     assert message == f"archive {file} is not signed: whoever can write there may have made it"
     assert archive_in(tmp_path, replace(OWN, accepts_unsigned=True)).result(FIRST).result == "planted"
 
 
-def test_what_a_stranger_has_signed_is_not_read(tmp_path: Path) -> None:
+def test_an_archive_signed_by_a_stranger_is_not_read(tmp_path: Path) -> None:
     put(tmp_path, FIRST, STRANGER)
     (message,) = refusals(tmp_path)
     assert f"is signed with a key that is not trusted: {STRANGER.public_key}" in message

@@ -110,7 +110,7 @@ async def test_the_signature_of_an_archive_by_the_same_key_is_none_of_a_backup(b
 
 
 @pytest.mark.parametrize("signature", [b"", b"x", b"x" * 64, b"x" * 100_000], ids=len)
-async def test_what_is_no_signature_is_an_error(backup: Path, signature: bytes) -> None:
+async def test_an_invalid_signature_is_an_error(backup: Path, signature: bytes) -> None:
     (backup / "SHA256SUMS.sig").write_bytes(signature)
     assert "is damaged: SHA256SUMS: its signature is" in await refusal(backup)
 
@@ -162,7 +162,7 @@ async def test_ciphertext_that_is_cut_is_refused_where_its_checksums_fit(tmp_pat
         problems_of(opened(tmp_path / "nightly", replace(unsigned, identities=(new_identity(),))))
 
 
-async def test_an_unsigned_backup_is_restorable_only_for_who_says_so(tmp_path: Path) -> None:
+async def test_an_unsigned_backup_is_restored_only_on_request(tmp_path: Path) -> None:
     await write_backup(tmp_path, FileKeys(), {"api_token": [PLANTED]})
     assert "is not signed" in await refusal(tmp_path / "nightly")
     assert doubt_of(opened(tmp_path / "nightly", replace(OWN, accepts_unsigned=True))) is None

@@ -97,7 +97,9 @@ async def told(showing: Showing, *, give: bool = True) -> str:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_it_is_hidden_in_everything(showing: Showing, change: Change, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_former_secret_is_hidden_everywhere(
+    showing: Showing, change: Change, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG, logger="noetl_stream.operations")
     execution_id = await told(showing)
     before = await showing.everything_of(execution_id)
@@ -107,7 +109,7 @@ async def test_it_is_hidden_in_everything(showing: Showing, change: Change, capl
     assert SECRET not in caplog.text
 
 
-async def test_what_a_worker_read_itself_is_hidden_after_the_key_was_rotated_and_the_old_one_forgotten(
+async def test_a_secret_read_by_a_worker_is_hidden_after_its_key_was_rotated_and_forgotten(
     showing: Showing,
 ) -> None:
     execution_id = await told(showing, give=False)
@@ -123,7 +125,7 @@ async def test_what_a_worker_read_itself_is_hidden_after_the_key_was_rotated_and
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_it_is_hidden_after_the_key_was_rotated_and_the_old_one_forgotten(
+async def test_a_former_secret_is_hidden_after_its_key_was_rotated_and_forgotten(
     showing: Showing, change: Change
 ) -> None:
     execution_id = await told(showing)

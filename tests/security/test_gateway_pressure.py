@@ -356,7 +356,7 @@ async def test_a_request_that_is_larger_than_the_bound_is_admitted_alone() -> No
     assert held.now == 0
 
 
-async def test_a_caller_that_leaves_an_event_stream_holds_it_no_more() -> None:
+async def test_a_caller_that_leaves_an_event_stream_no_longer_holds_its_memory() -> None:
     async with closed_gateway() as stage:
         viewer = await token(stage, "ann", "viewer")
         for address in ("/api/v1/events/stream", None):
@@ -481,7 +481,7 @@ async def test_a_reader_that_does_not_read_is_disconnected(monkeypatch: pytest.M
         b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
     ],
 )
-async def test_what_is_no_request_is_answered_with_a_problem_and_counted(text: bytes) -> None:
+async def test_a_malformed_request_is_answered_with_a_problem_and_counted(text: bytes) -> None:
     async with closed_gateway() as stage:
         reader, _ = await connection(stage, text)
         head, _, body = (await read_to_the_end(reader)).partition(b"\r\n\r\n")

@@ -257,7 +257,7 @@ async def test_the_cookie_does_not_count_for_a_page_of_another_origin(
         {"Origin": "", "Sec-Fetch-Site": "none"},
     ],
 )
-async def test_a_change_needs_more_than_the_cookie(
+async def test_a_change_needs_more_than_the_session_cookie(
     stage: GatewayStage, browser: Browser, changed: dict[str, str]
 ) -> None:
     """Programs of other users on other ports of this host get the cookie too, and can send what headers they like."""
@@ -315,7 +315,7 @@ async def test_a_code_that_is_too_old_opens_nothing(stage: GatewayStage) -> None
 
 
 @pytest.mark.parametrize("code", ["0" * 64, "x", "\ud800", "%00", "0" * 128])
-async def test_what_is_no_code_opens_nothing(stage: GatewayStage, code: str) -> None:
+async def test_an_invalid_code_opens_no_session(stage: GatewayStage, code: str) -> None:
     assert await opened_with(stage, code) in (400, 401)
 
 

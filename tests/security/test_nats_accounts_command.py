@@ -59,7 +59,7 @@ def said(folder: Path, *options: str) -> str:
     return result.stderr
 
 
-def test_naming_one_more_pool_or_stream_drops_no_other_and_says_so(tmp_path: Path) -> None:
+def test_adding_a_pool_or_stream_keeps_the_others_and_lists_them(tmp_path: Path) -> None:
     assert said(tmp_path) == "pools: added default\n"
     assert said(tmp_path, "--pool", "gpu", "--trigger-stream", "ORDERS") == (
         "pools: kept default; added gpu\ntrigger streams: added ORDERS\n"
@@ -88,7 +88,7 @@ def test_streams_of_a_folder_that_does_not_say_them_are_asked_for(tmp_path: Path
     assert "STREAM.INFO.ORDERS" in printed(tmp_path)
 
 
-def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_an_unusable_account_is_refused(tmp_path: Path) -> None:
     (tmp_path / "admin.nk").write_text("no seed")
     (tmp_path / "admin.nk").chmod(0o600)
     with pytest.raises(UsageError, match=r"admin\.nk holds no seed of a NATS user"):

@@ -127,7 +127,7 @@ async def refused(connection: NatsConnection, verb: str, subjects: set[str]) -> 
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
-async def test_an_identity_publishes_what_the_table_gives_it_and_nothing_else(wire: Wire, identity: str) -> None:
+async def test_an_identity_publishes_only_what_the_table_allows(wire: Wire, identity: str) -> None:
     connection = await wire.connection(identity)
     # What is allowed would be done.
     done = {SERVER: "PURGE", ADMIN: "DELETE"}.get(identity, "nothing")
@@ -145,7 +145,7 @@ async def test_an_identity_publishes_what_the_table_gives_it_and_nothing_else(wi
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
-async def test_an_identity_hears_what_the_table_gives_it_and_nothing_else(wire: Wire, identity: str) -> None:
+async def test_an_identity_hears_only_what_the_table_allows(wire: Wire, identity: str) -> None:
     connection = await wire.connection(identity)
     expected = {concrete(row, pool): False for row in TABLE for pool in ("a", "b")}
     for row in TABLE:

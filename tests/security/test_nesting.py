@@ -71,7 +71,7 @@ def test_a_chain_is_refused_from_one_level_above_the_bound(opening: str, closing
             codec.decode_value(data)
 
 
-def test_what_is_below_the_bound_is_cut_and_nothing_else() -> None:
+def test_only_values_below_the_bound_are_cut() -> None:
     value = {"a": [1, {"b": [2]}], "c": 3}
     cut_below(value, 3)
     assert value == {"a": [1, {"b": "…"}], "c": 3}
@@ -100,7 +100,7 @@ STORED: Final = {
 """The modules at a door that decode what this project has written itself."""
 
 
-def test_what_comes_in_from_outside_is_decoded_with_the_bound() -> None:
+def test_input_from_outside_is_decoded_with_the_bound() -> None:
     root = Path(noetl_stream.__file__).parent
     doors = ("cli", "gateway", "mcp", "playbook/trigger", "trigger", "worker/secrets")
     lenient = {

@@ -292,7 +292,7 @@ def test_the_table_has_every_statement() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_role_may_do_what_it_is_for_and_nothing_else(connection: Connection, role: str) -> None:
+async def test_a_role_has_only_the_rights_it_needs(connection: Connection, role: str) -> None:
     allowed = {name for name in ALLOWED if await is_allowed(connection, role, text_of(name))}
     assert allowed == {name for name, roles in ALLOWED.items() if role in roles}
     copied = {
@@ -421,7 +421,7 @@ async def test_a_gateway_replaces_what_a_server_has_handed_out(postgres: str, ds
         await server.close()
 
 
-async def test_a_gateway_empties_old_periods_of_the_audit_and_nothing_else(
+async def test_a_gateway_may_only_empty_old_periods_of_the_audit(
     postgres: str, dsn: str, connection: Connection
 ) -> None:
     store = await PostgresStore.open(dsn_of(postgres, f"one_{GATEWAY}"), name="audit")
@@ -436,7 +436,7 @@ async def test_a_gateway_empties_old_periods_of_the_audit_and_nothing_else(
     assert kept == [now_ms, now_ms - 29 * 24 * 3600 * 1000]
 
 
-async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, connection: Connection) -> None:
+async def test_rights_beyond_those_of_a_role_are_reported(postgres: str, dsn: str, connection: Connection) -> None:
     async def excess(user: str) -> list[str]:
         store = await PostgresStore.open(dsn_of(postgres, user), name="excess")
         try:
@@ -457,7 +457,7 @@ async def test_grants_are_given_again_when_they_are_missing(postgres: str, dsn: 
     assert await is_allowed(connection, SERVER, statement("journal").text)
 
 
-async def test_roles_are_created_by_who_may_and_the_others_are_told_how(postgres: str, dsn: str) -> None:
+async def test_roles_are_created_by_a_permitted_user_and_others_get_the_statements(postgres: str, dsn: str) -> None:
     connection = await asyncpg.connect(dsn_of(postgres, database="postgres"))
     await connection.execute("create database others owner owner")
     try:

@@ -370,7 +370,7 @@ async def test_no_program_gives_privileges(confined: PythonTool) -> None:
     assert (int(status["CapEff"], 16), int(status["CapPrm"], 16), status["NoNewPrivs"]) == (0, 0, "1")
 
 
-async def test_what_a_child_may_use_is_limited(confined: PythonTool, shell: ShellTool) -> None:
+async def test_resources_of_a_child_are_limited(confined: PythonTool, shell: ShellTool) -> None:
     assert await result_of(confined, "import resource\nreturn resource.getrlimit(resource.RLIMIT_CORE)") == [0, 0]
     with pytest.raises(ToolFailure, match="Too many open files"):
         await result_of(confined, "files = [open('/dev/null') for _ in range(64)]")

@@ -76,7 +76,7 @@ async def thief(nats_server: NatsServer, server: NatsConnection) -> AsyncIterato
     await client.close()
 
 
-async def test_it_writes_nothing_but_reports_of_its_pool(server: NatsConnection, thief: Client) -> None:
+async def test_a_stolen_identity_writes_only_reports_of_its_pool(server: NatsConnection, thief: Client) -> None:
     log, queue = await NatsEventLog.open(server, SystemClock()), await NatsCommandQueue.open(server)
     before, queued = await log.last_sequence(), await queue.present()
     for subject in (
@@ -116,7 +116,9 @@ async def test_servers_hear_no_question_of_another_pool(server: NatsConnection, 
         await subscription.close()
 
 
-async def test_it_hears_nothing_of_others(nats_server: NatsServer, server: NatsConnection, thief: Client) -> None:
+async def test_a_stolen_identity_hears_nothing_of_others(
+    nats_server: NatsServer, server: NatsConnection, thief: Client
+) -> None:
     stolen: list[str] = []
     rightful: list[str] = []
 
@@ -139,7 +141,9 @@ async def test_it_hears_nothing_of_others(nats_server: NatsServer, server: NatsC
     assert stolen == []
 
 
-async def test_it_takes_no_command_of_another_pool_and_empties_no_stream(server: NatsConnection, thief: Client) -> None:
+async def test_a_stolen_identity_takes_no_command_of_another_pool_and_empties_no_stream(
+    server: NatsConnection, thief: Client
+) -> None:
     log, queue = await NatsEventLog.open(server, SystemClock()), await NatsCommandQueue.open(server)
     answers: list[bytes] = []
 

@@ -218,7 +218,7 @@ def secret_question(command: ShownCommand) -> SecretQuestion:
     return SecretQuestion(command, "pg", HandoverKey().public_key, "worker-1")
 
 
-async def test_its_own_command_gets_a_secret_and_the_audit_says_so(scene: Scene) -> None:
+async def test_the_secret_of_its_own_command_is_given_out_and_audited(scene: Scene) -> None:
     answer = await scene.ask(subjects.ASK_SECRET, "a", secret_question(shown(scene.own)))
     assert answer["version"] == 1
     [entry] = await scene.audit.page(10, None, None)
@@ -316,12 +316,12 @@ async def test_its_own_command_gets_addresses_of_what_it_reads_and_writes(scene:
     }
 
 
-async def test_a_key_that_is_away_is_said(scene: Scene) -> None:
+async def test_a_missing_key_is_reported(scene: Scene) -> None:
     scene.bucket.away = "there are no credentials for s3://bucket"
     assert await addresses(scene, reads=[reference_of(scene.own).key]) == {"away": scene.bucket.away}
 
 
-async def test_it_writes_nothing_but_what_is_below_runs_of_its_command(scene: Scene) -> None:
+async def test_a_taken_over_worker_writes_only_below_the_runs_of_its_command(scene: Scene) -> None:
     own, others = f"{MINE}/{scene.own.command_id}", f"{THEIRS}/{scene.other.command_id}"
     wrong = [reference_of(scene.own).key, f"{others}/1.1.n/0", f"{own}/2.1.n/0", f"{own}/1.1.n", f"{own}/1.1.n/a"]
     wrong += [f"{own}/1.1.n/../../../{others}/1.1.n/0", f"{own}/1.1.n/0/0/0", f"{MINE}/loop/loop", ""]
@@ -331,7 +331,7 @@ async def test_it_writes_nothing_but_what_is_below_runs_of_its_command(scene: Sc
     assert "more than 64" in (await addresses(scene, writes=many))["refused"]
 
 
-async def test_it_reads_no_file_of_another_execution_that_was_not_sealed_for_its_own(scene: Scene) -> None:
+async def test_a_taken_over_worker_reads_no_file_of_an_execution_whose_seal_it_lacks(scene: Scene) -> None:
     parts = StoredParts(f"{THEIRS}/c/1.1.n/0/", 2)
     file = DataReference(parts.key, size=PART_BYTES + 1, checksum="sha256:0")
     theirs = sealed_for(file, b"k" * KEY_BYTES, KeyRing(scene.other.object_keys[THEIRS][0]))
@@ -358,31 +358,31 @@ async def hide(scene: Scene, command: ShownCommand, value: str) -> Any:
     return await scene.ask(subjects.ASK_HIDE, "a", await to_hide(scene, command, value))
 
 
-async def test_it_hides_a_value_in_the_execution_of_its_own_command_alone(scene: Scene) -> None:
+async def test_a_taken_over_worker_hides_a_value_in_its_own_execution_alone(scene: Scene) -> None:
     assert await hide(scene, shown(scene.own), "its own secret") == {}
     assert await scene.shown("its own secret", MINE) == "***"
     assert await scene.shown("its own secret", THEIRS) == "its own secret"
 
 
-async def test_it_hides_no_value_in_the_name_of_other_commands(scene: Scene) -> None:
+async def test_a_taken_over_worker_hides_no_value_in_the_name_of_other_commands(scene: Scene) -> None:
     for forged in FORGERIES.values():
         assert list(await hide(scene, forged(scene), "approved")) == ["refused"]
     assert await scene.shown("approved", THEIRS) == "approved"
 
 
-async def test_it_cannot_say_as_its_own_what_another_worker_sealed(scene: Scene) -> None:
+async def test_a_taken_over_worker_cannot_claim_a_value_that_another_sealed(scene: Scene) -> None:
     theirs = await to_hide(scene, shown(scene.other), "their secret")
     copied = replace(theirs, command=shown(scene.own))
     assert list(await scene.ask(subjects.ASK_HIDE, "a", copied)) == ["refused"]
     assert await scene.shown("their secret", MINE) == "their secret"
 
 
-async def test_it_hides_no_word_that_is_too_short_to_be_a_secret(scene: Scene) -> None:
+async def test_a_taken_over_worker_hides_no_word_too_short_to_be_a_secret(scene: Scene) -> None:
     assert "fewer than 4 characters" in (await hide(scene, shown(scene.own), "the"))["refused"]
     assert await scene.shown("the end", MINE) == "the end"
 
 
-async def test_what_it_says_takes_a_bounded_place(scene: Scene) -> None:
+async def test_hidden_values_of_a_worker_take_a_bounded_place(scene: Scene) -> None:
     answers = [await hide(scene, shown(scene.own), f"value {number}") for number in range(MAX_HIDDEN_A_MINUTE + 50)]
     assert answers == [{}] * MAX_HIDDEN_A_MINUTE + [None] * 50, "a command that asks so much waits"
     assert len(await scene.credentials.read_former(0, 1_000)) <= MAX_VALUES_GIVEN
@@ -394,7 +394,7 @@ async def test_what_it_says_takes_a_bounded_place(scene: Scene) -> None:
 PATCH = CtxPatched("request-boss", principal="token:boss", patch={"approved": True})
 
 
-async def test_it_patches_no_ctx_as_the_boss(scene: Scene) -> None:
+async def test_a_taken_over_worker_patches_no_ctx_as_another_caller(scene: Scene) -> None:
     signed_by_itself = RequestSigner(own_keys(scene)).encode(Request(THEIRS, "request-boss", PATCH))
     copied = codec.decode_reported(SIGNER.encode(Request(MINE, "request-boss", PATCH)))
     for number, signature in enumerate(["", codec.decode_json(signed_by_itself)["signature"], copied.signature]):
@@ -414,7 +414,7 @@ async def test_a_signed_request_cannot_be_changed(scene: Scene) -> None:
     await scene.unharmed()
 
 
-async def test_it_starts_and_cancels_nothing_in_the_name_of_others(scene: Scene) -> None:
+async def test_a_taken_over_worker_starts_and_cancels_nothing_in_the_name_of_others(scene: Scene) -> None:
     start = ExecutionRequested("request-3", digest_of(book(THEIRS, "b")), "team/b", principal="token:boss")
     assert (await scene.request("execution-3", start))["code"] == "unsigned"
     assert await scene.stage.store.real.execution("execution-3") is None
@@ -427,7 +427,7 @@ async def test_it_starts_and_cancels_nothing_in_the_name_of_others(scene: Scene)
 
 @pytest.mark.parametrize("fact", [StepClaimed(), StepStarted("thief"), StepFailed("s", ErrorInfo("crashed", "!"))])
 @pytest.mark.parametrize("capability", ["", "own"])
-async def test_it_reports_nothing_of_other_commands(scene: Scene, fact: Fact, capability: str) -> None:
+async def test_a_taken_over_worker_reports_nothing_of_other_commands(scene: Scene, fact: Fact, capability: str) -> None:
     command = replace(scene.other, capability=scene.own.capability if capability else "")
     await scene.report(command, fact)
     assert "shows no capability" in (await scene.dead_letters())[0]
@@ -453,7 +453,7 @@ async def test_a_made_up_reference_gives_it_no_key(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("pin", ["", "own", "theirs"])
-async def test_it_calls_no_playbook_that_was_not_resolved_for_it(scene: Scene, pin: str) -> None:
+async def test_a_taken_over_worker_calls_no_playbook_that_was_not_resolved_for_it(scene: Scene, pin: str) -> None:
     """Without grants to ask, a call would run any playbook in any pool and bring its result back."""
     digest = digest_of(book(THEIRS, "b"))
     pins = {
@@ -493,7 +493,7 @@ def report_of(command: StepCommand) -> Report:
 # --- objects ----------------------------------------------------------------------------------------------------------
 
 
-async def test_it_reads_no_object_of_another_execution(scene: Scene) -> None:
+async def test_a_taken_over_worker_reads_no_object_of_another_execution(scene: Scene) -> None:
     stage, key = scene.stage, reference_of(scene.other).key
     stored = await stage.broker.blobs.get(key)
     assert stored.startswith(MARK) and b"private" not in stored
@@ -504,7 +504,7 @@ async def test_it_reads_no_object_of_another_execution(scene: Scene) -> None:
         await SealedBlobs(stage.broker.blobs, GivenKeys({THEIRS: scene.own.object_keys[MINE]})).get(key)
 
 
-async def test_it_reads_no_playbook_on_its_way(scene: Scene) -> None:
+async def test_a_taken_over_worker_reads_no_playbook_on_its_way(scene: Scene) -> None:
     stored = await scene.stage.broker.blobs.get(subjects.playbook_key(digest_of(book(THEIRS, "b"))))
     assert stored.startswith(MARK) and b"execution-theirs" not in stored
     with pytest.raises(BlobMissing):
@@ -512,7 +512,7 @@ async def test_it_reads_no_playbook_on_its_way(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("seals", [False, True], ids=["plain", "sealed with its own key"])
-async def test_what_it_puts_in_the_place_of_an_object_is_never_taken_for_it(scene: Scene, seals: bool) -> None:
+async def test_an_object_replaced_by_a_taken_over_worker_is_never_believed(scene: Scene, seals: bool) -> None:
     """It may overwrite objects: then they are lost, but nobody believes another value."""
     stage, reference = scene.stage, reference_of(scene.other)
     forged = codec.encode("another result")

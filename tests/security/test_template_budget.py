@@ -68,7 +68,7 @@ async def test_the_exploit_costs_the_loop_no_more_than_a_budget_and_runs_in_anot
     assert [guard.value for guard in routed.guards] == [False] * 8
 
 
-def test_no_fact_of_it_spends_more_than_its_budget() -> None:
+def test_no_fact_of_the_exploit_spends_more_than_its_budget() -> None:
     scenario = ended_step(rows=100)
     state: Execution | None = None
     for recorded in scenario.inputs:
@@ -98,7 +98,7 @@ def test_above_the_limit_of_a_rendering_its_guards_fail() -> None:
         "{{ ctx.alike.find(ctx.part) > 0 }}",
     ],
 )
-def test_what_such_guards_do_is_counted_before_they_do_it(guard: str) -> None:
+def test_work_of_such_guards_is_counted_before_it_is_done(guard: str) -> None:
     ctx: dict[str, Any] = {"rows": [{"a": 1}] * 500, "text": "x" * 1_000_000, "zeros": "0" * 4_000_000}
     ctx |= {"alike": "a" * 60_000, "part": "a" * 58_000 + "ba"}  # found, at worst, by 120 million comparisons
     compiled = compile_guard(guard, namespaces=frozenset({"ctx"}), bindings={})

@@ -141,7 +141,7 @@ async def test_namespaces_share_a_key_that_a_grant_gives_them_and_nobody_else_do
     assert sorted(limits(stage)) == [("", "payment-api"), ("team", "payment-api")]
 
 
-async def test_who_is_cancelled_for_a_shared_key_is_not_told_which_execution_of_another_team_took_its_place(
+async def test_an_execution_cancelled_for_a_shared_key_is_not_told_which_one_took_its_place(
     stage: Stage,
 ) -> None:
     first = await holding(stage, limited("team/a/pay", "payment-api", **CANCELS))
@@ -203,7 +203,7 @@ async def test_a_called_playbook_asks_in_its_own_namespace_for_what_its_caller_d
     assert (await stage.ended(caller)).status == "completed"
 
 
-async def test_a_caller_does_not_get_round_a_shared_key_by_holding_its_own_of_that_name(stage: Stage) -> None:
+async def test_a_caller_cannot_avoid_a_shared_key_by_holding_its_own_of_that_name(stage: Stage) -> None:
     """A grant shares it with the called playbook, and not with the caller."""
     await stage.register(limited("lib/guarded/pay", "payment-api", takes_s=5.0))
     await holding(stage, limited("team/a/pay", "payment-api"))
@@ -275,7 +275,7 @@ def store_as_before(stage: Stage) -> None:
     tables.limits.rows = {(row.limit_id, row.holder): row for row in slots}
 
 
-async def test_what_is_held_and_waited_for_at_an_upgrade_keeps_its_old_key_until_it_is_given_back() -> None:
+async def test_slots_at_an_upgrade_keep_their_old_key_until_they_are_given_back() -> None:
     stage = Stage()
     first, second = await interrupted(stage, *[limited("one/a", takes_s=20.0)] * 2)
     store_as_before(stage)
@@ -291,7 +291,7 @@ async def test_what_is_held_and_waited_for_at_an_upgrade_keeps_its_old_key_until
     assert (await stage.ended(third, 200)).status == "completed"
 
 
-async def test_what_an_execution_calls_after_an_upgrade_shares_the_old_key_that_it_holds() -> None:
+async def test_executions_called_after_an_upgrade_share_the_old_key_of_their_caller() -> None:
     stage = Stage()
     await stage.register(limited("lib/mail", takes_s=5.0))
     tool = [{"name": "before", **work("x", 20.0)}, {"name": "call", "kind": "playbook", "path": "lib/mail"}]

@@ -55,7 +55,7 @@ EVIL = "ü" + "".join(ORDERS.values())
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_what_a_terminal_would_obey_is_written_out(order: str) -> None:
+def test_control_characters_of_a_terminal_are_written_out(order: str) -> None:
     text = ORDERS[order]
     assert not re.search(UNSAFE, shown(text))
     assert shown(text) != text
@@ -63,7 +63,7 @@ def test_what_a_terminal_would_obey_is_written_out(order: str) -> None:
     assert not re.search(UNSAFE, json_text({text: [text]}))
 
 
-def test_other_text_stays_as_it_is() -> None:
+def test_ordinary_text_is_unchanged() -> None:
     for text in ("Grüße, 世界 🎉 👩‍👩‍👧", "a\tb\nc", ""):
         assert shown(text) == text
 

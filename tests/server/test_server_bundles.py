@@ -48,7 +48,7 @@ async def test_the_upkeep_deletes_what_no_latest_playbook_has_named_for_a_day(st
     assert [await is_stored(stage, number) for number in (0, 1)] == [True, False], "the way back is open"
 
 
-async def test_nobody_stores_what_is_half_deleted(stage: Stage) -> None:
+async def test_an_object_under_deletion_is_not_stored(stage: Stage) -> None:
     assert await stage.catalog.want_bundle(NAMES[0], 1)
     sweeper = BundleSweeper(stage.catalog, stage.broker.blobs, stage.clock)
     stage.broker.stop()

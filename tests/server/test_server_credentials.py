@@ -113,7 +113,7 @@ async def test_nothing_is_handed_out_that_cannot_be_recorded(vault: Vault) -> No
         await vault.ask()
 
 
-async def test_what_is_refused_is_in_the_audit(vault: Vault) -> None:
+async def test_refusals_are_recorded_in_the_audit(vault: Vault) -> None:
     await vault.ask(name="pgg")
     await vault.ask(name="x\n" * 100_000)
     await vault.ask(public_key=b"short")
@@ -143,7 +143,7 @@ async def test_an_unknown_name_is_answered_with_the_nearest(vault: Vault, name: 
     assert answer == SecretAnswer(near=near)
 
 
-async def test_a_server_without_a_key_says_so(vault: Vault) -> None:
+async def test_a_server_without_a_key_reports_it(vault: Vault) -> None:
     _, _, answer = await vault.ask(keys=None)
     assert answer.refused.startswith("no key is configured: set NOETL_CREDENTIAL_KEY for the servers")
 

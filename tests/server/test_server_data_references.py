@@ -176,7 +176,7 @@ async def test_a_rerun_reads_the_file_that_its_original_wrote(running: Stage) ->
     assert await running.rebuilt_differences() == []
 
 
-async def test_what_a_trigger_starts_reads_the_file_of_the_ended_execution(running: Stage) -> None:
+async def test_an_execution_started_by_a_trigger_reads_the_file_of_the_ended_one(running: Stage) -> None:
     other = await running.register(given(OTHER))
     terms = TriggerTerms(
         playbook=other, execution=EndedExecutions(path="simulation/first"), workload={"file": "{{ event.result.file }}"}

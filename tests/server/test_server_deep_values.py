@@ -119,7 +119,7 @@ async def test_the_deepest_value_there_may_be_passes_every_door(stage: Stage) ->
 
 
 @pytest.mark.parametrize("fault", [RecursionError("maximum recursion depth exceeded"), MemoryError()], ids=repr)
-async def test_what_the_fold_of_one_execution_cannot_walk_quarantines_that_execution_alone(
+async def test_a_value_too_deep_to_fold_quarantines_its_execution_alone(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, fault: BaseException
 ) -> None:
     def fails(plan: Any, state: Any, recorded: RecordedFact, execution_id: str, **others: Any) -> Any:
@@ -257,7 +257,7 @@ def test_a_body_of_a_webhook_that_nests_too_deeply_is_no_event(levels: int) -> N
         read_event("webhook", {"body": bytes(nested(levels)).decode()})
 
 
-def test_what_an_older_release_let_nest_too_deeply_is_cut_where_it_is_shown() -> None:
+def test_a_value_that_an_older_release_let_nest_too_deeply_is_cut_where_it_is_shown() -> None:
     shown = codec.decode_shown(b'{"a":%b}' % bytes(nested(700)))
     assert "…" in codec.encode(shown).decode()
     codec.check_depth(codec.encode(shown), MESSAGE_DEPTH)

@@ -83,7 +83,9 @@ async def test_an_event_that_a_step_emits_is_in_the_journal_and_starts_what_wait
 
 
 @pytest.mark.parametrize("moment", ["before_commit", "after_commit"])
-async def test_an_event_whose_server_dies_around_its_commit_is_emitted_and_told_once(stage: Stage, moment: str) -> None:
+async def test_an_event_whose_server_dies_around_its_commit_is_emitted_and_delivered_once(
+    stage: Stage, moment: str
+) -> None:
     _, host, _ = stage.start_server()
     await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
     stage.start_worker()
@@ -109,7 +111,7 @@ async def test_an_event_whose_server_dies_around_its_commit_is_emitted_and_told_
     assert len(await heard(stage)) == 1 and len(stage.tables.executions) == 2
 
 
-async def test_what_postgres_has_lost_is_told_again_and_starts_what_it_had_started(stage: Stage) -> None:
+async def test_events_that_postgres_has_lost_are_delivered_again_and_start_the_former_executions(stage: Stage) -> None:
     _, host, _ = stage.start_server()
     await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
     stage.start_worker()
@@ -145,7 +147,7 @@ async def test_half_of_what_is_left_to_an_execution_is_split_among_those_that_wa
     assert shares == [(250, 1, f"{running}.9")] * 2
 
 
-async def test_an_event_that_very_many_triggers_wait_for_is_told_without_large_data(stage: Stage) -> None:
+async def test_an_event_for_very_many_triggers_is_delivered_without_large_data(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     for number in range(100):

@@ -101,7 +101,7 @@ async def test_an_execution_that_a_newer_server_has_begun_waits_for_one(stage: S
     assert PARTITION not in older.ownership.ids
 
 
-async def test_what_is_written_is_the_lowest_format_of_the_living_servers(stage: Stage) -> None:
+async def test_facts_are_written_in_the_lowest_format_of_the_living_servers(stage: Stage) -> None:
     _, _, older = stage.start_server()
     newer = await stage.server(reads=NEWER)
     await stage.until(lambda: len(newer.ownership) == PARTITIONS // 2)

@@ -58,7 +58,7 @@ async def test_words_that_an_error_hides_are_not_searchable(stage: Stage) -> Non
     assert found.isdisjoint(word_terms(f"x{SECRET}x {SECRET.encode().hex()}"))
 
 
-async def test_a_trigger_is_told_of_an_end_without_what_is_hidden(stage: Stage) -> None:
+async def test_a_trigger_gets_an_end_without_hidden_values(stage: Stage) -> None:
     credentials = MemoryCredentials(stage.clock)
     await DirectCredentials(credentials, KEYS).put("pg", SECRET, "ann")
     stage.secrets = SecretsResponder(credentials, MemoryAudit(), stage.clock, KEYS)
@@ -75,7 +75,7 @@ async def test_a_trigger_is_told_of_an_end_without_what_is_hidden(stage: Stage) 
     assert SECRET.encode() not in row.body and SECRET.encode().hex().encode() not in row.body
 
 
-async def test_a_trigger_is_told_of_an_event_without_what_is_hidden(stage: Stage) -> None:
+async def test_a_trigger_gets_an_event_without_hidden_values(stage: Stage) -> None:
     credentials = MemoryCredentials(stage.clock)
     await DirectCredentials(credentials, KEYS).put("pg", SECRET, "ann")
     stage.secrets = SecretsResponder(credentials, MemoryAudit(), stage.clock, KEYS)

@@ -64,13 +64,13 @@ def side() -> Side:
     return Side()
 
 
-async def test_the_value_is_hidden_in_its_execution_and_no_other(side: Side) -> None:
+async def test_the_value_is_hidden_in_its_own_execution_alone(side: Side) -> None:
     assert await side.hide({"username": "ann", "password": VALUE}) == HideAnswer()
     assert await side.shown(f"ann has {VALUE}") == "ann has ***"
     assert await side.shown(VALUE, "another") == VALUE
 
 
-async def test_it_is_kept_encrypted_once(side: Side) -> None:
+async def test_a_hidden_value_is_stored_encrypted_once(side: Side) -> None:
     for _ in range(3):
         await side.hide(VALUE)
     [kept] = await side.kept()
@@ -111,7 +111,7 @@ async def test_a_server_without_a_key_keeps_nothing_and_holds_nobody_up() -> Non
     assert await side.kept() == []
 
 
-async def test_what_the_installation_offers_is_hidden_where_it_was_handed_out(side: Side) -> None:
+async def test_credentials_of_the_installation_are_hidden_where_they_were_handed_out(side: Side) -> None:
     answer = await side.secrets.answer(SecretQuestion(SHOWN, "local_postgres", HandoverKey().public_key), "gpu")
     assert answer.version
     assert (await side.shown(VALUE), await side.shown(VALUE, "another")) == ("***", VALUE)
@@ -121,7 +121,7 @@ async def test_what_the_installation_offers_is_hidden_where_it_was_handed_out(si
 
 
 @pytest.mark.parametrize("value", ["the", "", {"password": "abc"}, ["no"], 12, "postgresql://ann:pw@db/shop"])
-async def test_a_secret_too_short_to_be_told_from_words_is_not_hidden(side: Side, value: Any) -> None:
+async def test_a_secret_too_short_to_differ_from_words_is_not_hidden(side: Side, value: Any) -> None:
     with pytest.raises(PayloadRefused, match="fewer than 4 characters"):
         await side.hide(value)
     assert await side.kept() == []
@@ -155,7 +155,7 @@ async def test_a_command_that_has_very_much_hidden_waits(side: Side) -> None:
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_pool_that_reads_very_much_takes_no_place_of_others(side: Side) -> None:
+async def test_a_pool_with_very_many_hidden_values_takes_no_place_of_others(side: Side) -> None:
     await side.hide("value of another pool", pool="cpu")
     for number in range(MAX_VALUES_GIVEN + 1):
         await side.hide(f"value number {number}", replace(SHOWN, command_id=f"command-{number}"))

@@ -104,7 +104,7 @@ async def test_a_hole_has_one_letter_however_often_and_by_whomever_it_is_seen(st
     assert len(await letters(stage)) == 3
 
 
-async def test_what_was_trimmed_is_no_hole(stage: Stage, finder: HoleFinder) -> None:
+async def test_trimmed_records_are_no_hole(stage: Stage, finder: HoleFinder) -> None:
     await stage.server()
     await folded(stage, OLD, NEW)
     log = stage.broker.event_log
@@ -193,7 +193,7 @@ async def test_nothing_is_written_again_while_postgres_has_yet_to_catch_up(stage
     assert len(await letters(stage)) == 1
 
 
-async def test_what_the_stores_disagree_on_is_told_until_it_is_mended(
+async def test_a_disagreement_of_the_stores_is_reported_until_it_is_mended(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = ["partition 1: message 5, the last that was folded, is lost"]

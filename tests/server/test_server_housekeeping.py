@@ -84,7 +84,7 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
     assert [(keep_ms, limit) for _, keep_ms, limit in feed.calls] == [(5_000, TICKS_AT_ONCE)]
 
 
-async def test_a_server_drops_the_oldest_dead_letters_and_says_so(
+async def test_a_server_drops_the_oldest_dead_letters_and_reports_it(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letters = stage.store.real.dead_letters

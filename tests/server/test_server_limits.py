@@ -84,7 +84,7 @@ async def test_an_idle_key_is_forgotten_and_used_again(stage: Stage) -> None:
     await stage.ended(await stage.submit(limited()))
 
 
-async def test_what_is_cancelled_while_it_waits_leaves_the_queue(stage: Stage) -> None:
+async def test_an_execution_cancelled_while_it_waits_leaves_the_queue(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     first, second, third = await queued(stage, 3)
@@ -95,7 +95,7 @@ async def test_what_is_cancelled_while_it_waits_leaves_the_queue(stage: Stage) -
     assert (await stage.ended(first)).status == "completed"
 
 
-async def test_what_is_cancelled_while_it_runs_gives_its_slot_to_the_next(stage: Stage) -> None:
+async def test_an_execution_cancelled_while_it_runs_gives_its_slot_to_the_next(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     first, second = await queued(stage, 2, limited(takes_s=50))
@@ -158,7 +158,7 @@ async def test_a_rate_spaces_the_runs_of_a_step(stage: Stage) -> None:
     assert not stage.tables.limits.rows
 
 
-async def test_what_may_not_wait_is_refused(stage: Stage) -> None:
+async def test_an_execution_that_may_not_wait_is_refused(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     first = await stage.submit(limited(takes_s=20))
@@ -212,7 +212,7 @@ async def test_the_newest_that_asks_says_how_many_and_is_warned(stage: Stage) ->
     assert "3 at once now, as playbook simulation/wider says; it was 1 at once" in granted.warning
 
 
-async def test_what_was_left_behind_is_given_back(stage: Stage) -> None:
+async def test_an_abandoned_slot_is_given_back(stage: Stage) -> None:
     """Nothing gives back the slot of an execution that is not there: servers look for such slots."""
     await stage.server(slots_s=30.0)
     stage.start_worker()
@@ -282,7 +282,7 @@ async def test_no_playbook_that_an_older_server_does_not_know_starts_while_one_r
         raise AssertionError("it was accepted")
 
 
-async def test_what_has_no_limit_asks_for_none_however_many_keys_are_in_use(stage: Stage) -> None:
+async def test_an_execution_without_a_limit_asks_for_none_however_many_keys_are_in_use(stage: Stage) -> None:
     await stage.server()
     stage.start_worker(slots=32)
     for number in range(20):

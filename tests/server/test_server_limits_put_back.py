@@ -57,7 +57,7 @@ async def put_back(stage: Stage) -> Lease:
     return lambda: stage.store.real.renew(server.owner, held_by_dead, 20)
 
 
-async def test_nobody_gets_a_slot_until_the_partition_of_who_holds_it_has_caught_up(
+async def test_nobody_gets_a_slot_until_the_partitions_of_its_holders_have_caught_up(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     await put_back(stage)

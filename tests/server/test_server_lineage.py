@@ -264,7 +264,7 @@ async def told(feed: Feed, receiver: Receiver, *, events: int) -> LineageFeed:
     return telling
 
 
-async def test_all_is_told_in_order_and_what_is_told_is_stored() -> None:
+async def test_events_are_sent_in_order_and_the_position_is_stored() -> None:
     receiver = Receiver()
     telling = await told(Feed(), receiver, events=6)
     assert [one["eventType"] for one in receiver.got] == ["START", "START", "COMPLETE", "START", "FAIL", "FAIL"]
@@ -288,14 +288,14 @@ async def test_a_receiver_that_is_away_gets_all_when_it_is_back() -> None:
     assert telling.failure == ""
 
 
-async def test_what_a_receiver_refuses_is_left_out_and_counted() -> None:
+async def test_an_event_that_the_receiver_refuses_is_omitted_and_counted() -> None:
     receiver = Receiver(None, PayloadRefused("422"))
     telling = await told(Feed(), receiver, events=5)
     measured = samples_of(telling.readings())
     assert [measured[f"noetl_server_lineage_events_total {one}"] for one in ("told", "refused", "lost")] == [5, 1, 0]
 
 
-async def test_what_was_trimmed_before_it_was_told_is_counted() -> None:
+async def test_events_trimmed_before_they_were_sent_are_counted() -> None:
     telling = await told(Feed(stored=1, floor=3), Receiver(), events=1)
     assert telling.counts == {"told": 1, "refused": 0, "lost": 2}
     at_first = await told(Feed(floor=3), Receiver(), events=1)

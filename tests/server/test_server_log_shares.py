@@ -112,7 +112,7 @@ async def test_a_trim_that_fails_is_done_the_next_time(logs: MemoryTaskLogs, mon
     assert (await kept(logs, "quiet"), await kept(logs, "loud") < 500) == (10, True)
 
 
-async def test_what_was_deleted_otherwise_counts_no_more(logs: MemoryTaskLogs) -> None:
+async def test_logs_deleted_by_other_means_no_longer_count(logs: MemoryTaskLogs) -> None:
     trimmer = LogTrimmer(logs)
     write(logs, 300, "first")
     write(logs, 460, "second")

@@ -44,7 +44,7 @@ def installation() -> Installation:
     return Installation()
 
 
-async def test_what_the_installation_offers_is_sealed_too(installation: Installation) -> None:
+async def test_credentials_of_the_installation_are_sealed_too(installation: Installation) -> None:
     answer, value = await installation.ask("local_postgres")
     assert value == DSN
     assert b"very-secret" not in codec.encode(answer)

@@ -54,7 +54,7 @@ async def parks(stage: Stage, source: str, *, known: bool = True) -> None:
     await stage.until(lambda: EXECUTION in rows and rows[EXECUTION].looks_into == digest_of(source))
 
 
-async def test_it_starts_once_its_playbook_is_loaded_and_others_do_not_notice(stage: Stage) -> None:
+async def test_a_start_begins_once_its_playbook_is_loaded_and_others_do_not_notice(stage: Stage) -> None:
     await slow_server(stage)
     await parks(stage, LATE)
     for number in range(3):
@@ -68,7 +68,7 @@ async def test_it_starts_once_its_playbook_is_loaded_and_others_do_not_notice(st
     assert stage.tables.executions[EXECUTION].labels == b'{"team":"data"}'
 
 
-async def test_more_of_them_wait_for_one_another_in_the_loop_no_longer_than_the_first(stage: Stage) -> None:
+async def test_several_parked_starts_delay_each_other_no_longer_than_the_first(stage: Stage) -> None:
     await slow_server(stage)
     for number in range(20):
         source = LATE.replace("at last", f"at last {number}")
@@ -89,7 +89,7 @@ async def test_while_the_objects_are_away_it_waits(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("source", "known"), [(BROKEN, True), (LATE, False)])
-async def test_one_that_cannot_run_is_refused_as_any_other(stage: Stage, source: str, known: bool) -> None:
+async def test_a_parked_start_that_cannot_run_is_refused_as_any_other(stage: Stage, source: str, known: bool) -> None:
     await slow_server(stage)
     await parks(stage, source, known=known)
     row = await stage.ended(EXECUTION)
@@ -108,7 +108,7 @@ async def test_its_client_hears_of_the_refusal_and_not_before(stage: Stage) -> N
     await follower.close()
 
 
-async def test_meanwhile_it_can_be_cancelled_and_nothing_else(stage: Stage) -> None:
+async def test_a_parked_start_can_only_be_cancelled_meanwhile(stage: Stage) -> None:
     await slow_server(stage)
     await parks(stage, LATE)
     assert "still reading its playbook" in str(await stage.ask(EXECUTION, signal()))

@@ -255,7 +255,7 @@ async def test_a_server_without_messages_releases_its_partitions_for_a_while(sta
     await stage.until(lambda: len(server.ownership) == 0, 30)
 
 
-async def test_what_an_attempt_to_reload_has_loaded_is_forgotten_when_another_server_owns_it(
+async def test_states_loaded_by_a_failed_reload_are_forgotten_when_another_server_owns_them(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = await stage.server()

@@ -62,7 +62,7 @@ async def test_a_loop_is_one_step_whatever_it_repeats(stage: Stage) -> None:
     assert (await measured(server))[f"{OF_STEPS}_count simulation/looping done"] == 2
 
 
-async def test_what_a_refused_commit_measured_counts_once(stage: Stage) -> None:
+async def test_measures_of_a_refused_commit_count_once(stage: Stage) -> None:
     server = await stage.server()
     stage.start_worker()
     stage.store.before_commit = once(Unreachable("gone"), lambda tick: any(row.finished_ms for row in tick.executions))

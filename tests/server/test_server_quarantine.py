@@ -101,7 +101,7 @@ async def test_an_execution_is_quarantined_for_a_report_that_postgres_refuses_an
     assert state is not None and state.shown_status == "quarantined"
 
 
-async def test_what_a_quarantined_execution_is_asked_is_refused_until_it_is_cancelled(stage: Stage) -> None:
+async def test_requests_to_a_quarantined_execution_are_refused_until_it_is_cancelled(stage: Stage) -> None:
     stage.start_worker()
     await quarantined(stage)
     said = await stage.ask(POISON, SignalReceived("signal-1", signal="go", payload=None))

@@ -112,7 +112,7 @@ async def test_all_waits_for_messages_share_one_alarm() -> None:
     assert clock.sleepers == 0
 
 
-async def test_what_a_tick_publishes_is_written_before_the_server_looks_for_more(stage: Stage) -> None:
+async def test_messages_of_a_tick_are_written_before_the_server_looks_for_more(stage: Stage) -> None:
     host = stage.host("server")
     server, _, _ = stage.start_server(host)
     log: Any = host.log

@@ -66,7 +66,7 @@ async def test_records_that_cannot_be_read_stop_no_owner(stage: Stage) -> None:
     await expect_end(stage, JOBS[0])
 
 
-async def test_a_postgres_that_is_put_back_catches_up_beside_records_that_cannot_be_read(stage: Stage) -> None:
+async def test_a_restored_postgres_catches_up_beside_records_that_cannot_be_read(stage: Stage) -> None:
     await begun(stage, JOBS[0])
     dump = stage.store.real.dump()
     await stage.pass_time(1.0)
@@ -76,7 +76,7 @@ async def test_a_postgres_that_is_put_back_catches_up_beside_records_that_cannot
 
 
 @pytest.mark.parametrize("job", ACCEPTED, ids=lambda job: job.name)
-async def test_a_postgres_that_is_put_back_catches_up_and_every_kind_of_work_ends(stage: Stage, job: Job) -> None:
+async def test_a_restored_postgres_catches_up_and_every_kind_of_work_ends(stage: Stage, job: Job) -> None:
     await begun(stage, job)
     dump = stage.store.real.dump()
     await stage.pass_time(1.0)
@@ -97,7 +97,7 @@ async def test_events_lost_as_a_whole_under_a_server_are_made_good_and_every_kin
     await expect_end(stage, job)
 
 
-async def test_a_postgres_that_is_put_back_says_so_and_takes_the_ticks_of_events(
+async def test_a_restored_postgres_is_reported_and_takes_the_ticks_of_events(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     await begun(stage, ACCEPTED[0])
@@ -119,7 +119,7 @@ async def test_a_postgres_that_is_put_back_says_so_and_takes_the_ticks_of_events
     assert not any("Postgres has committed" in line for line in caplog.messages), "it is made good once"
 
 
-async def test_what_is_stored_while_a_postgres_catches_up_is_folded(stage: Stage) -> None:
+async def test_messages_stored_while_a_postgres_catches_up_are_folded(stage: Stage) -> None:
     _, host, _ = stage.start_server()
     stage.start_worker()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
@@ -212,7 +212,7 @@ async def stopped(stage: Stage, server: Server) -> None:
     await stage.running[0]
 
 
-async def test_what_its_owner_has_not_published_the_next_owner_publishes(
+async def test_the_next_owner_publishes_the_unpublished_ticks_of_the_former(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, host, _ = stage.start_server()
@@ -308,7 +308,7 @@ async def test_a_rebuild_claims_the_unique_keys_of_what_had_started(stage: Stage
     assert {key: holder for key, (holder, _) in stage.tables.keys.items()} == dict.fromkeys(keys, EXECUTION)
 
 
-async def test_nothing_is_restored_before_the_unique_keys_of_it_are_held(
+async def test_nothing_is_restored_before_its_unique_keys_are_held(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = await stage.server()

@@ -98,7 +98,7 @@ async def test_while_it_looks_facts_are_folded_and_nothing_is_decided(stage: Sta
     assert sorted(order, key=names.index) == order
 
 
-async def test_other_executions_continue_meanwhile(stage: Stage) -> None:
+async def test_other_executions_continue_while_a_reference_is_loaded(stage: Stage) -> None:
     slow = slow_server(stage, 0.0)
     stage.start_worker()
     quick = playbook("quick", [{"step": "only", "tool": work("quick")}])
@@ -174,7 +174,7 @@ async def test_a_result_that_is_lost_fails_the_execution_by_name(stage: Stage) -
     assert "cannot read a result of" in error_of(row)["message"]
 
 
-async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> None:
+async def test_a_result_that_has_changed_counts_as_lost(stage: Stage) -> None:
     slow_server(stage, 5.0)
     stage.start_worker()
     await starts(stage, branching())
@@ -185,7 +185,7 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
     assert (error_of(row)["kind"], "its checksum differs" in error_of(row)["message"]) == ("result_lost", True)
 
 
-async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:
+async def test_a_deleted_object_store_ends_the_server_with_an_error(stage: Stage) -> None:
     class Gone(FaultInjector):
         async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "blobs.get" and stage.tables.executions:

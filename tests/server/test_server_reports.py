@@ -65,7 +65,7 @@ async def test_only_new_events_of_an_overlapping_report_are_folded(stage: Stage)
     assert names.count("step.started") == 1
 
 
-async def test_a_gap_in_the_numbering_ends_that_run_and_issues_the_command_once_more(stage: Stage) -> None:
+async def test_a_gap_in_the_numbering_ends_that_run_and_issues_the_command_again(stage: Stage) -> None:
     worker, command, delivery = await begun(stage)
     stops = await stage.collect_stops()
     run = worker.run_of(command, delivery)

@@ -132,7 +132,7 @@ async def looks(stage: Stage) -> None:
     await stage.until(lambda: AGAIN in rows and rows[AGAIN].looks_into == EXECUTION)
 
 
-async def test_a_retry_runs_what_failed_and_nothing_else(failed: Stage) -> None:
+async def test_a_retry_runs_only_the_failed_steps(failed: Stage) -> None:
     await ask(failed, Rerun(EXECUTION), {"fails": 0, "k": 7})
     row = await failed.ended(AGAIN)
     assert (row.status, result_of(row), row.rerun_of) == ("completed", [39, 40, 7], EXECUTION)
@@ -320,7 +320,7 @@ async def slow(stage: Stage) -> tuple[Stage, Slow, SimulatedHost]:
     return stage, injector, host
 
 
-async def test_it_is_answered_once_when_it_is_known_whether_it_can_be(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
+async def test_a_rerun_is_answered_once_its_original_is_read(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
     stage, _, _ = slow
     for _ in range(2):
         await ask(stage, Rerun(EXECUTION), {"fails": 0})

@@ -55,7 +55,7 @@ class SlowReading(FaultInjector):
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-async def test_what_postgres_does_not_know_is_not_refused_until_what_was_stored_is_folded(
+async def test_a_command_unknown_to_postgres_is_not_refused_until_stored_messages_are_folded(
     stage: Stage, recorded: bool
 ) -> None:
     _, host, _ = stage.start_server()
@@ -212,7 +212,7 @@ async def test_a_registered_playbook_is_found_by_its_digest(stage: Stage) -> Non
     assert known.row.source == "a: 1"
 
 
-async def test_a_worker_gets_the_schemas_its_execution_names_and_no_others(stage: Stage) -> None:
+async def test_a_worker_gets_only_the_schemas_that_its_execution_names(stage: Stage) -> None:
     await stage.server()
     schema = "apiVersion: noetl.io/v2\nkind: Schema\nmetadata: { name: a, path: schemas/a }\nspec: {}\n"
     named = await registered(stage.catalog, schema, "schemas/a", kind="Schema")
@@ -227,7 +227,7 @@ async def test_a_worker_gets_the_schemas_its_execution_names_and_no_others(stage
     assert "names no schema" in refused["refused"]
 
 
-async def test_a_question_that_waits_for_its_store_holds_up_no_other(stage: Stage) -> None:
+async def test_a_question_that_waits_for_its_store_delays_no_other(stage: Stage) -> None:
     await stage.server()
     waiting, asked = asyncio.Event(), 0
     found = stage.store.real.request

@@ -135,7 +135,7 @@ async def test_a_schedule_of_an_unknown_playbook_is_not_registered(stage: Stage)
     assert not await stage.store.real.aggregates([SCHEDULE])
 
 
-async def test_a_caller_of_an_identity_provider_is_told_to_register_with_a_token(stage: Stage) -> None:
+async def test_a_caller_of_an_identity_provider_is_asked_to_register_with_a_token(stage: Stage) -> None:
     await stage.server()
     terms = ScheduleTerms(playbook=await stage.register(ONE_STEP), timetable=Timetable(every_s=MINUTE_S))
     fact = ScheduleRegistered("register", PATH, "oidc:ann@example.com", terms=terms, revision=1)
@@ -284,7 +284,7 @@ async def test_a_rebuild_knows_a_schedule_whose_registration_is_trimmed_by_what_
     assert list(map(str, rebuilt.starters)) == ["schedule tests/often: EVENTS has no more of it"]
 
 
-async def test_a_schedule_that_was_put_back_starts_nothing_twice_and_learns_of_the_end(stage: Stage) -> None:
+async def test_a_restored_schedule_starts_nothing_twice_and_learns_of_the_end(stage: Stage) -> None:
     _, host, _ = stage.start_server()
     stage.start_worker()
     await registered(stage)

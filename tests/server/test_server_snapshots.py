@@ -77,7 +77,7 @@ async def test_a_snapshot_holds_the_state_of_its_position(stage: Stage) -> None:
         assert decode_state(row.body) == replay(EXECUTION, journal[: row.position])
 
 
-async def test_a_short_execution_has_none(stage: Stage) -> None:
+async def test_a_short_execution_has_no_snapshot(stage: Stage) -> None:
     stage.states = StateBounds()
     await stage.server()
     stage.start_worker()

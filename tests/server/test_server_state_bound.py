@@ -46,7 +46,7 @@ async def test_executions_that_wait_hold_no_more_than_the_bound(stage: Stage) ->
     assert (len(executions), executions.evicted_count, executions.size) == (0, 0, 0)
 
 
-async def test_what_has_waited_longest_is_evicted_first(stage: Stage) -> None:
+async def test_the_state_that_has_waited_longest_is_evicted_first(stage: Stage) -> None:
     stage.states = StateBounds(max_bytes=100_000)
     server = await stage.server()
     stage.start_worker()

@@ -122,7 +122,7 @@ async def test_a_server_whose_loop_hangs_or_whose_tasks_end_is_dead(
     assert [one.partition(" for ")[0] for one in status.reasons_to_replace()] == ["its loop has not turned"]
 
 
-async def test_what_a_server_does_is_measured(stage: Stage) -> None:
+async def test_work_of_a_server_is_measured(stage: Stage) -> None:
     server = await stage.server(reconcile_s=2.0)
     before = await measured(server)
     assert before["noetl_server_executions_ended_total failed"] == 0, "a rate is known from the first failure on"

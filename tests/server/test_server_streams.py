@@ -55,7 +55,7 @@ async def test_from_new_reads_what_is_published_from_the_registration_on(streams
 
 
 @pytest.mark.parametrize("moment", ["before_commit", "after_commit"])
-async def test_what_a_server_that_dies_has_read_starts_once_under_the_next(streams: Streams, moment: str) -> None:
+async def test_messages_read_by_a_dying_server_start_once_under_the_next(streams: Streams, moment: str) -> None:
     stage = streams.stage
     _, host, _ = stage.start_server()
     await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
@@ -160,7 +160,7 @@ async def test_the_consumer_of_a_trigger_that_went_while_its_server_died_is_remo
     assert await streams.broker.consumers(STREAM) == []
 
 
-async def test_what_is_no_event_is_ignored_with_the_reason_and_the_next_is_read(streams: Streams) -> None:
+async def test_a_message_that_is_no_event_is_ignored_with_the_reason_and_the_next_is_read(streams: Streams) -> None:
     await streams.stage.server()
     await streams.register()
     streams.broker.publish(STREAM, "orders.paid", b"not json")
@@ -200,7 +200,7 @@ async def test_a_message_that_cannot_be_committed_becomes_a_dead_letter_and_the_
     assert await streams.started() == [1, 3, 2]
 
 
-async def test_a_stream_that_goes_and_comes_back_is_said_once_and_read_from_its_beginning(
+async def test_a_stream_that_disappears_and_returns_is_reported_once_and_read_from_its_beginning(
     streams: Streams, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = streams.stage
@@ -311,7 +311,7 @@ async def test_a_partition_that_moves_takes_its_reading_with_it(streams: Streams
     assert await streams.started() == list(range(15))
 
 
-async def test_what_is_published_while_nats_is_away_is_read_when_it_is_back(streams: Streams) -> None:
+async def test_messages_published_while_nats_is_down_are_read_afterwards(streams: Streams) -> None:
     stage = streams.stage
     await stage.server()
     await streams.register()

@@ -39,7 +39,7 @@ async def test_a_start_that_comes_again_is_not_refused_by_its_own_execution(
     assert [codec.decode_json(row.answer)["code"] for row in tick.requests] == refusals
 
 
-async def test_what_is_known_of_an_execution_by_its_row_is_written_as_it_was(stage: Stage) -> None:
+async def test_properties_of_an_execution_are_journalled_as_its_row_has_them(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     steps = [{"step": "first", "tool": work(1), "next": then("second")}, {"step": "second", "tool": work(2, 600)}]

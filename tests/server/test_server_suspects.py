@@ -148,7 +148,7 @@ async def test_a_quarantined_execution_is_not_loaded_until_it_is_resumed(
     assert (await stage.ended(POISON)).status == "completed", "it goes on once the defect is mended"
 
 
-async def test_what_is_loaded_well_is_no_suspect(stage: Stage) -> None:
+async def test_an_execution_that_loads_well_is_not_suspected(stage: Stage) -> None:
     await begun(stage, 300)
     partition = stage.tables.partitions[partition_of(POISON)]
     for _ in range(DEATHS):
@@ -250,7 +250,7 @@ async def test_care_leaves_time_to_renew_the_leases(stage: Stage) -> None:
     assert {row.epoch for row in stage.tables.partitions} == {1}
 
 
-async def test_what_is_folded_without_a_tick_is_no_suspect(stage: Stage) -> None:
+async def test_an_execution_folded_without_a_tick_is_not_suspected(stage: Stage) -> None:
     server = await careful(stage)
     row = stage.tables.partitions[partition_of(POISON)]
     async with server.ownership.folding_alone(POISON):
@@ -269,7 +269,7 @@ class Slow(FaultInjector):
             await self._stage.clock.sleep(0.05)
 
 
-async def test_what_is_folded_in_every_turn_is_no_suspect_because_servers_are_killed_again_and_again(
+async def test_an_execution_folded_in_every_turn_is_not_suspected_because_servers_are_killed_repeatedly(
     stage: Stage,
 ) -> None:
     random = Random(1)

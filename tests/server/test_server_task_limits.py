@@ -93,7 +93,7 @@ async def test_a_server_that_dies_loses_no_place_in_the_queue(stage: Stage) -> N
     assert [(await stage.ended(one, 200)).status for one in ids] == ["completed"] * 3
 
 
-async def test_what_was_left_behind_is_given_back(stage: Stage) -> None:
+async def test_an_abandoned_slot_is_given_back(stage: Stage) -> None:
     await stage.server(slots_s=30.0)
     stage.start_worker()
     first = await stage.submit(limited_task(takes_s=1))
@@ -110,7 +110,7 @@ async def test_what_was_left_behind_is_given_back(stage: Stage) -> None:
     assert (await stage.ended(second)).status == "completed"
 
 
-async def test_what_a_task_waits_for_is_in_its_journal(stage: Stage) -> None:
+async def test_waits_of_a_task_are_in_its_journal(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     one = await stage.submit(limited_task())

@@ -131,7 +131,7 @@ async def test_work_that_was_ended_fails_its_execution_alone(stage: Stage) -> No
     assert (await stage.ended(await stage.submit(ONE_STEP))).status == "completed"
 
 
-async def test_what_no_budget_allows_never_runs_in_the_loop(stage: Stage) -> None:
+async def test_a_template_above_every_budget_never_runs_in_the_loop(stage: Stage) -> None:
     """Only what is parked is evaluated elsewhere: a cheap guard is decided in its own tick."""
     evaluator = stage.evaluator = HeldEvaluator()
     await stage.server()

@@ -167,7 +167,7 @@ async def test_each_attempt_of_a_call_has_the_execution_that_it_called(stage: St
     assert {attempt.parent_id for attempt in attempts} == {named(tracing.spans, "task calls")[0].span_id}
 
 
-async def test_what_a_cancel_stops_is_a_cancelled_step(stage: Stage) -> None:
+async def test_a_step_stopped_by_a_cancel_is_a_cancelled_span(stage: Stage) -> None:
     tracing = traced(stage)
     await stage.server()
     stage.start_worker()
@@ -233,7 +233,7 @@ async def test_another_server_makes_the_same_spans_of_what_a_dead_one_has_begun(
     assert second.started_ms == claimed
 
 
-async def test_what_does_not_fit_is_dropped_and_counted_and_read_again(
+async def test_spans_beyond_the_buffer_are_dropped_counted_and_read_again(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracing = traced(stage)

@@ -119,7 +119,7 @@ async def test_an_event_whose_server_dies_around_its_commit_starts_once_under_th
     assert await started(stage) == [answer["execution_id"]]
 
 
-async def test_what_its_templates_cannot_read_is_ignored_with_the_reason(stage: Stage) -> None:
+async def test_an_event_that_the_templates_cannot_read_is_ignored_with_the_reason(stage: Stage) -> None:
     server = await stage.server()
     await registered(stage, workload={"n": "{{ event.json.n / 0 }}"})
     await sent(stage, 1)
@@ -161,7 +161,7 @@ async def test_the_end_of_an_execution_that_it_waits_for_starts_another(stage: S
     assert await history(stage) == [(1, "started", "")]
 
 
-async def test_an_end_is_told_again_to_a_trigger_that_was_kept_though_a_slow_clock_called_it_older(
+async def test_an_end_is_delivered_again_to_a_kept_trigger_though_a_slow_clock_called_it_older(
     stage: Stage,
 ) -> None:
     host = stage.host("server")
@@ -186,7 +186,7 @@ async def test_an_end_is_told_again_to_a_trigger_that_was_kept_though_a_slow_clo
     assert await started(stage) == was_started
 
 
-async def test_what_was_started_before_is_known_to_the_tick_that_is_told_of_the_end_first(stage: Stage) -> None:
+async def test_an_earlier_start_is_known_to_the_tick_that_first_gets_the_end(stage: Stage) -> None:
     await stage.server()
     quick = await stage.register(AT_ONCE)
     await registered(stage, execution=EndedExecutions(path=quick))
@@ -204,7 +204,7 @@ async def test_what_was_started_before_is_known_to_the_tick_that_is_told_of_the_
     assert await started(stage) == [first, follower]
 
 
-async def test_what_is_told_of_an_end_once_more_is_another_message_than_what_was_told_as_it_ended(stage: Stage) -> None:
+async def test_an_end_delivered_again_is_a_message_of_its_own(stage: Stage) -> None:
     sent_rows: list[InboxRow] = []
     stage.store.after_commit = lambda tick: sent_rows.extend(tick.inbox)
     await stage.server()
@@ -248,7 +248,7 @@ async def told(stage: Stage) -> dict[str, Any]:
     return event
 
 
-async def test_a_trigger_is_told_the_result_the_workload_and_the_keys_of_ctx_that_it_names(stage: Stage) -> None:
+async def test_a_trigger_gets_the_result_the_workload_and_the_keys_of_ctx_that_it_names(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await registered(stage, execution=EndedExecutions(path="tests/told", ctx=("total", "missing")))
@@ -270,7 +270,7 @@ async def test_a_trigger_is_told_the_result_the_workload_and_the_keys_of_ctx_tha
     }
 
 
-async def test_a_trigger_is_told_why_an_execution_failed(stage: Stage) -> None:
+async def test_a_trigger_gets_the_reason_of_a_failure(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await registered(stage, execution=EndedExecutions(path="tests/told"))
@@ -283,7 +283,7 @@ async def test_a_trigger_is_told_why_an_execution_failed(stage: Stage) -> None:
     assert "no.such" in error["message"]
 
 
-async def test_a_trigger_is_told_why_an_execution_was_cancelled_and_of_the_day_it_was_for(stage: Stage) -> None:
+async def test_a_trigger_gets_the_reason_of_a_cancel_and_its_day(stage: Stage) -> None:
     await stage.server()
     await registered(stage, execution=EndedExecutions(path="tests/told", status=("cancelled",)))
     await stage.pass_time(2 * READ_EVERY_S)
@@ -310,7 +310,7 @@ async def test_a_notification_that_failed_is_counted_as_a_fault_of_its_trigger(s
     assert (await measured(server))["noetl_server_trigger_faults_total"] == 1
 
 
-async def test_what_makes_an_event_of_an_end_too_large_is_left_out_and_named(stage: Stage) -> None:
+async def test_parts_that_make_the_event_of_an_end_too_large_are_omitted_and_named(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await registered(stage, execution=EndedExecutions(path="tests/told", ctx=("total",)))
@@ -374,7 +374,7 @@ async def test_a_chain_of_triggers_ends(stage: Stage) -> None:
     assert all("no more may" in reason for _, status, reason in both if status == "ignored")
 
 
-async def test_what_is_registered_again_or_deleted_keeps_nothing_twice(stage: Stage) -> None:
+async def test_a_trigger_registered_again_or_deleted_leaves_no_duplicates(stage: Stage) -> None:
     await stage.server()
     await registered(stage)
     await sent(stage, 1)
@@ -416,9 +416,7 @@ async def test_every_event_starts_once_whatever_fails(stage: Stage, seed: int) -
 
 
 @pytest.mark.parametrize("most", [40, Limits().max_descendants])
-async def test_triggers_on_each_others_playbooks_breed_no_more_than_their_root_may_have(
-    stage: Stage, most: int
-) -> None:
+async def test_triggers_on_each_others_playbooks_start_no_more_than_their_root_may(stage: Stage, most: int) -> None:
     """Four on one folder would multiply by three: ten in a row would be 118,000 executions."""
     text = playbook("bred", STEPS, executor={"spec": {"policy": {"limits": {"max_descendants": most}}}})
     await stage.server()
@@ -438,7 +436,7 @@ async def test_triggers_on_each_others_playbooks_breed_no_more_than_their_root_m
     assert f"execution {first} through triggers" in used_up
 
 
-async def test_events_beyond_the_rate_start_one_after_the_other(stage: Stage) -> None:
+async def test_events_beyond_the_rate_start_one_at_a_time(stage: Stage) -> None:
     await stage.server()
     stage.start_worker()
     await registered(stage, rate=StartRate(per_minute=6, burst=1))
@@ -451,7 +449,7 @@ async def test_events_beyond_the_rate_start_one_after_the_other(stage: Stage) ->
     assert [status for _, status, _ in await history(stage)] == ["started"] * 3
 
 
-async def test_what_waits_for_its_turn_starts_once_though_its_server_dies(stage: Stage) -> None:
+async def test_an_event_that_waits_for_its_turn_starts_once_though_its_server_dies(stage: Stage) -> None:
     _, host, _ = stage.start_server()
     await stage.until(lambda: len(stage.store.real.tables.servers) > 0)
     stage.start_worker()

@@ -103,7 +103,7 @@ async def test_a_stream_above_its_age_is_trimmed_to_half_of_it(stage: Stage) -> 
     assert {one.message.execution_id for one in left[1:]} == {"execution-new"}
 
 
-async def test_young_messages_stay_however_large_the_stream_is_and_a_warning_says_so_once(
+async def test_young_messages_stay_however_large_the_stream_is_and_one_warning_is_logged(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     await stage.server()
@@ -124,7 +124,7 @@ async def test_young_messages_stay_however_large_the_stream_is_and_a_warning_say
     assert [text.rpartition("; ")[2] for text in told(caplog)] == ["what came or was folded in the last 120 s stays"]
 
 
-async def test_what_a_partition_has_not_folded_stays(stage: Stage) -> None:
+async def test_messages_that_a_partition_has_not_folded_stay(stage: Stage) -> None:
     await run_many(stage)
     trimmer = await trimmer_of(stage)
     behind = stage.tables.partitions[7]
@@ -132,7 +132,7 @@ async def test_what_a_partition_has_not_folded_stays(stage: Stage) -> None:
     assert await trimmer.trim() == 4
 
 
-async def test_what_was_folded_just_now_stays_however_old_it_is(stage: Stage) -> None:
+async def test_messages_folded_just_now_stay_however_old_they_are(stage: Stage) -> None:
     """A Postgres that is put back to what it was a minute ago has to fold it again."""
     await run_many(stage)
     stage.running[0].cancel()
@@ -200,7 +200,7 @@ async def test_a_living_execution_is_written_again_before_its_messages_go(stage:
     assert [one for fact in facts for one in expand(LIVING, fact)] == await stage.facts(LIVING)
 
 
-async def test_what_lives_can_be_read_from_events_in_whole(stage: Stage) -> None:
+async def test_records_of_living_executions_can_be_read_from_events_completely(stage: Stage) -> None:
     await run_many(stage, waits=True)
     assert await (await trimmer_of(stage)).trim() > 0
     messages = await read_partition(stage.broker.event_log, partition_of(LIVING), 0)
@@ -214,7 +214,7 @@ async def test_what_lives_can_be_read_from_events_in_whole(stage: Stage) -> None
     assert list(recorded.unfolded_sequences()) == []
 
 
-async def test_it_ends_as_if_nothing_had_been_trimmed(stage: Stage) -> None:
+async def test_an_execution_ends_as_if_nothing_had_been_trimmed(stage: Stage) -> None:
     await run_many(stage, waits=True)
     assert await (await trimmer_of(stage)).trim() > 0
     stage.running[0].cancel()
@@ -274,7 +274,7 @@ async def test_a_stream_that_has_lost_messages_is_not_trimmed(stage: Stage) -> N
     assert await trimmer.trim() == 0
 
 
-async def test_what_others_purge_is_told_from_what_servers_trim(stage: Stage) -> None:
+async def test_purges_by_others_are_distinguished_from_trimming_by_servers(stage: Stage) -> None:
     await run_many(stage)
     log, cursors = stage.broker.event_log, stage.store.real.cursors
     await (await trimmer_of(stage)).trim()
@@ -286,7 +286,7 @@ async def test_what_others_purge_is_told_from_what_servers_trim(stage: Stage) ->
 
 
 @pytest.mark.parametrize("by", ["an operator", "a server"])
-async def test_a_stream_made_anew_gets_a_floor_of_its_own(stage: Stage, by: str) -> None:
+async def test_a_recreated_stream_gets_a_floor_of_its_own(stage: Stage, by: str) -> None:
     await run_many(stage)
     server, log = stage.running[0], stage.broker.event_log
     await (await trimmer_of(stage)).trim()

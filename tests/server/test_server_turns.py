@@ -65,7 +65,7 @@ async def test_two_namespaces_with_many_commands_wait_for_each_other_in_the_orde
     assert pool.by_priority == {DEFAULT_PRIORITY + 1: passing, DEFAULT_PRIORITY: 2 * MANY - passing}
 
 
-async def test_who_is_passed_still_has_its_turns(stage: Stage) -> None:
+async def test_a_namespace_that_is_passed_still_has_its_turns(stage: Stage) -> None:
     await stage.server()
     loud = await flooded(stage)
     await flooded(stage, "quiet/work", MANY // LESS)

@@ -63,7 +63,7 @@ async def test_the_pool_that_was_chosen_for_a_step_may_give_its_command_up(stage
     assert codec.decode_json(row.error or b"")["kind"] == "lease_exhausted"
 
 
-async def test_a_command_that_nobody_has_issued_is_a_dead_letter_and_no_more(stage: Stage) -> None:
+async def test_a_command_that_nobody_has_issued_is_only_a_dead_letter(stage: Stage) -> None:
     await stage.server()
     queue = stage.broker.command_queue
     await queue.issue([QueuedCommand("default", EXECUTION, "made-up", 1, GARBAGE)], queue.fences)
@@ -99,7 +99,7 @@ async def test_only_the_pool_of_a_command_may_give_it_up(stage: Stage, pool: str
     assert stage.tables.executions[EXECUTION].finished_ms is None
 
 
-async def test_it_is_not_said_by_people(stage: Stage) -> None:
+async def test_people_cannot_report_an_unreadable_command(stage: Stage) -> None:
     await stage.server()
     said = UnreadableCommand(EXECUTION, "command-1", "no worker could read it", b"garbage", format=FORMAT)
     await stage.broker.event_log.publish_request(EXECUTION, "said", codec.encode(said))

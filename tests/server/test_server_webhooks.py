@@ -73,7 +73,7 @@ async def hooks(stage: Stage) -> HookStage:
     return made
 
 
-async def test_a_signed_delivery_is_believed_and_told_without_what_proves_it(hooks: HookStage) -> None:
+async def test_a_signed_delivery_is_accepted_and_stored_without_its_proof(hooks: HookStage) -> None:
     found, _ = await hooks.answer(PATH, x_hub_signature_256=SIGNED, x_github_event="push")
     assert found.is_verified and found.identity
     assert found.event == {"method": "POST", "headers": {"x-github-event": "push"}, "body": BODY.decode()}

@@ -28,7 +28,7 @@ def test_an_execution_that_ends_after_its_poison_was_lost_with_the_tail_is_not_s
     assert not simulate(Story(seed=300053, servers=1, workers=1, faults=faults)).problems
 
 
-def test_what_a_server_publishes_again_after_it_was_frozen_has_another_message_id_than_before() -> None:
+def test_records_published_again_after_a_server_was_frozen_have_another_message_id() -> None:
     """It reads what others have committed meanwhile, and knows only of its own last tick."""
     assert not simulate(400658, ("readers break", "frozen at publish")).problems
 
@@ -38,7 +38,7 @@ def test_a_partition_whose_records_are_trimmed_hides_no_lost_record_of_others() 
     assert not simulate(15, ("tail lost", "reconcile always")).problems
 
 
-def test_what_is_trimmed_while_postgres_catches_up_hides_nothing() -> None:
+def test_trimming_while_postgres_catches_up_hides_nothing() -> None:
     """The checkpoint of a journal that lacked what EVENTS held replaced it; what came meanwhile was passed over."""
     assert not simulate(13, ("postgres put back",)).problems
 
@@ -78,7 +78,7 @@ TRIGGERED = {
 @pytest.mark.parametrize(
     "seed", [seed if seed in (465, 279) else pytest.param(seed, marks=pytest.mark.verify) for seed in TRIGGERED]
 )
-def test_triggers_do_what_is_promised_after_a_postgres_that_was_put_back(seed: int) -> None:
+def test_triggers_keep_their_promises_after_postgres_was_restored(seed: int) -> None:
     assert not simulate(triggered_story(seed, kinds_of(seed))).problems, TRIGGERED[seed]
 
 

@@ -15,7 +15,7 @@ SEEDS_A_TEST = 20
 
 
 @pytest.mark.parametrize("first", SEEDS[::SEEDS_A_TEST])
-def test_no_key_is_held_by_more_than_may_and_everything_ends_despite_faults(first: int) -> None:
+def test_no_key_has_more_holders_than_allowed_and_everything_ends_despite_faults(first: int) -> None:
     reports = [simulate(limited_story(seed, kinds_of(seed))) for seed in SEEDS[first : first + SEEDS_A_TEST]]
     assert not "\n".join(str(one) for one in reports if one.problems)
 

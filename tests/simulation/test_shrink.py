@@ -24,7 +24,7 @@ def fails_with_a_wait(story: Story) -> SimulationReport:
     return SimulationReport(story.seed, story.faults, ("017f-1: waits for ever",) if fails else ())
 
 
-def test_what_does_not_matter_is_left_out() -> None:
+def test_irrelevant_faults_are_left_out() -> None:
     story = drawn(3, ("acks lost", "bus late", "worker killed"))
     assert fails_with_a_wait(story).problems
     small = shrunk(story, run=fails_with_a_wait, runs=3_000)

@@ -59,7 +59,7 @@ def test_each_occurrence_of_a_day_starts_once_or_is_skipped_with_a_reason(seed: 
 
 @pytest.mark.verify
 @of_two_seeds
-def test_what_started_before_postgres_was_put_back_by_hours_is_not_started_again_and_not_called_skipped(
+def test_occurrences_from_before_postgres_was_restored_by_hours_are_not_started_again_or_called_skipped(
     seed: int,
 ) -> None:
     problems, struck, _ = simulated(seed, 4, put_back_h=8)
@@ -88,7 +88,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", in_gate(CHANGES, one_of=3), ids="-".join)
-def test_what_is_due_in_the_night_in_which_clocks_are_set_starts_once(change: tuple[str, str]) -> None:
+def test_an_occurrence_in_the_night_when_clocks_change_starts_once(change: tuple[str, str]) -> None:
     zone, begins = change
 
     async def night() -> list[str]:

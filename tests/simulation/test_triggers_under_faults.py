@@ -38,11 +38,11 @@ def test_each_event_starts_once_or_is_ignored_with_a_reason_despite_faults(first
     assert not broken(SEEDS[first : first + SEEDS_A_TEST])
 
 
-def test_without_faults_all_events_start_and_all_ends_are_told() -> None:
+def test_without_faults_all_events_start_and_all_ends_are_delivered() -> None:
     assert not broken(range(1), ())
 
 
-def test_what_was_started_before_postgres_was_put_back_is_neither_lost_nor_started_again() -> None:
+def test_executions_from_before_postgres_was_restored_are_neither_lost_nor_started_again() -> None:
     assert not broken(range(times(4)), (PUT_BACK,))
 
 

@@ -16,7 +16,7 @@ SEEDS_A_TEST = 20
 
 
 @pytest.mark.parametrize("first", SEEDS[::SEEDS_A_TEST])
-def test_each_effect_is_undone_once_or_said_despite_faults(first: int) -> None:
+def test_each_effect_is_undone_once_or_reported_despite_faults(first: int) -> None:
     reports = [simulate(undoing_story(seed, kinds_of(seed))) for seed in SEEDS[first : first + SEEDS_A_TEST]]
     assert not "\n".join(str(one) for one in reports if one.problems)
 
@@ -32,7 +32,7 @@ def test_without_faults_nothing_fails() -> None:
     assert not simulate(undoing_story(1, ())).problems
 
 
-def test_an_effect_of_which_nothing_is_said_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_effect_that_is_not_reported_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closing, "compensations_of", lambda *_: ())
     assert "says nothing of" in str(simulate(undoing_story(1, ())))
 

@@ -97,9 +97,7 @@ class TestPostgresAudit(AuditConformance):
         with pytest.raises(asyncpg.PostgresError, match="is only ever added to"):
             await watcher.execute(change.format(f"{table}_0"))
 
-    async def test_whoever_trims_deletes_nothing_of_the_last_thirty_days(
-        self, audit: PostgresAudit, watcher: Any
-    ) -> None:
+    async def test_trimming_deletes_nothing_of_the_last_thirty_days(self, audit: PostgresAudit, watcher: Any) -> None:
         now_ms = await watcher.fetchval("select (extract(epoch from now()) * 1000)::bigint")
         await audit.add(attempted(at_ms=now_ms), AuditedAnswer(200))
         await audit.trim(2 * now_ms)
@@ -122,7 +120,7 @@ class TestPostgresAudit(AuditConformance):
             ("update noetl.{} set lane = null where number = {}", ("inserted", "{}")),
         ],
     )
-    async def test_what_the_owner_does_to_an_entry_is_found_and_named(
+    async def test_a_change_of_an_entry_by_the_owner_is_found_and_named(
         self, audit: PostgresAudit, watcher: Any, table: str, change: str, found: tuple[str, str]
     ) -> None:
         for _ in range(5):

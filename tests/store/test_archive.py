@@ -153,7 +153,7 @@ async def test_nothing_is_deleted_that_the_archive_does_not_hold(stack: RealStac
         assert await connected.store.journal(ended)
 
 
-async def test_what_is_archived_already_is_not_archived_again(stack: RealStack, kept: KeptPlace) -> None:
+async def test_an_archived_execution_is_not_archived_again(stack: RealStack, kept: KeptPlace) -> None:
     async with stack.running() as connected:
         ended = await stack.submit(connected)
         await stack.ended(connected, ended)
@@ -194,7 +194,7 @@ async def test_a_file_that_does_not_hold_what_was_written_is_no_archive(
 
 
 @pytest.mark.verify
-async def test_an_upload_that_is_cut_short_is_no_archive_and_the_next_time_makes_it_whole(
+async def test_an_upload_that_is_cut_short_is_no_archive_and_the_next_attempt_completes_it(
     stack: RealStack, storage: ObjectStorage, bucket: KeptPlace
 ) -> None:
     async with stack.running() as connected:

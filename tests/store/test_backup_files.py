@@ -71,7 +71,7 @@ async def test_the_first_rows_of_a_table_are_in_a_backup(tmp_path: Path, blobs: 
     assert (made.manifest.objects, problems_of(made)) == (4, [])
 
 
-async def test_a_lost_part_is_said_and_a_made_up_number_of_parts_costs_nothing(
+async def test_a_lost_part_is_reported_and_an_invented_number_of_parts_costs_nothing(
     tmp_path: Path, blobs: MemoryBlobs
 ) -> None:
     made = await backed_up(tmp_path, blobs, f"{FILE}/parts-3", f"{FILE}/parts-9999999", "x/parts-9999999")

@@ -245,7 +245,7 @@ async def test_a_backup_that_is_killed_is_none_and_is_made_whole_by_another(
     assert len(find_backups(copied.files, KEYS)[0]) == 2
 
 
-async def test_nothing_else_is_replaced_by_a_backup(source: Source, copied: KeptPlace) -> None:
+async def test_a_backup_replaces_only_its_own_folder(source: Source, copied: KeptPlace) -> None:
     copied.write("other/precious", b"")
     for name in ("first", "other"):
         with pytest.raises(UsageError, match=f"{name} exists already"):
@@ -267,7 +267,7 @@ async def test_a_backup_that_fails_leaves_nothing(source: Source, kept: KeptPlac
     assert not (kept.folder / "failed").exists()
 
 
-async def test_a_backup_whose_last_upload_is_refused_is_none(
+async def test_a_backup_whose_last_upload_is_refused_is_incomplete(
     source: Source, storage: ObjectStorage, bucket: KeptPlace
 ) -> None:
     storage.refused = lambda method, path: method == "PUT" and path.partition("?")[0].endswith("SHA256SUMS")

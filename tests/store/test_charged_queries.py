@@ -44,7 +44,7 @@ async def test_a_query_of_a_request_ends_at_its_bound_and_the_connection_is_used
     await asyncio.gather(*(database.fetch_statement(NOW, {}) for _ in range(9)))
 
 
-async def test_statements_that_write_and_those_of_nobody_are_not_ended(database: Database) -> None:
+async def test_statements_that_write_and_anonymous_ones_are_not_ended(database: Database) -> None:
     writing = compile_statement("select pg_sleep(:seconds::float) is null as ended /* as an update */")
     reading = compile_statement("select pg_sleep(:seconds::float) is null as ended")
     with charged(0.01) as queries:

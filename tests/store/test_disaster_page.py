@@ -55,7 +55,7 @@ async def follow(stack: RealStack, order: list[str], place: KeptPlace) -> None:
         ("Both are lost", 0, {"postgres", "nats"}),
     ],
 )
-async def test_what_ended_before_the_disaster_is_there_after_it_and_new_work_ends(
+async def test_executions_that_ended_before_the_disaster_are_there_after_it_and_new_ones_end(
     heading: str, number: int, lost: set[str], stack: RealStack, empty_dsn: str, bucket: KeptPlace, tmp_path: Path
 ) -> None:
     async with stack.running() as connected:

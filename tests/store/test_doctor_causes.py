@@ -79,7 +79,7 @@ async def test_a_wrong_seed_is_named_once_with_how_to_name_the_right_one(
     assert found["nats"].mend == SEED and is_root(found, "nats"), found
 
 
-async def test_with_the_right_seed_nothing_of_it_is_left(guarded: NatsServer, dsn: str) -> None:
+async def test_with_the_right_seed_nothing_of_the_finding_is_left(guarded: NatsServer, dsn: str) -> None:
     admin = await NatsConnection.open(guarded.url, name="tests", nkey=SEEDS[ADMIN], identity=ADMIN)
     await ensure_streams(admin)
     await admin.close()
@@ -152,7 +152,7 @@ async def test_where_nobody_listens_the_servers_are_to_be_started(dsn: str) -> N
         assert found[check].says.startswith(f"{cause}: ") and found[check].mend == MEND[cause]
 
 
-async def test_what_greets_as_no_nats_is_named(dsn: str) -> None:
+async def test_a_server_that_does_not_greet_as_nats_is_named(dsn: str) -> None:
     """As where the address of NATS has the port of its monitoring, or of Postgres."""
     async with await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1") as silent:
         found = await examined(f"nats://127.0.0.1:{silent.sockets[0].getsockname()[1]}", dsn)
@@ -259,5 +259,5 @@ async def test_a_user_that_lacks_rights_in_postgres_is_named(
         (translate_error(asyncpg.InvalidPasswordError("no"), "host"), "Postgres does not take the password"),
     ],
 )
-def test_what_is_not_broken_here_is_known_by_its_error(error: NoetlError, says: str) -> None:
+def test_causes_not_produced_here_are_known_by_their_error(error: NoetlError, says: str) -> None:
     assert explained(error) == Finding("wrong", f"{says}: {error.message}", MEND[says])

@@ -173,7 +173,7 @@ async def test_a_small_disk_of_postgres_is_filled_up_and_what_waited_goes_on_onc
 
 
 @pytest.mark.verify
-async def test_a_small_disk_of_nats_is_named_and_all_goes_on_once_there_is_room_and_nats_has_begun_anew(
+async def test_a_full_disk_of_nats_is_named_and_work_continues_after_room_is_made_and_nats_restarted(
     postgres_server: object, dsn: str
 ) -> None:
     """nats-server answers no publish into a stream that it could not write, also when there is room again."""

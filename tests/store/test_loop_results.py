@@ -98,7 +98,7 @@ async def test_results_that_are_not_kept_are_read_again_in_order(kept_bytes: int
     assert max(store.pieces) == MOST_READ
 
 
-async def test_no_more_of_a_long_result_is_in_memory_than_a_few_pieces() -> None:
+async def test_a_long_result_is_in_memory_a_few_pieces_at_a_time() -> None:
     text = "x" * 40_000
     store, count = await stored(800, text), 800
     tracemalloc.start()

@@ -53,7 +53,7 @@ async def test_the_tail_of_events_cut_off_is_made_good(stack: RealStack, tmp_pat
     assert await stack.is_whole_in_events()
 
 
-async def test_a_postgres_put_back_from_a_dump_catches_up(stack: RealStack) -> None:
+async def test_a_postgres_restored_from_a_dump_catches_up(stack: RealStack) -> None:
     async with stack.running() as connected:
         await stack.ended(connected, await stack.submit(connected))
         await stack.agree()

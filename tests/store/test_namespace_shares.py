@@ -50,7 +50,7 @@ async def test_a_task_that_floods_logs_leaves_the_lines_of_another_team(stack: R
         assert 100 < len(await lines_of(connected, loud)) < FLOOD_BYTES // 200
 
 
-async def test_executions_of_a_team_may_store_no_more_than_the_operator_says(stack: RealStack) -> None:
+async def test_executions_of_a_team_may_store_only_what_the_operator_allows(stack: RealStack) -> None:
     stack.endpoint = replace(stack.endpoint, retention=RetentionSettings(namespace_max_stored_bytes=2 * SIZE + 99))
     async with stack.running() as connected:
         first = await run(stack, connected, "team_a/one", LARGE)

@@ -99,7 +99,7 @@ async def test_a_move_that_was_interrupted_goes_on(nats: MemoryBlobs, folder: Ob
     assert await missing(folder, KEYS) == []
 
 
-async def test_what_differs_stays_in_both_places_and_is_named(nats: MemoryBlobs, folder: ObjectPlace) -> None:
+async def test_differing_objects_stay_in_both_places_and_are_named(nats: MemoryBlobs, folder: ObjectPlace) -> None:
     await folder.put(PARTS[3], b"other")
     found = await move(DATABASE, folder, nats)
     assert found.differing == [PARTS[3]]

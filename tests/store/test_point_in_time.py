@@ -92,9 +92,7 @@ async def copy_base(dsn: str, base: Path) -> None:
 
 
 @pytest.mark.verify
-async def test_a_postgres_put_back_to_a_moment_goes_on_from_there_on_new_streams(
-    folder: Path, nats: NatsServer
-) -> None:
+async def test_a_postgres_restored_to_a_moment_continues_on_new_streams(folder: Path, nats: NatsServer) -> None:
     data, archive, base = folder / "data", folder / "archive", folder / "base"
     archive.mkdir()
     with get_server(data, cleanup_mode="stop"):

@@ -75,7 +75,7 @@ async def test_a_connection_that_ends_in_any_use_is_translated(
     assert await own.backend(), "the next call opens another"
 
 
-def test_what_waits_for_the_driver_is_where_its_errors_are_translated() -> None:
+def test_errors_of_the_driver_are_translated_where_it_is_awaited() -> None:
     """A function that is given a connection leaves that to whoever gave it; all others say it where they wait."""
     bare = [
         f"{path.name}: {name}" for path in PACKAGE.rglob("*.py") for name in bare_waits(ast.parse(path.read_text()))

@@ -110,7 +110,7 @@ async def test_a_tick_holds_up_the_renewal_of_its_own_partitions_alone(server: T
     await until(watcher, "count(*) filter (where lease_until > now()) = 4")
 
 
-async def test_what_a_long_tick_holds_counts_as_kept(
+async def test_leases_held_by_a_long_tick_count_as_kept(
     server: Ticking, watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(own_connections.RENEWING, "lock_timeout", "1")
@@ -122,7 +122,7 @@ async def test_what_a_long_tick_holds_counts_as_kept(
     await ticking
 
 
-async def test_what_another_takes_over_meanwhile_is_lost(server: Ticking, watcher: Any) -> None:
+async def test_partitions_taken_over_meanwhile_are_lost(server: Ticking, watcher: Any) -> None:
     held = [(lease.id, lease.epoch) for lease in await server.leases.take_over("one", LEASE_S, 2)]
     taking = asyncio.create_task(server.tick(TAKEN))
     await server.holds.wait()

@@ -125,7 +125,7 @@ def rows_of(node: Mapping[str, Any]) -> int:
 
 @pytest.mark.parametrize("terms", [(), ("word:leaked",), ("label:team=a",), ("word:leaked", "label:team=a")])
 @pytest.mark.parametrize("counted", [False, True])
-async def test_what_is_out_of_scope_is_not_looked_at(dsn: str, terms: tuple[str, ...], counted: bool) -> None:
+async def test_executions_out_of_scope_are_not_read(dsn: str, terms: tuple[str, ...], counted: bool) -> None:
     """By index, as it is read where there are many executions."""
     database = await ExplainedDatabase.open(f"{dsn}&enable_seqscan=off&enable_bitmapscan=off", "test")
     assert isinstance(database, ExplainedDatabase)

@@ -14,7 +14,7 @@ def finished(child: str, payload: Payload) -> bytes:
     return codec.encode(ChildFinished(child, "command", Outcome("ok", payload)))
 
 
-async def test_uses_older_than_the_table_are_found_in_the_journals(
+async def test_uses_of_objects_older_than_the_table_are_found_in_the_journals(
     dsn: str, postgres_store: PostgresStore, watcher: Any
 ) -> None:
     keys = [("nats", "child-0/command/1.1.n/0"), ("journal", "child-1.run")]

@@ -67,7 +67,7 @@ async def test_a_state_without_a_rule_is_waited_for_and_names_its_number(postgre
 
 
 @pytest.mark.parametrize("state", AGAIN)
-async def test_what_was_rolled_back_is_tried_again_by_who_waits(empty_dsn: str, state: str) -> None:
+async def test_a_rolled_back_statement_is_retried_by_its_caller(empty_dsn: str, state: str) -> None:
     """A sequence keeps its value when the transaction is rolled back."""
     database = await Database.open(empty_dsn, "test", patience_s=TIMEOUT_S)
     failing_once = f"""

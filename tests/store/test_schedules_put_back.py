@@ -29,7 +29,7 @@ async def completed(stack: RealStack, connected: Connected, count: int) -> list[
 
 
 @pytest.mark.verify
-async def test_what_a_schedule_has_started_after_a_backup_is_in_its_history_once_and_not_started_again(
+async def test_occurrences_started_after_a_backup_are_in_the_history_once_and_not_started_again(
     stack: RealStack,
 ) -> None:
     async with stack.running() as connected:

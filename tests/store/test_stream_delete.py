@@ -51,7 +51,7 @@ async def statement(dsn: str, text: str) -> list[tuple[object, ...]]:
         await connection.close()
 
 
-def test_nothing_is_deleted_before_it_is_said_what_is_lost(own: dict[str, str]) -> None:
+def test_losses_are_shown_before_anything_is_deleted(own: dict[str, str]) -> None:
     for words in (["EVENTS"], ["EVENTS", "--yes-lose", "commands"], ["EVENTS", "--yes-lose", "yes"]):
         refused = delete(own, *words)
         assert refused.returncode == 2

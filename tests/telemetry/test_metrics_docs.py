@@ -36,7 +36,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
         assert metric.help.endswith("."), name
 
 
-def test_other_pages_name_only_metrics_that_there_are() -> None:
+def test_other_pages_name_only_existing_metrics() -> None:
     names = set(metrics())
     for page in (ROOT / "docs").rglob("*.md"):
         assert set(SHOWN.findall(page.read_text())) <= names, page

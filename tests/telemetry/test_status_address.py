@@ -196,7 +196,7 @@ async def test_metrics_come_as_prometheus_text_and_as_openmetrics() -> None:
         assert families["process_resident_memory_bytes"].samples
 
 
-async def test_there_is_nothing_else_and_nothing_to_send() -> None:
+async def test_the_status_address_serves_nothing_else_and_accepts_no_body() -> None:
     async with opened() as (_, client, _):
         async with client.get("/") as nothing, client.post("/livez", data=b"x" * 100_000) as sent:
             assert (nothing.status, sent.status) == (404, 405)
@@ -216,7 +216,7 @@ async def test_a_scrape_that_hangs_is_shared_by_all_that_ask_meanwhile() -> None
         assert [answer.status for answer in await asyncio.gather(*asking)] == [200, 200, 200]
 
 
-async def test_what_is_not_http_is_answered_once_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_that_is_no_http_is_answered_once_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with opened() as (_, _, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x16\x03\x01 what\r\n\r\n")
@@ -276,12 +276,12 @@ def test_an_address_has_a_host_and_a_port(text: str, address: StatusAddress) -> 
 
 
 @pytest.mark.parametrize("text", ["9464", ":9464", "::1:9464", "host:65536", "http://host:1", "host:port", "host:1\n"])
-def test_what_is_no_address_is_refused_by_name(text: str) -> None:
+def test_an_invalid_address_is_refused_by_name(text: str) -> None:
     with pytest.raises(UsageError, match="invalid NOETL_STATUS_ADDRESS"):
         read_status_address("NOETL_STATUS_ADDRESS", {"NOETL_STATUS_ADDRESS": text})
 
 
-def test_nothing_of_it_is_loaded_where_it_is_off() -> None:
+def test_no_library_of_the_status_address_is_loaded_where_it_is_off() -> None:
     program = (
         "import sys; import noetl_stream.hosting.role_processes, noetl_stream.wiring.role_assembly;"
         "from noetl_stream.cli import processes;"

@@ -50,11 +50,11 @@ def test_a_traceparent_says_the_trace_and_the_callers_span(text: str, caller_spa
         f"00-{TRACE_ID}-{CALLER}-1",
     ],
 )
-def test_any_other_text_is_none(text: str) -> None:
+def test_any_other_text_is_no_traceparent(text: str) -> None:
     assert read_traceparent(text) is None
 
 
-def test_what_an_execution_says_wrongly_of_its_trace_counts_as_nothing() -> None:
+def test_an_invalid_trace_of_an_execution_is_ignored() -> None:
     made = trace_of("one", "", "")
     assert made == trace_of("one", "0" * 32, f"{CALLER}-01") == trace_of("one", "x\r\n", "")
     assert made != trace_of("two", "", "")
@@ -165,7 +165,7 @@ async def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch
     assert collector.spans[0].service == "orders"
 
 
-async def test_what_waits_for_a_collector_that_is_away_is_bounded_and_counted() -> None:
+async def test_spans_for_an_unreachable_collector_are_bounded_and_counted() -> None:
     tracing = OtelTracing(to(f"http://127.0.0.1:{choose_port()}", max_queue=512), "server", "server-1")
     for _ in range(700):
         tracing.record(SPAN)
@@ -203,7 +203,7 @@ async def test_the_sampler_is_the_one_of_the_environment(
     await tracing.close()
 
 
-def test_without_the_library_there_are_no_spans_and_one_line_says_so(
+def test_without_the_library_no_spans_are_made_and_one_line_reports_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "noetl_stream.adapters.otel", None)
@@ -212,7 +212,7 @@ def test_without_the_library_there_are_no_spans_and_one_line_says_so(
     assert "install noetl-stream[otel]" in line
 
 
-def test_without_an_endpoint_nothing_of_it_is_imported() -> None:
+def test_without_an_endpoint_no_library_of_traces_is_imported() -> None:
     code = "import sys, noetl_stream.wiring.role_assembly, noetl_stream.server.server, noetl_stream.worker.worker"
     listed = f"{code}; print([name for name in sys.modules if name.startswith('opentelemetry')])"
     ran = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True)

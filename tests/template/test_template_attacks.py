@@ -61,5 +61,5 @@ def test_blocks_are_refused_in_every_guard(endings: list[dict[str, Any]]) -> Non
     assert {ending for ending, result in with_blocks if result != allowed} == {REFUSED}
 
 
-def test_there_are_enough_of_them() -> None:
+def test_there_are_enough_attacks() -> None:
     assert len({attack.text for attack in ATTACKS}) == len(ATTACKS) > 250

@@ -253,14 +253,14 @@ def size_of(value: Any) -> int:
 
 
 @pytest.mark.parametrize("expression", cases())
-def test_what_is_charged_grows_at_least_as_the_work_does(expression: str) -> None:
+def test_the_charge_grows_at_least_as_the_work_does(expression: str) -> None:
     small, charged_small = instructions(expression, SMALL)
     large, charged_large = instructions(expression, LARGE)
     assert large - small <= INSTRUCTIONS_PER_OPERATION * (charged_large - charged_small + 1)
 
 
 @pytest.mark.parametrize("name", sorted({*FILTER_CASES, *METHOD_CASES} - CONSTANT))
-def test_whatever_reads_a_text_or_a_list_is_charged_for_its_length(name: str) -> None:
+def test_reading_a_text_or_a_list_is_charged_by_its_length(name: str) -> None:
     expression = (FILTER_CASES.get(name) or METHOD_CASES[name])[0]
     _, small = instructions(expression, SMALL)
     _, large = instructions(expression, LARGE)

@@ -64,7 +64,7 @@ def test_times_in_templates(expression: str, value: str) -> None:
 
 
 @given(moment=TIMES, zone=ZONES, unit=st.sampled_from(["minute", "hour", "day", "week", "month", "quarter", "year"]))
-def test_the_beginning_of_a_unit_is_not_later_less_than_one_unit_away_and_its_own_beginning(
+def test_the_beginning_of_a_unit_is_less_than_one_unit_earlier_and_its_own_beginning(
     moment: datetime, zone: str, unit: str
 ) -> None:
     value = moment.replace(tzinfo=UTC).isoformat()
@@ -92,6 +92,6 @@ def test_days_keep_the_time_of_day_that_exists(moment: datetime, zone: str, days
 
 
 @given(moment=TIMES)
-def test_what_is_formatted_can_be_read_again(moment: datetime) -> None:
+def test_a_formatted_time_can_be_read_again(moment: datetime) -> None:
     value = moment.replace(tzinfo=UTC).isoformat()
     assert date_parse(date_format(value, "%Y-%m-%d %H:%M:%S"), "%Y-%m-%d %H:%M:%S") == value

@@ -162,7 +162,7 @@ def test_the_place_in_postgres_sql_is_that_of_the_statement_and_its_hint_the_wor
         *(word for word in sorted(COMMANDS - {"begin", "start", "commit", "end", "rollback", "abort"})),
     ],
 )
-def test_what_only_the_server_can_judge_is_left_to_it(sql: str) -> None:
+def test_checks_that_only_the_server_can_make_are_left_to_it(sql: str) -> None:
     assert of_code("postgres", sql) == []
 
 

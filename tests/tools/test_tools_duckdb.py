@@ -151,7 +151,7 @@ async def test_values_leave_as_they_are(run: Runner, expression: str, expected: 
     assert row == {"a": expected}
 
 
-async def test_what_a_change_returns_is_read_as_it_is_or_refused(run: Runner) -> None:
+async def test_the_rows_that_a_change_returns_are_read_or_refused(run: Runner) -> None:
     table = "create table t (a date, b timestamp, c json); insert into t values"
     done = await run(f"{table} ('2024-01-02', '2024-01-02 10:00:00', '[1]') returning *")
     assert done["rows"] == [{"a": "2024-01-02", "b": "2024-01-02T10:00:00", "c": [1]}]
@@ -197,7 +197,7 @@ async def test_a_parameter_that_duckdb_would_change_is_refused(run: Runner, valu
     "sql",
     ["select st_point(1, 2)", "from read_xlsx('a.xlsx')", "install spatial", "load spatial", "force install httpfs"],
 )
-async def test_an_extension_is_not_advised_but_said_to_be_out_of_reach(run: Runner, sql: str) -> None:
+async def test_an_extension_is_not_advised_but_reported_as_unreachable(run: Runner, sql: str) -> None:
     message = (await run.failure(sql)).error.message
     assert "tasks cannot" in message.lower()
     assert "INSTALL" not in message
@@ -205,7 +205,7 @@ async def test_an_extension_is_not_advised_but_said_to_be_out_of_reach(run: Runn
 
 
 @pytest.mark.parametrize("url", ["s3://shop/orders.parquet", "https://shop.example/orders.parquet"])
-async def test_a_url_is_not_said_to_be_a_folder_that_could_be_allowed(run: Runner, url: str) -> None:
+async def test_a_url_is_not_taken_for_a_folder_that_could_be_allowed(run: Runner, url: str) -> None:
     error = (await run.failure(f"from read_parquet('{url}')")).error
     assert (error.kind, error.message.endswith("; tasks of `http` can fetch it")) == ("not_allowed", True)
     assert "NOETL_DUCKDB_PATHS" not in error.message

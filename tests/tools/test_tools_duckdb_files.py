@@ -203,7 +203,7 @@ async def test_a_damaged_file_is_named(stage: Stage) -> None:
         assert (kind, message.startswith("tables.orders: "), reason in message) == ("sql", True, True), message
 
 
-async def test_what_only_looks_like_a_reference_is_refused(stage: Stage) -> None:
+async def test_a_value_that_resembles_a_reference_is_refused(stage: Stage) -> None:
     table = {**await stage.file(ORDERS), "seal": "made up"}
     for given in (table, {"file": table}, {"file": "orders.csv"}, {"table": {}}):
         kind, message = await stage.failure("from orders", tables={"orders": given})
@@ -237,7 +237,7 @@ async def test_the_sql_reaches_no_file_but_those_of_the_task(stage: Stage, tmp_p
         assert kind == "not_allowed"
 
 
-async def test_what_is_no_query_cannot_become_a_table(stage: Stage) -> None:
+async def test_a_statement_that_is_no_query_cannot_become_a_table(stage: Stage) -> None:
     kind, message = await stage.failure("create table t as select 1", into="table")
     assert (kind, message) == (
         "invalid_input",

@@ -213,7 +213,7 @@ async def test_tasks_on_one_file_share_no_secret(run: Run, inside: Path, sql: st
         ("set variable left_over = 1", "select error('none') where getvariable('left_over') is null"),
     ],
 )
-async def test_what_a_task_leaves_in_its_connection_no_other_on_the_file_finds(
+async def test_settings_that_a_task_leaves_in_its_connection_are_not_found_by_others_on_the_file(
     run: Run, inside: Path, left: str, look: str
 ) -> None:
     database = f"{inside}/shared.duckdb"

@@ -67,7 +67,7 @@ async def test_a_statement_that_cannot_be_interrupted_ends_with_its_task(
     assert (await run(tool, make_call, "select 1 as a"))["rows"] == [{"a": 1}]
 
 
-async def test_a_process_serves_one_task_after_the_other(tool: DuckdbTool, make_call: Any) -> None:
+async def test_a_process_serves_one_task_at_a_time(tool: DuckdbTool, make_call: Any) -> None:
     await run(tool, make_call, "create table t as select 1 as a")
     before = duckdb_processes()
     with pytest.raises(ToolFailure, match="t does not exist"):
@@ -156,7 +156,7 @@ async def test_tasks_on_one_file_take_turns_and_say_so(tool: DuckdbTool, make_ca
         assert (await second).result["rows"] == [{"a": 1}]
 
 
-async def test_what_a_killed_task_has_spilled_is_removed(tool: DuckdbTool, make_call: Any, tmp_path: Path) -> None:
+async def test_files_spilled_by_a_killed_task_are_removed(tool: DuckdbTool, make_call: Any, tmp_path: Path) -> None:
     database = tmp_path / "kept.duckdb"
     large = "create table t as select repeat(md5(range::varchar), 20) as a from range(100000000) order by hash(range)"
     task = asyncio.ensure_future(run(tool, make_call, large, {"memory_limit": "150MB"}, database=str(database)))

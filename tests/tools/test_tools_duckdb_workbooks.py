@@ -130,7 +130,7 @@ def test_a_sheet_that_a_workbook_lacks_is_named(tmp_path: Path, sheet: str | int
     assert (failed.value.error.kind, failed.value.error.message) == ("sql", f"tables.b: the file b.xlsx {words}")
 
 
-def test_what_is_no_workbook_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_workbook_is_named(tmp_path: Path) -> None:
     for content in (BUDGET[:700], b"id,amount\n1,2\n"):
         with pytest.raises(ToolFailure, match=r"tables\.b: the file b\.xlsx is no workbook: ") as failed:
             reader.write_rows(source(tmp_path, content))

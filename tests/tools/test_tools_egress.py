@@ -117,9 +117,7 @@ def test_the_operator_allows_networks(opened: str, address: str, is_open: bool) 
         ("8.8.0.0/16", "8.8.8.8", False),
     ],
 )
-def test_what_the_operator_denies_is_closed_though_it_is_allowed_or_public(
-    denied: str, address: str, is_open: bool
-) -> None:
+def test_a_denied_address_is_closed_though_it_is_allowed_or_public(denied: str, address: str, is_open: bool) -> None:
     assert allows("0.0.0.0/0, ::/0", address, deny=denied) == is_open
 
 

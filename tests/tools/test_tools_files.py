@@ -533,7 +533,7 @@ async def test_addresses_are_those_that_the_worker_allows(files: Runner) -> None
     )
 
 
-async def test_what_the_guard_learns_too_late_is_not_connected_to(
+async def test_an_address_that_changed_after_the_check_is_not_connected_to(
     files: Runner, storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that has another address a moment later."""
@@ -597,7 +597,9 @@ async def test_an_error_of_the_storage_shows_no_secret(files: Runner) -> None:
         ({"stat": "s3://b1/x", "auth": "none"}, "credential", "no credential 'none'"),
     ],
 )
-async def test_what_cannot_run_is_an_error_that_says_why(files: Runner, inputs: Any, kind: str, message: str) -> None:
+async def test_an_impossible_action_is_an_error_with_the_reason(
+    files: Runner, inputs: Any, kind: str, message: str
+) -> None:
     found = await files.error(**inputs)
     assert found[0] == kind
     assert message in found[1]

@@ -161,7 +161,7 @@ async def test_files_are_moved_deleted_and_synchronized_with_a_folder(server: St
     assert (await server.error(stat=f"{server.place}/in/b.csv"))[0] == "not_found"
 
 
-async def test_arrivals_are_told_apart_with_a_marker_on_the_server(server: Stage) -> None:
+async def test_arrivals_are_distinguished_by_a_marker_on_the_server(server: Stage) -> None:
     state = f"{server.place}/state.json"
     (server.folder / "in").mkdir()
     (server.folder / "in" / "a.csv").write_bytes(CSV)
@@ -247,7 +247,7 @@ async def test_a_server_that_does_not_answer_is_a_connection_error(server: Stage
 
 
 @pytest.mark.parametrize("place", ["sftp://", "sftp://ada@host/x", "sftp://host:0/x", "sftp://a b/x", "sftp://[::1]/x"])
-async def test_what_is_no_place_is_refused(server: Stage, place: str) -> None:
+async def test_an_invalid_place_is_refused(server: Stage, place: str) -> None:
     assert (await server.error(list=place))[0] == "invalid_input"
 
 

@@ -109,7 +109,7 @@ async def test_data_is_parsed_json_or_text(api: Api, send: Any, body: bytes, con
     assert set(done.result) == {"status", "headers", "data"}
 
 
-async def test_a_binary_body_is_base64_and_says_so(api: Api, send: Any) -> None:
+async def test_a_binary_body_is_base64_and_marked_as_such(api: Api, send: Any) -> None:
     done = await send(url=api.answer(body=b"\x89PNG\xff", content_type="image/png"))
     assert done.result["data"] == "iVBOR/8="
     assert done.result["encoding"] == "base64"

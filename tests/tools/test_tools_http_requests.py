@@ -198,7 +198,7 @@ async def test_a_binary_body_is_what_its_base64_says(server: RawServer, send: Se
     assert b"Content-Type: application/octet-stream" in head
 
 
-async def test_what_one_request_receives_another_sends_unchanged(server: RawServer, send: Send) -> None:
+async def test_a_received_body_can_be_sent_unchanged_by_another_request(server: RawServer, send: Send) -> None:
     """A result has ``data`` and ``encoding`` as ``body`` and ``encoding`` take them."""
     server.answer = answer(b"\x89PNG\xff", b"Content-Type: image/png")
     received = (await send(url=server.url)).result

@@ -245,7 +245,7 @@ async def test_messages_beyond_the_disk_of_a_task_are_an_error(server: Server, c
         (LINES, "application/jsonl", {"stream": {"seconds": 0}}, "invalid_input", "stream.seconds: "),
     ],
 )
-async def test_what_cannot_be_read_is_named(
+async def test_an_unreadable_line_is_named(
     server: Server, client: Client, body: bytes, content_type: str, inputs: dict[str, Any], kind: str, reason: str
 ) -> None:
     server.say(body, content_type=content_type)

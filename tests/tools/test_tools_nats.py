@@ -455,7 +455,7 @@ async def test_an_object_that_is_not_there_is_not_found(run: Runner, store: str)
     assert (await run.failure("object_get", bucket=store, key="a")).error.kind == "not_found"
 
 
-async def test_a_message_larger_than_the_server_takes_is_refused(run: Runner) -> None:
+async def test_a_message_above_the_size_limit_of_the_server_is_refused(run: Runner) -> None:
     failed = await run.failure("publish", subject="big", payload="x" * 2_000_000)
     assert (failed.error.kind, failed.error.message) == (
         "invalid_input",

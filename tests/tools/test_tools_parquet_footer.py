@@ -41,7 +41,7 @@ def test_types_are_those_that_duckdb_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [b"", b"\0\0\0\0PARX", b"\xff\xff\xff\xffPAR1", b"PAR1"])
-def test_what_does_not_end_as_parquet_is_none(end: bytes) -> None:
+def test_a_file_without_the_end_of_parquet_has_no_footer(end: bytes) -> None:
     with pytest.raises(NotParquet, match="does not end as a Parquet file"):
         footer_length(end)
 

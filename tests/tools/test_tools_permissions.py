@@ -241,7 +241,7 @@ def test_the_environment_says_where_environments_come_from() -> None:
         ("NOETL_PYTHON_INTERPRETERS", "python3.12", "relative path"),
     ],
 )
-def test_what_is_no_setting_of_environments_is_refused(variable: str, value: str, why: str) -> None:
+def test_an_invalid_setting_of_environments_is_refused(variable: str, value: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         Settings.from_environment(HOME | {variable: value})
 

@@ -689,7 +689,7 @@ async def test_tasks_with_a_pool_wait_for_its_connections_as_long_as_it_says(run
     assert [one.result["rows"] for one in done] == [[{"a": 1}]] * 3
 
 
-async def test_a_task_waits_for_a_free_connection_longer_than_for_a_new_one_and_says_so(run: Runner) -> None:
+async def test_a_wait_for_a_free_connection_is_longer_than_for_a_new_one_and_reported(run: Runner) -> None:
     """More tasks at once than connections: the others are in time, whatever `timeout.connect` is."""
     said: list[tuple[str, bytes]] = []
     inputs = {"auth": "db", "command": "select 1 as a"}

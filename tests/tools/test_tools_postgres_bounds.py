@@ -83,7 +83,7 @@ async def test_names_of_columns_count_with_each_row(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("transaction", [True, False])
-async def test_what_a_too_long_answer_belongs_to_leaves_nothing(run: Runner, transaction: bool) -> None:
+async def test_an_answer_that_is_too_long_leaves_nothing_of_its_transaction(run: Runner, transaction: bool) -> None:
     name = f"long_{next(_numbers)}"
     await run(f"create table {name} (a text)")
     sql = f"insert into {name} select repeat('x', 1000) from generate_series(1, 10000) returning a"

@@ -53,7 +53,7 @@ def test_a_url_without_port_and_path_means_the_root_at_port_80() -> None:
         *("PRI * HTTP/2.0", "GET http://exämple.com/ HTTP/1.1", "GET http://a:x/ HTTP/1.1", ""),
     ],
 )
-def test_what_is_no_request_to_a_proxy_is_answered_with_words(first: str) -> None:
+def test_a_request_that_is_not_for_a_proxy_is_answered_with_an_explanation(first: str) -> None:
     with pytest.raises(ProxyRefusal) as refused:
         read_request(lines(first))
     assert refused.value.status == 400

@@ -132,7 +132,7 @@ async def test_a_refused_path_names_the_setting_that_allows_it(run: Runner) -> N
     assert "NOETL_CHILD_PATHS" in failed.error.message
 
 
-async def test_what_the_code_logs_is_shown_from_info_on(run: Runner) -> None:
+async def test_log_records_of_the_code_are_shown_from_info_on(run: Runner) -> None:
     code = "import logging\nlog = logging.getLogger('my.tasks')\nlog.info('loading %d', 3)\nlog.debug('hidden')"
     assert (await run(code)).output == "INFO:my.tasks:loading 3\n"
 
@@ -194,7 +194,7 @@ async def test_changing_them_is_an_error_and_not_a_silent_loss(run: Runner, chan
     assert "workload, ctx and iter are read-only" in failed.error.message
 
 
-async def test_a_copy_of_them_can_be_changed(run: Runner) -> None:
+async def test_a_copy_of_inputs_can_be_changed(run: Runner) -> None:
     code = """
 import copy, pickle
 deep = copy.deepcopy(ctx)
@@ -298,7 +298,7 @@ async def test_leaving_is_an_exception_and_the_child_lives(run: Runner, code: st
     assert (await run("import os\nresult = os.getcwd()")).result == before
 
 
-async def test_main_that_asks_for_an_input_that_is_not_there_says_so(run: Runner) -> None:
+async def test_a_main_that_asks_for_an_absent_input_is_an_error_that_names_it(run: Runner) -> None:
     failed = await run.failure("def main(a, b):\n    pass", args={"a": 1, "c": 2})
     assert failed.error.kind == "invalid_input"
     assert failed.error.message == "main() needs 'b', but args has a, c"

@@ -190,7 +190,9 @@ except OSError as error:
 
 
 @in_child
-async def test_other_tasks_go_on_and_the_wait_is_told_while_one_is_made(tool: PythonTool, index: Path) -> None:
+async def test_other_tasks_continue_and_the_wait_is_reported_while_an_environment_is_made(
+    tool: PythonTool, index: Path
+) -> None:
     waits: list[str] = []
 
     @contextmanager
@@ -220,7 +222,7 @@ async def test_two_workers_make_one_environment_at_once_and_have_one(folder: Pat
 
 @pytest.mark.verify
 @in_child
-async def test_what_was_unused_for_longest_makes_room_and_what_is_used_stays(folder: Path, index: Path) -> None:
+async def test_the_longest_unused_environment_makes_room_and_used_ones_stay(folder: Path, index: Path) -> None:
     most = 450_000  # two of three
     tool = PythonTool(environments=environments(folder, index, max_bytes=most * 2), max_children=1)
     first, second = lock(index, "tiny==1.0", "large==1.0"), lock(index, "base==1.0", "large==1.0", "tiny==1.0")
@@ -295,7 +297,7 @@ async def test_each_failure_says_what_to_do(folder: Path, index: Path, tmp_path:
 
 
 @in_child
-async def test_an_index_that_is_away_is_told_with_what_is_missing(
+async def test_an_unreachable_index_is_reported_with_the_missing_packages(
     folder: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(environment_store.VARIABLES, b"UV_HTTP_RETRIES", b"0")
@@ -324,7 +326,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @in_child
-async def test_a_full_disk_takes_what_nobody_uses_and_else_is_told(
+async def test_a_full_disk_frees_unused_environments_and_otherwise_is_reported(
     small_disk: Path, index: Path, tmp_path: Path
 ) -> None:
     folder, pinned = small_disk / "environments", lock(index, "tiny==1.0", "large==1.0")
@@ -367,7 +369,7 @@ def free_bytes(disk: Path) -> int:
         ),
     ],
 )
-def test_what_may_pass_is_told_with_the_package_and_what_required_it(said: str, words: str) -> None:
+def test_a_passing_failure_is_reported_with_the_package_and_its_requirer(said: str, words: str) -> None:
     wanted, pins = Requirements(("many>=1",)), b"# many>=1\nbig-one==1.0 \\\n    --hash=sha256:00\none==1.0\n"
     making = MakingEnvironment("name", Interpreter("", "", ""), wanted, pins)
     error = failure_of(f"error: {said}", making, EnvironmentSettings(folder="/e")).error
@@ -397,7 +399,7 @@ async def test_uv_reaches_the_index_by_the_guard_where_tasks_use_the_network_of_
         assert (here.given, elsewhere.given) == (1, 0)
 
 
-def test_the_files_of_the_public_index_are_part_of_it_wherever_they_are() -> None:
+def test_files_of_the_public_index_belong_to_it_wherever_they_are() -> None:
     public, own = EnvironmentSettings(), EnvironmentSettings(index="http://[fd00::1]:8080/simple")
     assert public.index_addresses == ("pypi.org:443", "files.pythonhosted.org:443")
     assert (own.index_addresses, replace(own, index="/wheels").index_addresses) == (("[fd00::1]:8080",), ())
@@ -435,7 +437,7 @@ class Index:
 
 
 @in_child
-async def test_a_playbook_without_a_lock_is_told_who_makes_one(tool: PythonTool) -> None:
+async def test_a_playbook_without_a_lock_is_refused_with_the_command_that_makes_one(tool: PythonTool) -> None:
     made = tool_call({"code": SHOW}, knobs={"python": {"requires": ["tiny"]}})
     error = await failure(tool, made)
     assert error.message == (

@@ -130,7 +130,7 @@ async def test_nothing_is_left_on_the_disk(
         ("length", {"size": 3}, "args.orders: BinaryIO wants a file or table by reference, not dict"),
     ],
 )
-async def test_what_is_no_file_is_said(task: Task, function: str, value: Any, said: str) -> None:
+async def test_an_input_that_is_no_file_is_reported(task: Task, function: str, value: Any, said: str) -> None:
     kind, message = await task.failure(function, **{"files" if function == "several" else "orders": value})
     assert kind == "invalid_input"
     assert message.endswith(said)
@@ -150,7 +150,7 @@ async def test_a_frame_is_read_from_csv_and_parquet_alone(task: Task) -> None:
 
 
 @pytest.mark.verify
-async def test_a_library_without_what_it_needs_is_said(task: Task) -> None:
+async def test_a_library_without_its_requirements_is_reported(task: Task) -> None:
     _, message = await task.failure("total", orders=await task.file(name="a.parquet"))
     assert "pandas cannot read it in this environment: " in message
     _, message = await task.failure("frame")
@@ -264,7 +264,7 @@ async def test_iterations_over_the_parts_of_a_table_fetch_it_once(
     assert fetched == [0]
 
 
-async def test_a_part_of_a_table_is_read_as_such_and_has_no_path(frames: Task) -> None:
+async def test_a_part_of_a_table_is_read_as_a_data_frame_and_has_no_path(frames: Task) -> None:
     table = (await frames.call("both", orders=await frames.file(ORDERS)))["all"]
     part = {**table, "first": 1, "rows": 1}
     assert await frames.call("rows", orders=part, later={**part, "first": 2}) == [[[2, "bob"]], [[3, "cyd"]]]
@@ -273,7 +273,7 @@ async def test_a_part_of_a_table_is_read_as_such_and_has_no_path(frames: Task) -
         await frames.code("return orders.path", orders=part)
 
 
-async def test_what_is_no_parquet_is_no_table(frames: Task) -> None:
+async def test_a_file_that_is_no_parquet_is_no_table(frames: Task) -> None:
     kind, message = await frames.failure("other", orders=await frames.file(ORDERS))
     assert kind == "result_not_json"
     assert message.startswith("a table cannot be kept: its footer")
@@ -339,7 +339,7 @@ async def test_a_file_that_is_handed_on_stays_the_same(task: Task) -> None:
         ("pipe", r"result: .*/pipe is no file"),
     ],
 )
-async def test_what_cannot_be_a_file_is_said_with_its_place(task: Task, function: str, said: str) -> None:
+async def test_a_result_that_cannot_be_a_file_is_reported_with_its_place(task: Task, function: str, said: str) -> None:
     kind, message = await task.failure(function)
     assert kind == "result_not_json"
     assert re.match(said, message), message

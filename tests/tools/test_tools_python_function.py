@@ -146,7 +146,7 @@ async def test_a_run_sees_the_file_as_it_is_and_what_it_prints_though_it_is_impo
 
 
 @in_child
-async def test_what_another_run_would_have_called_leaves_no_trace(
+async def test_a_callback_of_another_run_leaves_no_trace(
     make_call: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = open_folder(tmp_path_factory)
@@ -341,7 +341,7 @@ def test_inputs_that_do_not_fit_are_named(function: str, args: dict[str, Any], m
         ("undefined", "function_samples:undefined: its annotations cannot be read: name 'Elsewhere' is not defined"),
     ],
 )
-def test_what_no_type_fits_is_named(function: str, message: str) -> None:
+def test_a_value_that_fits_no_type_is_named(function: str, message: str) -> None:
     with pytest.raises(JobFailed) as failed:
         call(function, n=1)
     assert failed.value.error["message"] == message
@@ -355,7 +355,7 @@ async def test_plain_types_are_read_without_pydantic(tool: PythonTool, make_call
     assert failed.value.error.message == "function_samples:bill: args.order: Invalid RFC3339 encoded date - at `$.due`"
 
 
-def test_a_module_that_is_missing_is_said_with_where_to_install_it() -> None:
+def test_a_missing_module_is_reported_with_where_to_install_it() -> None:
     with pytest.raises(JobFailed) as failed:
         call("no_such_module:main")
     message = failed.value.error["message"]

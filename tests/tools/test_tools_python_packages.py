@@ -144,7 +144,7 @@ async def folders(used: set[str]) -> AsyncIterator[PackageFolders]:
     await folders.close()
 
 
-async def test_what_was_unused_for_longest_makes_room_unless_a_child_lives_in_it(
+async def test_the_longest_unused_packages_make_room_unless_a_child_lives_in_them(
     folders: PackageFolders, used: set[str]
 ) -> None:
     first, second, third, fourth = (Stored.of(str(n), MAX_BUNDLE_BYTES // 2) for n in range(4))
@@ -163,7 +163,7 @@ async def test_runs_at_the_same_time_read_it_once(folders: PackageFolders) -> No
     assert len({*await asyncio.gather(*(folder_of(folders, stored) for _ in range(5)))}) == stored.reads == 1
 
 
-async def test_what_breaks_off_leaves_nothing(folders: PackageFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_interrupted_download_leaves_nothing(folders: PackageFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     stored = Stored.of("")
     with monkeypatch.context() as broken:
         broken.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
@@ -173,7 +173,7 @@ async def test_what_breaks_off_leaves_nothing(folders: PackageFolders, monkeypat
     assert [one.name for one in place.parent.parent.iterdir()] == [place.parent.name]
 
 
-async def test_folders_of_a_process_that_was_killed_go_with_the_next_start_and_no_others(
+async def test_folders_of_a_killed_process_are_removed_at_the_next_start_and_no_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -268,7 +268,7 @@ return [threading.active_count(), status]
     assert (await run(code)).result == [2, 11]
 
 
-async def test_how_a_process_died_is_known_though_the_worker_hears_late_of_it(make_call: Any) -> None:
+async def test_the_cause_of_death_of_a_process_is_known_though_the_worker_hears_late_of_it(make_call: Any) -> None:
     """The end of the process and the way it ended, which comes with the next process, wait to be read together."""
     tool = PythonTool(max_children=1)
 
@@ -558,7 +558,7 @@ async def test_code_sees_the_current_folder_only_if_something_is_installed_from_
         await tool.close()
 
 
-def test_what_setuptools_installs_as_editable_can_be_imported_by_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_can_import_packages_that_setuptools_installs_as_editable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its packages are found by a finder, not by the import path."""
     finder = ModuleType("__editable___shop_1_0_finder")
     finder.MAPPING = {"shop": "/srv/shop/src/shop", "till": "/srv/shop/src/till"}  # type: ignore[attr-defined]
@@ -566,7 +566,7 @@ def test_what_setuptools_installs_as_editable_can_be_imported_by_code(monkeypatc
     assert {"/srv/shop/src/shop", "/srv/shop/src/till.py"} <= {*import_folders()}
 
 
-def test_what_a_template_imports_registers_no_hook_that_each_fork_would_run() -> None:
+def test_imports_of_a_template_register_no_hook_that_each_fork_would_run() -> None:
     shown = """
         import os
         hooks = []

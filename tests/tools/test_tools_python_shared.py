@@ -110,7 +110,7 @@ async def test_forty_runs_that_wait_for_one_another_end_with_four_places(run: Ru
     assert samples_of(run.tool.readings())["noetl_worker_python_children_started_total"] == 1
 
 
-async def test_they_take_one_place_together(run: Runner) -> None:
+async def test_shared_runs_take_one_place_together(run: Runner) -> None:
     runs = [(await run.begun())[0] for _ in range(5)]
     assert (run.tool.capacity.busy, run.tool.capacity.waiting) == (1, 0)
     assert await run("return 'own'", shared=False) == "own"
@@ -171,7 +171,7 @@ async def test_output_goes_to_the_run_that_writes_it(run: Runner) -> None:
         assert (await one).output == expected
 
 
-async def test_cancelling_one_leaves_the_others(run: Runner) -> None:
+async def test_cancelling_one_shared_run_leaves_the_others(run: Runner) -> None:
     (first, process), (second, other) = await run.begun(), await run.begun()
     assert process == other
     first.cancel()

@@ -131,7 +131,7 @@ async def test_a_method_is_a_knob(quantum: Runner) -> None:
         ({"shots": 10}, "invalid_input", None, "needs either `circuit` (to run or submit) or `job`"),
     ],
 )
-async def test_what_cannot_run_is_an_error_that_says_why(
+async def test_an_impossible_action_is_an_error_with_the_reason(
     quantum: Runner, inputs: Any, kind: str, code: str | None, message: str
 ) -> None:
     found = await quantum.failure(**inputs)
@@ -171,7 +171,7 @@ async def test_a_job_waits_for_the_one_before_and_cancelling_that_makes_room(qua
     assert (await quantum.until("done", waiting))["seed"] == 11
 
 
-async def test_a_worker_takes_so_many_jobs_and_no_more(quantum: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_takes_only_its_number_of_jobs(quantum: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aer, "MAX_JOBS", 2)
     endless = await quantum(action="submit", circuit=ENDLESS, seed=21)
     waiting = await quantum(action="submit", circuit=BELL, seed=22)

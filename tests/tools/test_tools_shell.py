@@ -94,7 +94,7 @@ async def test_the_environment_has_only_the_given_variables(run: Run, monkeypatc
     assert own["HOME"] == own["TMPDIR"]
 
 
-async def test_it_runs_in_the_given_folder(run: Run, tmp_path: Path) -> None:
+async def test_a_command_runs_in_the_given_folder(run: Run, tmp_path: Path) -> None:
     assert (await run("pwd -P", cwd=str(tmp_path))).result["stdout"].strip() == os.path.realpath(tmp_path)  # noqa: ASYNC240
 
 
@@ -221,7 +221,7 @@ async def test_wrong_inputs_are_refused(make_call: Any, inputs: dict[str, Any], 
     ],
     ids=["word", "text", "words", "variable"],
 )
-async def test_more_than_a_program_can_be_given_is_refused_and_the_next_command_runs(
+async def test_arguments_beyond_the_limit_of_a_program_are_refused_and_the_next_command_runs(
     run: Run, inputs: dict[str, Any]
 ) -> None:
     failed = await failure(run(**inputs))
@@ -239,7 +239,7 @@ async def test_a_folder_that_the_operator_has_not_opened_is_no_working_folder(ru
     assert f"in {closed}, which NOETL_CHILD_PATHS has to allow: No such file" in failed.error.message
 
 
-async def test_more_than_a_socket_holds_reaches_every_one_of_many_commands(run: Run) -> None:
+async def test_input_larger_than_a_socket_buffer_reaches_every_one_of_many_commands(run: Run) -> None:
     words = ["x" * 1000] * 1000
     done = await asyncio.gather(*(run(["sh", "-c", "echo $#", "sh", *words]) for _ in range(8)))
     assert {one.result["stdout"] for one in done} == {"1000\n"}

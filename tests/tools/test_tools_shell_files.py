@@ -61,7 +61,7 @@ async def test_no_command_changes_a_file_that_it_gets(command: Command) -> None:
     assert (await command.run(changes, files={"a": await command.file(b"whole")}))["stdout"] == "whole"
 
 
-async def test_what_matches_a_pattern_is_kept_by_its_path(command: Command) -> None:
+async def test_files_that_match_a_pattern_are_kept_by_their_path(command: Command) -> None:
     made = "mkdir -p out/deep; echo 1 > a.csv; echo 2 > out/b.csv; echo 3 > out/deep/c.json; echo 4 > d.txt; : > e.csv"
     done = await command.run(made, outputs=["*.csv", "out/**/*.json", "out/b.*", "none.pdf"])
     assert list(done["files"]) == ["a.csv", "e.csv", "out/b.csv", "out/deep/c.json"]
@@ -76,7 +76,7 @@ async def test_no_link_is_followed(command: Command) -> None:
     assert list(done["files"]) == ["d.csv"]
 
 
-async def test_what_failed_keeps_no_files(command: Command) -> None:
+async def test_a_failed_command_keeps_no_files(command: Command) -> None:
     kind, _ = await command.failure("echo 1 > a.csv; exit 3", outputs=["*.csv"])
     assert kind == "exit_status"
 
@@ -91,7 +91,7 @@ async def test_what_failed_keeps_no_files(command: Command) -> None:
         ({"outputs": ["*"], "cwd": "/tmp"}, "`files` and `outputs` are in the command's own folder: leave out `cwd`"),
     ],
 )
-async def test_what_cannot_be_a_file_of_the_command_is_said(
+async def test_a_path_that_cannot_be_a_file_of_the_command_is_reported(
     command: Command, inputs: dict[str, Any], said: str
 ) -> None:
     kind, message = await command.failure("true", **inputs)
@@ -109,7 +109,7 @@ async def test_what_cannot_be_a_file_of_the_command_is_said(
         ),
     ],
 )
-async def test_too_much_is_said_with_its_bound(command: Command, made: str, said: str) -> None:
+async def test_too_many_bytes_of_files_are_reported_with_the_bound(command: Command, made: str, said: str) -> None:
     assert await command.failure(made, outputs=["*"]) == ("limit_exceeded", said)
 
 
@@ -121,6 +121,6 @@ async def test_a_folder_of_very_many_files_is_not_searched(command: Command, mon
     )
 
 
-async def test_a_name_that_is_no_text_is_said(command: Command) -> None:
+async def test_a_file_name_that_is_not_text_is_reported(command: Command) -> None:
     kind, message = await command.failure(r"touch $(printf '\377')", outputs=["*"])
     assert (kind, message) == ("result_not_json", "outputs: '\\udcff' is no name in UTF-8")

@@ -46,7 +46,7 @@ def test_a_setting_of_http_may_stand_beside_its_kind(beside: dict[str, Any], spe
     assert SCHEMA.is_valid(playbook({**HTTP, **beside}))
 
 
-def test_it_is_laid_over_the_settings_of_the_scopes_around() -> None:
+def test_a_synonym_overrides_the_settings_of_enclosing_scopes() -> None:
     executor = {"spec": {"verify_tls": True, "timeout": 90}}
     plan = task_of({**HTTP, "verify_ssl": False, "timeout": 5}, executor=executor)
     assert (plan.knobs, plan.timeouts.total) == ({"verify_tls": False}, 5)

@@ -73,7 +73,7 @@ async def test_the_last_words_of_a_killed_task_are_passed_on(tools: dict[str, To
     assert written.data["stdout"] == b"last words\n"
 
 
-async def test_what_was_written_before_reading_ends_is_read() -> None:
+async def test_output_written_before_reading_ends_is_read() -> None:
     heard: list[bytes] = []
     reading_end, writing_end = os.pipe()
     output = CapturedOutput(reading_end, 10, heard.append)

@@ -30,7 +30,9 @@ A_TO_B, B_TO_C, C_TO_A = on_end("p/a", "p/b"), on_end("p/b", "p/c"), on_end("p/c
         ({"t1": TriggerTerms(playbook="p/a", webhook=Verification(form="none")), "t2": on_end("p/a", "p/b")}, []),
     ],
 )
-def test_a_circle_is_found_wherever_it_goes_through(triggers: dict[str, TriggerTerms], circle: list[str]) -> None:
+def test_a_circle_of_triggers_is_found_over_every_kind_of_trigger(
+    triggers: dict[str, TriggerTerms], circle: list[str]
+) -> None:
     assert circle_of("t1", triggers) == circle
 
 

@@ -322,7 +322,7 @@ def test_messages_of_a_stream_are_chosen_by_subject_and_time() -> None:
         (PUSHES + "\nwehn: true", (7, 3), "unknown_key", "did you mean `when`?"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(spec: str, place: tuple[int, int], code: str, words: str) -> None:
+def test_a_mistake_is_named_with_its_place(spec: str, place: tuple[int, int], code: str, words: str) -> None:
     found = [one for one in found_in(spec) if one.code == code]
     assert [(one.line, one.column) for one in found] == [place], found_in(spec)
     assert words in found[0].render()
@@ -350,7 +350,7 @@ def test_a_notification_is_a_playbook_of_one_step_without_a_warning(way: str, ki
     assert SCHEMA.is_valid(plain(text_of(notify(way))))
 
 
-def test_what_is_sent_can_be_chosen() -> None:
+def test_the_fields_to_send_can_be_chosen() -> None:
     spec = notify("command: [ cat ]") + "\nworkload: { text: '{{ event.path }} failed' }"
     assert read(spec).terms.workload == {"message": {"text": "{{ event.path }} failed"}}
 

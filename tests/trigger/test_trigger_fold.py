@@ -109,13 +109,13 @@ def test_events_that_a_trigger_cannot_handle_are_counted_with_the_last_reason() 
     assert again is not None and again.faults.count == 0
 
 
-def test_the_digits_that_an_event_loses_are_said_of_the_execution_that_it_starts() -> None:
+def test_digits_lost_by_an_event_are_reported_by_the_execution_that_it_starts() -> None:
     given = EventReceived("e1", PATH, "webhook", event={"body": '{"n": 12345678901234567.89}'})
     assert requested(fold(registered(), given)).digits_lost == ["/event/json/n"]
     assert requested(fold(registered(), event())).digits_lost == []
 
 
-def test_what_a_trigger_ignores_by_its_own_word_is_no_fault() -> None:
+def test_an_event_that_a_trigger_ignores_by_its_own_rule_is_no_fault() -> None:
     wanting = registered(replace(TERMS, when="{{ event.json.n == 7 }}"))
     paused = fold(registered(), TriggerPaused("p", PATH, BY)).state
     for state in (wanting, paused):
@@ -190,7 +190,7 @@ def test_its_state_is_what_is_stored() -> None:
         (Found(forbidden=REVOKED), REVOKED, REVOKED),
     ],
 )
-def test_what_cannot_be_started_is_ignored_and_lost_rights_pause(found: Found, reason: str, paused: str) -> None:
+def test_an_event_that_cannot_start_is_ignored_and_lost_rights_pause(found: Found, reason: str, paused: str) -> None:
     folded = fold(registered(), event(), found)
     assert folded.state is not None
     assert (folded.messages, folded.state.paused, folded.state.number) == ((), paused, 1)
@@ -241,7 +241,7 @@ def emitted(depth: int = 1, emitted_ms: int = 0, id: str = "e1.7") -> EventEmitt
     return EventEmitted(told, depth, emitted_ms)
 
 
-def test_each_event_of_a_playbook_starts_an_execution_once_also_after_postgres_was_put_back() -> None:
+def test_each_event_of_a_playbook_starts_one_execution_also_after_postgres_was_restored() -> None:
     state = registered(EVENTS)
     first, second = (fold(state, emitted(emitted_ms=NOW_MS, id=id)) for id in ("e1.7", "e1.9"))
     assert requested(first).workload == {"n": 1}
@@ -253,7 +253,7 @@ def test_each_event_of_a_playbook_starts_an_execution_once_also_after_postgres_w
     assert entry.status == "ignored" and "no more may" in entry.body["reason"]
 
 
-def test_who_may_not_see_executions_is_not_told_of_their_events() -> None:
+def test_a_trigger_without_the_right_to_see_executions_gets_none_of_their_events() -> None:
     hidden = "token:ann has no access to shop"
     refused = fold(None, TriggerRegistered("r", PATH, BY, terms=EVENTS), hidden=hidden)
     assert (refused.state, isinstance(refused.answer, Rejection)) == (None, True)
@@ -268,7 +268,7 @@ def started_at(state: TriggerState, end: ExecutionEnded, at_ms: int = NOW_MS) ->
     return entry.execution_id
 
 
-def test_an_end_that_is_decided_again_later_has_what_it_had_started_before_postgres_was_put_back() -> None:
+def test_an_end_decided_again_later_keeps_the_execution_it_started_before_postgres_was_restored() -> None:
     state = registered(ENDS)
     before = started_at(state, ended(ended_ms=NOW_MS))
     later = ended(ended_ms=NOW_MS + 5_000)
@@ -280,7 +280,7 @@ def test_an_end_that_is_decided_again_later_has_what_it_had_started_before_postg
     assert codec.decode_as(TriggerState, codec.encode(told)) == told
 
 
-def test_what_was_started_before_postgres_was_put_back_is_remembered_for_some_minutes_and_bounded() -> None:
+def test_starts_from_before_postgres_was_restored_are_remembered_for_some_minutes_and_bounded() -> None:
     state = registered(ENDS)
     before = started_at(state, ended(ended_ms=NOW_MS))
     told = fold(state, StartedBefore(before)).state
@@ -302,7 +302,7 @@ def test_a_trigger_on_events_that_events_has_remembers_nothing_of_what_was_start
     assert fold(state, StartedBefore(uuid7(NOW_MS, bytes(10)))).state is state
 
 
-def test_who_may_not_see_executions_is_not_told_of_their_ends() -> None:
+def test_a_trigger_without_the_right_to_see_executions_gets_none_of_their_ends() -> None:
     hidden = "token:ann has no access to shop"
     refused = fold(None, TriggerRegistered("r", PATH, BY, terms=ENDS), hidden=hidden)
     assert (refused.state, isinstance(refused.answer, Rejection)) == (None, True)
@@ -322,12 +322,12 @@ def test_registering_again_changes_what_it_does_and_keeps_what_it_knows() -> Non
 
 
 @pytest.mark.parametrize("found", [Found(missing="nowhere"), Found(forbidden=REVOKED)])
-def test_what_may_not_be_started_is_not_registered(found: Found) -> None:
+def test_a_trigger_of_a_playbook_that_may_not_be_started_is_not_registered(found: Found) -> None:
     folded = fold(None, TriggerRegistered("r", PATH, BY, terms=TERMS), found)
     assert (folded.state, isinstance(folded.answer, Rejection)) == (None, True)
 
 
-def test_what_is_gone_or_not_its_own_changes_nothing() -> None:
+def test_an_unknown_or_foreign_event_changes_nothing() -> None:
     state = registered()
     assert fold(state, TriggerDeleted("d", PATH)).state is None
     assert isinstance(fold(None, event()).answer, Rejection)
@@ -353,7 +353,7 @@ def test_an_end_without_a_share_starts_nothing_and_says_which_limit_that_is() ->
     )
 
 
-def test_an_end_that_an_older_server_told_of_has_no_share_and_starts() -> None:
+def test_an_end_delivered_by_an_older_server_has_no_share_and_starts() -> None:
     origin = requested(fold(registered(ENDS), ended())).origin
     assert origin is not None
     assert (origin.root, origin.left) == ("", None)
@@ -397,7 +397,7 @@ def test_an_event_that_waits_has_its_execution_and_its_key_already() -> None:
     assert started.origin is not None and started.origin.number == 3
 
 
-def test_what_exceeds_the_rate_is_dropped_where_the_trigger_says_so() -> None:
+def test_events_above_the_rate_are_dropped_where_the_trigger_asks_for_that() -> None:
     terms = replace(RATED, rate=StartRate(per_minute=60, burst=1, exceeding="drop"))
     state, statuses = sent(registered(terms), 1)
     folded = fold(state, event(1))
@@ -411,7 +411,7 @@ def test_what_exceeds_the_rate_is_dropped_where_the_trigger_says_so() -> None:
     assert fold(state, event(1), at_ms=NOW_MS + 1_000).history[0].status == "started", "no key is used up"
 
 
-def test_no_more_than_a_bounded_queue_of_events_waits() -> None:
+def test_the_queue_of_waiting_events_is_bounded() -> None:
     terms = replace(RATED, rate=StartRate(per_minute=600, burst=1))
     state, statuses = sent(registered(terms), MAX_WAITING + 3)
     assert Counter(statuses) == {"started": 1, "waiting": MAX_WAITING, "ignored": 2}
@@ -433,7 +433,7 @@ def test_an_event_that_waited_for_a_playbook_that_may_not_start_any_more_is_igno
     assert reason in entry.body["reason"]
 
 
-def test_what_waits_while_a_trigger_is_paused_is_not_made_up_for() -> None:
+def test_events_during_a_pause_are_not_made_up_for() -> None:
     state, _ = sent(registered(RATED), 3)
     paused = fold(state, TriggerPaused("p", PATH, BY)).state
     folded = fold(paused, TimerDue("start", 0), at_ms=NOW_MS + 1_000)
@@ -485,7 +485,7 @@ def test_events_that_are_folded_late_have_no_rate_of_their_own() -> None:
     assert [one.status for one in fold(state, event(9), at_ms=NOW_MS - 20_000).history] == ["waiting"]
 
 
-def test_a_trigger_that_drops_what_exceeds_its_rate_has_a_fault_where_its_namespace_may_start_no_more() -> None:
+def test_dropping_above_the_rate_is_a_fault_where_the_namespace_allows_no_more_starts() -> None:
     state = registered(replace(TERMS, rate=StartRate(per_minute=60, burst=9, exceeding="drop")))
     given = {one: Found("d" * 64) for one in KIND.lookups(state, event())}
     [entry] = KIND.fold(state, Given(ID, PATH, event(), NOW_MS, given, free_ms=NOW_MS + 700)).history

@@ -97,7 +97,7 @@ def test_a_body_that_is_no_json_is_absent(body: bytes) -> None:
         (rules(workload={"a": "{{ range(99999) | list }}"}), "operations (limits.max_inline_operations)"),
     ],
 )
-def test_what_does_not_start_says_why(wanted: Rules, words: str) -> None:
+def test_an_event_that_does_not_start_has_a_reason(wanted: Rules, words: str) -> None:
     found = match(wanted, delivered())
     assert isinstance(found, Ignored) and words in found.reason
 
@@ -127,7 +127,7 @@ def test_a_workload_that_is_too_large_starts_nothing() -> None:
         rules("{{ event.json[event.json.a].b }}"),
     ],
 )
-def test_what_cannot_be_stored_starts_nothing_and_its_reason_can_be(wanted: Rules) -> None:
+def test_an_event_that_cannot_be_stored_starts_nothing_and_its_reason_is_storable(wanted: Rules) -> None:
     found = match(wanted, delivered(b'{"a": "x\\u0000y"}'))
     assert isinstance(found, Ignored) and "\0" not in found.reason
 

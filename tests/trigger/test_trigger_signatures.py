@@ -99,7 +99,7 @@ SIGNED = [(GITHUB, github()), (STRIPE, stripe()), (SLACK, slack()), (PLAIN, plai
 
 
 @pytest.mark.parametrize(("how", "sent"), SIGNED, ids=lambda one: getattr(one, "form", ""))
-def test_what_is_forged_cut_or_unsigned_is_refused(how: Verification, sent: WebhookDelivery) -> None:
+def test_a_forged_cut_or_unsigned_delivery_is_refused(how: Verification, sent: WebhookDelivery) -> None:
     assert isinstance(verify(sent, how, [SECRET], NOW_MS), Accepted)
     assert isinstance(verify(sent, how, ["another secret"], NOW_MS), Refused)
     assert isinstance(verify(sent, how, [], NOW_MS), Refused)
@@ -114,7 +114,7 @@ def test_what_is_forged_cut_or_unsigned_is_refused(how: Verification, sent: Webh
 
 
 @pytest.mark.parametrize(("how", "made"), [(STRIPE, stripe), (SLACK, slack), (TIMED, timed)])
-def test_what_was_signed_too_long_ago_or_in_the_future_is_refused(how: Verification, made: object) -> None:
+def test_a_delivery_signed_too_long_ago_or_in_the_future_is_refused(how: Verification, made: object) -> None:
     assert callable(made)
     for at_s, is_taken in ((NOW_S - 300, True), (NOW_S + 300, True), (NOW_S - 301, False), (NOW_S + 301, False)):
         assert isinstance(verify(made(at_s), how, [SECRET], NOW_MS), Accepted) is is_taken
@@ -141,7 +141,7 @@ def test_a_provider_that_signs_with_two_secrets_is_believed_by_either() -> None:
     assert isinstance(verify(delivery(stripe_signature=both), STRIPE, [SECRET], NOW_MS), Accepted)
 
 
-def test_a_token_is_compared_whole() -> None:
+def test_a_token_is_compared_completely() -> None:
     for text, is_taken in ((f"Bearer {SECRET}", True), (SECRET, True), (SECRET[:-1], False), ("Bearer ", False)):
         assert isinstance(verify(delivery(authorization=text), TOKEN, [SECRET], NOW_MS), Accepted) is is_taken
     named = replace(TOKEN, header="x-token")
@@ -187,9 +187,7 @@ def test_without_a_signature_the_sender_names_what_it_repeats() -> None:
         ({}, True),
     ],
 )
-def test_what_is_not_signed_is_refused_from_a_browser_on_a_page_of_another_site(
-    headers: dict[str, str], accepted: bool
-) -> None:
+def test_an_unsigned_delivery_from_a_page_of_another_site_is_refused(headers: dict[str, str], accepted: bool) -> None:
     sent = delivery(host="flows.example", **headers)
     assert isinstance(verify(sent, Verification(form="none"), (), NOW_MS), Accepted) is accepted
 
@@ -209,7 +207,7 @@ def test_a_credential_holds_one_secret_or_several() -> None:
         assert secrets_in(value) == ()
 
 
-def test_what_a_trigger_sends_a_trigger_verifies() -> None:
+def test_a_delivery_sent_by_a_trigger_is_verified_by_a_trigger() -> None:
     [sign, _] = notification_of("webhook: { url: 'https://example.org', credential: hook }").tasks
     given = {"message": {"name": "Ünal"}, "secret": {"secrets": [SECRET, "the old one"]}}
     exec(sign["code"], given)

@@ -97,12 +97,12 @@ def test_an_execution_of_an_old_message_has_the_time_at_which_the_trigger_was_ma
     assert int(entry.execution_id.replace("-", "")[:12], 16) == NOW_MS
 
 
-def test_a_stream_that_was_made_again_begins_anew(state: TriggerState) -> None:
+def test_a_recreated_stream_is_read_from_its_beginning(state: TriggerState) -> None:
     state = after(state, read(state, 7))
     assert after(state, read(state, 1, made="now")).reading.place == StreamPlace("ORDERS", "now", 1)
 
 
-def test_what_was_read_by_other_terms_or_for_another_trigger_is_not_folded(state: TriggerState) -> None:
+def test_a_message_read_for_other_terms_or_another_trigger_is_not_folded(state: TriggerState) -> None:
     for fact in (
         read(state, 1, subject="orders.paid"),
         replace(read(state, 1), place=StreamPlace("OTHER", "then", 1)),
@@ -130,7 +130,7 @@ def test_rights_that_were_lost_pause_it_and_the_message_can_be_sent_again(state:
     assert fold(resumed, EventReceived("e", PATH, event=event, resent=1)).history[0].status == "started"
 
 
-def test_what_is_no_event_or_cannot_be_folded_is_ignored_and_passed(state: TriggerState) -> None:
+def test_a_message_that_is_no_event_or_cannot_be_folded_is_ignored_and_passed(state: TriggerState) -> None:
     folded = fold(state, read(state, 1, event={"subject": "a", "body": "text"}))
     assert folded.state is not None and "not JSON" in folded.history[0].body["reason"]
     folded = fold(folded.state, read(state, 2, unfoldable="dead letter 7"))
@@ -149,7 +149,7 @@ def test_so_many_executions_run_at_once_and_it_reads_on_when_one_ends(state: Tri
     assert len(resumed.reading.running) == MAX_RUNNING - 1
 
 
-def test_trouble_is_said_with_the_time_it_began_until_it_is_over(state: TriggerState) -> None:
+def test_trouble_is_shown_with_the_time_it_began_until_it_ends(state: TriggerState) -> None:
     troubled = fold(state, StreamSeen(state.consumer, trouble="gone")).state
     assert troubled is not None
     assert (troubled.reading.trouble, troubled.reading.trouble_ms) == ("gone", NOW_MS)

@@ -64,7 +64,7 @@ def group(number: int) -> list[tuple[str, Way]]:
 
 
 @pytest.mark.parametrize("number", in_gate(list(range(GROUPS)), one_of=60))
-def test_what_no_dialect_knows_is_still_there_or_a_note_shows_it(number: int) -> None:
+def test_a_key_that_no_dialect_knows_is_kept_or_shown_by_a_note(number: int) -> None:
     by_name = dict(trees())
     for name, way in group(number):
         text, wanted = marked(by_name[name], way)
@@ -90,7 +90,7 @@ def test_without_a_rule_its_form_stays(rule: Any, monkeypatch: pytest.MonkeyPatc
     "secret", ["{ sas: zzsecret }", "[ { token: zzsecret } ]", "[ zzsecret ]", "{ key: { k: zzsecret } }"]
 )
 @pytest.mark.parametrize("kind", ["python", "duckdb"])
-def test_what_may_be_a_secret_is_shown_in_no_note(kind: str, secret: str) -> None:
+def test_a_possible_secret_is_shown_in_no_note(kind: str, secret: str) -> None:
     """Notes stand in the file and on the terminal."""
     found = upgraded(whole(f"- step: start\n  tool: {{ kind: {kind}, auth: {secret}, command: select 1 as n }}\n"))
     assert "zzsecret" not in "".join(note.message for note in found.notes)

@@ -29,7 +29,7 @@ def test_a_rule_rewrites_its_form(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", in_gate(pairs(), one_of=3), ids=by_name)
-def test_what_is_upgraded_stays_as_it_is(pair: Pair) -> None:
+def test_an_upgraded_playbook_is_not_changed_by_another_upgrade(pair: Pair) -> None:
     """Upgrading again changes nothing, and what was to decide still is."""
     once = upgraded(pair.before)
     again = upgraded(once.text)
@@ -39,7 +39,7 @@ def test_what_is_upgraded_stays_as_it_is(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", pairs(), ids=by_name)
-def test_what_is_upgraded_passes_check_or_says_what_is_to_decide(pair: Pair) -> None:
+def test_an_upgraded_playbook_passes_check_or_names_the_open_decisions(pair: Pair) -> None:
     """Errors are left only where a comment names a decision."""
     found = upgraded(pair.before)
 

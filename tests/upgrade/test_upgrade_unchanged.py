@@ -126,7 +126,7 @@ def _spoil(tree: Any, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", in_gate(list(range(100)), one_of=30))
-def test_whatever_stands_in_a_playbook_it_is_upgraded_or_refused(seed: int) -> None:
+def test_every_playbook_is_upgraded_or_refused_whatever_its_values(seed: int) -> None:
     """Values of the wrong kind and aliases at any place are left to `check`; none is a traceback."""
     random = Random(f"odd {seed}")
     texts = [*(path.read_text(encoding="utf-8") for path in LEGACY), *(pair.before for pair in pairs())]

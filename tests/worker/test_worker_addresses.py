@@ -102,7 +102,7 @@ async def test_large_results_are_in_the_first_place_too(addressed: Addressed) ->
     assert len(stored(addressed)) == 1
 
 
-async def test_what_is_in_nats_is_read_there(addressed: Addressed) -> None:
+async def test_an_object_in_nats_is_read_from_there(addressed: Addressed) -> None:
     former = addressed.places
     addressed.places = PlacedBlobs(addressed.broker.blobs, [None, ObjectPlace(addressed.folder)])
 
@@ -175,7 +175,7 @@ async def test_a_bucket_that_is_away_is_a_wait_that_is_named(addressed: Addresse
     assert {fact.outcome.status for fact in addressed.facts if isinstance(fact, TaskProcessed)} == {"ok"}
 
 
-async def test_what_a_server_refuses_to_sign_is_lost_with_its_reason(addressed: Addressed) -> None:
+async def test_an_object_that_a_server_refuses_to_sign_is_lost_with_the_reason(addressed: Addressed) -> None:
     async def refused(call: Any) -> Any:
         addressed.refusal = "command c may not ask for the object o"
         return await read(call)

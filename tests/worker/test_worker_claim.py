@@ -97,7 +97,7 @@ async def test_a_second_delivery_is_claimed_with_a_nonce_of_its_own(stage: Stage
     assert claim.nonce != first.nonce
 
 
-async def test_a_dropped_copy_is_acknowledged_and_nothing_of_it_runs(stage: Stage) -> None:
+async def test_a_dropped_copy_is_acknowledged_and_not_run(stage: Stage) -> None:
     await stage.answer_claims(lambda report: Drop("the step run has ended"))
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS), issue=2))

@@ -119,7 +119,7 @@ async def test_a_file_beyond_the_bound_fails_its_task_and_is_counted(stage: Stag
     assert 2 * PART_BYTES < found["write"].stored_bytes < len(LONG)
 
 
-async def test_what_broke_off_is_deleted_with_its_execution(stage: Stage) -> None:
+async def test_objects_of_an_interrupted_task_are_deleted_with_its_execution(stage: Stage) -> None:
     async def write(call: ToolCall) -> dict[str, Any]:
         return {"file": await call.data.save(pieces(2 * LONG, then=ToolFailure.of("connection", "broke off")))}
 
@@ -165,7 +165,7 @@ async def test_the_first_rows_of_a_table_are_read_by_templates_without_secrets_a
 
 
 @pytest.mark.parametrize("forged", [True, False])
-async def test_the_first_rows_of_what_looks_like_a_table_or_is_gone_are_lost(
+async def test_the_first_rows_of_an_invalid_or_deleted_table_are_lost(
     stage: Stage, following: Stage, forged: bool
 ) -> None:
     async def write(call: ToolCall) -> dict[str, Any]:

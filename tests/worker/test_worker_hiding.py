@@ -42,7 +42,7 @@ OF_THE_WORKER = pytest.mark.parametrize("prepared", [variable, file, own])
 
 
 @OF_THE_WORKER
-async def test_it_is_hidden_before_a_task_gets_it_and_once_for_each_execution(
+async def test_a_secret_is_hidden_before_a_task_gets_it_and_once_for_each_execution(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Prepared
 ) -> None:
     steps = READS % prepared(vault, tmp_path, monkeypatch)
@@ -60,7 +60,7 @@ async def test_it_is_hidden_before_a_task_gets_it_and_once_for_each_execution(
 
 
 @OF_THE_WORKER
-async def test_nobody_on_the_way_reads_it(
+async def test_a_secret_is_sealed_on_its_way(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Prepared
 ) -> None:
     await vault.run(READS % prepared(vault, tmp_path, monkeypatch))
@@ -69,7 +69,7 @@ async def test_nobody_on_the_way_reads_it(
     assert SECRET.encode() not in said and base64.b64encode(SECRET.encode()) not in said
 
 
-async def test_what_is_kept_for_the_playbook_is_hidden_in_each_execution_that_uses_it(vault: Vault) -> None:
+async def test_a_secret_cached_for_a_playbook_is_hidden_in_each_execution_that_uses_it(vault: Vault) -> None:
     await vault.keeper.put("entry", SECRET, "ann")
     for execution_id in (EXECUTION, OTHER, OTHER):
         await vault.run(READS % "credential, scope: global", execution_id=execution_id)
@@ -89,7 +89,7 @@ async def test_a_former_value_that_is_still_kept_is_hidden_too(vault: Vault) -> 
     assert await vault.shown(SECRET, OTHER) == "***"
 
 
-async def test_what_a_server_hands_out_for_the_execution_needs_no_question(vault: Vault) -> None:
+async def test_a_secret_handed_out_for_the_execution_needs_no_question(vault: Vault) -> None:
     await vault.keeper.put("entry", SECRET, "ann")
     for entry in ("credential", "credential, credential: local_postgres"):
         await vault.run(READS % entry)

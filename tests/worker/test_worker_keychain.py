@@ -251,7 +251,7 @@ async def test_a_tool_cannot_change_what_the_keychain_holds(vault: Vault) -> Non
     assert vault.lookups == ["entry"]
 
 
-async def test_an_execution_asks_once_until_the_time_is_over(vault: Vault) -> None:
+async def test_an_execution_asks_once_until_the_cache_expires(vault: Vault) -> None:
     await vault.keeper.put("entry", "first value", "ann")
     await vault.run(READS % "credential")
     await vault.keeper.put("entry", "second value", "ann")
@@ -300,7 +300,7 @@ async def test_tasks_at_once_ask_once(vault: Vault) -> None:
     assert vault.lookups == ["entry"]
 
 
-async def test_what_is_refused_to_one_command_is_asked_again_for_the_next(stage: Stage) -> None:
+async def test_a_credential_refused_to_one_command_is_asked_for_again_by_the_next(stage: Stage) -> None:
     gate = asyncio.Event()
 
     async def find(asker: Asker, _name: str) -> Secret:
@@ -319,7 +319,7 @@ async def test_what_is_refused_to_one_command_is_asked_again_for_the_next(stage:
     assert others == [Secret("a value")] * 2
 
 
-async def test_that_a_name_is_not_stored_is_remembered_for_a_moment(vault: Vault) -> None:
+async def test_a_missing_credential_is_remembered_for_a_moment(vault: Vault) -> None:
     for _ in range(2):
         assert await credential_seen(vault, "mine") == "worker-own-value"
     assert vault.lookups == ["mine"]

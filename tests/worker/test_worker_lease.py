@@ -73,7 +73,7 @@ def test_a_lease_that_cannot_be_renewed_does_not_end_the_others() -> None:
     keeper.close()
 
 
-async def test_a_worker_renews_the_lease_of_what_it_runs_and_of_nothing_else(stage: Stage) -> None:
+async def test_a_worker_renews_the_leases_of_its_running_commands_alone(stage: Stage) -> None:
     stage.puppet.acts["first"] = endless = Endless()
     await stage.start(ack_wait_s=0.003)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
@@ -103,7 +103,7 @@ async def test_the_lease_of_what_was_returned_is_not_renewed(stage: Stage) -> No
     assert queue.free_at_s("given-back") == free_at_s
 
 
-async def test_the_queue_is_asked_for_contact_only_when_nothing_else_proves_it(stage: Stage) -> None:
+async def test_the_queue_is_asked_for_contact_only_without_other_proof(stage: Stage) -> None:
     queue = Refusing(stage.broker.command_queue, "reach")
     liveness = BrokerLiveness(queue, "default", stage.clock)
     watching = asyncio.create_task(liveness.watch(lambda: None))

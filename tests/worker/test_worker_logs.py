@@ -147,7 +147,7 @@ async def test_a_task_that_writes_nothing_and_ends_soon_costs_no_message(stage: 
     assert await stage.broker.task_logs.read(EXECUTION, 0) == []
 
 
-async def test_a_task_that_runs_longer_than_a_second_is_said_to_run(stage: Stage) -> None:
+async def test_a_task_longer_than_a_second_is_logged_as_running(stage: Stage) -> None:
     act = Endless()
     await run(stage, ONE, act)
     await stage.advance(limits.LONG_TASK_S)
@@ -170,7 +170,7 @@ async def test_lines_of_a_loop_have_their_iteration_and_stream(stage: Stage) -> 
     assert len(await stage.broker.task_logs.read(EXECUTION, 0)) == 1
 
 
-async def test_a_failed_attempt_and_the_rule_that_retries_it_are_said(stage: Stage) -> None:
+async def test_a_failed_attempt_and_the_rule_that_retries_it_are_logged(stage: Stage) -> None:
     async def act(call: ToolCall) -> None:
         call.write("stdout", b"attempt %d\n" % call.attempt)
         raise ToolFailure.of("broken", "first line\nsecond line")
@@ -184,20 +184,20 @@ async def test_a_failed_attempt_and_the_rule_that_retries_it_are_said(stage: Sta
     assert [line.attempt for line in await lines_of(stage)] == [1] * 5 + [2] * 4
 
 
-async def test_what_was_written_before_a_timeout_is_kept(stage: Stage) -> None:
+async def test_output_written_before_a_timeout_is_kept(stage: Stage) -> None:
     await run(stage, TIMEOUT, Writing(b"whole\nbegun", ends=False))
     await stage.soon(lambda: "step.failed" in stage.names)
     failed = "failed: timeout: task act took longer than its timeout of 0.05 s"
     assert await texts(stage) == ["started", "whole", "begun", failed]
 
 
-async def test_what_was_written_before_a_cancel_is_kept_and_the_reason_is_said(stage: Stage) -> None:
+async def test_output_written_before_a_cancel_is_kept_and_the_reason_is_logged(stage: Stage) -> None:
     await run(stage, ONE, Writing(b"whole\nbegun", ends=False))
     await stage.stop_commands("command-1", reason="wrong month")
     assert await texts(stage) == ["started", "whole", "begun", "cancelled: wrong month"]
 
 
-async def test_a_worker_that_closes_says_so(stage: Stage) -> None:
+async def test_a_closing_worker_logs_it(stage: Stage) -> None:
     worker = await run(stage, ONE, Writing(b"begun", ends=False))
     await worker.close()
     assert await texts(stage) == ["started", "begun", "stopped: its worker ends"]
@@ -264,7 +264,7 @@ async def test_a_line_is_cut_at_its_limit(stage: Stage) -> None:
     assert after == "next"
 
 
-async def test_what_an_attempt_writes_beyond_its_limit_is_dropped_and_counted(
+async def test_output_of_an_attempt_beyond_its_limit_is_dropped_and_counted(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("noetl_stream.worker.task_logs.step_log.MAX_TASK_LOG_BYTES", 1_000)
@@ -301,7 +301,7 @@ async def test_logs_that_are_not_taken_hold_up_no_report_and_are_bounded(stage: 
     assert worker.logs.lines_dropped > 100_000
 
 
-async def test_what_a_namespace_holds_leaves_room_for_the_lines_of_others(stage: Stage) -> None:
+async def test_logs_of_one_namespace_leave_room_for_those_of_others(stage: Stage) -> None:
     stuck = Stuck()
     worker = await run(stage, ONE, Writing(*[b"0123456789\n" * 5_000] * 40), task_logs=stuck)
     dropped = worker.logs.lines_dropped
@@ -320,7 +320,7 @@ async def test_a_namespace_writes_its_share_of_logs_and_others_write_on(stage: S
     assert [line.text for line in await lines_of(stage, "of-quiet")] == ["started", "mine", "ok after 0.000 s"]
 
 
-async def test_what_the_worker_says_of_a_task_is_there_after_a_flood(stage: Stage) -> None:
+async def test_lines_of_the_worker_about_a_task_survive_a_flood(stage: Stage) -> None:
     await stage.start()
     await run_as(stage, "loud", Writing(*[b"loud\n" * 1_000] * 100))
     assert [line.text for line in await lines_of(stage, "of-loud")][-1].startswith("ok after")

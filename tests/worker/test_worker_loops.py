@@ -127,7 +127,7 @@ async def test_later_iterations_of_a_sequential_loop_see_the_patches_of_earlier_
     assert inputs_of(stage.puppet.calls, "seen") == [0, 1, 2]
 
 
-async def test_what_an_iteration_sets_under_iter_is_its_own(stage: Stage) -> None:
+async def test_values_that_an_iteration_sets_under_iter_are_its_own(stage: Stage) -> None:
     await stage.start()
     await stage.issue(stage.command(stage.plan(SUMMING), items=[1, 2]))
     assert inputs_of(stage.puppet.calls, "own") == ["none", "none"]

@@ -224,7 +224,7 @@ async def test_an_inner_loop_that_cannot_open_ends_what_runs_beside_it(stage: St
     assert isinstance(stage.facts[-1], StepFailed)
 
 
-async def test_a_failure_inside_ends_the_levels_around_it_one_after_the_other(stage: Stage) -> None:
+async def test_a_failure_inside_ends_the_enclosing_levels_one_by_one(stage: Stage) -> None:
     stage.puppet.acts["act"] = fails_for("x1")
     await run(stage, nested())
     failures = [(fact.path, fact.error.index) for fact in stage.facts if isinstance(fact, LoopIterationFailed)]
@@ -406,7 +406,7 @@ async def test_a_run_that_takes_over_a_broken_inner_loop_only_ends_it(stage: Sta
     ]
 
 
-async def test_a_run_that_takes_over_an_inner_loop_that_is_over_only_ends_it(stage: Stage) -> None:
+async def test_a_run_that_takes_over_an_inner_loop_that_has_ended_only_reports_the_end(stage: Stage) -> None:
     over = LoopProgress(inner={0: LoopProgress(low=2, ok=2, items=["x0", "x1"])})
     await stage.answer_claims(lambda report: Go(loop=over))
     await run(stage, nested(), CITIES[:1], issue=2)

@@ -91,7 +91,7 @@ async def test_the_pages_are_stored_before_the_report_that_names_them(stage: Sta
     assert isinstance(stage.facts[-1], LoopPagedOut)
 
 
-async def test_two_runs_of_it_never_write_the_same_key(stage: Stage) -> None:
+async def test_two_runs_of_a_paging_command_never_write_the_same_key(stage: Stage) -> None:
     await stage.answer_claims(lambda report: Go())
     await stage.start()
     command = await paging(stage, [1, 2])
@@ -121,7 +121,7 @@ async def test_a_lost_result_fails_the_step_and_names_it(stage: Stage) -> None:
     assert isinstance(failed, StepFailed) and failed.error.kind == "result_lost" and "lost/key" in failed.error.message
 
 
-async def test_it_is_cancelled_like_any_other_work(stage: Stage) -> None:
+async def test_a_paging_command_is_cancelled_like_any_other_work(stage: Stage) -> None:
     blobs = Refusing(stage.broker.blobs, "put")
     blobs.refuses = True
     await stage.start(blobs=blobs)

@@ -66,7 +66,7 @@ async def test_a_paused_loop_continues_where_it_stopped(stage: Stage) -> None:
     assert stage.facts[-1] == LoopDone("steprun-1", 2, 2, 0, 0)
 
 
-async def test_a_loop_that_is_over_when_it_is_paused_ends(stage: Stage) -> None:
+async def test_a_loop_that_has_ended_when_it_is_paused_completes(stage: Stage) -> None:
     stage.puppet.acts["act"] = endless = Endless()
     await stage.start()
     await stage.issue(stage.command(stage.plan(SEQUENTIAL), items=[1]))
@@ -96,7 +96,7 @@ async def test_a_paused_loop_reports_its_parked_iterations(stage: Stage) -> None
     assert isinstance(stage.facts[-1], StepSuspended) and stage.facts[-1].paused
 
 
-async def test_what_waits_still_or_was_answered_is_not_forgotten_by_a_pause(stage: Stage) -> None:
+async def test_waiting_and_answered_tasks_are_not_forgotten_by_a_pause(stage: Stage) -> None:
     rest = "{name: after, kind: wait, for_s: 60}"
     await stage.start()
     plan = stage.plan(PARALLEL.replace("{name: after, kind: noop}", rest))

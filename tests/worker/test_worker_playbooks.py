@@ -105,7 +105,7 @@ async def test_only_the_plans_used_last_are_kept(stage: Stage, plans: PlanClient
     assert plans.cached_plan(digest_of(OTHER)) is not None
 
 
-async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: PlanClient) -> None:
+async def test_a_worker_asks_for_a_playbook_again_as_long_as_no_server_answers(stage: Stage, plans: PlanClient) -> None:
     waiting = asyncio.create_task(load(stage, plans, digest_of(NOOP)))
     await stage.settle()
     await stage.advance(10.0, step_s=1.0)

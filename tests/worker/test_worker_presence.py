@@ -92,7 +92,7 @@ async def test_a_command_returned_is_named_with_its_next_delivery(stage: Stage) 
     assert second.name == "worker-2" and [one.delivered for one in second.running] == [2]
 
 
-async def test_not_more_commands_are_named_than_a_bounded_number(stage: Stage) -> None:
+async def test_a_worker_names_a_bounded_number_of_commands(stage: Stage) -> None:
     act = stage.puppet.acts["run"] = Endless()
     count = MAX_RUNNING_SHOWN + 20
     await stage.start(slots=count)
@@ -106,7 +106,7 @@ async def test_not_more_commands_are_named_than_a_bounded_number(stage: Stage) -
     act.release.set()
 
 
-async def test_a_draining_worker_says_so_until_it_is_gone(stage: Stage) -> None:
+async def test_a_draining_worker_announces_it_until_it_has_ended(stage: Stage) -> None:
     act = stage.puppet.acts["run"] = Endless()
     worker = await stage.start()
     await stage.issue(stage.command(stage.plan(ONE_TASK)))

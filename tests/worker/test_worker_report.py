@@ -84,7 +84,7 @@ async def test_facts_added_while_a_report_is_published_wait_their_own_50_ms(stag
     assert len(stage.reports) == 2
 
 
-async def test_what_was_added_behind_a_report_that_took_long_follows_it(stage: Stage) -> None:
+async def test_facts_added_behind_a_slow_report_follow_it(stage: Stage) -> None:
     log = Refusing(stage.broker.event_log, "publish_report")
     stage.puppet.acts["first"] = first = Endless()
     stage.puppet.acts["second"] = Endless()

@@ -117,7 +117,7 @@ async def test_a_schema_that_cannot_be_had_is_an_error(
     assert (outcome.error.kind, outcome.error.retryable) == ("schema_unavailable", retryable)
 
 
-async def test_what_a_task_waited_for_is_compared_too(stage: Stage) -> None:
+async def test_answers_that_a_task_waited_for_are_compared_with_the_schema_too(stage: Stage) -> None:
     text = """
     - step: start
       tool:

@@ -89,7 +89,7 @@ async def test_a_worker_whose_leases_are_no_longer_renewed_is_dead(
     endless.release.set()
 
 
-async def test_what_a_worker_does_is_measured(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_work_of_a_worker_is_measured(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     async def fail_at_first(call: ToolCall) -> int:
         if call.attempt == 1:
             raise ToolFailure.of("http", "status 503")
@@ -126,7 +126,7 @@ async def test_the_wait_in_the_queue_is_measured_by_playbook(stage: Stage) -> No
     assert 19.9 <= seen["noetl_worker_queue_wait_seconds_sum tests/worker default"] < 30
 
 
-async def test_what_a_worker_holds_is_measured(stage: Stage) -> None:
+async def test_resources_of_a_worker_are_measured(stage: Stage) -> None:
     stage.puppet.acts["first"] = endless = Endless()
     worker = await stage.start(slots=3)
     assert (await measured(worker))["noetl_worker_slots default"] == 3

@@ -51,7 +51,7 @@ async def test_a_result_beyond_the_bound_fails_its_task(stage: Stage) -> None:
     )
 
 
-async def test_what_others_have_stored_counts(stage: Stage) -> None:
+async def test_bytes_stored_by_others_count(stage: Stage) -> None:
     await start(stage)
     await stage.issue(stage.command(stage.plan(THREE), limits=LIMITS, stored_bytes=100_000))
     assert [error is None for error in outcomes(stage)] == [True, False, False]

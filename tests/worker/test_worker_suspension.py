@@ -245,7 +245,7 @@ SHARING = """
 """
 
 
-async def test_what_a_rule_outside_loops_shares_is_visible_at_once(stage: Stage) -> None:
+async def test_contributions_of_a_rule_outside_loops_are_visible_at_once(stage: Stage) -> None:
     await stage.start()
     await stage.issue(stage.command(stage.plan(SHARING), ctx={"total": 5}))
     assert dict(stage.puppet.calls[1].inputs) == {"total": 7, "names": ["x"]}
@@ -254,7 +254,7 @@ async def test_what_a_rule_outside_loops_shares_is_visible_at_once(stage: Stage)
     assert processed.set_ctx == {}
 
 
-async def test_what_an_iteration_shares_is_not_visible_in_the_loop(stage: Stage) -> None:
+async def test_contributions_of_an_iteration_are_invisible_in_the_loop(stage: Stage) -> None:
     await stage.start()
     loop = SHARING.replace("- step: start\n", "- step: start\n  loop: {in: [1], iterator: item}\n")
     await stage.issue(stage.command(stage.plan(loop), items=[1, 2], ctx={"total": 5}))

@@ -137,7 +137,7 @@ async def test_without_tracing_calls_belong_to_the_span_of_the_caller(stage: Sta
     assert [call.traceparent for call in stage.puppet.calls] == [f"00-{TRACE_ID}-{CALLER}-00", ""]
 
 
-async def test_what_a_caller_does_not_sample_is_told_on_and_not_recorded(stage: Stage) -> None:
+async def test_a_trace_that_the_caller_does_not_sample_is_passed_on_and_not_recorded(stage: Stage) -> None:
     tracing = MemoryTracing()
     await stage.start(tracing=tracing)
     await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID, caller_span=f"{CALLER}-00"))

@@ -111,7 +111,7 @@ async def test_the_third_time_the_task_fails(stage: Stage) -> None:
     assert failed.error.message == "workers could not begin it 3 times, the last time: no process could be forked"
 
 
-async def test_what_was_given_back_does_not_count_as_delivered(stage: Stage) -> None:
+async def test_a_returned_command_does_not_count_as_delivered(stage: Stage) -> None:
     stage.puppet.acts["only"] = Unfit(2)
     await answer_as_servers_do(stage)
     worker = await stage.start()

@@ -44,7 +44,7 @@ async def test_retries_slow_down_to_once_a_second(stage: Stage) -> None:
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0], rel=0.25, abs=0.06)
 
 
-async def test_tries_that_each_wait_long_are_warned_of_all_the_same(
+async def test_attempts_that_each_wait_long_are_warned_of_nevertheless(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def action() -> None:
