@@ -10,12 +10,16 @@ import msgspec
 from noetl_stream.model import events
 from noetl_stream.model.events import EvaluatedGuard, Fact, Token
 from noetl_stream.model.events.composite import expand
-from noetl_stream.model.json import codec
+from noetl_stream.model.events.journal_reader import JournalReader, Recorded, RunEnd
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.stores.store import StoredEvent
+from noetl_stream.storage.journal import fact_of
 from noetl_stream.template import Guard
 
 RUNS_SHOWN: Final = 50
+
+NEXT: Final = "next"
+ADMIT: Final = "admit"
 
 
 class SeenFact(NamedTuple):
@@ -36,13 +40,22 @@ class SeenStepRun(msgspec.Struct):
     failed_tasks: int = 0
 
 
+class _Decision(NamedTuple):
+    """The arcs that fired, or the rules that decided, at a place without its index, and the guards evaluated there."""
+
+    step: str
+    part: str
+    taken: Collection[int]
+    guards: Sequence[EvaluatedGuard]
+
+
 class SeenJournal(msgspec.Struct, frozen=True):
     """The journal of one execution. ``runs`` are in the order in which they began, by step run."""
 
     digest: str
     facts: Sequence[SeenFact]
-    tokens: dict[str, Token]
     runs: dict[str, SeenStepRun]
+    decisions: Sequence[_Decision]
 
     @property
     def failed_step(self) -> str | None:
@@ -70,30 +83,53 @@ class SeenJournal(msgspec.Struct, frozen=True):
             yield f"{number}. {run.step} ({_cause(run.token)}): {ended}{f': {run.error}' if run.error else ''}"
 
 
+class _TestReader(JournalReader[SeenStepRun]):
+    """Reads the step runs of a test and its decisions."""
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(execution_id)
+        self.known: dict[str, Token] = {}
+        self.decisions: list[_Decision] = []
+
+    def token_enqueued(self, at: Recorded, fact: events.TokenEnqueued) -> None:
+        self.known[fact.token.token_id] = fact.token
+
+    def token_held(self, at: Recorded, fact: events.TokenHeld) -> None:
+        self._add_admission(fact)
+
+    def run_began(self, at: Recorded, step: str, fact: events.TokenClaimed) -> SeenStepRun:
+        self._add_admission(fact)
+        token = self.known[fact.token_id]
+        return SeenStepRun(token.step, token)
+
+    def attempt_ended(self, at: Recorded, run: SeenStepRun, fact: events.TaskProcessed) -> None:
+        run.tasks += 1
+        run.failed_tasks += fact.outcome.error is not None
+        self.decisions.append(_Decision(run.step, fact.task, [fact.rule] if fact.rule >= 0 else (), fact.guards))
+
+    def run_ended(self, at: Recorded, run: SeenStepRun, fact: RunEnd) -> None:
+        run.ended = fact.event_name()
+        run.error = f"{fact.error.kind}: {fact.error.message}" if isinstance(fact, events.StepFailed) else ""
+
+    def run_rested(self, at: Recorded, run: SeenStepRun, fact: events.NextResting) -> None:
+        self.decisions.append(_Decision(run.step, NEXT, (), fact.guards))
+
+    def run_routed(self, at: Recorded, run: SeenStepRun, fact: events.NextEvaluated) -> None:
+        self.decisions.append(_Decision(run.step, NEXT, fact.fired, fact.guards))
+
+    def _add_admission(self, fact: events.TokenHeld | events.TokenClaimed) -> None:
+        held = [guard.rule for guard in fact.guards if guard.value]
+        self.decisions.append(_Decision(self.known[fact.token_id].step, ADMIT, held, fact.guards))
+
+
 def read_journal(execution_id: str, digest: str, rows: Sequence[StoredEvent]) -> SeenJournal:
-    facts = [
-        SeenFact(row.step_run_id or "", part)
-        for row in rows
-        for part in expand(execution_id, codec.decode_fact(row.data))
-    ]
-    tokens: dict[str, Token] = {}
-    runs: dict[str, SeenStepRun] = {}
-    for step_run_id, fact in facts:
-        if isinstance(fact, events.TokenEnqueued):
-            tokens[fact.token.token_id] = fact.token
-        elif isinstance(fact, events.TokenClaimed):
-            token = tokens[fact.token_id]
-            runs[fact.step_run_id] = SeenStepRun(token.step, token)
-        elif isinstance(fact, events.TaskProcessed) and step_run_id in runs:
-            runs[step_run_id].tasks += 1
-            runs[step_run_id].failed_tasks += fact.outcome.error is not None
-        elif isinstance(fact, events.StepDone | events.StepFailed | events.LoopDone) and fact.step_run_id in runs:
-            if isinstance(fact, events.LoopDone) and fact.path:
-                continue
-            run = runs[fact.step_run_id]
-            run.ended = fact.event_name()
-            run.error = f"{fact.error.kind}: {fact.error.message}" if isinstance(fact, events.StepFailed) else ""
-    return SeenJournal(digest, facts, tokens, runs)
+    reader = _TestReader(execution_id)
+    facts: list[SeenFact] = []
+    for row in rows:
+        at = fact_of(row)
+        reader.read(at)
+        facts.extend(SeenFact(row.step_run_id or "", part) for part in expand(execution_id, at.fact))
+    return SeenJournal(digest, facts, reader.by_id, reader.decisions)
 
 
 def _cause(token: Token) -> str:
@@ -102,9 +138,6 @@ def _cause(token: Token) -> str:
 
 Place = tuple[str, str, int]
 """A place in a playbook: step, task (``next`` for arcs and ``admit`` for admissions), index."""
-
-NEXT: Final = "next"
-ADMIT: Final = "admit"
 
 
 class CoveredItem(msgspec.Struct, frozen=True):
@@ -156,9 +189,9 @@ class Coverage:
         for journal in journals:
             fired = self._fired.setdefault(journal.digest, set())
             guards = self._guards.setdefault(journal.digest, set())
-            for place, taken, evaluated in _decisions(journal):
-                fired.update((*place, index) for index in taken)
-                guards.update(((*place, guard.rule), guard.value) for guard in evaluated)
+            for step, part, taken, evaluated in journal.decisions:
+                fired.update((step, part, index) for index in taken)
+                guards.update(((step, part, guard.rule), guard.value) for guard in evaluated)
 
     def playbooks(self) -> list[PlaybookCoverage]:
         return [
@@ -208,18 +241,3 @@ def _places(plan: Plan) -> Iterator[tuple[str, Place, str, int, Guard | None]]:
                 yield "rule", (name, task.name, index), f"{name}.{task.name} rule {index + 1}", one.line, one.guard
         for index, arc in enumerate(step.arcs):
             yield "arc", (name, NEXT, index), f"{name} → {arc.step}", arc.line, arc.guard
-
-
-def _decisions(journal: SeenJournal) -> Iterator[tuple[tuple[str, str], Collection[int], Sequence[EvaluatedGuard]]]:
-    """The decisions in a journal: the place without its index, the arcs that fired or the rules that decided there, and
-    the guards that were evaluated.
-    """
-    for step_run_id, fact in journal.facts:
-        if isinstance(fact, events.NextEvaluated | events.NextResting) and fact.step_run_id in journal.runs:
-            fired = fact.fired if isinstance(fact, events.NextEvaluated) else ()
-            yield (journal.runs[fact.step_run_id].step, NEXT), fired, fact.guards
-        elif isinstance(fact, events.TaskProcessed) and step_run_id in journal.runs:
-            yield (journal.runs[step_run_id].step, fact.task), [fact.rule] if fact.rule >= 0 else (), fact.guards
-        elif isinstance(fact, events.TokenHeld | events.TokenClaimed) and fact.guards:
-            held = [guard.rule for guard in fact.guards if guard.value]
-            yield (journal.tokens[fact.token_id].step, ADMIT), held, fact.guards
