@@ -71,7 +71,7 @@ class Bed:
     database: asyncpg.Connection[asyncpg.Record]
 
     async def burst(self, playbook: str, over: Callable[[], Awaitable[bool]]) -> None:
-        """Starts the executions and returns when they are over."""
+        """Starts the executions and returns when they have ended."""
         digest, clock = await make_client(self.gateway).put(playbook), self.gateway.clock
         ids = [uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(EXECUTIONS)]
         requests = (Request(one, one, ExecutionRequested(one, digest)) for one in ids)

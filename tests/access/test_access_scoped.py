@@ -427,9 +427,7 @@ async def test_a_credential_that_is_near_is_not_suggested_to_a_token_with_paths(
 # Grants
 
 
-async def test_of_grants_a_token_with_paths_sees_what_playbooks_at_its_paths_may_use(
-    stack: Stack, scoped: Operations
-) -> None:
+async def test_of_grants_a_token_with_paths_sees_what_playbooks_at_its_paths_may_use(stack: Stack, scoped: Operations) -> None:
     written = b"grants: [{paths: [team/a/x], credentials: [mine]}, {paths: [other], credentials: [theirs]}]"
     await stack.operations.grants.put(1, written, "token:boss")
     assert (await scoped.grants.usable("team/a/x")).credentials == ["mine"]

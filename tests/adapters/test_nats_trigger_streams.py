@@ -45,7 +45,7 @@ async def test_an_acknowledged_message_is_removed_and_the_next_ones_are_read(
     batch = await read(first, 3)
     await first.acknowledge(batch[:1])
     await first.close()
-    # Its subject has changed, and Postgres was put back: to make the consumer anew would delete what nobody has read.
+    # Its subject has changed, and Postgres was restored: to make the consumer anew would delete what nobody has read.
     await jetstream.publish("jobs.a", b"")
     second = await opened(connection, subject="jobs.*")
     assert sequences(await read(second, 3)) == [2, 3, 4]

@@ -128,7 +128,7 @@ def test_a_branch_that_rests_is_reported_and_so_is_the_end_of_its_time() -> None
     fold = ProgressFold()
     rested = [ProgressUpdate(NextResting("run1", "step.done"), None), ProgressUpdate(NextTimedOut("run1"), None)]
     lines = [texts(fold, news) for news in (ENQUEUED, CLAIMED, DONE, *rested)][3:]
-    assert lines == [["greet: rests at next"], ["greet: rested at next until its time was over"]]
+    assert lines == [["greet: rests at next"], ["greet: rested at next until its time has passed"]]
 
 
 def test_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ class Site(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a pod ended. ``killed``: it was not done when its grace period was over."""
+    """How a pod ended. ``killed``: it was not done when its grace period had passed."""
 
     name: str
     code: int

@@ -223,5 +223,5 @@ def test_an_ended_run_has_no_task_to_answer_for() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n")
     run = scenario.take("start")
     run.answer(error=ErrorInfo("exception", "it broke"))
-    with pytest.raises(AssertionError, match="the run of start is over"):
+    with pytest.raises(AssertionError, match="the run of start has ended"):
         run.answer()

@@ -1,4 +1,4 @@
-"""LANGUAGE §7 *next.spec.wait*: a branch rests at ``next`` until an arc fires or its time is over."""
+"""LANGUAGE §7 *next.spec.wait*: a branch rests at ``next`` until an arc fires or its time has passed."""
 
 from __future__ import annotations
 

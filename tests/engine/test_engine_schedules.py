@@ -339,7 +339,7 @@ def test_a_late_or_repeated_end_changes_nothing() -> None:
     assert told.state is before
 
 
-def put_back(told: Told) -> str:
+def restore(told: Told) -> str:
     """Starts the first occurrence; then all is as it was before. Returns the execution that is there nevertheless."""
     before = told.at
     told.wait(NOW + MINUTE)
@@ -352,7 +352,7 @@ def put_back(told: Told) -> str:
 
 def test_an_occurrence_started_before_postgres_was_restored_is_not_started_again() -> None:
     told = Told()
-    started = put_back(told)
+    started = restore(told)
     told.fold(StartedBefore(started))
     told.fold(StartedEnded(started, 9, "failed", "exception"))
     told.late(NOW + MINUTE * 5)
@@ -362,7 +362,7 @@ def test_an_occurrence_started_before_postgres_was_restored_is_not_started_again
 
 def test_an_occurrence_called_missed_that_had_started_before_postgres_was_restored_gets_its_execution() -> None:
     told = Told()
-    started = put_back(told)
+    started = restore(told)
     told.late(NOW + MINUTE * 5)
     assert told.history[1][0] == "skipped"
     told.fold(StartedBefore(started))

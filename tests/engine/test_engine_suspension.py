@@ -423,7 +423,7 @@ def test_an_iteration_that_waits_holds_its_place_in_the_window() -> None:
     assert since == [1_000_000, 0], "the first waits since the beginning"
     scenario.wait(200)
     scenario.done("start")
-    assert scenario.status == "completed", "both were over by then: they have gone on together"
+    assert scenario.status == "completed", "both had ended by then: they have continued together"
 
 
 def test_each_iteration_of_a_distributed_loop_waits_by_itself() -> None:

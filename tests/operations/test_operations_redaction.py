@@ -112,7 +112,7 @@ async def test_a_dead_letter_of_the_execution_is_shown_without_it(showing: Showi
     shown = (await showing.cluster.dead_letter(listed.id)).body
     assert "***" in shown and SECRET not in shown
     requeued = await showing.stage.store.dead_letters.get(listed.id)
-    assert requeued is not None and requeued.row.body == body, "what is put back is whole"
+    assert requeued is not None and requeued.row.body == body, "a requeued letter is whole"
 
 
 @pytest.mark.parametrize("word", ["completed", "playbook.processed", "server"])

@@ -30,7 +30,7 @@ BESIDE = next(one for one in map(str, range(1_000)) if partition_of(one) == part
 ACCEPTED = [job for job in JOBS if job.accepted and job.retried is None]
 
 
-def put_back(stage: Stage, dump: MemoryDump) -> None:
+def restore(stage: Stage, dump: MemoryDump) -> None:
     stage.store.real.restore(dump)
     stage.expire(*range(PARTITIONS))
 
@@ -71,7 +71,7 @@ async def test_a_restored_postgres_catches_up_beside_records_that_cannot_be_read
     dump = stage.store.real.dump()
     await stage.pass_time(1.0)
     await store_unreadable_records(stage, 200)
-    put_back(stage, dump)
+    restore(stage, dump)
     await expect_end(stage, JOBS[0])
 
 
@@ -81,7 +81,7 @@ async def test_a_restored_postgres_catches_up_and_every_kind_of_work_ends(stage:
     dump = stage.store.real.dump()
     await stage.pass_time(1.0)
     stage.server_hosts[0].kill()
-    put_back(stage, dump)
+    restore(stage, dump)
     await stage.server()
     await expect_end(stage, job)
     assert set(stage.effects.values()) == {1}
@@ -107,7 +107,7 @@ async def test_a_restored_postgres_is_reported_and_takes_the_ticks_of_events(
     partition = partition_of(EXECUTION)
     tick, journal = stage.tables.partitions[partition].tick, await stage.journal(EXECUTION)
     stage.server_hosts[0].kill()
-    put_back(stage, dump)
+    restore(stage, dump)
     await stage.server()
     await stage.pass_time(5)
     assert any(f"partition {partition}: Postgres has committed" in line for line in caplog.messages)
@@ -127,7 +127,7 @@ async def test_messages_stored_while_a_postgres_catches_up_are_folded(stage: Sta
     dump = stage.store.real.dump()
     await stage.ended(EXECUTION)
     host.kill()
-    put_back(stage, dump)
+    restore(stage, dump)
     waiting = [await Stage().request(BESIDE, BESIDE, ONE_STEP)]
 
     def store_request(tick: Tick) -> None:
@@ -150,7 +150,7 @@ async def test_a_server_that_dies_as_it_catches_up_leaves_the_rest_to_the_next(
     await stage.until(lambda: len(stage.tables.executions) == 2)
     await stage.pass_time(2)
     host.kill()
-    put_back(stage, empty)
+    restore(stage, empty)
     _, second, _ = stage.start_server()
     stage.store.after_commit = lambda tick: second.kill() if tick.entries else None
     await stage.until(lambda: stage.tables.executions)
@@ -263,7 +263,7 @@ async def test_at_a_hole_in_the_records_servers_go_on_from_the_inputs_not_yet_us
         await stage.ended(EXECUTION)
         before = await stage.journal(EXECUTION)
         await stopped(stage, server)
-    put_back(stage, Stage().store.real.dump())
+    restore(stage, Stage().store.real.dump())
     assert (await rebuild(stage.new_server())).executions == 1
     assert 0 < len(await stage.journal(EXECUTION)) < len(before)
     await stage.server()
@@ -302,7 +302,7 @@ async def test_a_rebuild_claims_the_unique_keys_of_what_had_started(stage: Stage
         await stage.ended(execution_id)
     await stopped(stage, server)
     keys = stage.tables.keys.copy()
-    put_back(stage, Stage().store.real.dump())
+    restore(stage, Stage().store.real.dump())
     await rebuild(stage.new_server())
     assert [holder for holder, _ in keys.values()] == [EXECUTION]
     assert {key: holder for key, (holder, _) in stage.tables.keys.items()} == dict.fromkeys(keys, EXECUTION)
@@ -315,7 +315,7 @@ async def test_nothing_is_restored_before_its_unique_keys_are_held(
     await stage.request(EXECUTION, "request-1", ONE_STEP, key="order=1", unique=True)
     await stage.until(lambda: stage.tables.executions)
     await stopped(stage, server)
-    put_back(stage, Stage().store.real.dump())
+    restore(stage, Stage().store.real.dump())
 
     async def refuse(*key: str) -> str:
         raise Unreachable("Postgres is away")
@@ -343,7 +343,7 @@ async def test_a_restore_on_empty_streams_starts_a_new_generation_from_the_older
     restored = await stage.journal(EXECUTION)
     await stage.pass_time(1)
     stage.server_hosts[0].kill()
-    put_back(stage, dump)
+    restore(stage, dump)
     stage.broker.event_log.lose_tail(stage.broker.event_log.end)
     for command_id in list(stage.broker.command_queue.queued):
         stage.broker.command_queue.lose(command_id)

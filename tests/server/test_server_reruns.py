@@ -270,7 +270,7 @@ async def test_one_that_is_being_deleted_cannot_be_run_again(failed: Stage) -> N
 
 
 async def test_one_whose_partition_has_yet_to_catch_up_with_events_is_not_refused(stage: Stage) -> None:
-    """Postgres was put back, and another server takes over the original's partition later than the rerun's."""
+    """Postgres was restored, and another server takes over the original's partition later than the rerun's."""
     older = stage.store.real.dump()
     _, host, _ = stage.start_server()
     stage.start_worker()

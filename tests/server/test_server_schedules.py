@@ -299,5 +299,5 @@ async def test_a_restored_schedule_starts_nothing_twice_and_learns_of_the_end(st
     await stage.pass_time(MINUTE_S / 2)
     *later, again = await history(stage)
     assert (again.number, again.status, again.execution_id) == (1, "completed", first.execution_id)
-    assert {one.status for one in later} <= {"completed"}, "the first is over"
+    assert {one.status for one in later} <= {"completed"}, "the first has ended"
     assert len(tables.executions) == 1 + len(later)

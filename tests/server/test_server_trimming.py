@@ -133,7 +133,7 @@ async def test_messages_that_a_partition_has_not_folded_stay(stage: Stage) -> No
 
 
 async def test_messages_folded_just_now_stay_however_old_they_are(stage: Stage) -> None:
-    """A Postgres that is put back to what it was a minute ago has to fold it again."""
+    """A Postgres that is restored to the state of a minute ago has to fold it again."""
     await run_many(stage)
     stage.running[0].cancel()
     await stage.request(LATE, "request-late", ONE_STEP)

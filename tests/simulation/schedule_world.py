@@ -177,13 +177,13 @@ class ScheduleWorld:
         self.faults.is_away = True
         self._later(self.random.uniform(5, 1500), lambda: setattr(self.faults, "is_away", False))
 
-    async def put_back(self, hours: float) -> None:
+    async def restore(self, hours: float) -> None:
         """After so long all servers die, and Postgres is as it was before."""
         dump = self.store.dump()
         await self.suffer(hours)
         self._kill_all()
         self.store.restore(dump)
-        self.faults.struck["postgres put back"] += 1
+        self.faults.struck["postgres restored"] += 1
 
     def _steal(self) -> None:
         self.store.end_leases(range(32))

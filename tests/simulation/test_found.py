@@ -40,7 +40,7 @@ def test_a_partition_whose_records_are_trimmed_hides_no_lost_record_of_others() 
 
 def test_trimming_while_postgres_catches_up_hides_nothing() -> None:
     """The checkpoint of a journal that lacked what EVENTS held replaced it; what came meanwhile was passed over."""
-    assert not simulate(13, ("postgres put back",)).problems
+    assert not simulate(13, ("postgres restored",)).problems
 
 
 def test_a_record_that_is_lost_after_one_of_a_later_tick_is_published_again() -> None:
@@ -54,7 +54,7 @@ def test_a_rerun_waits_for_a_postgres_that_has_yet_to_catch_up() -> None:
         seed=330095,
         servers=3,
         workers=2,
-        faults=("postgres put back",),
+        faults=("postgres restored",),
         executions=(Planned(next(job for job in JOBS if job.retried is not None), 4.762264598307903),),
     )
     assert not simulate(story).problems

@@ -16,11 +16,11 @@ from noetl_stream.zones import iso_in, zone_named
 WEEK_H = 7 * 24
 
 
-async def lived(seed: int, hours: float, put_back_h: float = 0.0) -> tuple[list[str], dict[str, int], int]:
+async def lived(seed: int, hours: float, restored_h: float = 0.0) -> tuple[list[str], dict[str, int], int]:
     """What is wrong after so many hours of trouble, what the trouble was, and how many executions there were.
 
     Args:
-        put_back_h: By how many hours Postgres is put back after that.
+        restored_h: By how many hours Postgres is restored to the past after that.
     """
     world = ScheduleWorld(seed)
     await world.begin(3)
@@ -29,8 +29,8 @@ async def lived(seed: int, hours: float, put_back_h: float = 0.0) -> tuple[list[
     await world.register("team/hourly", timetable=Timetable(cron=("0 * * * *",), zone="Asia/Kolkata"))
     await world.register("team/spread", timetable=every(120), jitter_s=1800, overlap="queue_all", missed="all")
     await world.suffer(hours)
-    if put_back_h:
-        await world.put_back(put_back_h)
+    if restored_h:
+        await world.restore(restored_h)
     await world.recover(3)
     found = list(await world.problems())
     executions = len(world.store.tables.executions)
@@ -39,10 +39,10 @@ async def lived(seed: int, hours: float, put_back_h: float = 0.0) -> tuple[list[
     return found, struck, executions
 
 
-def simulated(seed: int, hours: float, put_back_h: float = 0.0) -> tuple[list[str], dict[str, int], int]:
+def simulated(seed: int, hours: float, restored_h: float = 0.0) -> tuple[list[str], dict[str, int], int]:
     loop = SimulatedLoop(seed)
     try:
-        return loop.run_until_complete(lived(seed, hours, put_back_h))
+        return loop.run_until_complete(lived(seed, hours, restored_h))
     finally:
         loop.close()
 
@@ -62,9 +62,9 @@ def test_each_occurrence_of_a_day_starts_once_or_is_skipped_with_a_reason(seed: 
 def test_occurrences_from_before_postgres_was_restored_by_hours_are_not_started_again_or_called_skipped(
     seed: int,
 ) -> None:
-    problems, struck, _ = simulated(seed, 4, put_back_h=8)
+    problems, struck, _ = simulated(seed, 4, restored_h=8)
     assert problems == []
-    assert struck["postgres put back"] == 1
+    assert struck["postgres restored"] == 1
 
 
 @pytest.mark.verify

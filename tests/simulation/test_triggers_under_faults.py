@@ -20,7 +20,7 @@ from noetl_testkit.simulation.triggers import triggered_story
 SEEDS = range(times(4))
 MORE = range(SEEDS.stop, SIMULATIONS // 4)
 SEEDS_A_TEST = 20
-PUT_BACK = "postgres put back"
+RESTORED = "postgres restored"
 
 
 def story(seed: int, kinds: tuple[str, ...] | None = None) -> Story:
@@ -43,7 +43,7 @@ def test_without_faults_all_events_start_and_all_ends_are_delivered() -> None:
 
 
 def test_executions_from_before_postgres_was_restored_are_neither_lost_nor_started_again() -> None:
-    assert not broken(range(times(4)), (PUT_BACK,))
+    assert not broken(range(times(4)), (RESTORED,))
 
 
 @pytest.mark.verify
@@ -91,4 +91,4 @@ RULES = {
 def test_a_broken_rule_is_found(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     breaks: Callable[[pytest.MonkeyPatch], None] = RULES[rule]
     breaks(monkeypatch)
-    assert any(simulate(story(seed, (PUT_BACK,))).problems for seed in range(20))
+    assert any(simulate(story(seed, (RESTORED,))).problems for seed in range(20))

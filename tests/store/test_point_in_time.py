@@ -1,4 +1,4 @@
-"""Postgres put back to a point in time from its archived log, with the settings of the guide, and what follows."""
+"""Postgres restored to a point in time from its archived log, with the settings of the guide, and what follows."""
 
 from __future__ import annotations
 

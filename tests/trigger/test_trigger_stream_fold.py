@@ -86,7 +86,7 @@ def test_a_message_that_comes_again_or_is_behind_changes_nothing(state: TriggerS
 
 
 def test_a_message_starts_the_same_execution_whatever_was_folded_before(state: TriggerState) -> None:
-    """Postgres may have been put back, or another server decided meanwhile."""
+    """Postgres may have been restored, or another server decided meanwhile."""
     [first] = fold(state, read(state, 7)).messages
     [again] = fold(after(state, read(state, 6)), read(state, 7), at_ms=NOW_MS + 60_000).messages
     assert first.execution_id == again.execution_id

@@ -1046,7 +1046,7 @@ class Limit(Document, frozen=True, kw_only=True):
         set_by: The playbook that last said how much it allows, at `set_at`; empty if the caller may not see it.
         replaced: What it was before, if another playbook said otherwise; else empty.
         next_at: When its rate gives the next slot to who waits; null if it is not the rate that they wait for.
-        catching_up: Whether it gives out nothing, since Postgres was put back and not all who hold it are known yet.
+        catching_up: Whether it gives out nothing, since Postgres was restored and not all who hold it are known yet.
         used_by: The playbooks that asked for it, the newest last: a bounded number, of those that the caller may see.
     """
 

@@ -188,7 +188,7 @@ class GatewayDoor:
 
 
 async def waited(executions: Executions, ending: asyncio.Event, execution_id: str, wait_s: float) -> ExecutionDocument:
-    """The execution, once it has ended, the time is over, or ``ending`` is set."""
+    """The execution, once it has ended, the time has passed, or ``ending`` is set."""
     found = await result_until(executions.wait(execution_id, wait_s), ending.wait()) if wait_s else None
     return found if found is not None else await executions.get(execution_id)
 

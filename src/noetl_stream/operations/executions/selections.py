@@ -103,7 +103,7 @@ class DirectSelections:
 
         async def one(subject: _Subject) -> None:
             if self._clock.monotonic_s() >= until_s:
-                item = subject.became("left", detail="the time was over")
+                item = subject.became("left", detail="the time had passed")
             else:
                 item = await self._outcome(wanted, subject, by, ids)
             items[subject.execution_id] = item

@@ -52,12 +52,12 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         by, since = _requested(history, CancelRequested)
         text = f"The execution is being cancelled{by}; {left} still running."
         grace = next((timer.due_ms for timer in state.timers.values() if timer.purpose == "grace"), None)
-        moves = "the last command ends, or the grace period is over"
+        moves = "the last command ends, or the grace period ends"
         yield reason("cancelling", text, moves, since, until_ms=grace, waiting_on=_on_commands(state))
     elif state.failing is not None:
         text = f"The execution failed ({state.failing.kind}: {state.failing.message}); {left} still running."
         since = history.failing[1] if history.failing else 0
-        moves = "the last command ends, or the grace period is over"
+        moves = "the last command ends, or the grace period ends"
         yield reason("failing", text, moves, since, waiting_on=_on_commands(state))
     elif state.closing is not None and state.is_compensating:
         undone = sum(one.undone for one in state.compensable.values())
@@ -268,7 +268,7 @@ def resting(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
         yield reason(
             kind="next",
             sentence=f"{text} ({values})." if values else f"{text}.",
-            moves=f"{moves}; when its time is over, an arc for `next.timed_out` fires, or {ends}",
+            moves=f"{moves}; when its time has passed, an arc for `next.timed_out` fires, or {ends}",
             since_ms=history.tokens_ms.get(step_run_id, 0),
             step=step,
             until_ms=waits.bound_ms(state, None, timer_of(step_run_id, "next")),
@@ -438,7 +438,7 @@ def _running(
     }
     if assignment.cancelling:
         text = f"{where} was told to stop ({assignment.cancelling}) and has not answered yet."
-        return reason("stopping", text, f"worker {command.worker} ends it, or the grace period is over", **at)
+        return reason("stopping", text, f"worker {command.worker} ends it, or the grace period ends", **at)
     if command.returned:
         pool = waits.pool_of(state, plan, step)
         unfit = _unfit(around.workers_of(pool))

@@ -450,7 +450,7 @@ class Executions(Protocol):
 
     @verb("GET", "/executions/{execution_id}")
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
-        """:meth:`get`, as soon as it has ended or the time is over."""
+        """:meth:`get`, as soon as it has ended or the time has passed."""
 
     @verb("GET", "/executions/{execution_id}/result")
     async def result(self, execution_id: str) -> ResultDocument:

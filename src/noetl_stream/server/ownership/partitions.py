@@ -169,7 +169,7 @@ class PartitionOwnership:
     async def reload(self) -> Sequence[PartitionLease]:
         """Reads this owner's leases again, after a failed tick. Until then they are renewed."""
         owned = await self._store.owned(self.owner)
-        left = [lease for lease in owned if lease.id in self._left or self._is_put_back(lease)]
+        left = [lease for lease in owned if lease.id in self._left or self._is_restored(lease)]
         if left:
             await self._give_back(left)
         leases = await self._adopt([lease for lease in owned if lease not in left], instead=True)
@@ -179,7 +179,7 @@ class PartitionOwnership:
                     await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
         return leases
 
-    def _is_put_back(self, lease: PartitionLease) -> bool:
+    def _is_restored(self, lease: PartitionLease) -> bool:
         """Returns whether Postgres has lost ticks of this owner. What it still publishes of them is late only in a
         later epoch.
         """

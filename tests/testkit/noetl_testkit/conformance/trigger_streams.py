@@ -138,7 +138,7 @@ class TriggerStreamsConformance:
         assert sequences(await read(following, 2)) == [3, 4]
         await following.close()
 
-    async def test_what_a_database_that_was_put_back_has_lost_is_delivered_again(
+    async def test_messages_that_a_restored_database_has_lost_are_delivered_again(
         self, streams: TriggerStreams, user: StreamUser
     ) -> None:
         for _ in range(3):

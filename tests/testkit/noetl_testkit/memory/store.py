@@ -1,4 +1,4 @@
-"""A store in memory that tests copy, put back, and take leases from."""
+"""A store in memory that tests copy, restore, and take leases from."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ Sink = Callable[[RecordedFact], Any]
 class ScriptedRun:
     """One run of one command (PROTOCOL §3): drives its runner, as the test says.
 
-    A short retry delay is over at once; a long one, ``kind: wait`` and ``kind: playbook`` suspend the command once
+    A short retry delay ends at once; a long one, ``kind: wait`` and ``kind: playbook`` suspend the command once
     nothing else can run.
 
     Args:
@@ -136,11 +136,11 @@ class ScriptedRun:
 
     def answer(self, result: Any = ARGS, *, error: ErrorInfo | None = None, path: Path | None = None) -> None:
         """Runs the next task (of the iteration ``path``) once, with this result, or with this error and then without a
-        result unless one is given. A task that suspends begins to wait; one whose wait is over gets its outcome.
+        result unless one is given. A task that suspends begins to wait; one whose wait has ended gets its outcome.
         """
         self.begin()
         if self.over:
-            raise AssertionError(f"the run of {self.command.step} is over")
+            raise AssertionError(f"the run of {self.command.step} has ended")
         action = self._next(path)
         here = action.iteration.path
         if here in self._started:

@@ -88,7 +88,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         problems += await _execution_problems(faults, execution_id, job, journal)
         if execution_id != set_aside:  # what it was doing then, it does again
             problems += _effect_problems(faults, execution_id, journal)
-        if "postgres put back" not in faults.kinds:  # then records may tell of ticks that it has lost
+        if "postgres restored" not in faults.kinds:  # then records may tell of ticks that it has lost
             problems += _record_problems(world, execution_id, journal)
         problems += _run_problems(execution_id, journal)
         problems += await reader_problems(world.store, execution_id)
@@ -102,7 +102,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
     world.broker.event_log.trimmed = 0  # what has finished is rebuilt from what was trimmed
     differences = await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
     problems += [one for one in differences if not any(execution_id in one for execution_id in untold)]
-    problems += await limit_problems(world, is_put_back="postgres put back" in faults.kinds)
+    problems += await limit_problems(world, is_restored="postgres restored" in faults.kinds)
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
     return problems

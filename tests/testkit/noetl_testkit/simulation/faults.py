@@ -36,7 +36,7 @@ STEADY = frozenset({
 
 DRAWN = (
     "worker killed", "worker frozen", "leases end", "queue restored", "command lost", "tail lost", "folded tail lost",
-    "postgres put back",
+    "postgres restored",
 )  # fmt: skip
 TOUCHING = (*DRAWN, "middle lost")
 """Kinds that may make a running step run again."""
@@ -73,7 +73,7 @@ def kinds_of(seed: int) -> tuple[str, ...]:
         chosen.append(POISONED[seed % 16])
     if "answers lost" in chosen and "leases end" not in chosen:  # workers ask when they get a command again
         chosen.append("leases end")
-    if "postgres put back" in chosen:  # each store is rebuilt from the other: both at once are lost
+    if "postgres restored" in chosen:  # each store is rebuilt from the other: both at once are lost
         chosen = [kind for kind in chosen if not kind.endswith(("tail lost", "middle lost"))]
     return tuple(chosen)
 
@@ -236,7 +236,7 @@ class FaultPlan(FaultInjector):
             "leases end": lambda: self._touching(queue.forget_unacked),
             "queue restored": lambda: self._touching(broker.stop, queue.forget_deliveries, broker.restart),
             "command lost": self._lose_command,
-            "postgres put back": lambda: self._touching(lambda: world.put_postgres_back(self.random.uniform(0.2, 4))),
+            "postgres restored": lambda: self._touching(lambda: world.restore_postgres(self.random.uniform(0.2, 4))),
             "middle lost": lambda: self._touching(lambda: world.lose_middle(self.random)),
             "tail lost": lambda: self._touching(lambda: world.lose_tail(self.random.uniform(0.5, 5), folded=0)),
             "folded tail lost": lambda: self._touching(

@@ -21,7 +21,7 @@ HAPPENINGS: Final = {
     "zombie report after a claim": ("report after the claim of another run",),
     "reconcile at every tick": ("reconcile always",),
     "decided records late, twice, in other order": ("records late", "records doubled", "records in another order"),
-    "Postgres put back some ticks": ("postgres put back",),
+    "Postgres restored to some ticks ago": ("postgres restored",),
     "commit of unknown outcome": ("commit unknown",),
     "timer-only ticks": ("tick of timers of unknown outcome",),
     "one of n partitions lost in a tick": ("one of several partitions lost in a tick",),

@@ -116,26 +116,26 @@ class _Held(NamedTuple):
     to_ms: int
 
 
-async def limit_problems(world: SimulatedWorld, *, is_put_back: bool) -> list[str]:
+async def limit_problems(world: SimulatedWorld, *, is_restored: bool) -> list[str]:
     """Keys held by too many at once, limited tasks that ran without a slot, and what was left behind.
 
     Args:
-        is_put_back: Postgres has lost ticks: what was called may have been called again later, or its caller told
-            again that it is over (ADR 30). A call then counts for as long as what it called ran.
+        is_restored: Postgres has lost ticks: what was called may have been called again later, or its caller told
+            again that it has ended (ADR 30). A call then counts for as long as what it called ran.
     """
     journals = {id: await world.store.journal(id, -1) for id in world.store.tables.executions}
-    called = _called(journals) if is_put_back else {}
+    called = _called(journals) if is_restored else {}
     held = [one for id, journal in journals.items() for one in _held(journal, called.get(id))]
     problems = [
         f"key {key}: {most} held it at once" for key, most in _most_at_once(held).items() if most > AT_ONCE[key]
     ]
     problems += [f"{id}: {attempt}" for id, journal in journals.items() for attempt in _unheld(journal)]
     left = world.store.tables.limits.rows.values()
-    return problems + [f"{row.limit_id}: {row.holder} holds or waits, and its execution is over" for row in left]
+    return problems + [f"{row.limit_id}: {row.holder} holds or waits, and its execution has ended" for row in left]
 
 
 def _called(journals: Mapping[str, Sequence[StoredEvent]]) -> dict[str, tuple[int, int]]:
-    """When what these executions have called began and was over, by caller. No job calls twice."""
+    """When what these executions have called began and ended, by caller. No job calls twice."""
     called = {}
     for journal in journals.values():
         first = codec.decode_fact(journal[0].data)

@@ -29,11 +29,11 @@ EVENTS: Final = 6
 
 KEYS: Final = 3
 FORGETTING: Final = ("delete", "revoke")
-"""After these the history may lack what was started: it begins anew; or, if Postgres is put back, an event is ignored
+"""After these the history may lack what was started: it begins anew; or, if Postgres is restored, an event is ignored
 for rights that are gone meanwhile.
 """
 
-PUT_BACK: Final = "postgres put back"
+RESTORED: Final = "postgres restored"
 GONE_RIGHTS: Final = "is revoked or has expired"
 """Why an event that was answered as started may be ignored, if what it started was not in EVENTS when Postgres was put
 back (ADR 30).
@@ -212,7 +212,7 @@ async def trigger_starts(world: SimulatedWorld) -> AsyncIterator[TriggerStart]:
 def _is_stranded(world: SimulatedWorld, story: Story, start: TriggerStart) -> bool:
     """Whether the execution at whose end it started was lost with Postgres, not being in EVENTS yet (ADR 30)."""
     of = start.workload.get("of")
-    return PUT_BACK in story.faults and of is not None and of not in world.store.tables.executions
+    return RESTORED in story.faults and of is not None and of not in world.store.tables.executions
 
 
 def _entry_problems(entries: Sequence[_Entry], starts: Sequence[TriggerStart]) -> Iterator[str]:
@@ -238,9 +238,9 @@ def _event_problems(
 ) -> Iterator[str]:
     """Whether each event that was accepted is in the history once, and has started at most one execution."""
     seen = Counter(one.number for one in entries if not one.body.get("resent"))
-    undone = {one.number for one in entries if GONE_RIGHTS in one.body.get("reason", "") and PUT_BACK in story.faults}
+    undone = {one.number for one in entries if GONE_RIGHTS in one.body.get("reason", "") and RESTORED in story.faults}
     ids = {one.execution_id for one in starts}
-    may_be_gone = path == REVOKED and PUT_BACK in story.faults and not entries  # its registration is folded again
+    may_be_gone = path == REVOKED and RESTORED in story.faults and not entries  # its registration is folded again
     started = Counter(one.workload["n"] for one in starts)
     yield from (f"event {n} has started {count} executions" for n, count in started.items() if count > 1)
     for (of, number), answer in world.senders.answers.items():

@@ -45,7 +45,7 @@ SLOTS = 3
 STOLEN_S = 1.0
 EVENTS_BYTES = 20_000
 KEPT_MS = 5_000
-"""EVENTS keeps more than Postgres is ever put back."""
+"""EVENTS keeps more than a restored Postgres ever lacks."""
 
 TRIM_S = 3.0
 
@@ -57,7 +57,7 @@ class SimulatedWorld:
         begun: Servers that have taken partitions.
         ended: Roles that ended unexpectedly, with their error.
         touched: Commands that may run twice.
-        dumped_s: When Postgres was as it was put back.
+        dumped_s: The time of the state that Postgres was restored to.
         messages_before_look: How often messages came between a lost tail and the next look of a server.
         poison: What is wrong with one execution, if any.
         clocks: Those of servers, where they are wrong.
@@ -166,9 +166,9 @@ class SimulatedWorld:
             self.touched |= {report.command_id for report in self.reports(first - 1)}
             log.lose(*lost)
 
-    def put_postgres_back(self, ticks_s: float) -> None:
+    def restore_postgres(self, ticks_s: float) -> None:
         """After ``ticks_s`` seconds all servers die, and Postgres is as it is now."""
-        self._begin(self._put_postgres_back(ticks_s))
+        self._begin(self._restore_postgres(ticks_s))
 
     def cancel_anything(self) -> None:
         """Lets clients cancel what may be cancelled."""
@@ -243,7 +243,7 @@ class SimulatedWorld:
         async with self._recovering:
             await self._lose_and_recover(after_s, folded)
 
-    async def _put_postgres_back(self, ticks_s: float) -> None:
+    async def _restore_postgres(self, ticks_s: float) -> None:
         async with self._recovering:
             dump, through = self.store.dump(), self.broker.event_log.end
             self.dumped_s.append(self.clock.monotonic_s())

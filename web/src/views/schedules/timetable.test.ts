@@ -14,7 +14,7 @@ test('a time is told by the clock of its zone, unless that is UTC', () => {
   expect(inItsZone('2026-11-24T01:30:00+00:00', 'UTC')).toBe('')
 })
 
-test('what runs, waits and is left comes first; one that is due no more is over', () => {
+test('what runs, waits and is left comes first; one that is due no more has ended', () => {
   const idle = { running: [], waiting: 0, next: '2026-11-24T01:30:00Z', backfill: null }
   expect(stateOf(idle)).toBe('')
   expect(stateOf({ ...idle, next: null })).toBe('over')

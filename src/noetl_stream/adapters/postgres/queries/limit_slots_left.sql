@@ -1,4 +1,4 @@
--- Slots of executions that are over, or are not there: what gives them back was lost.
+-- Slots of executions that have ended, or are not there: what gives them back was lost.
 select :limit_slots.columns
 from noetl.limit_slot s
 where not exists (

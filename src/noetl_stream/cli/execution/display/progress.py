@@ -167,7 +167,7 @@ class ProgressFold(JournalReader[str]):
         self._say("wait", step, f"{step}: rests at next")
 
     def rest_timed_out(self, at: Recorded, step: str, fact: events.NextTimedOut) -> None:
-        self._say("wait", step, f"{step}: rested at next until its time was over")
+        self._say("wait", step, f"{step}: rested at next until its time has passed")
 
     def attempt_ended(self, at: Recorded, step: str, fact: events.TaskProcessed) -> None:
         """The output of a task's code, then its retry (LANGUAGE §12 *python*)."""

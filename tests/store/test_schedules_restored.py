@@ -1,4 +1,4 @@
-"""A schedule on a real nats-server and a real Postgres that is put back, or lost (ADR 30)."""
+"""A schedule on a real nats-server and a real Postgres that is restored, or lost (ADR 30)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits after a Postgres that was put back: nothing is given out until all who hold a slot are known (ADR 30)."""
+"""Limits after a restore of Postgres: nothing is given out until all who hold a slot are known (ADR 30)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def held(stage: Stage) -> list[str]:
     return [row.execution_id for row in stage.tables.limits.rows.values() if row.granted_ms is not None]
 
 
-async def put_back(stage: Stage) -> Lease:
+async def restore(stage: Stage) -> Lease:
     """Postgres forgets that the first execution has the key. Only a server that is dead may read its partition: what is
     returned renews its lease for 20 seconds.
     """
@@ -60,7 +60,7 @@ async def put_back(stage: Stage) -> Lease:
 async def test_nobody_gets_a_slot_until_the_partitions_of_its_holders_have_caught_up(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await put_back(stage)
+    await restore(stage)
     await stage.request(SECOND, "second", limited("reject"))
     await stage.pass_time(15)
     assert held(stage) == [] and len(stage.tables.limits.rows) == 1
@@ -72,7 +72,7 @@ async def test_nobody_gets_a_slot_until_the_partitions_of_its_holders_have_caugh
 
 
 async def test_a_partition_that_no_server_reads_holds_limits_back_for_ten_minutes(stage: Stage) -> None:
-    renew = await put_back(stage)
+    renew = await restore(stage)
     await stage.request(SECOND, "second", limited())
     for _ in range(int(AT_MOST_S / 10) - 2):
         await renew()
