@@ -22,8 +22,8 @@ if TYPE_CHECKING:  # the list of commands starts faster
 
 
 class TestedEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trigger makes of an event: whether it would start ``playbook``, else ``reason`` why not, and whether that
-    is a fault of the trigger.
+    """The decision of a trigger about an event: whether it would start ``playbook``, else the ``reason``, and whether
+    that is a fault of the trigger.
     """
 
     __test__ = False  # not a test case, despite its name

@@ -391,7 +391,7 @@ def _key_documents(files: str, found: FileKeys) -> Iterator[FileKeyDocument]:
 
 
 class PlannedDocument(msgspec.Struct, frozen=True):
-    """What a rule does not keep."""
+    """The executions that a rule of retention does not keep."""
 
     rule: str
     executions: int

@@ -158,7 +158,7 @@ async def cancel(call: AgentCall, given: ToCancel) -> ToolAnswer:
 
 
 def _given_as(kind: type[Wanted], given: OfChange) -> Wanted:
-    """What is wanted: each field is an argument of its name."""
+    """Makes a request from the arguments of a tool: each field is the argument of its name."""
     fields = set(kind.__struct_fields__) & set(type(given).model_fields)
     return kind(**{name: getattr(given, name) for name in fields})
 

@@ -243,7 +243,7 @@ class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Its subschemas by key of the workload."""
+        """The subschemas by key of the workload."""
         found = self.content.get("properties")
         return found if isinstance(found, dict) else {}
 

@@ -55,7 +55,7 @@ class Permissions(msgspec.Struct, frozen=True):
     subscribe: tuple[str, ...]
 
     def lists(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Both, each with its name in the configuration of a nats-server."""
+        """Both lists of patterns, each with its name in the configuration of a nats-server."""
         return ("publish", self.publish), ("subscribe", self.subscribe)
 
 

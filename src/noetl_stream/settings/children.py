@@ -124,7 +124,7 @@ class EnvironmentSettings(msgspec.Struct, frozen=True):
 
 
 def read_environments(variable: str, given: Mapping[str, str]) -> EnvironmentSettings:
-    """Reads the settings.
+    """Reads the settings of environments.
 
     Raises:
         UsageError: A value is invalid.

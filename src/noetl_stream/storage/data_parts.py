@@ -163,7 +163,7 @@ async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     async for piece in pieces:
         held.append(piece)
         size += len(piece)
-        while size >= PART_BYTES:  # joined once, and not at all if the piece is a part, as of files on disk
+        while size >= PART_BYTES:  # joined once; a piece that is a whole part, as of files on disk, is not copied
             size -= PART_BYTES
             rest = held[-1][len(held[-1]) - size :]
             held[-1] = held[-1][: len(held[-1]) - size]

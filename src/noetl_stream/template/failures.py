@@ -93,7 +93,7 @@ class ValueNeeded(Exception):
 
     @property
     def all(self) -> Sequence[ValueNeeded]:
-        """This and the further values."""
+        """All values to load: this one and the further ones."""
         return (self, *self.more.values())
 
 

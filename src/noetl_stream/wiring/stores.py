@@ -162,7 +162,7 @@ class OperatorPorts(msgspec.Struct, frozen=True):
 
     @property
     def object_keys(self) -> DerivedKeys:
-        """Their keys. Raises like :attr:`requests`."""
+        """The keys of objects. Raises like :attr:`requests`."""
         return DerivedKeys(needed_keys(self.access_keys, ACCESS_KEY_VARIABLE))
 
 

@@ -271,7 +271,7 @@ def _placed(row: Any) -> PlacedSlot:
 
 
 class PostgresLimits(DatabasePort):
-    """:class:`~noetl_stream.ports.stores.limit_slots.LimitStore`; the port documents each method."""
+    """:class:`~noetl_stream.ports.stores.aggregates.LimitStore`; the port documents each method."""
 
     limit_slots_page = queried(LimitStore.limit_slots_page)
     limit_slots_left = queried(LimitStore.limit_slots_left)

@@ -180,7 +180,7 @@ def _again(
 
 
 def _require_single(selection: Selection, needing: str) -> str:
-    """The only id."""
+    """Returns the id of the only execution."""
     if selection.only is None or selection.dry_run:
         raise UsageError(f"{needing} a single ID")
     check_id(selection.only)

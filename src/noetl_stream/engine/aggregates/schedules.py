@@ -253,7 +253,7 @@ class _Turn:
         return Folded(self.state, tuple(self.messages), tuple(self.history.values()), answer)
 
     def numbered(self, at_ms: int, cause: Cause, request_id: str = "", asked_ms: int = 0) -> DueOccurrence:
-        """A new occurrence.
+        """Adds a new occurrence, with the next number.
 
         Args:
             request_id: The request that caused it, if the timetable did not; ``asked_ms`` is the time of the request.

@@ -35,7 +35,7 @@ def note_end(state: Execution, ended: StepRun) -> Execution:
 
 
 def _noted(state: Execution, run: StepRun, reason: str = "") -> Execution:
-    """Records a step run after all earlier ones. Without a compensation of its own, only its calls can be undone."""
+    """Records a step run after all earlier ones. Without its own compensation, only its calls can be undone."""
     before = state.compensable.get(run.step_run_id)
     called = before.called if before is not None else ()
     has_own = state.undoing.undoes[run.step]

@@ -208,7 +208,7 @@ class AccessGuard:
 async def until_way_in(
     host: str, tokens: Tokens, clock: Clock, *, provider: bool, waits: Callable[[str], object]
 ) -> None:
-    """Waits until somebody can use a gateway. ``waits`` is told what is missing, if it has to wait."""
+    """Waits until somebody can use a gateway. Calls ``waits`` with the missing right, if it has to wait."""
     is_told = False
     while True:
         try:

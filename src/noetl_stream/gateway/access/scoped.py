@@ -105,7 +105,7 @@ class _Scope(NamedTuple):
 
     @property
     def outermost(self) -> tuple[str, ...]:
-        """Its paths without those below another one."""
+        """The paths of the scope, without those below another of them."""
         every = sorted({path.strip("/") for path in self.paths})
         return tuple(path for path in every if not any(covers((other,), path) for other in every if other != path))
 

@@ -1,4 +1,4 @@
-"""What requests give: parameters in path, query and headers, read into one model per route; and bodies."""
+"""The inputs of requests: parameters in path, query and headers, read into one model per route; and bodies."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def pointer_to(keys: tuple[int | str, ...]) -> str:
 
 
 def validated(model: type[Model], data: bytes) -> Model:
-    """The model of this JSON.
+    """Reads a model from JSON.
 
     Raises:
         HttpProblem: it lists each place that does not match.
@@ -226,7 +226,7 @@ BODY_S: Final = 60.0
 
 
 def is_large(request: web.Request) -> bool:
-    """Whether its body is over :data:`LARGE_BYTES`, or of unknown length."""
+    """Whether the body of a request exceeds :data:`LARGE_BYTES`, or has an unknown length."""
     length = request.content_length
     return request.can_read_body and (length is None or length > LARGE_BYTES)
 

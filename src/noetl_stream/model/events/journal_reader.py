@@ -127,7 +127,7 @@ class JournalReader(Generic[Run]):
     # --- tokens -------------------------------------------------------------------------------------------------------
 
     def token_enqueued(self, at: Recorded, fact: events.TokenEnqueued) -> None:
-        """A token is on its way to a step. The chosen token of a rerun is told twice."""
+        """A token is on its way to a step. The chosen token of a rerun is reported twice."""
 
     def token_held(self, at: Recorded, fact: events.TokenHeld) -> None:
         """A token waits for its admission."""

@@ -484,13 +484,13 @@ class DirectExecutions:
         return row
 
     async def _plan(self, row: ExecutionRow) -> Plan | None:
-        """The plan of its playbook; ``None`` if that does not compile here."""
+        """The plan of an execution's playbook; ``None`` if that does not compile here."""
         return await known_plan(self._store, self._checking, row)
 
     async def _notices(
         self, row: ExecutionRow, journal: Sequence[StoredEvent], *, is_whole: bool
     ) -> reading.Notices | None:
-        """Its notices; ``None`` for an unfinished one with a long journal, which callers poll."""
+        """The notices of an execution; ``None`` for an unfinished one with a long journal, which callers poll."""
         if is_whole:
             notices = reading.notices_of(journal)
         elif row.finished_ms is not None:

@@ -114,11 +114,11 @@ class PlaybookChecker:
         return self._schemas[kind]
 
     def known(self, digest: str) -> Plan | None:
-        """A cached plan."""
+        """The cached plan of a playbook, if there is one."""
         return self._plans.get(digest)
 
     def checked(self, digest: str) -> Plan | CheckedText | None:
-        """A cached plan or check."""
+        """The cached plan or check of a playbook, if there is one."""
         return self._plans.get(digest) or self._checked.get(digest)
 
     async def check_document(

@@ -221,7 +221,7 @@ Found = tuple[Place, FeedEvent]
 
 
 def at_once(found: Iterable[Found]) -> list[Found]:
-    """As many of these as a reader gets at once, at least one."""
+    """The first of these events: as many as a reader gets at once, at least one."""
     some: list[Found] = []
     chars = 0
     for one in islice(found, BATCH_EVENTS):

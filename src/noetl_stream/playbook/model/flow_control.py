@@ -241,7 +241,7 @@ class ArcSpecDraft(msgspec.Struct, frozen=True):
         return not self.keys and self.priority is None
 
     def over(self, usual: ArcSpecDraft) -> ArcSpecDraft:
-        """This draft, completed by the usual one of all arcs of the step."""
+        """Completes this draft by the ``usual`` one, which holds for all arcs of the step."""
         return ArcSpecDraft(
             dedupe=self.dedupe or usual.dedupe,
             priority=usual.priority if self.priority is None else self.priority,

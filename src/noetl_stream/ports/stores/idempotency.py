@@ -112,7 +112,7 @@ class ChargedQueries:
 
     @contextmanager
     def measured(self) -> Iterator[None]:
-        """Adds the time of the block."""
+        """Adds the time that the block takes to the measured time."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:

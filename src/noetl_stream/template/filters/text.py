@@ -124,7 +124,7 @@ def _indented_json(context: Context, value: Any, indent: int) -> str:
         raise EvaluationFailure(f"`indent` of `tojson` must be 0 to {MAX_INDENT}")
     # Count piece by piece: deeply nested values have more white space than text.
     meter, text = meter_of(context), StringIO()
-    meter.spend_either(0, 4)  # an encoder of its own
+    meter.spend_either(0, 4)  # a new encoder for each call
     plain_value = plain(value, scope_of(context).references, meter)
     for piece in json.JSONEncoder(ensure_ascii=False, indent=indent).iterencode(plain_value):
         meter.write(len(piece))

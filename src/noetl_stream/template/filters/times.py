@@ -85,7 +85,7 @@ def _moment(name: str, value: Any, zone: Any) -> datetime:
 
 
 def _at(wall: datetime, own: tzinfo | None, zone: Any) -> datetime:
-    """The time that the clocks of the zone show, the first of two; without a zone at an offset of its own."""
+    """The moment when clocks of the zone show ``wall``, the first of two; without a zone, with the offset ``own``."""
     if zone is None:
         return wall.replace(tzinfo=own)
     rules = _zone("zone", zone)

@@ -32,8 +32,8 @@ _OUT_OF_MEMORY: Final = "the task needs more memory than memory_limit allows it;
 
 
 def prepare() -> None:
-    """Silences the library of DuckDB at the end of the zygote, where it lists what it has not released; and imports
-    what reads workbooks, which a confined process might not find.
+    """Silences the library of DuckDB at the end of the zygote, where it lists unreleased objects; and imports the
+    library for workbooks, which a confined process might not find.
     """
     with contextlib.suppress(ImportError):
         import python_calamine  # noqa: F401

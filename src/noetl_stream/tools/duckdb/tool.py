@@ -385,7 +385,7 @@ def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs, settings: ToolSettings) ->
 
 
 def _memory_bytes(knobs: DuckdbKnobs, settings: ToolSettings) -> int:
-    """Returns the memory of a task: what it asks for, else the default, at most the operator's maximum."""
+    """Returns the memory of a task: the requested one, else the default, at most the operator's maximum."""
     asked, most = size_bytes(knobs.memory_limit), settings.duckdb_max_memory_bytes
     if not asked:
         raise invalid_input("memory_limit: must be a size such as 512MB or 1GiB")

@@ -181,7 +181,7 @@ class HttpTool:
 
     @cached_property
     def _duckdb(self) -> DuckdbTool:
-        """What makes tables: only workers with such tasks have one."""
+        """The DuckDB that makes tables; only workers with such tasks start one."""
         from noetl_stream.tools.duckdb.tool import DuckdbTool
 
         return DuckdbTool(self._settings)

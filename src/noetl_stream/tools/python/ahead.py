@@ -93,9 +93,9 @@ class CompiledModules:
             self._add(function.partition(":")[0].split("."))
 
     def load(self, name: str) -> Any:
-        """Runs a module that is compiled, and its packages, in what the template has made for that: each function of
-        :mod:`importlib` that is called costs memory of its own. Others are imported. Files that have changed since are
-        left to :func:`use_ahead`.
+        """Runs a compiled module, and its packages, in the module object that the template has made: each called
+        function of :mod:`importlib` costs memory. Modules that are not compiled are imported. Files that have changed
+        since are left to :func:`use_ahead`.
         """
         parent, _, last = name.rpartition(".")
         package = self.load(parent) if parent else None  # which may import the module

@@ -188,7 +188,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def _context(kind: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
-    """Makes the context: an older class has some of the fields."""
+    """Makes the context of a run; the class of an older release has only some of the fields."""
     deadline = fields["deadline"]
     shown = {
         **fields,

@@ -12,7 +12,7 @@ from noetl_stream.tools.children.mounts import remove_folder
 
 
 def remove_folders_left(prefix: str, within: str | None = None) -> None:
-    """Removes the folders of processes that were killed. A process that lives holds the lock of its own."""
+    """Removes the folders of processes that were killed. A living process holds the lock of its folder."""
     for folder in Path(within or tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # it is locked, somebody else's, or gone
             lock = locked(str(folder))

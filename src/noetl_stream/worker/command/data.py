@@ -116,7 +116,7 @@ class AttemptData:
             self._datasets[Dataset(namespace, name[:MAX_NAME], written, tuple(columns))] = None
 
     def noted_in(self, outcome: Outcome, used: Redactor | None) -> Outcome:
-        """Returns the outcome of the attempt with what it has written and read, without the secrets that it used."""
+        """Adds the data that the attempt has written and read to its outcome, without the secrets that it used."""
         if not self.stored_bytes and not self.written and not self._read and not self._datasets:
             return outcome
         datasets = tuple(self._datasets)

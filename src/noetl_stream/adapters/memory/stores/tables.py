@@ -154,7 +154,7 @@ class MemoryAggregates:
 
 
 class MemoryLimits:
-    """:class:`~noetl_stream.ports.stores.limit_slots.LimitStore`, over :attr:`tables`."""
+    """:class:`~noetl_stream.ports.stores.aggregates.LimitStore`, over :attr:`tables`."""
 
     tables: MemoryTables
 

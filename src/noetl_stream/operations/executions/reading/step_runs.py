@@ -108,7 +108,7 @@ class _RunHistory(msgspec.Struct):
         return None if self.finished is None else (self.finished - self.claimed_ms) / 1000
 
     def shown_status(self, statuses: Statuses | None) -> RunStatus:
-        """Its status; ``statuses`` are those of an unfinished execution."""
+        """The shown status of a step run; ``statuses`` are those of an unfinished execution."""
         return self.status if statuses is None or self.finished is not None else statuses.of_run(self.step_run_id)
 
     def document(self, trace_id: str, statuses: Statuses | None) -> documents.StepRunDocument:

@@ -1,5 +1,5 @@
-"""What an execution has told: chosen events, by position, name, step, task, iteration, text, whole or in part; live
-events, each once, in order, across the switch from history to live (PROTOCOL §4); and the output of its tasks.
+"""The events of executions: chosen ones, by position, name, step, task, iteration or text, complete or in part; live
+ones, each once, in order, across the switch from history to live (PROTOCOL §4); and the output of tasks.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class Environments:
             most = f"the operator allows {self._settings.max_bytes:,} for all ({MAX_BYTES_VARIABLE})"
             raise ToolFailure.of("environment", f"the environment has {size:,} bytes: {most}")
         gone = self._make_room(size)
-        with contextlib.suppress(OSError):  # there is one: see below
+        with contextlib.suppress(OSError):  # another worker has made it: see below
             os.rename(made, self._root / name)  # noqa: PTH104
         is_held = self._hold(name)
         for folder in gone:
@@ -310,7 +310,7 @@ class Environments:
         used, gone = self._used(), list[str]()
         found: list[tuple[float, int, Path]] = []
         for folder in self._root.iterdir():
-            with contextlib.suppress(OSError, ValueError):  # it is none, or another worker removes it
+            with contextlib.suppress(OSError, ValueError):  # no environment, or another worker removes it
                 found.append((folder.stat().st_mtime, int((folder / _SIZE).read_text()), folder))
         total = size + sum(one for _, one, _ in found)
         for _, own, folder in sorted(found):
