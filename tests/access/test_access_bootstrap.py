@@ -55,7 +55,7 @@ async def test_an_installation_without_a_token_gets_one_that_lets_gateways_start
     assert (entry.attempt.operation, entry.attempt.target) == ("createToken", BOOTSTRAP_NAME)
 
 
-async def test_once_is_enough(stack: Stack) -> None:
+async def test_a_second_bootstrap_makes_no_second_token(stack: Stack) -> None:
     kept = Kept()
     await ensure(stack, kept)
     assert await ensure(stack, kept) is None

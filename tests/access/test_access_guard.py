@@ -295,7 +295,7 @@ async def test_a_caller_that_keeps_guessing_must_wait(
     assert (await closed.get("/things/x", headers=new)).status == 200
 
 
-async def test_of_many_refusals_a_few_are_on_record_with_how_many_there_were(
+async def test_many_refusals_are_recorded_as_a_few_entries_and_a_number(
     closed: Client, guarded_app: GuardedApp, audit: MemoryAudit
 ) -> None:
     for _ in range(ENTRIES_OF_ONE + 20):

@@ -286,7 +286,7 @@ async def test_a_token_that_holds_gets_as_far_as_its_role(stage: AccessStage, na
 
 
 @pytest.mark.parametrize("name", [*NOT_HOLDING, "none", "Basic"])
-async def test_any_other_gets_nowhere(stage: AccessStage, name: str) -> None:
+async def test_requests_without_a_valid_token_reach_nothing(stage: AccessStage, name: str) -> None:
     headers = {"none": {}, "Basic": {"Authorization": "Basic YTpi"}}.get(name)
     if headers is None:
         headers = {"Authorization": f"Bearer {await NOT_HOLDING[name](stage)}"}
@@ -295,7 +295,7 @@ async def test_any_other_gets_nowhere(stage: AccessStage, name: str) -> None:
     await check_audit(stage, expected, 401)
 
 
-async def test_somebody_known_without_a_role_gets_nowhere_either(stage: AccessStage) -> None:
+async def test_a_known_caller_without_a_role_reaches_nothing(stage: AccessStage) -> None:
     bearer = stage.issuer.token(noetl_role=None)
     expected = {route: "in" if least == "public" else "no right" for route, least in TABLE.items()}
     assert await outcomes(stage, {"Authorization": f"Bearer {bearer}"}) == expected

@@ -123,7 +123,7 @@ async def test_a_token_may_be_for_several(issuer: Issuer, provider: OidcProvider
     assert (await provider.caller(issuer.token(aud=["another", AUDIENCE]))).role == "operator"
 
 
-async def test_a_key_says_what_it_is_for(issuer: Issuer, provider: OidcProvider) -> None:
+async def test_a_key_for_another_purpose_is_not_used(issuer: Issuer, provider: OidcProvider) -> None:
     """Keys of shared secrets, for encryption, or for one algorithm only, are not taken for others."""
     issuer.keys = [
         {"kty": "oct", "k": encoded(b"secret" * 10), "kid": "shared"},

@@ -59,7 +59,7 @@ def scoped(stack: Stack) -> Operations:
     return Scopes()(stack.operations, PATHS)
 
 
-def test_without_paths_nothing_is_narrowed(stack: Stack) -> None:
+def test_without_paths_a_token_is_not_narrowed(stack: Stack) -> None:
     assert Scopes()(stack.operations, ()) is stack.operations
 
 
@@ -132,7 +132,7 @@ async def test_an_execution_of_another_path_is_not_there(scoped: Operations, ver
     assert len(set(messages)) == 1
 
 
-async def test_of_a_selection_only_what_is_covered_is_acted_on(scoped: Operations, stack: Stack) -> None:
+async def test_a_selection_acts_only_on_covered_executions(scoped: Operations, stack: Stack) -> None:
     ids = ["e1", "e2", "e3", "e4", "e6"]
     by_id = BulkOrder("delete", ids)
     tried = await scoped.selections.act(replace(by_id, dry_run=True), "token:ci")
@@ -151,7 +151,7 @@ async def test_of_a_selection_only_what_is_covered_is_acted_on(scoped: Operation
     assert left == {"e1", "e2", "e3", "e4", "e5"}
 
 
-async def test_only_what_is_covered_is_counted(stack: Stack) -> None:
+async def test_counts_include_only_covered_executions(stack: Stack) -> None:
     def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
         return dict(sum((Counter(one) for one in counts), Counter()))
 
@@ -427,7 +427,7 @@ async def test_a_credential_that_is_near_is_not_suggested_to_a_token_with_paths(
 # Grants
 
 
-async def test_of_grants_a_token_with_paths_sees_what_playbooks_at_its_paths_may_use(stack: Stack, scoped: Operations) -> None:
+async def test_a_token_with_paths_sees_only_the_grants_of_its_playbooks(stack: Stack, scoped: Operations) -> None:
     written = b"grants: [{paths: [team/a/x], credentials: [mine]}, {paths: [other], credentials: [theirs]}]"
     await stack.operations.grants.put(1, written, "token:boss")
     assert (await scoped.grants.usable("team/a/x")).credentials == ["mine"]

@@ -186,7 +186,7 @@ async def test_any_other_header_is_refused(authentication: Authentication, heade
         await authentication.caller(CallCredentials(header))
 
 
-async def test_without_a_token_nobody_is_anybody(authentication: Authentication) -> None:
+async def test_a_request_without_a_token_has_no_caller(authentication: Authentication) -> None:
     with pytest.raises(Unauthenticated, match="a token is required"):
         await authentication.caller(CallCredentials())
 

@@ -33,7 +33,7 @@ async def test_with_an_identity_provider_it_needs_no_token(tokens: MemoryTokens)
     assert await tokens.list_all() == []
 
 
-async def test_only_a_token_of_an_admin_that_holds_lets_it_start(
+async def test_only_a_valid_admin_token_lets_a_gateway_start(
     keeper: DirectAccess, tokens: MemoryTokens, clock: ManualClock
 ) -> None:
     async def starts() -> bool:

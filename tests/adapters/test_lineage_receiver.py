@@ -51,6 +51,6 @@ async def test_an_event_that_the_receiver_cannot_take_now_is_sent_again(status: 
         await answered(status)
 
 
-async def test_a_receiver_that_is_not_there_may_be_later() -> None:
+async def test_an_unreachable_receiver_is_tried_again_later() -> None:
     with pytest.raises(Unreachable, match="does not answer"):
         await answered(200, LineageSettings("http://127.0.0.1:1/"))

@@ -62,7 +62,7 @@ async def test_we_read_what_other_tools_write_and_delete(connection: NatsConnect
         await blobs.get("by-hand")
 
 
-async def test_chunks_are_small_and_losers_leave_none(connection: NatsConnection) -> None:
+async def test_chunks_are_small_and_a_losing_writer_leaves_none(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await asyncio.gather(*(blobs.put("key", THREE_CHUNKS) for _ in range(3)))
     assert await message_count(connection) == 4
@@ -212,7 +212,7 @@ async def test_a_writer_without_the_right_to_remove_chunks_reuses_those_that_are
         await blobs.close()
 
 
-async def test_without_the_bucket_it_is_not_ready(connection: NatsConnection) -> None:
+async def test_a_role_is_not_ready_without_the_bucket(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await connection.api(f"STREAM.DELETE.{RESULTS}")
     for attempt in (blobs.verify(), blobs.get("key"), blobs.put("key", b"")):

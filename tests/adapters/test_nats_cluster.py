@@ -34,7 +34,7 @@ from noetl_testkit.waiting import until, until_it_is
 log = logging.getLogger(__name__)
 
 
-async def test_many_commands_of_one_partition_pass_a_cluster(clustered: NatsConnection) -> None:
+async def test_many_commands_of_one_partition_pass_through_a_cluster(clustered: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(clustered)
     fences = await queue.fence("one", {partition_of("run-1"): 1})
     commands = [command(f"c{number}") for number in range(200)]

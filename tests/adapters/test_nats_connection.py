@@ -144,7 +144,7 @@ async def test_a_server_without_jetstream_is_not_ready(tmp_path: Path) -> None:
         server.end()
 
 
-async def test_jetstream_that_has_answered_is_waited_for_whatever_the_next_server_says(
+async def test_a_jetstream_that_has_answered_is_waited_for_whatever_the_next_server_reports(
     own_nats: NatsServer, own_nats_connection: NatsConnection
 ) -> None:
     """A leaf node without JetStream of its own loses that of its hub for a while: no role must end for it."""

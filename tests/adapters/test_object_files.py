@@ -31,7 +31,7 @@ def files(buckets: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> ObjectFile
     return ObjectFiles(ObjectAddress("s3", "bucket", "team/kept"))
 
 
-def test_a_file_in_parts_is_whole_or_is_not_there(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_parts_is_complete_or_absent(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
     data = bytes(range(256)) * 4096 * 7
     for name in ("parts/abandoned", "parts/large"):
@@ -98,7 +98,7 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("text", ["nonsense", "ftp://host", "http://user:password@host:9000", "http://"])
-def test_an_endpoint_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_endpoint_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", text)
     with pytest.raises(UsageError, match=r"^AWS_ENDPOINT_URL is not the address of a server") as refused:
         ObjectFiles(ObjectAddress("s3", "bucket"))
@@ -112,7 +112,7 @@ def test_an_endpoint_that_is_none_is_refused(text: str, monkeypatch: pytest.Monk
         "s3://bucket/a b", "http://secret/x",
     ],
 )  # fmt: skip
-def test_an_address_that_is_none_is_refused_without_showing_it(text: str) -> None:
+def test_an_invalid_address_is_refused_without_being_shown(text: str) -> None:
     with pytest.raises(UsageError, match=r"^invalid --archive: ") as refused:
         read_place("--archive", text)
     assert "secret" not in str(refused.value)

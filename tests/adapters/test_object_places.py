@@ -204,7 +204,7 @@ async def test_a_wrong_key_is_reported_at_the_start_and_retried_later(
     assert explained(refused.value).says.startswith("the key of the bucket is wrong, missing, or lacks a right: s3://")
 
 
-async def test_a_bucket_that_is_none_is_no_missing_object(in_bucket: ObjectPlace) -> None:
+async def test_a_bucket_that_does_not_exist_is_no_missing_object(in_bucket: ObjectPlace) -> None:
     with pytest.raises(Unreachable, match=r"there is no bucket 'unknown' \(make the bucket") as refused:
         await ObjectPlace(ObjectAddress("s3", "unknown")).get("a/0")
     assert remedy_of(str(refused.value)).startswith("make it, or correct its name in NOETL_OBJECTS")

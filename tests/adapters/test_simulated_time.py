@@ -57,7 +57,7 @@ def test_time_passes_to_the_next_moment_at_most() -> None:
     assert in_simulated_time(work) == [10.0, 60.0, 100.0]
 
 
-def test_time_stands_still_while_a_thread_works() -> None:
+def test_simulated_time_stops_while_a_thread_works() -> None:
     async def work() -> tuple[str, float, bool]:
         loop = simulated_loop()
         sleeper = asyncio.ensure_future(asyncio.sleep(1))
@@ -74,7 +74,7 @@ def test_time_stands_still_while_a_thread_works() -> None:
     assert in_simulated_time(work) == ("done", 0.0, False)
 
 
-def test_real_work_that_says_nothing_is_an_error() -> None:
+def test_real_work_that_is_not_announced_is_an_error() -> None:
     async def work() -> None:
         with simulated_loop().real_work():
             await asyncio.sleep(1)

@@ -82,7 +82,7 @@ def test_a_long_answer_can_be_had_part_by_part(value: Any) -> None:
     assert whole(value) == value
 
 
-def test_small_members_stay_whole_beside_long_ones() -> None:
+def test_small_members_stay_complete_beside_long_ones() -> None:
     value = {"status": "failed", "result": {"rows": list(range(100_000))}, "error": {"kind": "http", "message": LONG}}
     data = part_of(value).data
     assert data["status"] == "failed"

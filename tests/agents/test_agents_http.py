@@ -192,7 +192,7 @@ async def test_a_body_over_the_limit_is_not_read() -> None:
             assert answer.status == 413
 
 
-async def test_only_so_many_checks_are_under_way() -> None:
+async def test_checks_in_progress_have_a_bound() -> None:
     async with GatewayStage(GatewayLimits(max_checks=1)).open() as narrow:
         with narrow.gateway.pressure.checks.entered(Caller("token:other", "admin"), "elsewhere"):
             async with agent_over_http(narrow.url) as agent:

@@ -104,7 +104,7 @@ async def test_work_that_is_late_is_cancelled_and_has_ended() -> None:
     assert work.ended == "cancelled"
 
 
-async def test_work_ends_with_whoever_waits_for_it() -> None:
+async def test_shared_work_ends_with_its_last_waiter() -> None:
     work = Probe()
     waiting = asyncio.create_task(result_until(work.run(), Probe().run()))
     await asyncio.sleep(0)

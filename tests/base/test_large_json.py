@@ -36,7 +36,7 @@ def test_nothing_is_collected_while_large_json_is_decoded(collections: list[str]
 
 @pytest.mark.parametrize("data", [LARGE, LARGE + b"]"])
 @pytest.mark.parametrize("is_enabled", [True, False])
-def test_the_collector_is_left_as_it_was(data: bytes, is_enabled: bool) -> None:
+def test_the_garbage_collector_is_restored_afterwards(data: bytes, is_enabled: bool) -> None:
     (gc.enable if is_enabled else gc.disable)()
     try:
         codec.decode_json(data)

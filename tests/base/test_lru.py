@@ -45,7 +45,7 @@ def test_dropped_and_cleared_entries_are_forgotten_and_make_room() -> None:
     assert list(cache) == ["d", "e"]
 
 
-def test_sizes_are_summed() -> None:
+def test_sizes_of_entries_are_summed() -> None:
     cache: LruCache[str, str] = LruCache(5, size_of=len)
     cache.put("a", "xx")
     cache.put("b", "xx")

@@ -13,7 +13,7 @@ def test_a_few_numbers_are_all_named() -> None:
     assert digits_lost(b'{"a/b": [1.5, %s], "~": {"c": %s}}' % (LOSSY, LOSSY)) == ["/a~1b/1", "/~0/c"]
 
 
-def test_of_many_numbers_the_first_are_named() -> None:
+def test_of_many_lossy_numbers_the_first_are_named() -> None:
     found = digits_lost(b"[" + b",".join([LOSSY] * 5_000) + b"]")
     assert found == [f"/{index}" for index in range(MAX_POINTERS)]
     assert digits_lost_text(found).endswith(": /0, /1, /2 and many more")

@@ -52,7 +52,7 @@ def test_an_item_waits_for_no_more_turns_than_the_bound(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_plan_says_what_single_turns_would_take(seed: int) -> None:
+def test_a_plan_of_turns_equals_single_turns(seed: int) -> None:
     random, turns = Random(seed), PriorityTurns()
     taken(turns, random.sample(PRIORITIES, 4), random.randrange(30))
     waiting: dict[int, float] = {one: random.randrange(1, 40) for one in random.sample(PRIORITIES, 4)}

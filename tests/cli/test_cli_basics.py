@@ -100,7 +100,7 @@ def test_an_option_of_the_worker_does_not_silently_get_lost_on_its_list() -> Non
     assert "noetl-stream worker list …" in one_clear_line(found)
 
 
-def test_no_command_at_all_shows_the_help() -> None:
+def test_a_call_without_a_command_shows_the_help() -> None:
     found = noetl()
     assert found.returncode == 2
     assert "Commands:" in found.stderr + found.stdout

@@ -39,7 +39,7 @@ async def test_calls_in_progress_never_exceed_the_limit() -> None:
     assert (most, under_way) == (AT_ONCE, 0)
 
 
-async def test_answers_stand_in_the_order_of_the_ids_with_what_could_not_be(
+async def test_bulk_answers_are_in_the_order_of_the_ids_with_the_refused_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     busy = set(IDS[:5])

@@ -134,7 +134,7 @@ def test_warnings_are_reported_each_time(
     assert len(compiled) == 2
 
 
-def test_a_damaged_memory_is_as_none(playbook: Write, settings: Settings, compiled: list[str]) -> None:
+def test_a_damaged_memory_of_checks_counts_as_none(playbook: Write, settings: Settings, compiled: list[str]) -> None:
     file = playbook(ONE_STEP)
     check(file, settings)
     for damage in ("{", "[]", '{"key": 1}'):

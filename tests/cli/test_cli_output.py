@@ -75,7 +75,7 @@ def test_a_duration_is_shown_in_units_that_people_use(seconds: float | None, wor
     assert duration_text(seconds) == words
 
 
-def test_a_line_of_what_a_command_does_counts_seconds_and_gives_way_to_what_is_printed() -> None:
+def test_a_progress_line_counts_seconds_and_makes_room_for_output() -> None:
     terminal, there = pty.openpty()
     with os.fdopen(there, "w", encoding="utf-8") as stderr, pytest.MonkeyPatch.context() as patched:
         patched.setenv("TERM", "xterm")

@@ -183,7 +183,7 @@ def test_every_event_has_the_digest_of_its_playbook(journal: list[dict[str, Any]
     assert {event["digest"] for event in journal} == {started["data"]["digest"]}
 
 
-def test_names_are_dotted(journal: list[dict[str, Any]]) -> None:
+def test_names_of_events_are_dotted(journal: list[dict[str, Any]]) -> None:
     every = {str(fact.__struct_config__.tag) for fact in get_args(AnyFact)}
     assert {event["name"] for event in journal} <= every
     assert all(re.fullmatch(r"[a-z]+(\.[a-z_]+)+", name) for name in every)

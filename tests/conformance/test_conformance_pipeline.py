@@ -87,7 +87,7 @@ def test_a_task_guard_reads(guard: str) -> None:
     assert [fact.do for fact in scenario.facts(TaskProcessed)] == ["continue", "break"]
 
 
-def test_in_policy_attempt_is_the_attempt_just_finished() -> None:
+def test_attempt_in_a_policy_is_the_attempt_that_just_finished() -> None:
     rules = (
         '{when: "{{ _attempt == 1 }}", then: {do: retry, attempts: 9}},{when: "{{ _attempt == 2 }}", then: {do: break}}'
     )
@@ -153,7 +153,7 @@ def test_a_reference_of_the_author_is_plain_data_in_ctx() -> None:
     assert scenario.ctx == {"stored": reference}
 
 
-def test_polling_is_a_jump_until_the_answer_is_there() -> None:
+def test_polling_is_a_jump_that_repeats_until_the_answer_is_ready() -> None:
     rules = '{when: "{{ not outcome.result.ready }}", then: {do: jump, to: work}}, {else: {then: {do: continue}}}'
     scenario = ruled(rules)
     run = scenario.take("start")

@@ -77,7 +77,7 @@ def test_a_role_is_confined(stack: ComposeStack, role: str) -> None:
 
 
 @pytest.mark.containers
-def test_a_playbook_runs(stack: ComposeStack) -> None:
+def test_a_playbook_runs_on_the_compose_stack(stack: ComposeStack) -> None:
     assert "HELLO, ADA" in noetl(stack, "run", ROOT / "playbooks" / "hello.yaml", "--set", "name=Ada")
 
 

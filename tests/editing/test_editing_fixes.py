@@ -65,7 +65,7 @@ def test_a_key_that_must_go_is_removed_with_its_lines() -> None:
 
 
 @pytest.mark.parametrize("file", in_gate(sorted(BROKEN.glob("*.yaml")), one_of=4), ids=lambda file: file.stem)
-def test_of_every_broken_playbook_each_fix_mends_its_problem(file: Path) -> None:
+def test_each_fix_of_every_broken_playbook_mends_its_problem(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     for one, fix in offered(text):
         after = problems(apply_changes(text, [fix.change]))

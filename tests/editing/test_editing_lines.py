@@ -26,7 +26,7 @@ def test_every_offset_between_characters_comes_back() -> None:
 
 
 @pytest.mark.parametrize(("line", "character"), [(-1, 0), (0, 99), (0, -5), (99, 0), (99, 99)])
-def test_a_place_that_is_not_there_is_the_nearest_one(line: int, character: int) -> None:
+def test_a_position_outside_the_text_is_the_nearest_one(line: int, character: int) -> None:
     assert 0 <= Lines(TEXT).offset(line, character) <= len(TEXT)
 
 

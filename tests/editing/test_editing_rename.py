@@ -74,7 +74,7 @@ NO_NAMES = [("1", "no name"), ("1", "a__b"), ("3", "1x"), ("1", "")]
 
 
 @pytest.mark.parametrize(("mark", "to"), [*TAKEN, *NO_NAMES])
-def test_a_name_that_is_taken_or_none_is_refused(mark: str, to: str) -> None:
+def test_a_taken_or_invalid_name_is_refused(mark: str, to: str) -> None:
     with pytest.raises(CannotRename):
         renamed(mark, to)
 

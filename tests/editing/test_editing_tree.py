@@ -75,7 +75,7 @@ def test_valid_playbooks_are_read_as_the_language_reads_them(text: str) -> None:
     compare(source.root, read_tree(text), text)
 
 
-def test_of_a_text_with_a_mistake_the_rest_is_read() -> None:
+def test_the_rest_of_a_text_with_a_mistake_is_read() -> None:
     text = """
 kind: Playbook
 workflow:

@@ -70,7 +70,7 @@ async def test_the_problems_are_those_of_playbook_check(tmp_path: Path) -> None:
                 )
 
 
-async def test_while_somebody_types_the_last_text_counts(tmp_path: Path) -> None:
+async def test_only_the_last_text_counts_while_somebody_types(tmp_path: Path) -> None:
     async with editing(tmp_path) as editor:
         uri = editor.open(PLAYBOOK)
         assert await editor.problems(uri) == []

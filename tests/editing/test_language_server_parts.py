@@ -57,7 +57,7 @@ async def until_it_waits() -> None:
         await asyncio.sleep(0)
 
 
-async def test_of_what_is_written_without_a_pause_only_the_last_is_checked() -> None:
+async def test_only_the_last_of_several_quick_edits_is_checked() -> None:
     it = Told()
     for text in ("a", "ab", "abc"):
         it.checks.ask("one", "one.yaml", text, pause_s=0)

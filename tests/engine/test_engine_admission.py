@@ -80,7 +80,7 @@ def test_a_denied_token_is_held_with_the_rule_and_its_value() -> None:
         "steps.start is none",
     ],
 )
-def test_a_guard_reads(guard: str) -> None:
+def test_an_admission_guard_reads_its_namespaces(guard: str) -> None:
     scenario = gated(allow(guard), "workload: {allowed: 0}\n")
     scenario.start({"allowed": 7}, {"allowed": 8})
     assert scenario.working == [("start", None)]

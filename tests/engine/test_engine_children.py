@@ -354,7 +354,7 @@ def test_each_call_is_one_deeper() -> None:
     assert message.fact.parent.depth == 4
 
 
-def test_some_facts_send_no_message() -> None:
+def test_some_facts_send_no_message_to_the_parent() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n")
     scenario.done("start")
     assert child_message(scenario.execution, scenario.facts(ExecutionFinished)[0], 1) is None

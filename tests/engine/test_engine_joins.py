@@ -264,7 +264,7 @@ def test_a_cycle_through_a_join_begins_the_next_wave() -> None:
 
 
 @pytest.mark.parametrize("join", ["any", "1"])
-def test_any_fires_on_the_first_arrival_and_absorbs_those_of_the_same_wave(join: str) -> None:
+def test_a_join_of_any_fires_on_the_first_arrival_and_absorbs_the_rest_of_its_wave(join: str) -> None:
     scenario = three(join)
     scenario.done("b")
     assert scenario.working == [("a", None), ("c", None), ("j", None)]
@@ -290,7 +290,7 @@ def test_a_number_fires_on_that_arrival_and_absorbs_the_rest() -> None:
     assert scenario.status == "completed"
 
 
-def test_descendants_of_a_firing_belong_to_the_next_wave_and_latecomers_of_the_first_to_none() -> None:
+def test_descendants_of_a_firing_belong_to_the_next_wave_and_latecomers_of_the_first_wave_to_none() -> None:
     scenario = started(CYCLE.replace("JOIN", "any"))
     scenario.done("a")
     scenario.done("j", "again")  # wave 1 fired without b, whose run is still there

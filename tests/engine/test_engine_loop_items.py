@@ -70,7 +70,7 @@ def test_the_state_shares_a_named_list_with_ctx() -> None:
 
 
 @pytest.mark.parametrize("spec", PLACES)
-def test_a_loop_goes_on_over_the_list_it_started_with_when_ctx_changes(spec: str) -> None:
+def test_a_loop_continues_over_its_original_list_when_ctx_changes(spec: str) -> None:
     scenario = over('"{{ ctx.rows }}"', spec, ctx={"rows": ROWS})
     scenario.patch(rows=[])
     assert scenario.ctx["rows"] == []

@@ -39,7 +39,7 @@ def test_a_level_runs_over_a_list_or_the_entries_of_a_mapping(items: Any, expect
 
 
 @pytest.mark.parametrize("items", ["{{ workload.text }}", "{{ workload.none }}", "{{ 3 }}", "{{ workload.missing }}"])
-def test_anything_else_cannot_be_run_over(items: str) -> None:
+def test_a_value_that_is_no_list_or_mapping_cannot_be_looped_over(items: str) -> None:
     error = opened(items)
     assert isinstance(error, ErrorInfo) and error.kind == "expression_error"
 

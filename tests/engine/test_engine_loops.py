@@ -130,7 +130,7 @@ def test_a_mapping_gives_items_of_key_and_value() -> None:
 
 @pytest.mark.parametrize("value", ['"text"', "7", "null", "true"])
 @pytest.mark.parametrize("spec", [PARALLEL, "mode: sequential"])
-def test_anything_else_fails_the_step(value: str, spec: str) -> None:
+def test_a_value_of_in_that_is_no_list_or_mapping_fails_the_step(value: str, spec: str) -> None:
     scenario = loop(items='"{{ workload.items_ }}"', spec=spec, root=f"workload: {{items_: {value}}}\n")
     assert scenario.error.kind == "expression_error" and "must be a list or a mapping" in scenario.error.message
     assert scenario.facts(LoopStarted) == scenario.facts(StepScheduled) == []

@@ -78,7 +78,7 @@ def test_a_rerun_keeps_the_priority_unless_it_is_asked_for_with_another(asked: i
     assert again.execution.priority == expected
 
 
-def test_without_a_priority_nothing_says_one() -> None:
+def test_an_execution_without_a_priority_stores_none() -> None:
     """What is stored of an execution is the same as before there were priorities."""
     scenario = begun(None)
     command = build_command(scenario.plan, scenario.execution, scenario.owed("start"))

@@ -396,7 +396,7 @@ def test_a_join_merges_again_when_its_own_step_is_chosen(join: str) -> None:
     ended(again)
 
 
-def test_any_fires_with_the_branch_that_is_reused_if_what_it_fired_with_is_run_again() -> None:
+def test_a_join_of_any_fires_with_its_reused_branch_if_the_branch_it_fired_with_runs_again() -> None:
     again = rerun(joined("any"), "l")
     assert sorted(again.working) == [("j", None), ("l", None)]
     again.done("l", 10)

@@ -92,7 +92,7 @@ def test_a_guard_that_cannot_be_evaluated_fails_the_execution_in_any_failure_mod
     assert scenario.facts(NextEvaluated)[0].fired == []
 
 
-def test_when_no_arc_fires_the_branch_ends() -> None:
+def test_a_branch_ends_when_no_arc_fires() -> None:
     scenario = routed(arc("a", "false"))
     scenario.done("start", 5)
     assert (scenario.status, scenario.result) == ("completed", 5)

@@ -588,7 +588,7 @@ def result_of(action: Action, random: Random) -> Any:
     return None
 
 
-def test_in_any_order_a_run_keeps_the_law_and_the_same_order_gives_the_same() -> None:
+def test_a_run_keeps_its_law_in_any_order_and_repeats_exactly_in_the_same_order() -> None:
     for seed in range(300):
         facts, kinds = played(seed)
         assert isinstance(facts[-1], ENDS), f"seed {seed}"

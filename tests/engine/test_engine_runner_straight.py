@@ -72,7 +72,7 @@ def inputs_of(runner: Runner, run: RunTask) -> Any:
 
 
 @given(outcomes, namespaces, namespaces, st.integers(1, 3), st.booleans())
-def test_both_hand_out_the_same(outcome: Outcome, seen: Any, ctx: Any, most: int, pauses: bool) -> None:
+def test_both_paths_hand_out_the_same_actions(outcome: Outcome, seen: Any, ctx: Any, most: int, pauses: bool) -> None:
     command = command_of(PLAN, vars=seen, ctx=ctx, limits=Limits(max_task_runs=most))
     straight, general = runners(command)
     facts, (run,) = parts(straight.begin())
@@ -86,7 +86,7 @@ def test_both_hand_out_the_same(outcome: Outcome, seen: Any, ctx: Any, most: int
     assert (straight.over, general.over) == (True, True)
 
 
-def test_both_refuse_the_same() -> None:
+def test_both_paths_refuse_the_same_answers() -> None:
     for runner in runners(command_of(PLAN)):
         with pytest.raises(IllegalInput, match="no action 1 is under way"):
             runner.complete(1, Outcome("ok"))

@@ -299,7 +299,7 @@ def test_a_backfill_never_does_nothing_in_silence() -> None:
         assert isinstance(answer, Rejection) and answer.code == code, more
 
 
-def test_one_backfill_at_a_time_and_none_of_a_paused_schedule() -> None:
+def test_a_schedule_runs_one_backfill_at_a_time_and_none_while_paused() -> None:
     told = Told(timetable=Timetable(every_s=3600))
     asked = ScheduleBackfilled("b", PATH, from_ms=NOW - 5 * 3_600_000, before_ms=NOW)
     told.fold(asked)
@@ -318,7 +318,7 @@ def test_one_backfill_at_a_time_and_none_of_a_paused_schedule() -> None:
     assert told.statuses == ["completed"] * 5
 
 
-def test_a_deleted_schedule_is_none_and_the_end_of_its_executions_changes_nothing() -> None:
+def test_a_deleted_schedule_is_gone_and_ends_of_its_executions_change_nothing() -> None:
     told = Told()
     told.wait(NOW + MINUTE)
     execution_id = told.started[0]

@@ -19,7 +19,7 @@ APART = 40
 """One of so many seeds: every position of its journal is looked at."""
 
 
-def test_at_every_position_of_random_journals_what_is_shown_agrees() -> None:
+def test_shown_statuses_agree_at_every_position_of_random_journals() -> None:
     for seed in range(4, SEEDS, APART):
         random = Random(seed)
         scenario = Scenario(compiled(seed // STORMS_A_PLAYBOOK, confluent=False))

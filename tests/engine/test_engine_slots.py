@@ -95,7 +95,7 @@ def test_an_execution_without_limits_records_and_sends_no_slots() -> None:
     assert not [name for name in scenario.names if name.startswith("slot.")] and not told(scenario)
 
 
-def test_without_limits_every_byte_is_as_it_was_in_0_3() -> None:
+def test_without_limits_every_stored_byte_equals_that_of_0_3() -> None:
     """Of the journal, the commands and the snapshots of a playbook that has none: the digest is that of 0.3.0."""
     steps = """
     - step: start
@@ -221,7 +221,7 @@ def test_an_execution_that_is_rejected_fails_and_one_that_is_discarded_ends_as_c
     ("customer", "says"),
     [(None, "not null"), ("", "is empty"), ([1], "not [1]"), ("x" * 201, "201 characters"), (True, "not true")],
 )
-def test_a_key_that_is_none_refuses_the_start(customer: Any, says: str) -> None:
+def test_an_invalid_key_refuses_the_start(customer: Any, says: str) -> None:
     scenario = given("- step: work\n  tool: { kind: noop }\n", ONE_AT_A_TIME)
     scenario.start(workload={"customer": customer})
     assert scenario.status == "failed" and scenario.error.kind == "expression_error"

@@ -215,7 +215,7 @@ NESTED = f"""
 """
 
 
-def test_constructs_nest() -> None:
+def test_constructs_can_be_nested() -> None:
     story = story_of(NESTED)
     assert story.tasks == ["fetch", "attempt", "attempt", "fetch", "fetch", "attempt", "fetch", "three", "after"]
     assert story.inputs["after"] == {"parity": {"three": True}}

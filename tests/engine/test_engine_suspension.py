@@ -298,7 +298,7 @@ KEEPING = """
 """
 
 
-def test_iter_vars_ctx_and_results_are_there_again_on_another_worker() -> None:
+def test_iter_vars_ctx_and_results_are_restored_on_another_worker() -> None:
     scenario = started(KEEPING)
     scenario.done("start", "result")
     scenario.patch(changed=True)  # after its token was claimed: it does not see that

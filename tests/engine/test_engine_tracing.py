@@ -54,7 +54,7 @@ def test_one_that_cannot_be_rendered_fails_nothing_and_is_named() -> None:
     assert scenario.facts(TokenClaimed)[1].tracing == expected
 
 
-def test_texts_are_cut() -> None:
+def test_texts_of_attributes_are_cut() -> None:
     scenario = shipping('shop.text: "{{ workload.text }}"', text="x" * 1000)
     assert scenario.facts(ExecutionStarted)[0].tracing == {"shop.text": "x" * MAX_CHARS}
 

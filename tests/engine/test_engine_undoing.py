@@ -216,7 +216,7 @@ def test_a_limit_on_step_runs_keeps_nothing_from_being_undone() -> None:
     assert (scenario.status, scenario.error.kind) == ("failed", "limit_exceeded")
 
 
-def test_only_signals_and_attempts_are_taken_meanwhile_and_a_cancel_now() -> None:
+def test_an_undoing_execution_accepts_only_signals_attempts_and_an_immediate_cancel() -> None:
     scenario = ordered()
     scenario.cancel()
     for ask in (scenario.pause, scenario.resume, scenario.cancel, lambda: scenario.patch(a=1)):

@@ -46,7 +46,7 @@ def test_a_long_comparison_is_not_made_where_the_server_decides(monkeypatch: pyt
     assert (state.status, state.looks_into, state.evaluated) == ("pending", "evaluation", False)
 
 
-def test_the_start_goes_on_when_it_is_compared() -> None:
+def test_a_start_continues_once_its_workload_is_compared() -> None:
     scenario = waiting(text=LONG)
     scenario.evaluate()
     assert scenario.working == [("start", None)] and scenario.execution.chosen == {}

@@ -220,7 +220,7 @@ async def test_a_changed_playbook_is_registered_with_its_new_version(project: Fo
         ({"playbooks/b.yaml": OF_SCHEMA, "schemas/t.yaml": SCHEMA + "  stray: 1\n"}, "t.yaml:"),
     ],
 )
-async def test_if_anything_is_wrong_nothing_is_registered(
+async def test_nothing_is_registered_if_any_document_is_wrong(
     direct: Folder, wrong: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     by_hand = [

@@ -113,6 +113,6 @@ async def test_an_answer_kept_for_a_repeated_call_has_no_code(api: Described) ->
     assert (first.body["code"] is not None, "code" in again.body) == (True, False)
 
 
-def test_times_are_short() -> None:
+def test_times_of_a_session_are_short() -> None:
     assert CODE_MS == 10 * 60 * 1000
     assert SESSION_MS == 12 * 3600 * 1000

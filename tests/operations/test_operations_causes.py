@@ -83,7 +83,7 @@ async def test_of_a_called_execution_with_a_long_journal_its_error_is_shown(
     assert middle.error is not None and middle.error.kind == "child_failed"
 
 
-async def test_a_called_execution_that_somebody_cancelled_is_the_cause(stage: OperationsStage) -> None:
+async def test_a_called_execution_cancelled_by_a_person_is_the_cause(stage: OperationsStage) -> None:
     waits = {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}
     await stage.playbooks.register(playbook("ears", [{"step": "ear", "tool": waits}]).encode(), "ears", BY)
     call = {"name": "call", "kind": "playbook", "path": "simulation/ears"}

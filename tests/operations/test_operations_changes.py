@@ -84,7 +84,7 @@ async def test_the_sum_of_a_loop_is_one_change(stage: OperationsStage) -> None:
     assert (change.event, change.step, change.had, change.after) == ("loop.done", "each", False, 6)
 
 
-async def test_without_a_key_they_are_all_there_as_in_the_history_of_ctx(stage: OperationsStage) -> None:
+async def test_without_a_key_all_changes_are_listed_as_in_the_history_of_ctx(stage: OperationsStage) -> None:
     one = await changed(stage)
     by_position: dict[int, list[str]] = {}
     for change in await pages(stage, one, None, 2):

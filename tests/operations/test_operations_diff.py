@@ -237,7 +237,7 @@ async def test_executions_with_nothing_in_common_are_compared_step_by_step(stage
 
 
 @pytest.mark.parametrize("rows", ["all", "different"])
-async def test_rows_come_in_pages_of_the_journals_as_they_were(stage: OperationsStage, rows: str) -> None:
+async def test_rows_of_a_diff_come_in_pages_of_unchanged_journals(stage: OperationsStage, rows: str) -> None:
     a, b = [await stage.run(LOOP, workload={"items": list(range(20)), "factor": n}) for n in (1, 2)]
     found: list[DiffRowDocument] = []
     cursor: str | None = None
@@ -258,7 +258,7 @@ async def test_a_large_value_is_shown_by_its_size_and_many_by_their_number(stage
     assert len(codec.encode(found)) < 100_000
 
 
-async def test_of_very_long_journals_the_beginning_is_compared(
+async def test_only_the_beginning_of_very_long_journals_is_compared(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = [await stage.run(LOOP, workload={"items": list(range(n))}) for n in (30, 20)]
@@ -305,7 +305,7 @@ async def test_the_headers_of_a_response_are_no_divergence(stage: OperationsStag
     assert [one.pointer for one in row.difference.differences.items] == ["/result/data"]
 
 
-async def test_turned_round_it_says_the_same(stage: OperationsStage) -> None:
+async def test_a_diff_in_the_other_direction_shows_the_same(stage: OperationsStage) -> None:
     a, b = [(await stage.run(LOOP, workload={"items": items})).execution_id for items in ([1, 2], [1, 3, 4])]
     there, back = await diff(stage, a, b), await diff(stage, b, a)
     turned = {"same": "same", "different": "different", "only_a": "only_b", "only_b": "only_a"}

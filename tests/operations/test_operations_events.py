@@ -46,7 +46,7 @@ def positions(found: EventPage) -> list[Any]:
     return [one.position for one in found.items]
 
 
-async def test_without_a_filter_they_are_the_journal(stage: OperationsStage, ended: ExecutionDocument) -> None:
+async def test_without_a_filter_events_are_the_whole_journal(stage: OperationsStage, ended: ExecutionDocument) -> None:
     journal = await stage.executions.events(ended.execution_id, 0, 1000)
     found = await page(stage, ended)
     assert codec.encode(found.items) == codec.encode(journal)
@@ -91,7 +91,7 @@ async def test_a_position_far_beyond_the_end_reads_no_more_than_the_end_does(
 
 
 @pytest.mark.parametrize("chosen", [{"after": 0}, {"before": 2**31 - 1}, {"names": ["task.processed"]}])
-async def test_of_large_events_few_are_read_at_once(
+async def test_few_large_events_are_read_at_once(
     stage: OperationsStage, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, Any]
 ) -> None:
     loop = {"in": "{{ range(150) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
@@ -120,11 +120,11 @@ async def test_of_large_events_few_are_read_at_once(
     assert listed == sorted(set(listed)) and len(listed) >= 150
 
 
-async def test_both_ends_bound_a_range(stage: OperationsStage, ended: ExecutionDocument) -> None:
+async def test_both_ends_of_a_range_bound_it(stage: OperationsStage, ended: ExecutionDocument) -> None:
     assert positions(await page(stage, ended, after=3, before=7)) == [4, 5, 6]
 
 
-async def test_filters_all_hold(stage: OperationsStage, ended: ExecutionDocument) -> None:
+async def test_all_filters_of_events_hold_together(stage: OperationsStage, ended: ExecutionDocument) -> None:
     everything = (await page(stage, ended)).items
     processed = await page(stage, ended, names=["task.processed"])
     assert [one.task for one in processed.items] == ["one", "two", "two", "two"]

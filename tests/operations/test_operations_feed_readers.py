@@ -118,7 +118,7 @@ async def test_a_deletion_within_a_tick_hides_only_its_own_events() -> None:
     assert await some(each(await elsewhere.everything(received[-1].id)), 2) == ["b.2", "b.3"]
 
 
-async def test_at_the_end_no_tick_is_read_again() -> None:
+async def test_no_tick_is_read_again_at_the_end_of_the_feed() -> None:
     stage = await world()
     feed = await stage.all(None)
     waiting = asyncio.ensure_future(some(feed, 100))

@@ -154,7 +154,7 @@ async def test_registered_grants_hold_with_the_default_for_the_rest(store: Memor
             assert [found.allows(path, "credentials", name) for path, name in names] == may
 
 
-async def test_without_any_the_default_of_the_installation_holds(store: MemoryGrants) -> None:
+async def test_without_grants_the_default_of_the_installation_holds(store: MemoryGrants) -> None:
     assert await current(store) is None
     assert await current(store, "own") == Grants((), default="own")
     assert [grants_in_force(None, None, store, is_open=is_open).is_chosen for is_open in (False, True)] == [False, True]

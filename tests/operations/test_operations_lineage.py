@@ -75,7 +75,7 @@ async def test_each_attempt_says_what_it_has_read_and_written(without_worker: Op
     assert {one.seal for use in uses for one in (*use.read, *use.written)} == {""}
 
 
-async def test_its_pages_follow_one_another(without_worker: OperationsStage) -> None:
+async def test_pages_of_lineage_follow_one_another(without_worker: OperationsStage) -> None:
     execution_id = await copied(without_worker)
     first = await without_worker.views.lineage(execution_id, 2, None)
     rest = await without_worker.views.lineage(execution_id, 2, first.next)

@@ -21,7 +21,7 @@ async def fill(stage: OperationsStage) -> dict[str, str]:
     return found
 
 
-async def test_filters_all_hold(stage: OperationsStage) -> None:
+async def test_all_filters_of_events_hold_together(stage: OperationsStage) -> None:
     filled = await fill(stage)
     for chosen, names in (
         (ExecutionFilter(), ["bad", "two", "one"]),

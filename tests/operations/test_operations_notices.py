@@ -101,7 +101,7 @@ async def test_a_limit_that_another_playbook_had_set_otherwise_is_a_warning(stag
     assert (await stage.run(limited("wide", 3))).warnings == []
 
 
-async def test_text_output_says_them_with_the_status(
+async def test_text_output_shows_notices_with_the_status(
     stage: OperationsStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ended = await stage.run(TOLERANT)

@@ -53,7 +53,7 @@ async def test_a_range_has_no_more_bars_than_requested(bars: int, span_ms: int) 
     assert sum(counts) == 1 and len(counts) <= max(2, min(bars, 500))
 
 
-async def test_a_range_that_is_none_and_a_group_that_is_none_are_refused() -> None:
+async def test_an_invalid_range_or_group_is_refused() -> None:
     store = await filled([])
     for wrong in (ExecutionFilter(started_from_ms=5, started_before_ms=5), ExecutionFilter(started_from_ms=-1)):
         with pytest.raises(UsageError, match="the range is empty"):

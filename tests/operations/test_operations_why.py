@@ -700,7 +700,7 @@ workflow:
     assert f"iteration 1, was run by worker {WORKER.name}" in reasons(scenario, workers=[])["worker_gone"].sentence
 
 
-def test_without_a_plan_the_reasons_stay() -> None:
+def test_reasons_are_shown_without_a_plan() -> None:
     scenario = Scenario(GATE)
     scenario.start()
     scenario.done("work")

@@ -59,7 +59,7 @@ def test_texts_that_a_guard_compares_with_are_expected() -> None:
 @pytest.mark.parametrize(
     "when", ["ctx.approved == true", "ctx.approved | default(false)", "ctx.approved and workload.limit > 5"]
 )
-def test_of_a_yes_or_no_both_are_expected_and_which_moves_it(when: str) -> None:
+def test_both_answers_of_a_yes_or_no_are_expected_with_the_arc_of_each(when: str) -> None:
     assert values(held(rule(when))) == {"approved": [(True, True, []), (False, False, [])]}
 
 

@@ -26,7 +26,7 @@ def test_an_event_has_a_name_its_moments_a_condition_and_data() -> None:
     )
 
 
-def test_nothing_to_emit_is_accepted_as_it_was() -> None:
+def test_an_empty_emit_leaves_the_plan_unchanged() -> None:
     for nothing in ("[]", "{}", "''", "null"):
         assert codes(emitting(nothing)) == []
 

@@ -79,7 +79,7 @@ def test_valid_settings_are_taken(kind: str, settings: dict[str, Any]) -> None:
         ("oauth2_client_credentials", OAUTH | {"credential": "b", "scopes": "a b"}, "list"),
     ],
 )
-def test_settings_that_make_none_are_refused(kind: str, settings: dict[str, Any], problem: str) -> None:
+def test_settings_that_make_no_credential_are_refused(kind: str, settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         installed_kinds().settings[kind].model_validate(settings)
 

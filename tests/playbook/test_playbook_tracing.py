@@ -53,5 +53,5 @@ def test_attributes_of_a_loop_stay_reserved() -> None:
     assert codes(workflow(f"- step: start\n  {loop}\n  tool: {{ kind: noop }}")) == ["reserved"]
 
 
-def test_nothing_to_name_is_accepted_as_it_was() -> None:
+def test_an_empty_tracing_leaves_the_plan_unchanged() -> None:
     assert checked(workflow("- step: start\n  spec: { policy: { tracing: {} } }\n  tool: { kind: noop }")).ok

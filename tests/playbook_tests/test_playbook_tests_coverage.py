@@ -44,7 +44,7 @@ def test_coverage_of_one_test_counts_what_it_reaches(tmp_path: Path) -> None:
     assert coverage.percent() == 100 * 4 / 12
 
 
-def test_tests_reach_more_together(tmp_path: Path) -> None:
+def test_several_tests_reach_more_together(tmp_path: Path) -> None:
     assert missed(covered(tmp_path, FETCH, OK, GONE, AGAIN)) == {("guard", "fetch → mend", "never false")}
     coverage = covered(tmp_path, FETCH, OK, GONE, AGAIN, DOWN)
     assert missed(coverage) == set()

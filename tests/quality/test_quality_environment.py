@@ -112,7 +112,7 @@ def test_the_first_python_that_is_new_enough_is_taken(programs: Path) -> None:
     assert Path(found.stdout.strip()).name == "python3.13"
 
 
-def test_without_one_the_error_says_what_was_looked_for_and_what_was_found(programs: Path) -> None:
+def test_without_a_program_the_error_names_the_places_that_were_searched(programs: Path) -> None:
     old_python(programs, "python3", "3.9")
     old_python(programs, "python", "2.7")
     refused = find_python(PATH=str(programs))

@@ -50,7 +50,7 @@ def test_the_generated_playbook_passes_the_check_and_calls_that_of_the_user() ->
     assert [one.path for one in found_in(LOOK).calls] == ["shop/load_order"]
 
 
-def test_all_that_it_says_is_in_the_playbook() -> None:
+def test_the_generated_playbook_has_every_setting_of_the_schedule() -> None:
     more = "late_s: 60, limit: 7, marker_auth: own, max_in_flight: 3"
     text = LOOK.replace("load_order", "load_order\n  version: '2'").replace("auth: bucket", f"auth: bucket, {more}")
     made = json.loads(read(text).arrivals_text or "")
@@ -63,7 +63,7 @@ def test_all_that_it_says_is_in_the_playbook() -> None:
     assert each["tool"] == {"kind": "playbook", **called}
 
 
-def test_without_a_workload_the_file_is_handed_over() -> None:
+def test_without_a_workload_the_file_is_passed_on() -> None:
     made = json.loads(read(LOOK.partition("  workload")[0]).arrivals_text or "")
     assert made["workflow"][-1]["tool"]["args"] == {"file": "{{ file }}"}
 

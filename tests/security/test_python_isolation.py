@@ -378,7 +378,7 @@ async def test_resources_of_a_child_are_limited(confined: PythonTool, shell: She
 
 
 @needs_linux
-async def test_memory_is_limited(confined: PythonTool) -> None:
+async def test_memory_of_a_child_is_limited(confined: PythonTool) -> None:
     with pytest.raises(ToolFailure, match="MemoryError"):
         await result_of(confined, "b'x' * 600 * 1024 ** 2")
 

@@ -280,7 +280,7 @@ async def test_a_flood_of_refused_questions_is_a_few_entries_of_the_audit(scene:
     assert sum(1 + entry.answer.left_out for entry in entries if entry.answer) == 100
 
 
-async def test_its_command_of_pool_a_is_none_on_the_subject_of_pool_b(scene: Scene) -> None:
+async def test_a_command_of_pool_a_is_invalid_on_the_subject_of_pool_b(scene: Scene) -> None:
     answer = await scene.ask(subjects.ASK_SECRET, "b", secret_question(shown(scene.own)))
     assert "was not given to a worker of pool b" in answer["refused"]
 
@@ -441,7 +441,7 @@ async def test_a_claim_of_issue_2000000000_holds_no_command(scene: Scene) -> Non
     assert (await scene.stage.ended(MINE)).status == "completed"
 
 
-async def test_a_made_up_reference_gives_it_no_key(scene: Scene) -> None:
+async def test_an_invented_reference_gives_a_taken_over_worker_no_key(scene: Scene) -> None:
     """Its command may refer to results; the next command of its execution would carry the keys to them."""
     stolen = Outcome("ok", Payload(reference=reference_of(scene.other)))
     facts = StepStarted("thief"), TaskProcessed("second_task", 1, stolen, "continue"), StepDone(scene.own.step_run_id)

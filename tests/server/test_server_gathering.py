@@ -114,7 +114,7 @@ async def test_a_row_whose_loop_failed_fast_is_null(stage: Stage, inner: dict[st
     assert [row if row is None else [one["n"] for one in row] for row in whole] == [[1, 2, 3], None, [6, 7, 8]]
 
 
-async def test_three_levels(stage: Stage) -> None:
+async def test_three_levels_of_loops_are_gathered(stage: Stage) -> None:
     cube = [[[1, 2], []], [], [[3]]]
     inmost = loop("{{ iter.line }}", LOCAL, "n")
     middle = loop("{{ iter.plane }}", SPREAD, "line", loop=inmost)

@@ -118,7 +118,7 @@ async def test_a_parked_start_can_only_be_cancelled_meanwhile(stage: Stage) -> N
     assert (await whole(stage, EXECUTION))[-1] == "playbook.processed"
 
 
-async def test_the_successor_of_a_dead_server_loads_it_beside_its_loop(stage: Stage) -> None:
+async def test_a_successor_of_a_dead_server_loads_a_parked_start_beside_its_loop(stage: Stage) -> None:
     dying = await slow_server(stage, takes_s=1e9)
     await parks(stage, LATE)
     dying.host.kill()

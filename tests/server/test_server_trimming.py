@@ -149,7 +149,7 @@ async def test_messages_folded_just_now_stay_however_old_they_are(stage: Stage) 
     assert (await stage.ended(LATE)).status == "completed"
 
 
-async def test_a_postgres_from_before_all_that_is_left_goes_on_once_an_operator_says_that_events_is_its_own(
+async def test_an_older_postgres_continues_once_an_operator_confirms_that_events_is_its_own(
     stage: Stage,
 ) -> None:
     await run_many(stage)

@@ -87,7 +87,7 @@ async def test_an_unknown_webhook_and_a_wrong_signature_get_the_same_answer_afte
     assert wrong == unknown == (WebhookAnswer(), ["aggregates", "get"])
 
 
-async def test_without_its_credential_nobody_is_believed(hooks: HookStage) -> None:
+async def test_a_delivery_without_its_credential_is_not_believed(hooks: HookStage) -> None:
     await hooks.direct.delete("hook", "test")
     for signature in (SIGNED, "sha256=" + hmac.new(b"", BODY, hashlib.sha256).hexdigest()):
         assert (await hooks.answer(PATH, x_hub_signature_256=signature))[0] == WebhookAnswer()

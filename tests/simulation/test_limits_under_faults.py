@@ -33,5 +33,5 @@ def test_a_limit_that_does_not_wait_for_others_to_catch_up_is_found(monkeypatch:
     assert "held it at once" in str(simulate(limited_story(94, kinds)))
 
 
-def test_without_faults_nothing_fails() -> None:
+def test_nothing_fails_without_faults() -> None:
     assert not simulate(limited_story(1, ())).problems

@@ -63,7 +63,7 @@ def test_an_execution_that_cannot_be_folded_is_set_aside_alone_and_goes_on_once_
     assert not broken([simulate(seed, (kind,)) for seed in range(5)])
 
 
-def test_without_faults_nothing_fails() -> None:
+def test_nothing_fails_without_faults() -> None:
     calm = simulate(0, ())
     assert calm.problems == () and calm.length_s < 300
 

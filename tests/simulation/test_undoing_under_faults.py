@@ -28,7 +28,7 @@ def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
     assert not report.problems, str(report)
 
 
-def test_without_faults_nothing_fails() -> None:
+def test_nothing_fails_without_faults() -> None:
     assert not simulate(undoing_story(1, ())).problems
 
 

@@ -42,7 +42,7 @@ def test_other_pages_name_only_existing_metrics() -> None:
         assert set(SHOWN.findall(page.read_text())) <= names, page
 
 
-def test_each_is_seen_to_move_by_a_test() -> None:
+def test_every_metric_is_moved_by_a_test() -> None:
     texts = [file.read_text() for file in (ROOT / "tests").rglob("test_*.py") if file.name != Path(__file__).name]
     assert {name for name in metrics() if not any(re.search(rf"\b{name}(_count)?\b", text) for text in texts)} == set()
 

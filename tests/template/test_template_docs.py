@@ -54,7 +54,7 @@ def page_scope() -> Scope:
 
 
 @pytest.mark.parametrize(("text", "expected"), examples("text"))
-def test_an_example_gives_what_the_page_says(text: str, expected: str, page_scope: Scope) -> None:
+def test_an_example_of_the_page_gives_its_result(text: str, expected: str, page_scope: Scope) -> None:
     template = compile_template(text, namespaces=NAMESPACES, bindings={})
     if expected.startswith("error: "):
         with pytest.raises(ExpressionError) as caught:

@@ -66,7 +66,7 @@ from noetl_stream.template import ExpressionError, ReferenceNeeded, TemplateProb
         ("dict(a=1)", {"a": 1}),
     ],
 )
-def test_filters(expression: str, value: Any) -> None:
+def test_filters_of_templates(expression: str, value: Any) -> None:
     assert rendered("{{ " + expression + " }}") == value
 
 
@@ -93,7 +93,7 @@ def test_tojson_writes_plain_json_in_the_order_given(expression: str, value: str
         *("[] is not mapping", "outcome.error is not iterable"),
     ],
 )
-def test_tests(expression: str) -> None:
+def test_tests_of_templates(expression: str) -> None:
     assert rendered("{{ " + expression + " }}") is True
 
 

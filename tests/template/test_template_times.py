@@ -55,7 +55,7 @@ def rendered(expression: str) -> object:
         ("('1' * 101) | date_trunc('day')", "error: `date_trunc` takes texts of at most 100 characters"),
     ],
 )
-def test_times_in_templates(expression: str, value: str) -> None:
+def test_times_in_templates_are_converted(expression: str, value: str) -> None:
     if value.startswith("error: "):
         with pytest.raises(ExpressionError, match=value.removeprefix("error: ").replace("(", r"\(")):
             rendered(expression)

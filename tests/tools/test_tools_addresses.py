@@ -44,7 +44,7 @@ def problems(*tasks: dict[str, Any], **more: Any) -> list[tuple[str, str, str]]:
         ({"kind": "http", "url": "https://bob:s3cret/1@h/x"}, "/url", "its host or port is not valid"),
     ],
 )
-def test_check_refuses_it(task: dict[str, Any], pointer: str, message: str) -> None:
+def test_a_check_refuses_an_invalid_address(task: dict[str, Any], pointer: str, message: str) -> None:
     [(code, at, text)] = problems(task)
     assert (code, at) == ("invalid_value", f"/workflow/0/tool/0{pointer}")
     assert message in text and "s3cret" not in text

@@ -126,7 +126,7 @@ def test_sql_that_duckdb_reads_is_no_problem(sql: str) -> None:
         ("-- selec\nselec 1", "no statement of Postgres begins with `selec`", 8, "warning"),
     ],
 )
-def test_of_postgres_is_reported_what_no_version_runs(sql: str, message: str, line: int, severity: str) -> None:
+def test_check_reports_sql_that_no_version_of_postgres_runs(sql: str, message: str, line: int, severity: str) -> None:
     [problem] = of_code("postgres", sql)
     assert (problem.severity, problem.line) == (severity, line)
     assert problem.message.startswith(f"`command`: {message}")
@@ -178,7 +178,7 @@ def test_a_long_text_is_left_to_the_run(kind: str, wrong: str) -> None:
     assert of_code(kind, f"{wrong}\n{comment} {'x' * MAX_PARSED_CHARS}") == []
 
 
-def test_of_many_texts_the_last_are_left_to_the_run() -> None:
+def test_of_many_texts_of_code_the_last_are_left_to_the_run() -> None:
     long = f"# {'x' * (MAX_PARSED_CHARS - 10)}\n("
     tasks = "\n".join(f"- {json.dumps({'kind': 'python', 'code': f'{long} {n}'})}" for n in range(4))
     assert len(problems(tasks)) == MAX_PARSED_IN_ALL // MAX_PARSED_CHARS
@@ -212,7 +212,7 @@ def test_params_that_no_run_can_bind_are_an_error(kind: str, sql: Any, params: A
     assert message is None or check_again(text, KINDS).ok
 
 
-def test_nothing_is_run(tmp_path: Path) -> None:
+def test_checking_code_runs_nothing(tmp_path: Path) -> None:
     file = tmp_path / "made"
     assert of_code("python", f"open({str(file)!r}, 'w').close()") == []
     assert of_code("duckdb", f"copy (select 1) to '{file}'; export database '{file}'; attach '{file}'") == []

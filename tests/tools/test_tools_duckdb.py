@@ -92,12 +92,12 @@ async def test_parameters_bind_by_name_and_by_place(run: Runner) -> None:
         ({"a": 1, "b": 1}, "params.b: no statement uses $b"),
     ],
 )
-async def test_parameters_must_fit(run: Runner, params: Any, message: str) -> None:
+async def test_parameters_of_sql_must_fit_its_placeholders(run: Runner, params: Any, message: str) -> None:
     failed = await run.failure("select $a", params=params)
     assert (failed.error.kind, failed.error.message) == ("invalid_input", message)
 
 
-async def test_types_are_converted(run: Runner) -> None:
+async def test_types_of_duckdb_are_converted(run: Runner) -> None:
     sql = """select 1.50::decimal(9, 2) as n, 170141183460469231731687303715884105727::hugeint as huge,
         date '2024-01-02' as d,
         timestamp '2024-01-02 10:00:00' as t, interval '90 seconds' as i, 'hi'::blob as b, [1, null] as list,

@@ -140,7 +140,7 @@ async def test_json_that_cannot_be_read_is_an_error_that_keeps_it_as_text(
     assert failed.result["data"] == text
 
 
-async def test_json_in_latin_9_is_an_error_that_keeps_what_it_says(get: Get) -> None:
+async def test_json_in_latin_9_is_an_error_that_keeps_the_body(get: Get) -> None:
     sent = answer('{"a":"€é"}'.encode("iso-8859-15"), JSON + b";charset=ISO-8859-15")
     failed = await failure(get(sent))
     assert failed.error.kind == "result_not_json"
@@ -148,7 +148,7 @@ async def test_json_in_latin_9_is_an_error_that_keeps_what_it_says(get: Get) -> 
 
 
 @pytest.mark.parametrize("status", [99, 101, 600, 999])
-async def test_a_status_that_is_none_is_an_error(get: Get, status: int) -> None:
+async def test_an_invalid_status_is_an_error(get: Get, status: int) -> None:
     failed = await failure(get(answer(b"1", JSON, status=status).replace(b" 99 ", b" 099 ")))
     assert (failed.error.kind, failed.error.retryable) == ("http_status", False)
 
@@ -195,7 +195,7 @@ async def test_text_in_another_charset_than_its_type_says_is_warned_of(get: Get)
 
 
 @pytest.mark.parametrize("charset", [b"idna", b"unicode_escape", b"utf-7", b"base64", b"zip", b"x" * 5000])
-async def test_a_charset_that_is_none_counts_as_utf_8(get: Get, charset: bytes) -> None:
+async def test_an_unknown_charset_counts_as_utf_8(get: Get, charset: bytes) -> None:
     done = await get(answer("é\\ud800+2AA-".encode(), TEXT + b"; charset=" + charset))
     assert done.result["data"] == "é\\ud800+2AA-"
 

@@ -285,7 +285,7 @@ async def test_the_operator_can_trust_an_authority_for_all_tasks(guarded: str, a
 @pytest.mark.parametrize(
     "broken", [{"key": "s3cret"}, {"ca": "s3cret"}, {"certificate": ""}, {"key": None}, {"certificate": 1}]
 )
-async def test_a_certificate_that_is_none_is_refused_without_showing_it(
+async def test_an_invalid_certificate_is_refused_without_being_shown(
     authority: Path, send: Send, broken: dict[str, Any]
 ) -> None:
     bank = {key: value for key, value in {**texts(authority), **broken}.items() if value is not None}
@@ -351,5 +351,5 @@ async def test_a_proxy_that_refuses_the_way_is_a_connection_error(server: RawSer
 
 
 @pytest.mark.parametrize("proxy", ["socks5://h:1", "h:3128", "http://ann:pw@h:1", "http://h:1/path"])
-async def test_a_proxy_that_is_none_is_refused(send: Send, proxy: str) -> None:
+async def test_an_invalid_proxy_is_refused(send: Send, proxy: str) -> None:
     assert (await refusal(send(url="http://h/", knobs={"proxy": proxy}))).error.kind == "invalid_input"

@@ -80,7 +80,7 @@ def test_messages_are_the_same_however_their_bytes_are_cut(step: int) -> None:
     assert [one["id"] for one in parsed([*read, *lines.finish()])] == [1, 2, 3]
 
 
-def test_the_id_counts_once_its_event_has_come() -> None:
+def test_the_id_of_an_event_counts_once_the_event_is_complete() -> None:
     reader = ServerSentEvents()
     assert len(reader.feed(FIRST + b"id: 2\ndata: lo")) == 1
     assert reader.last_id == "1"

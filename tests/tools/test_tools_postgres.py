@@ -325,7 +325,7 @@ async def test_a_failure_at_commit_is_an_error(run: Runner, table: str) -> None:
         ("P0001", "sql", False),
     ],
 )
-async def test_which_errors_may_pass(run: Runner, code: str, kind: str, retryable: bool) -> None:
+async def test_errors_that_may_pass_are_retryable(run: Runner, code: str, kind: str, retryable: bool) -> None:
     failed = await run.failure(f"do $$ begin raise exception 'no' using errcode = '{code}'; end $$")
     assert (failed.error.kind, failed.error.retryable, failed.error.code) == (kind, retryable, code)
 
@@ -394,7 +394,7 @@ async def test_the_isolation_of_transactions_can_be_chosen(run: Runner, transact
     assert failed.error.message.startswith("isolation: input should be 'read_committed', 'repeatable_read' or")
 
 
-async def test_savepoints_are_allowed(run: Runner, table: str) -> None:
+async def test_savepoints_are_allowed_in_a_transaction(run: Runner, table: str) -> None:
     await run(f"insert into {table} values (1); savepoint s; insert into {table} values (2); rollback to s; release s")
     assert (await run(f"select id from {table}"))["rows"] == [{"id": 1}]
 

@@ -98,7 +98,7 @@ def test_statements_are_split_where_they_were_joined(statements: list[str]) -> N
 
 
 @given(st.lists(st.sampled_from([*"a$1;'\"-/*\n()eE\\ ", "$$", "$t$", "begin", "atomic"]), max_size=40))
-def test_nothing_is_lost_or_made_up(parts: list[str]) -> None:
+def test_splitting_statements_loses_and_invents_no_text(parts: list[str]) -> None:
     sql = "".join(parts)
     between, position = "", 0
     for text in texts(sql):

@@ -131,7 +131,7 @@ async def test_an_async_function_shares_a_process(tool: PythonTool, make_call: A
 
 
 @in_child
-async def test_a_run_sees_the_file_as_it_is_and_what_it_prints_though_it_is_imported_ahead(
+async def test_a_run_sees_the_present_file_and_its_output_though_the_module_is_imported_ahead(
     make_call: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = open_folder(tmp_path_factory)

@@ -347,7 +347,7 @@ print('no line end', end='')
         "import subprocess\nsubprocess.run(['head', '-c', '300000', '/dev/zero'])",
     ],
 )
-async def test_output_is_bounded(run: Any, code: str) -> None:
+async def test_output_of_a_child_is_bounded(run: Any, code: str) -> None:
     assert len((await run(code)).output) == MAX_OUTPUT_BYTES
     assert (await run("print('next')")).output == "next\n"
 

@@ -119,7 +119,7 @@ async def test_shared_runs_take_one_place_together(run: Runner) -> None:
     await asyncio.wait(runs)
 
 
-async def test_without_the_knob_nothing_is_shared(run: Runner) -> None:
+async def test_runs_share_no_process_without_the_knob(run: Runner) -> None:
     first, second = [await run(MEETING, n=1, shared=False) for _ in range(2)]
     assert (first[0], second[0]) == (1, 1)
     assert first[1] != second[1]

@@ -62,7 +62,7 @@ def test_a_synonym_overrides_the_settings_of_enclosing_scopes() -> None:
         {**HTTP, "data": {"a": 1}, "payload": {"a": 1}},
     ],
 )
-def test_both_forms_at_once_are_an_error(task: dict[str, Any]) -> None:
+def test_a_setting_in_both_forms_is_an_error(task: dict[str, Any]) -> None:
     text = json.dumps(playbook(task))
     assert [problem.code for problem in check(text, KINDS).diagnostics] == ["conflicting_keys"]
     assert not SCHEMA.is_valid(playbook(task))

@@ -95,11 +95,11 @@ def test_the_message_of_a_failure_is_noted() -> None:
     assert "a rule that ends a step has no message of its own; it was: too many users" in notes
 
 
-def test_of_two_results_a_person_decides() -> None:
+def test_two_results_of_one_task_are_left_to_a_person() -> None:
     two = playbook(entry("call.done", " and response.a", "result"), entry("call.done", " and response.b", "result"))
     assert upgraded(two).is_done is False
 
 
-def test_of_two_actions_under_one_condition_that_cannot_be_one_rule_a_person_decides() -> None:
+def test_two_actions_under_one_condition_that_fit_no_rule_are_left_to_a_person() -> None:
     two = playbook(entry("call.done", " and response.a", "set"), entry("call.done", " and response.a", "vars"))
     assert any("write both in one rule" in note for note in outcome(two)[1])

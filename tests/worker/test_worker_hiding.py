@@ -98,7 +98,7 @@ async def test_a_secret_handed_out_for_the_execution_needs_no_question(vault: Va
     assert await vault.shown(f"{SECRET} offered-value") == "*** ***"
 
 
-async def test_without_a_secret_nothing_is_asked(vault: Vault) -> None:
+async def test_a_worker_asks_nothing_without_a_secret(vault: Vault) -> None:
     await vault.run("- step: start\n  tool: {kind: puppet}\nkeychain:\n- {name: entry, kind: env, variable: HOME}\n")
     assert vault.said == vault.lookups == []
 

@@ -24,7 +24,7 @@ class BoundedPuppet:
         self.run, self.close, self.capacity = puppet.run, puppet.close, capacity
 
 
-async def test_every_worker_answers_for_itself(stage: Stage) -> None:
+async def test_every_worker_answers_about_itself(stage: Stage) -> None:
     started_ms = stage.clock.now_ms()
     await stage.start(slots=4)
     await stage.advance(5)

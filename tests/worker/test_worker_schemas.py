@@ -64,7 +64,7 @@ async def serve(stage: Stage, *sources: str) -> list[str]:
     return asked
 
 
-async def test_a_result_that_matches_goes_on(stage: Stage) -> None:
+async def test_a_result_that_matches_its_schema_continues(stage: Stage) -> None:
     assert (await outcome_of(stage, INLINE, {"age": 3})).status == "ok"
     assert isinstance(stage.facts[-1], StepDone)
 

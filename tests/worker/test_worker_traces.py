@@ -147,7 +147,7 @@ async def test_a_trace_that_the_caller_does_not_sample_is_passed_on_and_not_reco
     assert tracing.spans == []
 
 
-async def test_a_trace_id_that_is_none_is_replaced_by_one_of_the_execution(stage: Stage) -> None:
+async def test_an_invalid_trace_id_is_replaced_by_one_of_the_execution(stage: Stage) -> None:
     tracing = MemoryTracing()
     await stage.start(tracing=tracing)
     await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id="made by an older client"))
