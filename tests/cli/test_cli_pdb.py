@@ -75,7 +75,7 @@ def test_a_debugger_in_an_unreachable_place_is_refused(flow: Path, shared_home: 
     for words, settings, refused in (
         (["--url", "http://127.0.0.1:1"], {}, "--pdb does not go with --url http://127.0.0.1:1: "),
         ([], {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgres://a"}, "--pdb: NOETL_NATS_URL"),
-        (["--home", str(shared_home)], {}, "--pdb: stdin is no terminal"),
+        (["--home", str(shared_home)], {}, "--pdb: stdin is not a terminal"),
     ):
         found = noetl("run", flow, "--pdb", *words, **settings)
         assert found.returncode == 2, found.stderr

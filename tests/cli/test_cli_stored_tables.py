@@ -63,7 +63,7 @@ async def test_a_table_is_named_as_templates_read_it(name: str, number: int) -> 
     ("name", "kind", "says"),
     [
         ("split", UsageError, "there are 2 tables in split"),
-        ("none", NotFound, "there is no table in none"),
+        ("none", NotFound, "none has no table"),
         ("load.tabel", NotFound, "the result has no tabel: load.tabel"),
         ("lod", NotFound, "has no step run of lod"),
     ],

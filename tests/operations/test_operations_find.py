@@ -141,6 +141,6 @@ async def test_labels_beyond_their_bounds_are_refused_before_anything_starts(sta
 
 @pytest.mark.parametrize("due", ["yesterday", "2026-13-01", "2026-12-20..2026-12-01", ".."])
 async def test_an_invalid_day_or_range_is_refused_with_the_form_to_write(stage: OperationsStage, due: str) -> None:
-    with pytest.raises(UsageError, match="is no time at which executions are due") as refused:
+    with pytest.raises(UsageError, match="is not a time at which executions are due") as refused:
         await found(stage, due=due)
     assert refused.value.hint == "write a day, as 2026-12-20, or a range of days, as 2026-12-01..2026-12-20"

@@ -164,7 +164,7 @@ def test_a_stub_that_names_no_file_is_data(tmp_path: Path) -> None:
     ("key", "said"),
     [
         ("file", "has more than 3 bytes; a stub has small files"),
-        ("table", "is no table: it does not end as a Parquet file, or its footer is too large; tables are CSV"),
+        ("table", "is not a table: it does not end as a Parquet file, or its footer is too large; tables are CSV"),
     ],
 )
 def test_a_file_that_cannot_stand_for_a_reference_is_reported(

@@ -462,7 +462,7 @@ def test_a_grants_file_that_others_may_write_is_refused(tmp_path: Path, mode: in
     file = tmp_path / "grants.yaml"
     file.write_text(GRANTS)
     file.chmod(mode)
-    with pytest.raises(UsageError, match="others than its owner may write it"):
+    with pytest.raises(UsageError, match="users other than its owner may write it"):
         read_grants(file)
 
 

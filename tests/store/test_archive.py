@@ -139,7 +139,7 @@ def test_a_place_without_an_archive_is_an_error_and_not_an_empty_list(tmp_path: 
     (tmp_path / "executions").mkdir()
     listed = noetl("execution", "list", "--archive", tmp_path, "-o", "json")
     assert (listed.returncode, listed.stdout) == (2, "")
-    assert f"there is no archive in {tmp_path}" in one_clear_line(listed)
+    assert f"{tmp_path} has no archive" in one_clear_line(listed)
 
 
 async def test_nothing_is_deleted_that_the_archive_does_not_hold(stack: RealStack, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_python_that_no_worker_can_have_is_refused(python: str, why: str) -> N
     ("block", "line", "why"),
     [
         ("# dependencies = [", 1, "no TOML"),
-        ("# dependencies = ['tiny', './tiny']", 2, "'./tiny' is no requirement"),
+        ("# dependencies = ['tiny', './tiny']", 2, "'./tiny' is not a requirement"),
         ("# requires-python = '3.x'", 2, "no version of Python"),
         ("# dependencies = 'tiny'", 1, "`dependencies` is a list"),
         ("# index-url = 'https://example.com'", 2, "no `index-url`"),
@@ -123,7 +123,7 @@ def test_a_block_in_code_says_what_is_wrong_and_in_which_line(block: str, line: 
 def test_a_problem_of_a_block_has_its_line_in_the_playbook() -> None:
     flow = FLOW.replace('#   "tiny",', '#   "./tiny",')
     problems, _ = checked(flow)
-    assert [line for line, _ in problems] == [19] and "is no requirement" in problems[0][1]
+    assert [line for line, _ in problems] == [19] and "is not a requirement" in problems[0][1]
 
 
 def test_code_without_a_block_requires_nothing() -> None:

@@ -84,10 +84,10 @@ async def test_a_failed_command_keeps_no_files(command: Command) -> None:
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        ({"files": {"../a": None}}, "files.../a: '../a' is no name of a file"),
+        ({"files": {"../a": None}}, "files.../a: '../a' is not a file name"),
         ({"files": {"a": {"size": 1}}}, "files.a: it is no file or table of this execution"),
-        ({"outputs": ["/etc/*"]}, "outputs.0: '/etc/*' is no pattern of files: it is relative to the working folder"),
-        ({"outputs": ["a/../../b"]}, "outputs.0: 'a/../../b' is no pattern of files"),
+        ({"outputs": ["/etc/*"]}, "outputs.0: '/etc/*' is not a file pattern: it is relative to the working folder"),
+        ({"outputs": ["a/../../b"]}, "outputs.0: 'a/../../b' is not a file pattern"),
         ({"outputs": ["*"], "cwd": "/tmp"}, "`files` and `outputs` are in the command's own folder: leave out `cwd`"),
     ],
 )

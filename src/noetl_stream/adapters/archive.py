@@ -144,7 +144,7 @@ class ParquetArchive:
         names = self._names(EXECUTIONS)
         if not names:
             hint = "nothing was archived there yet, or the archive is at another folder or prefix"
-            raise NotFound(f"there is no archive in {self._files.place}", hint=hint)
+            raise NotFound(f"{self._files.place} has no archive", hint=hint)
         rows = self._rows(names, query, values)
         items = [_decode_document(text, ListedExecutionDocument) for (text,) in rows[:limit]]
         return ExecutionPage(items, items[-1].execution_id if len(rows) > limit else None)

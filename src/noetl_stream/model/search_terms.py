@@ -116,7 +116,7 @@ def due_range(text: str) -> DueRange:
     found = DueRange(first, last if dots else first)
     for part in filter(None, found):
         if len(part) not in _DUE_WRITTEN:
-            raise ValueError(f"{part!r} is no day or time: write 2026-12-20, 2026-12 or 2026-12-20T02:30")
+            raise ValueError(f"{part!r} is not a day or time: write 2026-12-20, 2026-12 or 2026-12-20T02:30")
         datetime.fromisoformat(part + _FIRST_TIME[len(part) :])
     if not any(found) or (found.first[: len(found.last)] > found.last[: len(found.first)] and all(found)):
         raise ValueError("the range is empty")

@@ -94,7 +94,7 @@ def _stub_file(path: Path, *, is_table: bool) -> StubFile:
     except OSError as error:
         raise StubFileRefused(f"{path} cannot be read: {error.strerror}") from None
     except NotParquet as error:
-        raise StubFileRefused(f"{path} is no table: {error}; tables are CSV, JSON, NDJSON and Parquet") from None
+        raise StubFileRefused(f"{path} is not a table: {error}; tables are CSV, JSON, NDJSON and Parquet") from None
 
 
 def _as_parquet(path: Path, form: str, *, is_packed: bool) -> tuple[bytes, Sequence[Any]]:
@@ -115,7 +115,7 @@ def _as_parquet(path: Path, form: str, *, is_packed: bool) -> tuple[bytes, Seque
             database.execute(f"copy (from rows) to {quote_text(str(written))} (format parquet)")
             first = database.execute(f"from rows limit {HEAD_ROWS}")
         except (duckdb.Error, ToolFailure) as error:
-            raise StubFileRefused(f"{path} is no table: {message_of(error)}") from None
+            raise StubFileRefused(f"{path} is not a table: {message_of(error)}") from None
         head: Sequence[Any] = []
         with suppress(ToolFailure):  # JSON cannot represent the rows
             head = fitting_rows(plain_rows([column[0] for column in first.description or ()], first.fetchall()))

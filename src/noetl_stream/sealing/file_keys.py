@@ -104,7 +104,7 @@ def read_public_key(text: str, where: str) -> str:
         found = b""
     if not found.startswith(PUBLIC_KEY_PREFIX) or len(found) != PUBLIC_KEY_BYTES:
         hint = "`noetl-stream backup keys` shows those that sign here: MCowBQYDK2VwAyEA…"
-        raise UsageError(f"{where} is not the public key of who signs", hint=hint)
+        raise UsageError(f"{where} is not the public key of a signer", hint=hint)
     return text
 
 

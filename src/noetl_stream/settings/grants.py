@@ -195,7 +195,7 @@ def read_grants(file: Path, default: GrantsDefault = "nothing") -> Grants:
     """
     try:
         if file.stat().st_mode & _WRITABLE_BY_OTHERS:
-            raise UsageError(f"{file}: others than its owner may write it", hint=f"chmod go-w {file}")
+            raise UsageError(f"{file}: users other than its owner may write it", hint=f"chmod go-w {file}")
         text = file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None

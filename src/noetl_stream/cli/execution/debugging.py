@@ -45,7 +45,7 @@ class DebuggerTerminal:
         if settings.nats_url is not None:
             raise UsageError("--pdb: NOETL_NATS_URL names servers that have workers of their own", hint=here)
         if not sys.stdin.isatty():
-            raise UsageError("--pdb: stdin is no terminal", hint="run it on a terminal")
+            raise UsageError("--pdb: stdin is not a terminal", hint="run it on a terminal")
         return cls()
 
     def __init__(self) -> None:

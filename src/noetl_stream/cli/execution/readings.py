@@ -274,7 +274,7 @@ async def chosen_table(session: Session, execution_id: str, name: str) -> DataRe
     tables = {one.key: (where, one) for where, one in _tables_in(value, name or "result")}
     if not tables:
         hint = "`execution lineage` lists which step has one"
-        raise NotFound(f"there is no table in {name or 'the result'}", hint=hint)
+        raise NotFound(f"{name or 'the result'} has no table", hint=hint)
     if len(tables) > 1:
         names = ", ".join(where for where, _ in list(tables.values())[:_NAMED])
         raise UsageError(f"there are {len(tables):,} tables in {name or 'the result'}", hint=f"choose one: {names}")

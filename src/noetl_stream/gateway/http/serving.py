@@ -487,7 +487,9 @@ def _asker(route: AnyRoute, request: web.Request, who: Caller) -> str:
 
 def _refused_by_router(error: Exception, path: str) -> Exception:
     if isinstance(error, web.HTTPNotFound):
-        return HttpProblem("not-found", f"{path} is no address of a gateway", hint="/openapi.json lists all addresses")
+        return HttpProblem(
+            "not-found", f"{path} is not an address of a gateway", hint="/openapi.json lists all addresses"
+        )
     if isinstance(error, web.HTTPMethodNotAllowed):
         allow = ", ".join(sorted(error.allowed_methods))
         return HttpProblem(

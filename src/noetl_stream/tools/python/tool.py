@@ -247,7 +247,7 @@ def _without_result(code: str) -> list[CodeProblem]:
 
 def _needed(name: str, place: tuple[int, int]) -> CodeProblem:
     hint = f'pass it in: args: {{ {name}: "{{{{ workload.{name} }}}}" }}, or give it a default'
-    return CodeProblem(f"`main` needs `{name}`, which is no arg", *place, severity="warning", hint=hint, name=name)
+    return CodeProblem(f"`main` needs `{name}`, which is not an arg", *place, severity="warning", hint=hint, name=name)
 
 
 class PythonTool:

@@ -34,7 +34,7 @@ def checked_name(name: str) -> str:
         ValueError: It is none.
     """
     if name != file_name(name):
-        raise ValueError(f"{name!r} is no name of a file: letters, digits and the like, without a folder")
+        raise ValueError(f"{name!r} is not a file name: letters, digits and the like, without a folder")
     return name
 
 
@@ -47,7 +47,7 @@ def checked_pattern(pattern: str) -> str:
     parts = pattern.split("/")
     if not all(parts) or not {".", ".."}.isdisjoint(parts) or parts.count(_ANY_FOLDERS) > 1 or "\0" in pattern:
         hint = "relative to the working folder, as `*.csv` or `out/**/*.json`, without `..`"
-        raise ValueError(f"{pattern!r} is no pattern of files: it is {hint}")
+        raise ValueError(f"{pattern!r} is not a file pattern: it is {hint}")
     return pattern
 
 
@@ -155,5 +155,5 @@ def _open_beneath(folder: str, parts: Parts) -> int:
         os.close(inside)
     if not stat.S_ISREG(os.fstat(found).st_mode):
         os.close(found)
-        raise OSError(0, "it is no regular file")
+        raise OSError(0, "it is not a regular file")
     return found

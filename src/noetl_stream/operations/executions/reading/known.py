@@ -62,7 +62,7 @@ def listing_of(chosen: ExecutionFilter) -> ListingFilter:
         due = None if chosen.due is None else search_terms.due_range(chosen.due)
     except ValueError as error:
         hint = "write a day, as 2026-12-20, or a range of days, as 2026-12-01..2026-12-20"
-        raise UsageError(f"{chosen.due!r} is no time at which executions are due: {error}", hint=hint) from None
+        raise UsageError(f"{chosen.due!r} is not a time at which executions are due: {error}", hint=hint) from None
     terms = (
         search_terms.label_terms(chosen.labels)
         | search_terms.key_terms(chosen.key or "")

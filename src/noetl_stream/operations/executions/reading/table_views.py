@@ -136,10 +136,10 @@ class TableViews:
         except WorkerUnfit as unfit:
             raise TooBusy(f"cannot look at {reference.what}: {unfit}", 5.0) from None
         except NotParquet as error:
-            raise NotFound(f"{reference.what} is no table: {error}", hint="download the file") from None
+            raise NotFound(f"{reference.what} is not a table: {error}", hint="download the file") from None
         except ToolFailure as failure:
             why = failure.error.message
-            raise NotFound(f"{reference.what} is no table that can be read: {why}", hint="download the file") from None
+            raise NotFound(f"{reference.what} is not a readable table: {why}", hint="download the file") from None
 
 
 async def _viewed(execution_id: str, reference: DataReference, read: ReadPart, limit: int) -> StoredTableDocument:

@@ -91,7 +91,7 @@ def checked_requirement(text: str) -> str:
     try:
         found = Requirement(text)
     except InvalidRequirement:
-        raise RequirementRefused(f"{text!r:.200} is no requirement: {_FORM}") from None
+        raise RequirementRefused(f"{text!r:.200} is not a requirement: {_FORM}") from None
     if found.url is not None:
         hint = "leave out the address: packages come from the index of the operator"
         raise RequirementRefused(f"{text!r:.200} names a place: {hint}")
@@ -110,7 +110,7 @@ def checked_python(text: str) -> str:
         found = specifiers(f"=={text}.*" if re.fullmatch(r"\d+(\.\d+)?", text) else text)
     except InvalidSpecifier:
         hint = 'write "3.12", or versions: ">=3.12,<3.14"'
-        raise RequirementRefused(f"{text!r:.80} is no version of Python: {hint}") from None
+        raise RequirementRefused(f"{text!r:.80} is not a version of Python: {hint}") from None
     if not any(_has_minor(found, minor) for minor in _MINORS):
         raise RequirementRefused(f"no Python from 3.11 on fits {text!r:.80}")
     return str(found)
@@ -147,7 +147,7 @@ def requirements_in(code: str) -> Mapping[str, Any] | None:
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
         raise RequirementRefused(
-            f"the block at the top is no TOML: {error}", begin + 1 + int(found[1] if found else 0)
+            f"the block at the top is not TOML: {error}", begin + 1 + int(found[1] if found else 0)
         ) from None
     if "uv" in read.get("tool", {}):
         message = "`tool.uv` says where packages come from, which the operator does: leave it out"
