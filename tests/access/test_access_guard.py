@@ -307,9 +307,7 @@ async def test_many_refusals_are_recorded_as_a_few_entries_and_a_number(
     assert [entry.answer.left_out for entry in others if entry.answer] == [0] * ENTRIES_OF_ONE
 
 
-async def test_a_value_no_database_takes_does_not_keep_a_call_off_the_record(
-    closed: Client, audit: MemoryAudit
-) -> None:
+async def test_a_call_with_unstorable_values_is_recorded(closed: Client, audit: MemoryAudit) -> None:
     answer = await closed.get("/things/%00a%0Ab", headers={"X-Correlation-Id": "x" * 1000, "Idempotency-Key": "\udcff"})
     assert answer.status == 401
     (entry,) = await recorded(audit)

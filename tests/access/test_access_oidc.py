@@ -119,7 +119,7 @@ async def test_clocks_may_differ_a_little(issuer: Issuer, provider: OidcProvider
     assert (await provider.caller(issuer.token(**moved))).role == "operator"
 
 
-async def test_a_token_may_be_for_several(issuer: Issuer, provider: OidcProvider) -> None:
+async def test_a_token_with_several_audiences_is_accepted(issuer: Issuer, provider: OidcProvider) -> None:
     assert (await provider.caller(issuer.token(aud=["another", AUDIENCE]))).role == "operator"
 
 

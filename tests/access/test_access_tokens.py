@@ -118,7 +118,7 @@ async def test_two_tokens_have_nothing_in_common() -> None:
         (NewToken("x", "viewer", (), 10**15), "after the year 9999"),
     ],
 )
-async def test_a_token_that_cannot_be_is_refused(keeper: DirectAccess, new: NewToken, reason: str) -> None:
+async def test_an_invalid_token_is_refused(keeper: DirectAccess, new: NewToken, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         await keeper.create_token(new, "ann")
     assert await keeper.tokens() == []
@@ -260,7 +260,7 @@ async def test_a_use_that_cannot_be_noted_is_let_in(
 # Roles and paths
 
 
-def test_each_role_may_what_those_before_it_may() -> None:
+def test_each_role_has_the_rights_of_the_lower_ones() -> None:
     may = {role: [least for least in ROLES if includes_role(role, least)] for role in ROLES}
     assert may == {
         "viewer": ["viewer"],

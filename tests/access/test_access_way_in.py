@@ -28,7 +28,7 @@ async def test_a_gateway_that_nobody_could_use_does_not_start(tokens: MemoryToke
         assert way in str(refused.value)
 
 
-async def test_with_an_identity_provider_it_needs_no_token(tokens: MemoryTokens) -> None:
+async def test_a_gateway_with_an_identity_provider_starts_without_a_token(tokens: MemoryTokens) -> None:
     await require_way_in("127.0.0.1", tokens, 0, provider=True)
     assert await tokens.list_all() == []
 

@@ -131,7 +131,7 @@ async def test_no_answer_has_a_secret(shared_home: Path) -> None:
     assert noetl("credential", "delete", "agents_secret", "--home", shared_home).returncode == 0
 
 
-def test_a_signal_ends_it_while_its_client_is_silent(shared_home: Path) -> None:
+def test_a_signal_ends_the_server_of_agents_while_its_client_is_silent(shared_home: Path) -> None:
     process = subprocess.Popen(
         [*NOETL, "mcp", "--home", str(shared_home)],
         stdin=subprocess.PIPE,
@@ -160,7 +160,7 @@ def test_an_unreachable_gateway_is_reported(tmp_path: Path) -> None:
     assert "127.0.0.1:1" in one_clear_line(ended)
 
 
-def test_without_the_extra_it_says_what_to_install() -> None:
+def test_without_the_extra_the_command_says_what_to_install() -> None:
     program = "import sys; sys.modules['mcp_types'] = None; from noetl_stream.cli.main import main; main(['mcp'])"
     ended = subprocess.run(
         [sys.executable, "-c", program],

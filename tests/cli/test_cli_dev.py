@@ -111,7 +111,7 @@ def test_its_roles_end_with_it_even_when_it_is_killed(dev: Dev) -> None:
 
 
 @pytest.mark.verify
-def test_a_closed_terminal_ends_it_in_order(dev: Dev) -> None:
+def test_a_closed_terminal_ends_dev_in_order(dev: Dev) -> None:
     everything = processes_of(dev.home) + psutil.Process(dev.process.pid).children(recursive=True)
     assert dev.end(signal.SIGHUP) == 0
     assert all_gone(everything, 10)

@@ -99,7 +99,7 @@ def test_get_says_what_is_waited_for_and_until_when(waiting: Waiting) -> None:
     ]
 
 
-def test_a_signal_and_a_patch_are_all_it_needs(waiting: Waiting) -> None:
+def test_a_signal_and_a_patch_answer_an_approval(waiting: Waiting) -> None:
     reply = waiting.ask("signal", "go", "--payload", '{"by": "ada"}')
     assert (reply.returncode, reply.stderr) == (0, "")
     assert re.fullmatch(rf"{waiting.execution_id}: done, at position \d+\n", reply.stdout)

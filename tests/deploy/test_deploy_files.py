@@ -116,7 +116,7 @@ def test_a_worker_shares_a_network_with_nats_alone() -> None:
     assert {one for one in SERVICES if "ports" in SERVICES[one]} == {"gateway"}
 
 
-def test_a_role_gets_longer_to_stop_than_it_drains() -> None:
+def test_a_role_has_more_time_to_stop_than_to_drain() -> None:
     for service in ("server", "gateway", "worker"):
         assert int(SERVICES[service]["stop_grace_period"].removesuffix("s")) > STOP_WITHIN_S
     for unit in UNITS:

@@ -302,7 +302,7 @@ def test_a_step_run_sees_ctx_and_results_as_they_were_when_its_token_was_claimed
     assert scenario.ctx == {"given": 0, "mark": "writer", "own": 1}
 
 
-def test_after_redelivery_it_sees_the_same() -> None:
+def test_a_step_run_sees_the_same_after_redelivery() -> None:
     scenario = started(WRITERS, ctx={"given": 0})
     scenario.take("reader").answer()
     scenario.done("writer", "done")

@@ -88,7 +88,7 @@ LOOK = """
     ],
     ids=["a client", "a schedule", "a trigger", "a call"],
 )
-def test_its_origin_is_what_has_started_it(fields: dict[str, Any], by: dict[str, Any]) -> None:
+def test_the_origin_of_an_execution_is_its_starter(fields: dict[str, Any], by: dict[str, Any]) -> None:
     scenario = asked(given(LOOK), **fields)
     scenario.done("start")
     scenario.done("look")

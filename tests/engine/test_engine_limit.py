@@ -197,7 +197,7 @@ def test_a_limit_survives_encoding() -> None:
     assert limit.state == codec.decode_as(LimitState, codec.encode(limit.state))
 
 
-def test_ten_thousand_that_wait_cost_a_grant_nothing_more() -> None:
+def test_ten_thousand_waiting_askers_make_a_grant_no_more_expensive() -> None:
     """A grant writes two rows, whoever waits, and the state has the size it always has."""
     limit, waiting = StoredLimit(window=8), 10_000
     limit.rows = {f"{number}": LimitSlot(number + 1, f"{number}") for number in range(waiting)}

@@ -22,7 +22,7 @@ def test_two_steps_without_tool_that_route_to_each_other_end_with_the_named_limi
     assert len(scenario.journal) <= 1_010
 
 
-def test_a_lower_limit_ends_them_sooner() -> None:
+def test_a_lower_limit_ends_the_steps_sooner() -> None:
     scenario = started(PING_PONG, limits(max_decisions_per_fact=50))
     assert "limits.max_decisions_per_fact (50)" in scenario.error.message
     assert len(scenario.journal) <= 60

@@ -60,7 +60,7 @@ def test_a_sequential_loop_is_one_command_for_one_worker() -> None:
     assert (command.items, command.max_in_flight) == ([10, 20, 30], 1)
 
 
-def test_a_loop_is_sequential_unless_it_is_written() -> None:
+def test_a_loop_is_sequential_by_default() -> None:
     assert loop(spec="").working == [("start", None)]
 
 

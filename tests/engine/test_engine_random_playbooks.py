@@ -69,7 +69,7 @@ def end_of(plan: Plan, random: Random, disturbance: Disturbance) -> dict[str, An
 
 
 @pytest.mark.parametrize("seeds", chunks(), ids=named)
-def test_order_does_not_matter_where_it_cannot(seeds: range) -> None:
+def test_order_does_not_matter_between_independent_facts(seeds: range) -> None:
     """Neither do crashes, duplicates, pauses, or where results are kept."""
     for seed in range(seeds.start // STORMS_A_PLAYBOOK, seeds.stop // STORMS_A_PLAYBOOK):
         plan = compiled(seed, confluent=True)

@@ -126,7 +126,7 @@ def test_every_placement_gives_the_same(spec: str) -> None:
     assert scenario.ctx == {"k": [3, 0, 1, 1, 2, 2]}
 
 
-def test_held_tokens_and_arcs_see_it_at_the_loops_end() -> None:
+def test_held_tokens_and_arcs_see_contributions_at_the_loops_end() -> None:
     scenario = sharing(one("add"))
     scenario.done("start", 1, index=1)
     assert scenario.working[-1] == ("start", 2)
@@ -298,7 +298,7 @@ OUTSIDE = """
 """
 
 
-def test_outside_loops_it_counts_at_once_for_everybody() -> None:
+def test_a_contribution_outside_loops_counts_at_once_for_everybody() -> None:
     scenario = started(OUTSIDE.replace("SHARED", '{k: {op: append, value: "{{ outcome.result }}"}}'))
     a, b = scenario.take("a"), scenario.take("b")
     a.answer("a")

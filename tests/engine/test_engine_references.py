@@ -67,7 +67,7 @@ def test_a_result_that_no_expression_reads_is_never_loaded() -> None:
     assert scenario.status == "completed" and scenario.facts(ReferenceAwaited) == []
 
 
-def test_facts_are_folded_behind_it_and_decided_afterwards() -> None:
+def test_facts_behind_a_reference_are_folded_and_decided_afterwards() -> None:
     scenario = by_reference(BRANCH)
     scenario.inject("beside")
     scenario.done("start", LARGE)
@@ -120,7 +120,7 @@ def test_an_answer_for_another_reference_changes_nothing() -> None:
     assert not scenario.feed(RecordedFact(ReferenceResolved("object-0"), value=1)).taken
 
 
-def test_cancelling_does_not_wait_for_it() -> None:
+def test_a_cancel_does_not_wait_for_a_reference() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
     scenario.cancel()

@@ -149,7 +149,7 @@ def test_a_stale_fact_returns_the_same_value(make: Callable[[], Scenario]) -> No
 
 
 @pytest.mark.parametrize("make", MADE)
-def test_after_the_end_nothing_changes_any_more(make: Callable[[], Scenario]) -> None:
+def test_nothing_changes_after_the_end(make: Callable[[], Scenario]) -> None:
     scenario = make()
     state = scenario.state
     for recorded in scenario.inputs:

@@ -273,7 +273,7 @@ def test_a_branch_that_timed_out_fails_the_execution() -> None:
     [(BEST_EFFORT, ""), ("", "  spec: {policy: {failure: {mode: best_effort}}}\n")],
     ids=["the executor's", "the step's own"],
 )
-def test_in_best_effort_it_ends_that_branch_alone(root: str, own: str) -> None:
+def test_a_timeout_in_best_effort_ends_that_branch_alone(root: str, own: str) -> None:
     scenario = ask_alone(tool=own, root=root)
     scenario.start()
     scenario.wait(9)

@@ -48,7 +48,7 @@ def test_an_arc_without_guard_is_true() -> None:
     assert scenario.facts(NextEvaluated)[0].guards == [EvaluatedGuard("true", True, 0)]
 
 
-def test_the_mode_is_exclusive_unless_it_is_written() -> None:
+def test_the_mode_of_arcs_is_exclusive_by_default() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n  next: {arcs: [{step: a}, {step: b}]}\n" + TARGETS)
     scenario.done("start")
     assert targets(scenario) == ["a"]

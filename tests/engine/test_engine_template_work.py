@@ -95,7 +95,7 @@ def test_a_parked_evaluation_leads_to_the_decision_of_a_large_budget() -> None:
     assert decided(at_once) == decided(parked)
 
 
-def test_facts_are_folded_behind_it_and_decided_afterwards() -> None:
+def test_facts_behind_a_reference_are_folded_and_decided_afterwards() -> None:
     scenario = parking(BRANCH, ctx={"size": "big"})
     scenario.inject("beside")
     scenario.done("start", {"n": 2})
@@ -149,7 +149,7 @@ def test_work_that_had_to_be_ended_fails_the_execution() -> None:
     assert scenario.error.message == "the templates of one decision took too long"
 
 
-def test_cancelling_does_not_wait_for_it() -> None:
+def test_a_cancel_does_not_wait_for_a_reference() -> None:
     scenario = parking(BRANCH, ctx={"size": "big"})
     scenario.done("start", {"n": 2})
     scenario.ask(CancelRequested)
@@ -286,7 +286,7 @@ def test_a_value_too_large_for_the_journal_fails_the_execution() -> None:
     assert scenario.status == "failed" and f"may render {MAX_ANSWER_BYTES}" in scenario.error.message
 
 
-def test_questions_hold_only_what_they_read() -> None:
+def test_questions_hold_only_the_values_that_their_templates_read() -> None:
     scenario = parking(BRANCH, ctx={"size": "big", "secret": "s3cret"}, workload={"secret": "s3cret"})
     scenario.done("start", {"n": 2})
     questions = questions_of(scenario.plan, scenario.execution)

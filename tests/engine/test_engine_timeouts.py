@@ -84,7 +84,7 @@ def test_or_it_is_discarded_with_the_reason_and_those_that_waited_with_it() -> N
     assert second.reason == "nothing left can change its admission"
 
 
-def test_the_time_runs_from_when_it_was_held() -> None:
+def test_the_deadline_of_a_token_runs_from_when_it_was_held() -> None:
     scenario = started(GATE.replace("ON_TIMEOUT", "fail"))
     (timer,) = scenario.facts(TimerSet)
     assert (timer.purpose, timer.due_ms) == ("admission", 1_060_000)

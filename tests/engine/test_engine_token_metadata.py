@@ -156,7 +156,7 @@ def test_another_process_takes_the_same_rules() -> None:
         assert (evaluated.guards, evaluated.values) == (guards, values)
 
 
-def test_only_what_uses_it_is_kept_from_older_servers_and_workers() -> None:
+def test_only_playbooks_with_metadata_are_kept_from_older_servers_and_workers() -> None:
     plain, with_token = admitted("{else: {then: {allow: true}}}", "exclusive"), admitted(otherwise("true", "a: 1"))
     assert (plain.plan.newer, bool(with_token.plan.newer)) == ("", True)
     for scenario, expected in ((plain, (FORMAT, None)), (with_token, (AGGREGATES_FORMAT, "a"))):

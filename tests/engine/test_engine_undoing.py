@@ -263,7 +263,7 @@ NOTE = """
 """
 
 
-def test_finally_runs_once_at_each_end_and_knows_it() -> None:
+def test_finally_runs_once_at_each_end_and_reads_its_status() -> None:
     scenario = ordered("finally: note, compensation: {on: []}", NOTE)
     scenario.signal("carrier")
     scenario.done("ship")

@@ -102,7 +102,7 @@ def test_any_other_request_is_rejected_meanwhile() -> None:
     assert rejection.text.endswith("has not started: its workload is still being compared with its schema")
 
 
-def test_another_server_compares_it_again() -> None:
+def test_another_server_compares_a_workload_again() -> None:
     scenario = waiting(text=LONG)
     scenario.take_over()
     scenario.evaluate()
@@ -119,7 +119,7 @@ def test_a_comparison_that_is_ended_refuses_the_start() -> None:
     assert [one["code"] for one in scenario.execution.refused] == ["limit_exceeded"]
 
 
-def test_an_answer_without_the_comparison_asks_for_it_again() -> None:
+def test_an_answer_without_the_comparison_makes_the_server_ask_again() -> None:
     scenario = waiting(text=LONG)
     asked = scenario.execution.evaluation
     assert asked is not None

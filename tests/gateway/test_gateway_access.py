@@ -102,7 +102,7 @@ async def test_a_repeated_call_makes_one_token_and_shows_no_secret_again(api: De
         {"name": "\u0000", "role": "viewer"},
     ],
 )
-async def test_a_token_that_cannot_be_is_refused(api: Described, body: dict[str, Any]) -> None:
+async def test_an_invalid_token_is_refused(api: Described, body: dict[str, Any]) -> None:
     assert (await api.call("createToken", body=body)).status in (400, 422)
     listed = (await api.call("listTokens")).body["items"]
     assert [one["name"] for one in listed] == ["local"]

@@ -77,7 +77,7 @@ def test_a_page_that_is_right_is_followed_to_its_end(tmp_path: Path) -> None:
     assert (tmp_path / "deep" / "a.yaml").read_text() == "a: 1\n"
 
 
-def test_a_block_knows_who_does_it() -> None:
+def test_a_block_shows_where_it_runs() -> None:
     assert [step.text for step in steps(PAGE) if step.is_for_empty_folder] == ["echo no clone\n"]
     assert [step.text for step in steps(PAGE) if step.stays] == ["echo ready && exec sleep 60\n"] * 2
 

@@ -108,7 +108,9 @@ def test_a_home_from_the_archive_is_the_one_that_is_made_from_scratch(
     assert {mode & 0o077 for mode, _ in here.values()} == {0}
 
 
-def test_a_new_home_unpacks_it(packed: ClusterArchive, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_home_unpacks_the_packed_cluster(
+    packed: ClusterArchive, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[object] = []
     monkeypatch.setattr("noetl_stream.local.postgres_server.DataFolder._initialize", made.append)
     EmbeddedStack.join(place / "home").leave()

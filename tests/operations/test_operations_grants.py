@@ -164,7 +164,7 @@ async def test_without_grants_the_default_of_the_installation_holds(store: Memor
     assert chosen.is_chosen
 
 
-async def test_before_they_are_read_nothing_may_be_used(store: MemoryGrants) -> None:
+async def test_nothing_may_be_used_before_the_grants_are_read(store: MemoryGrants) -> None:
     found = grants_in_force(None, "everything", store).current()
     assert found is not None
     assert not found.allows("shop", "credentials", "mailer")

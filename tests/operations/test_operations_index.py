@@ -48,7 +48,7 @@ def test_the_runs_of_each_step_are_those_of_the_journal(release: str) -> None:
 
 
 @pytest.mark.parametrize("release", ["0.2.0", "0.3.0"])
-def test_read_entry_by_entry_it_is_the_same(release: str) -> None:
+def test_an_index_read_entry_by_entry_is_the_same(release: str) -> None:
     for execution_id, entries in journals(release).items():
         whole, parts = ExecutionIndex(execution_id), ExecutionIndex(execution_id)
         whole.take(entries)

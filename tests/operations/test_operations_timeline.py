@@ -122,7 +122,7 @@ async def test_running_work_has_no_end_yet_and_the_index_grows_with_the_journal(
     assert after == fresh, "read in two parts or at once"
 
 
-async def test_a_range_and_a_step_narrow_it(stage: OperationsStage) -> None:
+async def test_a_range_and_a_step_narrow_the_timeline(stage: OperationsStage) -> None:
     one = await waited(stage)
     whole = await stage.views.timeline(one, TimeRange())
     assert {row.step for row in (await stage.views.timeline(one, TimeRange(step="meet"))).rows} == {"meet"}

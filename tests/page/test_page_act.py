@@ -363,7 +363,7 @@ async def test_a_picture_in_a_result_is_shown(home: Path) -> None:
         assert visit.complaints == []  # the Content-Security-Policy lets it through
 
 
-async def test_a_viewer_is_offered_no_act(home: Path) -> None:
+async def test_a_viewer_is_offered_no_action(home: Path) -> None:
     waits, ended = begun(home, "tests/page/quote"), begun(home, "tests/page/bill", "--wait")
     link = printed(home, "sign-in")
     gateway = link.split("/#")[0]

@@ -296,7 +296,7 @@ def test_limits_by_key_are_in_the_plan() -> None:
     assert (task.limit.rate, plan.steps["gather"].has_limited_tasks) == (Rate(20.0, 1), True)
 
 
-def test_a_policy_with_a_limit_alone_leaves_what_follows_as_without_a_policy() -> None:
+def test_a_policy_with_a_limit_alone_does_not_change_what_follows_a_task() -> None:
     policy = "limit: { key: api, concurrency: 1 }"
     task = task_of(workflow(f"- step: start\n  tool: {{ kind: noop, spec: {{ policy: {{ {policy} }} }} }}"))
     assert task.policy is None and task.limit is not None and task.limit.key.source == "api"

@@ -94,7 +94,7 @@ async def test_a_command_whose_processes_together_exceed_the_memory_is_told_why(
 
 
 @needs_cgroups
-async def test_processes_are_bounded_together_whichever_user_they_have() -> None:
+async def test_the_memory_of_all_processes_of_a_task_is_bounded_together() -> None:
     tool = PythonTool(ChildSettings(user="worker", processes=24))
     started = await outcome(tool, {"code": FORK})
     await tool.close()

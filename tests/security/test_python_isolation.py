@@ -172,7 +172,7 @@ async def test_a_process_that_a_run_left_behind_gets_no_job(run: Run, leave: boo
 
 
 @needs_linux
-async def test_not_even_if_it_hides_its_orphan_from_itself(run: Run) -> None:
+async def test_an_orphan_that_hides_itself_is_killed_too(run: Run) -> None:
     code = FORKS_AND_ANSWERS_THE_NEXT.replace(
         "if os.fork() == 0:", "import ctypes\nctypes.CDLL(None).prctl(36, 0, 0, 0, 0)\nif os.fork() == 0:", 1
     )
@@ -276,7 +276,7 @@ async def test_a_worker_whose_limits_were_lowered_undoes_it_or_is_unfit() -> Non
 
 @needs_linux
 @pytest.mark.parametrize("hard", [False, True], ids=["soft", "hard"])
-async def test_processes_that_fork_children_undo_it_or_are_replaced(hard: bool) -> None:
+async def test_processes_that_fork_children_unhide_themselves_or_are_replaced(hard: bool) -> None:
     tool = PythonTool(ChildSettings(user="worker"), max_children=1)
     limit = (
         "import os, resource\n"

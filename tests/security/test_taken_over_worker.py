@@ -250,7 +250,7 @@ def parts_of(command: StepCommand) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("forged", FORGERIES.values(), ids=FORGERIES.keys())
 @pytest.mark.parametrize("pool", ["a", "b"])
-async def test_no_other_command_gets_it_anything(
+async def test_a_taken_over_worker_gains_nothing_from_other_commands(
     scene: Scene, forged: Callable[[Scene], ShownCommand], pool: str
 ) -> None:
     command = forged(scene)

@@ -76,7 +76,7 @@ async def test_the_row_is_written_with_the_record_and_not_before(stage: Stage) -
 
 @pytest.mark.parametrize("error", [Fenced("another has it"), OutcomeUnknown("no answer")], ids=["fenced", "unknown"])
 @pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
-async def test_a_tick_that_went_wrong_names_it_once(stage: Stage, error: NoetlError, committed: bool) -> None:
+async def test_a_failed_tick_names_a_used_object_once(stage: Stage, error: NoetlError, committed: bool) -> None:
     wrong = once(error, lambda tick: tick.object_uses)
     if committed:
         stage.store.after_commit = wrong

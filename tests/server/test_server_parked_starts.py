@@ -78,7 +78,7 @@ async def test_several_parked_starts_delay_each_other_no_longer_than_the_first(s
     assert result_of(await stage.ended("late-19")) == "at last 19"
 
 
-async def test_while_the_objects_are_away_it_waits(stage: Stage) -> None:
+async def test_a_start_waits_while_the_objects_are_unreachable(stage: Stage) -> None:
     slow = await slow_server(stage, takes_s=1.0)
     slow.is_reached = False
     await parks(stage, LATE)

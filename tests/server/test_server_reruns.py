@@ -331,7 +331,9 @@ async def test_a_rerun_is_answered_once_its_original_is_read(slow: tuple[Stage, 
     assert (await whole(stage, AGAIN)).count("execution.requested") == 1
 
 
-async def test_meanwhile_others_continue_and_it_can_only_be_cancelled(slow: tuple[Stage, Slow, SimulatedHost]) -> None:
+async def test_other_executions_continue_while_a_rerun_reads_and_it_can_only_be_cancelled(
+    slow: tuple[Stage, Slow, SimulatedHost],
+) -> None:
     stage, injector, _ = slow
     injector.takes_s = 1e6
     await ask(stage, Rerun(EXECUTION), {"fails": 0})

@@ -124,7 +124,7 @@ async def test_the_first_rule_for_its_path_and_status_decides(stage: Stage) -> N
     assert await retention_of(stage, 10, keep(None, "elsewhere"), keep(1, path, "completed")).delete_old() == 1
 
 
-async def test_objects_go_with_it_unless_others_use_them(stage: Stage) -> None:
+async def test_objects_are_deleted_with_their_execution_unless_others_use_them(stage: Stage) -> None:
     goes, stays = await run(stage, BIG), await run(stage, BIG)
     keys = {key.partition("/")[0]: key for key in stage.broker.blobs.keys}
     stage.tables.journals["another"] = {**stage.tables.journals[stays]}

@@ -33,7 +33,9 @@ async def test_a_server_that_stays_answers_everything_again(stage: Stage) -> Non
     assert known == b'{"known":false}'
 
 
-async def test_a_server_whose_store_is_silent_ends_without_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_whose_store_is_silent_ends_without_waiting_for_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, _, running = stage.start_server()
     await stage.until(lambda: len(server.ownership) > 0)
     stage.store.silent = True

@@ -46,6 +46,6 @@ def test_random_playbooks_undo_each_effect_once_in_order_or_say_it_and_run_final
 
 @pytest.mark.verify
 @pytest.mark.parametrize("first", range(RANDOM.stop, RANDOM.stop + 300, SEEDS_A_TEST))
-def test_so_do_many_more(first: int) -> None:
+def test_many_more_random_playbooks_undo_each_effect_once(first: int) -> None:
     reports = [simulate(random_undoing_story(seed, kinds_of(seed))) for seed in range(first, first + SEEDS_A_TEST)]
     assert not "\n".join(str(one) for one in reports if one.problems)

@@ -219,7 +219,7 @@ async def test_objects_that_are_lost_are_named_in_the_manifest_and_come_back_fro
     assert problems_of(made) == []
 
 
-async def test_a_backup_that_is_killed_is_none_and_is_made_whole_by_another(
+async def test_a_killed_backup_is_incomplete_and_another_completes_it(
     source: Source, copied: KeptPlace, tmp_path: Path
 ) -> None:
     endpoint = source.stack.endpoint

@@ -54,7 +54,7 @@ ignore_startup_parameters = jit,lock_timeout,idle_in_transaction_session_timeout
         process.wait(TIMEOUT_S)
 
 
-async def test_a_reader_goes_through_it_and_a_server_says_what_is_wrong(dsn: str, port: int) -> None:
+async def test_a_reader_connects_through_a_pooler_and_a_server_refuses_it(dsn: str, port: int) -> None:
     database = dsn.split("/")[3].split("?")[0]
     opened: list[PostgresStore] = []
 

@@ -96,7 +96,7 @@ def test_a_guard_knows_the_literals_it_compares_with() -> None:
         "{{ true == total | default(none) }}",
     ],
 )
-def test_a_guard_knows_what_is_asked_for_its_truth(text: str) -> None:
+def test_a_guard_lists_the_values_tested_for_truth(text: str) -> None:
     assert guard(text).tested == ((("ctx", "total"), True),)
 
 

@@ -54,7 +54,7 @@ def test_an_assigned_name_is_no_longer_a_bare_name(text: str, value: str) -> Non
     assert rendered(text) == value
 
 
-def test_a_name_assigned_inside_a_loop_ends_with_it() -> None:
+def test_a_name_assigned_inside_a_loop_is_unbound_after_the_loop() -> None:
     assert (
         codes("{% for i in ctx.rows %}{% set x = i %}{% endfor %}{{ x }}{{ i }}{{ loop.index }}")
         == ["unbound_name"] * 3

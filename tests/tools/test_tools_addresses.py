@@ -50,7 +50,7 @@ def test_a_check_refuses_an_invalid_address(task: dict[str, Any], pointer: str, 
     assert message in text and "s3cret" not in text
 
 
-def test_check_refuses_it_in_the_keychain() -> None:
+def test_check_refuses_an_invalid_address_in_the_keychain() -> None:
     [(code, at, text)] = problems(
         SQL | {"auth": "db"}, keychain=[{"name": "db", "kind": "credential", "credential": DSN}]
     )

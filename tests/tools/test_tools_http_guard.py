@@ -74,7 +74,7 @@ async def get(make_call: Any) -> AsyncIterator[Callable[..., Any]]:
         "[0:0:0:0:0:ffff:7f00:1]",
     ],
 )
-async def test_no_way_to_write_this_machine_reaches_it(start: Start, get: Any, host: str) -> None:
+async def test_no_spelling_of_this_machines_address_reaches_it(start: Start, get: Any, host: str) -> None:
     port, seen = await start(web.Response(text="secret"))
     with pytest.raises(ToolFailure) as failed:
         await get(f"http://{host}:{port}/admin?key=s3cret")

@@ -142,7 +142,7 @@ async def test_headers_of_the_connection_are_refused_wherever_they_stand(send: S
 
 
 @pytest.mark.parametrize("value", ["2", "{{ workload.length }}"])
-def test_check_refuses_them_also_where_their_values_are_templates(value: str) -> None:
+def test_check_refuses_headers_of_the_connection_also_with_templates_for_values(value: str) -> None:
     task = {"kind": "http", "url": "http://h/", "headers": {"X": "{{ workload.x }}", "Content-Length": value}}
     head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "p", "path": "p"}}
     inputs = {"workload": {"x": 1, "length": 2}, "workflow": [{"step": "s", "tool": task}]}

@@ -137,7 +137,7 @@ def test_parameters_and_statements_must_fit(params: Any, named: list[list[str]],
         ({}, [[]]),
     ],
 )
-def test_each_statement_takes_those_it_names(params: Any, named: list[list[str]]) -> None:
+def test_each_statement_takes_the_parameters_that_it_names(params: Any, named: list[list[str]]) -> None:
     statements = [("", names) for names in named]
     check_params(params, statements)
     with pytest.raises(ToolFailure, match=f"statement {len(named) + 1} uses"):

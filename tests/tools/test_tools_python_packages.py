@@ -158,7 +158,7 @@ async def test_the_longest_unused_packages_make_room_unless_a_child_lives_in_the
     assert [one.reads for one in (first, second, third, fourth)] == [1, 2, 1, 1]
 
 
-async def test_runs_at_the_same_time_read_it_once(folders: PackageFolders) -> None:
+async def test_concurrent_runs_read_packages_once(folders: PackageFolders) -> None:
     stored = Stored.of("")
     assert len({*await asyncio.gather(*(folder_of(folders, stored) for _ in range(5)))}) == stored.reads == 1
 

@@ -361,7 +361,7 @@ async def test_a_process_takes_runs_for_a_while_only_and_ends_with_the_last(
     await until(lambda: process_named(process) is process_named(other) is None)
 
 
-async def test_more_runs_than_one_process_takes_have_another(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_runs_beyond_the_capacity_of_a_process_have_another(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "MAX_SHARED_JOBS", 2)
     runs = [await run.begun() for _ in range(3)]
     assert len({process for _, process in runs}) == 2

@@ -81,7 +81,7 @@ def test_an_entry_of_the_workbook_may_have_it_and_a_call_replaces_it() -> None:
     assert (plan.knobs, plan.timeouts.total) == ({"verify_tls": False}, 60)
 
 
-def test_no_other_kind_has_them() -> None:
+def test_only_some_kinds_have_synonyms() -> None:
     text = json.dumps(playbook({"kind": "shell", "command": "true", "timeout": 5}))
     assert [problem.code for problem in check(text, KINDS).diagnostics] == ["legacy_syntax"]
 

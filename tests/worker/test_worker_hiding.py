@@ -103,7 +103,7 @@ async def test_a_worker_asks_nothing_without_a_secret(vault: Vault) -> None:
     assert vault.said == vault.lookups == []
 
 
-async def test_tasks_at_once_have_it_hidden_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_tasks_hide_a_secret_once(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = "  loop: {in: [1, 2, 3, 4], iterator: n, spec: {mode: parallel, exec: local}}\n"
     steps = (READS % variable(vault, Path(), monkeypatch)).replace("  tool:\n", f"{loop}  tool:\n")
     plan = vault.stage.plan(steps)

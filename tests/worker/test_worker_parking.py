@@ -129,7 +129,7 @@ async def test_iterations_that_still_wait_stay_parked(stage: Stage) -> None:
     assert [fact.path for fact in stage.facts if isinstance(fact, LoopIterationDone)] == [(1,), (2,)]
 
 
-async def test_new_waits_are_added_to_existing_ones(stage: Stage) -> None:
+async def test_new_waits_are_added_to_the_existing_waits(stage: Stage) -> None:
     command = await begin(stage, PARALLEL, ["a", "b", "c"], max_in_flight=2)
     noted = waiting(0, "a", since_ms=5)
     await stage.resume(command, go_on(stage, LoopProgress(), answers={"1": answered()}, waits={"0": noted}))

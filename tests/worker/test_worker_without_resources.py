@@ -67,7 +67,7 @@ async def test_without_descriptors_it_gives_the_command_back_and_runs_it_when_it
         await tool.close()
 
 
-async def test_with_a_zygote_that_is_killed_it_gives_the_command_back_and_runs_it_with_another(stage: Stage) -> None:
+async def test_a_worker_whose_zygote_is_killed_returns_the_command_and_runs_it_with_another(stage: Stage) -> None:
     tool = ShellTool()
     worker = await worker_on(stage, tool)
     async with killed_zygotes():

@@ -212,13 +212,13 @@ class CredentialsConformance:
         await forget_execution("two")
         assert await credentials.read_former(0, 10) == []
 
-    async def test_it_gets_another_key(self, credentials: Credentials) -> None:
+    async def test_a_former_value_gets_another_key(self, credentials: Credentials) -> None:
         await credentials.record_given("one", given("worker-a"))
         [kept] = await credentials.read_former(0, 10)
         assert await credentials.reencrypt_former(kept.number, "key-2", b"again")
         assert await credentials.used_by(["one"]) == {"one": [SealedValue(*given("worker-a")[:2], "key-2", b"again")]}
 
-    async def test_it_is_no_value_of_a_stored_credential(self, credentials: Credentials) -> None:
+    async def test_a_former_value_is_no_value_of_a_stored_credential(self, credentials: Credentials) -> None:
         await stored(credentials, "pg")
         await credentials.record_given("one", given("worker-a", name="pg"))
         assert await credentials.used_by(["one"]) == {"one": [given("worker-a", name="pg")]}
