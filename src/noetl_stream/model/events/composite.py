@@ -7,6 +7,7 @@ that they stand for: :func:`expand`. Both folds give the same state, and so do t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -121,6 +122,23 @@ def with_composites(names: Collection[str]) -> set[str]:
     return {*names, *(name for name, parts in STANDS_FOR.items() if not parts.isdisjoint(names))}
 
 
+def _unstated(kind: type[msgspec.Struct], stated: Collection[str], **expected: Any) -> tuple[Callable[[Any], Any], Any]:
+    """What reads the fields of a struct that a :class:`TaskRan` does not state, and the values that it implies."""
+    fields = [field for field in msgspec.structs.fields(kind) if field.name not in stated]
+    implied = []
+    for field in fields:
+        made = field.default_factory
+        default = field.default if made is msgspec.NODEFAULT else made()
+        implied.append(expected.get(field.name, default))
+    return attrgetter(*(field.name for field in fields)), tuple(implied)
+
+
+_rest_of_processed, _PLAINLY_PROCESSED = _unstated(
+    TaskProcessed, {"task", "outcome", "to", "origin"}, attempt=1, do="continue"
+)
+_rest_of_outcome, _PLAINLY_OK = _unstated(Outcome, {"result", "meta", "helper", "output"}, status="ok")
+
+
 def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
     """The composite fact for these facts of one run; ``None`` if :class:`StepRan` cannot represent them."""
     if not 4 <= len(facts) <= 2 + 2 * MAX_TASKS or len(facts) % 2:
@@ -129,23 +147,42 @@ def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
     if type(first) is not events.StepStarted or type(last) is not events.StepDone:
         return None
     tasks: list[TaskRan] = []
-    trace_id = ""
-    for started, processed in zip(facts[1:-1:2], facts[2:-1:2], strict=True):
-        if type(processed) is not TaskProcessed or started != events.TaskStarted(processed.task):
+    trace_id, to = "", None
+    for at in range(len(facts) - 2, 1, -2):
+        started, processed = facts[at - 1], facts[at]
+        if type(processed) is not TaskProcessed or type(started) is not events.TaskStarted:
             return None
-        outcome, meta = processed.outcome, processed.outcome.meta
-        try:
-            started_ms, ended_ms = parse_shown_time(meta.started_at), parse_shown_time(meta.ended_at)
-        except ValueError:
+        meta = processed.outcome.meta
+        if not tasks:
+            trace_id = meta.trace_id
+        if started != events.TaskStarted(processed.task) or processed.to != to or meta.trace_id != trace_id:
             return None
-        result, helper, output = outcome.result, outcome.helper, outcome.output
-        ran = TaskRan(processed.task, result, started_ms, ended_ms, meta.duration_s)
-        if processed.origin or helper or output:
-            ran = replace(ran, origin=processed.origin, helper=helper, output=output)
-        trace_id = meta.trace_id
+        ran = _task_ran(processed, first.worker)
+        if ran is None:
+            return None
         tasks.append(ran)
-    whole = StepRan(step_run_id, first.worker, tasks, trace_id)
-    return whole if whole.processed_facts == list(facts[2:-1:2]) else None
+        to = processed.task
+    tasks.reverse()
+    return StepRan(step_run_id, first.worker, tasks, trace_id)
+
+
+def _task_ran(processed: TaskProcessed, worker: str) -> TaskRan | None:
+    """The task that a worker processed; ``None`` if there is more to say about it than that it succeeded at once."""
+    outcome = processed.outcome
+    meta = outcome.meta
+    if _rest_of_processed(processed) != _PLAINLY_PROCESSED or _rest_of_outcome(outcome) != _PLAINLY_OK:
+        return None
+    if meta.attempt != 1 or meta.worker != worker:
+        return None
+    try:
+        started_ms = parse_shown_time(meta.started_at)
+        ended_ms = started_ms if meta.ended_at == meta.started_at else parse_shown_time(meta.ended_at)
+    except ValueError:
+        return None
+    made = TaskRan(processed.task, outcome.result, started_ms, ended_ms, meta.duration_s)
+    if processed.origin or outcome.helper or outcome.output:
+        return replace(made, origin=processed.origin, helper=outcome.helper, output=outcome.output)
+    return made
 
 
 def expand(execution_id: str, fact: Fact) -> Sequence[Fact]:
