@@ -25,6 +25,9 @@ _SLICES: Final = 64
 as long as encoding it, and one call takes some 40 ms for 16 MiB.
 """
 
+_TEXTS: Final = (str, bytes, msgspec.Raw)
+_HOLDERS: Final = (dict, list, tuple)
+
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 _COMMA: Final = re.compile(rb",(?!\s*\])")
 _BEFORE_KEY: Final = re.compile(rb",\s*(?=\")")
@@ -44,7 +47,7 @@ _LEVELS: Final = 16
 
 def is_long(value: Any) -> bool:
     """Whether the JSON of a value may be long, found without traversing more of it."""
-    return value is not None and _weight(value) >= LONG_BYTES
+    return bool(value) and _weight(value) >= LONG_BYTES
 
 
 def _weight(value: Any) -> int:
@@ -52,13 +55,13 @@ def _weight(value: Any) -> int:
     rest, weight = [value], 0
     while rest and weight < LONG_BYTES:
         one = rest.pop()
-        if isinstance(one, str | bytes | msgspec.Raw):
+        if isinstance(one, _TEXTS):
             weight += len(one)
         elif isinstance(one, msgspec.Struct):
             weight += _MEMBER_BYTES * len(one.__struct_fields__)
             if weight < LONG_BYTES:
                 rest += (getattr(one, name) for name in one.__struct_fields__)
-        elif isinstance(one, dict | list | tuple):
+        elif isinstance(one, _HOLDERS):
             weight += _MEMBER_BYTES * len(one)
             if weight < LONG_BYTES:
                 rest += one.values() if isinstance(one, dict) else one

@@ -37,7 +37,7 @@ CUT: Final = "…"
 
 def nests_deeper(data: bytes, most: int = MAX_DEPTH) -> bool:
     """Whether JSON nests more than ``most`` levels deep, which is at least :data:`_PASSES`."""
-    if data.count(b"[") + data.count(b"{") <= most:
+    if len(data) <= most or data.count(b"[") + data.count(b"{") <= most:
         return False
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
