@@ -31,7 +31,7 @@ class NoopTool:
         Raises:
             ToolFailure: kind ``invalid_input``.
         """
-        return ToolResult(validated(NoopInputs, call.inputs).args or {})
+        return ToolResult((validated(NoopInputs, call.inputs).args or {}) if call.inputs else {})
 
     async def close(self) -> None:
         """Releases nothing: the tool holds no resources."""
