@@ -342,12 +342,17 @@ class NatsEventLog(OutboxPort):
     async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
         return (await self._publish(subjects.requeued(execution_id), message_id, body)).seq
 
-    async def _publish(self, subject: str, message_id: str, body: bytes) -> PublishAck:
+    def _publish(self, subject: str, message_id: str, body: bytes) -> Awaitable[PublishAck]:
         if not message_id.isprintable():
             raise UsageError(f"{message_id!r} is not a valid message id", hint="it must be printable text")
-        if not self._connection.is_connected:
-            await self._connection.wait_connected(RESEND_AFTER_S)
-        return await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})
+        headers = {MESSAGE_ID: message_id}
+        if self._connection.is_connected:
+            return publish_once(self._outbox, subject, body, headers)
+        return self._publish_connected(subject, body, headers)
+
+    async def _publish_connected(self, subject: str, body: bytes, headers: Mapping[str, str]) -> PublishAck:
+        await self._connection.wait_connected(RESEND_AFTER_S)
+        return await publish_once(self._outbox, subject, body, headers)
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         return self._publish_held(subjects.decided, messages)

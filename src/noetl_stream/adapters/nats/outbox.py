@@ -170,21 +170,20 @@ class Outbox:
             )
         if joins and self._has_joined(body, headers[MESSAGE_ID], owner):
             return
-        self._last_number += 1
-        sent = PendingPublish(subject, body, headers, owner)
-        self._waiting[self._last_number] = sent
+        number = self._last_number = self._last_number + 1
+        sent = self._waiting[number] = PendingPublish(subject, body, headers, owner)
         if joins:
-            self._numbers[headers[MESSAGE_ID]] = self._last_number
+            self._numbers[headers[MESSAGE_ID]] = number
         if owner.waits_its_turn:
             sent.due_s = math.inf
             if not self._unsent and self._has_room(sent) and self._connection.is_connected:
-                self._send(self._last_number, sent)
+                self._send(number, sent)
             else:
-                self._unsent.append(self._last_number)
+                self._unsent.append(number)
         else:
             sent.due_s = self.loop.time() + self._resend_after_s
             if self._connection.is_connected:
-                self._send(self._last_number, sent)
+                self._send(number, sent)
         if self._look_handle is None:
             self._look_handle = self.loop.call_later(LOOK_EVERY_S, self._look)
 
@@ -245,9 +244,10 @@ class Outbox:
         del self._waiting[number]
         if self._refused:
             self._refused.pop(number, None)
-        message_id = sent.headers.get(MESSAGE_ID, "")
-        if self._numbers.get(message_id) == number:
-            del self._numbers[message_id]
+        if self._numbers:
+            message_id = sent.headers.get(MESSAGE_ID, "")
+            if self._numbers.get(message_id) == number:
+                del self._numbers[message_id]
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         number = int(subject[self._prefix_length :])

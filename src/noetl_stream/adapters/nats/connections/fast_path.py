@@ -53,10 +53,10 @@ class FastWire(PlainWire):
     def send(self, subject: str, body: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
         target = f"{subject} {reply}" if reply else subject
         if headers:
-            fields = ""
+            fields = "NATS/1.0\r\n"
             for name, value in headers.items():
                 fields += f"{name}: {value}\r\n"
-            block = f"NATS/1.0\r\n{fields}\r\n".encode()
+            block = f"{fields}\r\n".encode()
             head = f"HPUB {target} {len(block)} {len(block) + len(body)}\r\n".encode()
         else:
             block = b""
