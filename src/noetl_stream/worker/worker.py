@@ -422,7 +422,8 @@ class Puller:
     def top_up(self) -> None:
         """Requests more commands if slots are free, unless a report is being retried (PROTOCOL §3 *Order*)."""
         free = self._slots - self._running - self._credit
-        is_due = free > 0 and (self._credit == 0 or free >= self._refill)
-        if is_due and not self._stopped and not self._paused and not self.channel.retrying:
+        if free < self._refill and (self._credit or free <= 0):
+            return
+        if not self._stopped and not self._paused and not self.channel.retrying:
             self._credit += free
             self._source.request(free)

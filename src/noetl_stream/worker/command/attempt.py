@@ -63,7 +63,6 @@ class Attempts:
         why_stopped: Callable[[], str],
         give_back: Callable[[str, WorkerUnfit], None],
         report: Callable[[TaskHeartbeat], None],
-        *,
         trace: RunTrace | None = None,
     ) -> None:
         """Makes the attempts of one run.
@@ -97,7 +96,8 @@ class Attempts:
             return self._with_meta(answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.readable_credentials(progress))
-        lines, attributes = TaskLog(self.log, action, began_ms, began_s), dict[str, Any]()
+        attributes: dict[str, Any] = {}
+        lines = TaskLog(self.log, action, began_ms, began_s)
         beats = AttemptHeartbeats(self._heartbeats, action)
         data = AttemptData(self._results, beats.begin_writing, self._without_secrets)
         try:
@@ -188,7 +188,7 @@ class Attempts:
             progress.attempt,
             given.started_at or shown_time(began_ms),
             given.ended_at or shown_time(began_ms + round(duration_s * 1000)),
-            given.duration_s or round(duration_s, 6),
+            given.duration_s or round(duration_s * 1_000_000) / 1_000_000,  # to digits, `round` takes ten times as long
             self._dependencies.worker,
             self._command.trace_id,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 from noetl_stream.engine.runner.lanes import RunTask
@@ -29,21 +30,28 @@ class Heartbeats:
 
 
 class AttemptHeartbeats:
-    """The heartbeats of one attempt.
+    """The heartbeats of one attempt. Most attempts have none: an object of this class costs them little.
 
     Attributes:
         previous_details: The last details of the previous attempt, if any.
     """
 
+    __slots__ = ("_action", "_is_reported", "_reported_s", "_run", "previous_details")
+
     def __init__(self, run: Heartbeats, action: RunTask) -> None:
         self._run = run
         self._action = action
-        self._key = path_key(action.iteration.path)
-        self._reported_s = float("-inf")
+        self._reported_s = -inf
         self._is_reported = True
-        if action.progress.attempt == 1:
-            run.last.pop(self._key, None)
-        self.previous_details: Any = run.last.get(self._key, action.progress.details)
+        self.previous_details: Any = action.progress.details
+        if run.last:
+            if action.progress.attempt == 1:
+                run.last.pop(self._key, None)
+            self.previous_details = run.last.get(self._key, self.previous_details)
+
+    @property
+    def _key(self) -> str:
+        return path_key(self._action.iteration.path)
 
     def beat(self, details: Any) -> None:
         """Takes the details of a heartbeat, with their secrets hidden."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -47,17 +48,14 @@ class Channel:
 
     async def publish(self, execution_id: str, identity: str, body: bytes) -> None:
         """Publishes a report until it is stored. A retry sends the same bytes and id (PROTOCOL §3 *Order*)."""
-
-        async def store() -> int:
-            return await self._log.publish_report(execution_id, self._pool, identity, body)
-
         try:
-            await store()
+            await self._log.publish_report(execution_id, self._pool, identity, body)
         except (OutcomeUnknown, Unreachable) as error:
             self.trouble.note(error)
             self.retrying += 1
             try:
-                await persist(self.clock, f"report {identity}", store, self.trouble.note)
+                again = partial(self._log.publish_report, execution_id, self._pool, identity, body)
+                await persist(self.clock, f"report {identity}", again, self.trouble.note)
             finally:
                 self.retrying -= 1
                 if not self.retrying:

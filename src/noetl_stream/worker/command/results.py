@@ -133,7 +133,6 @@ class RunResults:
         clock: Clock,
         command: StepCommand,
         run: RunId,
-        *,
         pages: Pages,
         stored_bytes: StoredBytes,
         objects: ObjectsByAddress | None = None,

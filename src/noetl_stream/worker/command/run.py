@@ -90,9 +90,9 @@ class CommandRun:
             dependencies.clock,
             command,
             self.run,
-            pages=dependencies.pages,
-            stored_bytes=dependencies.stored_bytes,
-            objects=dependencies.objects,
+            dependencies.pages,
+            dependencies.stored_bytes,
+            dependencies.objects,
         )
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
@@ -154,7 +154,8 @@ class CommandRun:
         Args:
             connected_ms: The time at which this worker connected, by the queue's clock.
         """
-        TRACE_ID.set(self._command.trace_id)
+        if self._command.trace_id:
+            TRACE_ID.set(self._command.trace_id)
         try:
             disposal = await self._until_interrupted(connected_ms)
             self._phase = "reporting"
@@ -274,11 +275,16 @@ class CommandRun:
         )
         if self._is_pausing:
             runner.pause()
-        trace = trace_of_run(dependencies.tracing, command, self.run)
         attempts = self._attempts = Attempts(
-            *(dependencies, command, runner.scope, results, self._asker, self._why_stopped, self._give_back),
+            dependencies,
+            command,
+            runner.scope,
+            results,
+            self._asker,
+            self._why_stopped,
+            self._give_back,
             reporter.add,
-            trace=trace,
+            trace_of_run(dependencies.tracing, command, self.run),
         )
         assert self.task is not None
         try:
