@@ -36,6 +36,8 @@ class Trouble:
         why: The fault in words; empty while there is none.
     """
 
+    __slots__ = ("_clock", "_since_s", "_what", "why")
+
     def __init__(self, clock: Clock, what: str) -> None:
         self.why = ""
         self._clock = clock
@@ -158,6 +160,8 @@ class Asker:
         worker: The name of this worker, for the audit.
         digest: The playbook's digest. Answers for one playbook do not apply to another, whose grants may differ.
     """
+
+    __slots__ = ("_bus", "_clock", "_command", "digest", "worker")
 
     def __init__(self, bus: Bus, clock: Clock, command: StepCommand, worker: str) -> None:
         self._command = command

@@ -46,6 +46,8 @@ class AttemptData:
         written: The references to written files and tables, without seals.
     """
 
+    __slots__ = ("_begun", "_datasets", "_read", "_redact", "_results", "stored_bytes", "written")
+
     def __init__(
         self, results: RunResults, begun: Callable[[str], None], redact: Callable[[Any], Any] = lambda rows: rows
     ) -> None:

@@ -22,6 +22,8 @@ class Heartbeats:
         report: Adds a fact to the report of the run.
     """
 
+    __slots__ = ("clock", "last", "report")
+
     def __init__(self, report: Callable[[TaskHeartbeat], None], clock: Clock) -> None:
         self.report = report
         self.clock = clock

@@ -33,6 +33,8 @@ class RunSecrets:
         keychain: The keychain of the worker.
     """
 
+    __slots__ = ("_asker", "entries", "keychain", "used")
+
     def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], asker: Asker) -> None:
         self.used: ToolRedactor | None = None
         self.entries = entries
@@ -63,6 +65,8 @@ class TaskSecrets(Mapping[str, Any]):
     Args:
         opened: Names that ``kind: secrets`` tasks of this pipeline have made readable.
     """
+
+    __slots__ = ("_loaded", "_opened", "_run", "_tokens")
 
     def __init__(self, run: RunSecrets, opened: Collection[str] = ()) -> None:
         self._run = run

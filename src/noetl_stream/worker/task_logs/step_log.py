@@ -33,6 +33,8 @@ class StepLog:
         secrets: The secrets that the run has read so far, which are redacted.
     """
 
+    __slots__ = ("_bytes", "_command", "_dropped", "_lines", "publisher", "secrets")
+
     def __init__(self, publisher: LogPublisher, command: StepCommand, secrets: RunSecrets) -> None:
         self.publisher = publisher
         self.secrets = secrets
