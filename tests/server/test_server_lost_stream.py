@@ -151,6 +151,42 @@ async def test_a_server_refuses_the_stream_of_another_database_until_an_operator
     assert (await stage.owners())[None] == 0
 
 
+async def fences(stage: Stage) -> list[int]:
+    """The fences of COMMANDS, and the messages of EVENTS, which are more after a fence."""
+    held = await stage.broker.event_log.held()
+    return [*stage.broker.command_queue.fences.values(), held.last]
+
+
+def make_new(stage: Stage) -> None:
+    """Postgres is another one, which no server has used."""
+    for table in (stage.tables.executions, stage.tables.journals, stage.tables.requests):
+        table.clear()
+    stage.tables.partitions[:] = [type(row)(row.id) for row in stage.tables.partitions]
+
+
+async def test_a_server_of_a_new_database_leaves_the_stream_of_another_as_it_is(stage: Stage) -> None:
+    await stopped(stage, await folded(stage))
+    make_new(stage)
+    before = await fences(stage)
+    _, _, task = stage.start_server()
+    with pytest.raises(StreamLost, match=r"another Postgres.*database rebuild"):
+        await task
+    assert await fences(stage) == before
+    assert (await stage.owners())[None] == 32
+
+
+async def test_a_server_of_another_database_raises_no_fences_before_it_is_refused(stage: Stage) -> None:
+    await stopped(stage, await folded(stage))
+    for table in (stage.tables.executions, stage.tables.journals, stage.tables.requests):
+        table.clear()
+    lose(1)(stage)
+    before = await fences(stage)
+    _, _, task = stage.start_server()
+    with pytest.raises(StreamLost):
+        await task
+    assert await fences(stage) == before
+
+
 async def test_nothing_is_moved_where_nothing_is_lost(stage: Stage) -> None:
     await stopped(stage, await folded(stage))
     assert await reconciled(stage) == []

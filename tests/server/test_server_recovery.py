@@ -143,10 +143,11 @@ async def test_a_server_that_dies_as_it_catches_up_leaves_the_rest_to_the_next(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recovery, "TICK_BYTES", 0)
+    server, host, _ = stage.start_server()
+    await stage.until(lambda: len(server.ownership) == PARTITIONS)
     empty = stage.store.real.dump()
     for execution_id in [EXECUTION, BESIDE]:
         await stage.request(execution_id, execution_id, ONE_STEP)
-    _, host, _ = stage.start_server()
     await stage.until(lambda: len(stage.tables.executions) == 2)
     await stage.pass_time(2)
     host.kill()

@@ -18,7 +18,7 @@ from noetl_stream.model.ids import partition_count
 from noetl_stream.model.json import codec
 from noetl_stream.model.messages import FORMAT, NOTHING, FullEntry, JournalRecord, RecordEntry
 from noetl_stream.ports.stores.cursors import Cursor, Cursors, Repair
-from noetl_stream.ports.stores.store import PartitionView, Store, StoredEntry
+from noetl_stream.ports.stores.store import PartitionLease, PartitionView, Store, StoredEntry
 from noetl_stream.ports.streams.event_log import DecidedMessage, EventLog
 from noetl_stream.protocol.log_fences import FencePlace, is_late
 
@@ -216,6 +216,24 @@ async def refuse_stream_of_others(log: EventLog, store: Store) -> None:
             "EVENTS is not the stream that was folded: it holds records of executions that this Postgres does not know",
             hint="point NOETL_NATS_URL at the NATS this Postgres belongs to; if it does belong to this one, stop the "
             "servers, run `noetl-stream stream reconcile` and start them again",
+        )
+
+
+async def refuse_records_of_others(log: EventLog, leases: Iterable[PartitionLease]) -> None:
+    """Checks that EVENTS has no records of partitions in which this Postgres has never committed anything.
+
+    Raises:
+        StreamLost: EVENTS has records of a partition whose first epoch this is.
+    """
+    new = [lease.id for lease in leases if lease.epoch == 1 and not lease.tick]
+    records = await asyncio.gather(*(log.last_decided(partition) for partition in new))
+    foreign = [partition for partition, record in zip(new, records, strict=True) if record is not None]
+    if foreign:
+        raise StreamLost(
+            f"EVENTS belongs to another Postgres: it holds records of {len(foreign)} partitions that no server has had "
+            "by this one",
+            hint="point NOETL_NATS_URL at the NATS this Postgres belongs to; if this Postgres is new in the place of a "
+            "lost one, run `noetl-stream database rebuild`",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from noetl_stream.server.journal_records import (
     StreamExtent,
     accept_head,
     lost_cursors,
+    refuse_records_of_others,
     refuse_stream_of_others,
     repairs_of,
 )
@@ -309,13 +309,14 @@ class PartitionOwnership:
         await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
 
     async def _adopt(self, leases: Sequence[PartitionLease], *, instead: bool = False) -> Sequence[PartitionLease]:
-        try:
-            queue_fences = self._queue.fence(self.owner, dict(_epochs(leases)))
-            fences, lost = await asyncio.gather(queue_fences, self._repair_lost(leases))
+        try:  # before any fence: those of another installation must stay as they are
+            await refuse_records_of_others(self._log, leases)
+            lost = await self._repair_lost(leases)
         except StreamLost:
             await self._give_back(leases)
             raise
-        leases = await self._fence([lease for lease in leases if lease.id not in lost], fences)
+        leases = [lease for lease in leases if lease.id not in lost]
+        leases = await self._fence(leases, await self._queue.fence(self.owner, dict(_epochs(leases))))
         if instead:
             self._owned.clear()
             self.unsound.clear()
