@@ -523,6 +523,24 @@ async def test_a_worker_that_cannot_start_a_process_has_not_begun_the_task(
         await PythonTool().run(make_call({"code": "pass"}))
 
 
+async def test_a_folder_of_a_child_that_cannot_be_made_is_named(
+    make_call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    temporary = tmp_path_factory.mktemp("homes")
+    for opened in (temporary, temporary.parent):
+        opened.chmod(0o755)  # a child may have a user of its own
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    tool = PythonTool(ChildSettings(isolation="task"))
+    await tool.run(make_call({"code": "pass"}))
+    (homes,) = (one for one in temporary.glob("noetl-children-*") if one.suffix != ".stage")
+    gone = homes.rename(temporary / "gone")  # nothing can be made there, as on a full disk
+    with pytest.raises(WorkerUnfit, match=rf"cannot start a child process: .*No such file .*{homes}/\d+"):
+        await tool.run(make_call({"code": "pass"}))
+    gone.rename(homes)
+    await tool.run(make_call({"code": "pass"}))
+    await tool.close()
+
+
 def test_children_work_on_uvloop_too(make_call: Any) -> None:
     async def runs() -> list[Any]:
         tool = PythonTool(max_children=1)

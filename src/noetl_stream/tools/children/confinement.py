@@ -86,7 +86,7 @@ def user_of(slot: int, settings: ChildSettings) -> int | None:
 
 def make_home(home: ChildHome) -> None:
     """Makes the folder of a child, which no other user can read."""
-    os.mkdir(home.path, 0o700)  # noqa: PTH102  # this runs in a freshly forked process
+    os.mkdir(home.path, 0o700)  # noqa: PTH102
     if home.user is not None:
         os.chown(home.path, home.user, home.user)
 

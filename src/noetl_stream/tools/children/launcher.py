@@ -414,7 +414,8 @@ class _Zygote:
             del self._children[event.number]
             self._give_back([child.slot])
             child.close_proxy()
-            child.started.set_exception(OSError(event.error, os.strerror(event.error)))
+            place = [event.folder] if event.folder else []
+            child.started.set_exception(OSError(event.error, os.strerror(event.error), *place))
         else:
             child.process_id = event.process_id
             child.started.set_result(None)

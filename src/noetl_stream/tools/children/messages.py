@@ -92,11 +92,14 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """Reports that a child was started; ``error`` is the number of the system error if it was not."""
+    """Reports that a child was started; ``error`` is the number of the system error if it was not, ``folder`` the one
+    that could not be made.
+    """
 
     number: int
     process_id: int = 0
     error: int = 0
+    folder: str = ""
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):

@@ -195,10 +195,15 @@ class Zygote:
         home = home_of(order.home, order.slot, self._settings, has_user=has_user)
         group = self._cgroups.of_child(os.getpid(), order.number)
         try:
+            make_home(home)
+        except OSError as error:  # the disk is full
+            return Started(order.number, error=error.errno or 0, folder=home.path)
+        try:
             group.make(self._settings.memory_bytes, self._settings.processes)
             process_id = fork_child(self._settings, self._apart)
         except OSError as error:
             group.remove()
+            os.rmdir(home.path)  # noqa: PTH106
             return Started(order.number, error=error.errno or 0)
         if process_id == 0:
             self._become_child(order, home, group, descriptors)
@@ -253,8 +258,7 @@ class Zygote:
             os._exit(_CONFINEMENT_FAILED)
 
     def _enter(self, home: ChildHome, folders: Mapping[str, str]) -> dict[str, str]:
-        """Makes the folder of this child, changes into it, confines the process; returns where it sees ``folders``."""
-        make_home(home)
+        """Changes into the folder of this child, confines the process; returns where it sees ``folders``."""
         os.environ |= {"HOME": home.path, "TMPDIR": home.path}
         os.chdir(home.path)
         seen = {name: seen_at(home, name, source, self._apart) for name, source in folders.items()}
