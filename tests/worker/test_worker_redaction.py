@@ -91,6 +91,7 @@ ENCODED = {
     "capital hexadecimal": SECRET.encode().hex().upper(),
     "hexadecimal of a dump": SECRET.encode().hex(" "),
     "hexadecimal of a certificate": SECRET.encode().hex(":").upper(),
+    "hexadecimal of .NET": SECRET.encode().hex("-").upper(),
     "numbers": json.dumps(list(SECRET.encode())),
     "base64 of PowerShell": base64.b64encode(SECRET.encode("utf-16-le")).decode(),
     "base64 of PowerShell after a character": base64.b64encode(f"x{SECRET}".encode("utf-16-le")).decode(),

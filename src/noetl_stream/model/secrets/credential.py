@@ -357,7 +357,8 @@ def _encodings_of(secret: str) -> Iterator[str]:
         yield core
         yield core.replace("+", "-").replace("/", "_")
         yield _base64_core(secret.encode("utf-16-le", errors="replace"), offset)
-    yield from (encoded.hex(), encoded.hex(" "), encoded.hex(":"), encoded.hex().upper(), encoded.hex(":").upper())
+    yield from (encoded.hex(), encoded.hex(" "), encoded.hex(":"), encoded.hex().upper())
+    yield from (encoded.hex(separator).upper() for separator in ":-")
     yield from (separator.join(map(str, encoded)) for separator in (", ", ","))
     if len(encoded) >= SHORTEST_PIECE:  # shorter ones would be found in other texts
         yield secret[::-1]
