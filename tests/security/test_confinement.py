@@ -21,6 +21,7 @@ from confined_worker import NOBODY, OTHER_USERS
 
 from noetl_stream.tools.children.confinement import closed_to
 from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
+from noetl_stream.tools.children.seccomp import REFUSED, filters_calls
 
 MEMORY_BYTES = 512 * 1024**2
 KEY = 4_711_471
@@ -169,6 +170,26 @@ def test_tasks_reach_only_what_the_threat_model_allows(mode: str, folder: str) -
     differs.discard({"private": "start processes past the limit", "masked": "see the worker in /proc"}.get(mode, ""))
     assert {attempt: tried[attempt] for attempt in differs} == {}
     assert list(expected(asked["level"])) == list(ATTEMPTS)
+
+
+CALLS = """
+import ctypes
+libc, allowed = ctypes.CDLL(None, use_errno=True), []
+for name, number, error in {calls}:
+    ctypes.set_errno(0)
+    found = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(0x3fff_ffff)] * 6), ctypes.get_errno()
+    if found != (-1, error):
+        allowed.append([name, *found])
+return allowed
+"""
+"""Makes each call with arguments of which no exception speaks, and which do nothing where the call is allowed."""
+
+
+@pytest.mark.skipif(not filters_calls(), reason="this kernel filters no calls")
+def test_every_call_that_the_filter_names_is_refused_to_tasks(mode: str, folder: str) -> None:
+    machine = os.uname().machine
+    calls = [(one.name, one.numbers[machine], one.error) for one in REFUSED if machine in one.numbers]
+    assert asked_of(mode, [CALLS.format(calls=calls)], folder)["answers"] == [[]]
 
 
 def test_files_outlive_tasks_that_may_write_beside_them(mode: str, folder: str) -> None:
