@@ -264,14 +264,17 @@ def _array(kind: Any, values: Sequence[Any]) -> Sequence[Any] | None:
     if nulls == len(values) > 0:
         return None
     if kind is int:
-        return f"{{{','.join(['NULL' if one is None else str(one) for one in values])}}}"
-    return _texts(values) if kind is str else values
+        texts = [str(one) if one is not None else "NULL" for one in values] if nulls else map(str, values)
+        return f"{{{','.join(texts)}}}"
+    return _texts(values, bool(nulls)) if kind is str else values
 
 
-def _texts(values: Sequence[str | None]) -> str:
+def _texts(values: Sequence[Any], has_nulls: bool) -> str:
     """An array of texts as Postgres reads it."""
-    quoted = ["NULL" if one is None else f'"{one}"' for one in values]
-    text = ",".join(quoted)
+    if has_nulls or not values:
+        text = ",".join([f'"{one}"' if one is not None else "NULL" for one in values])
+    else:
+        text = '"' + '","'.join(values) + '"'
     if "\\" in text or text.count('"') > 2 * len(values):  # rare
-        text = ",".join(["NULL" if one is None else f'"{_ESCAPED.sub(_ESCAPE, one)}"' for one in values])
+        text = ",".join([f'"{_ESCAPED.sub(_ESCAPE, one)}"' if one is not None else "NULL" for one in values])
     return f"{{{text}}}"
