@@ -47,9 +47,9 @@ class RetryBudget:
         self._most = (float(messages), float(size))
         self._messages, self._bytes = self._most
 
-    def note_first(self, size: int) -> None:
-        """Counts a first try of this many bytes."""
-        self._messages += SHARE
+    def note_first(self, size: int, messages: int = 1) -> None:
+        """Counts first tries, of this many bytes together."""
+        self._messages += SHARE * messages
         self._bytes += SHARE * size
 
     def take(self, size: int) -> bool:

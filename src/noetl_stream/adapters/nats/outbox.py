@@ -61,20 +61,37 @@ class PendingPublish:
 
     Attributes:
         owners: The owners to notify; several if it was published again while it was held.
+        waits_its_turn: Whether it counts among the messages under way: see :class:`PublishOwner`.
+        joined_by: The id by which others may join it; empty if none may.
         is_under_way: Whether it was sent, and its acknowledgement may still arrive in time.
-        due_s: The loop time at which it is overdue, or may be sent again.
+        due_s: The loop time at which it is overdue, or may be sent again; infinite until the first try of one that
+            waits its turn.
         tries: The number of times it was sent.
     """
 
-    __slots__ = ("body", "due_s", "headers", "is_under_way", "owners", "subject", "tries")
+    __slots__ = (
+        "body",
+        "due_s",
+        "headers",
+        "is_under_way",
+        "joined_by",
+        "owners",
+        "subject",
+        "tries",
+        "waits_its_turn",
+    )
 
-    def __init__(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
+    def __init__(
+        self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner, joined_by: str = ""
+    ) -> None:
         self.subject = subject
         self.body = body
         self.headers = headers
         self.owners = [owner]
+        self.waits_its_turn = owner.waits_its_turn
+        self.joined_by = joined_by
         self.is_under_way = False
-        self.due_s = 0.0
+        self.due_s = math.inf
         self.tries = 0
 
 
@@ -135,6 +152,9 @@ class Outbox:
         self._under_way = 0
         self._under_way_bytes = 0
         self._budget = RetryBudget(self.loop.time, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES)
+        self._first_tries = 0
+        self._first_bytes = 0
+        """The first tries that the budget does not know yet, and their bytes."""
         self._last_number = 0
         self._look_handle: asyncio.TimerHandle | None = None
         self._subscription: WireSubscription | None = None
@@ -168,22 +188,21 @@ class Outbox:
                 f"a message of {len(body)} bytes to {subject} is larger than the NATS server accepts ({limit})",
                 hint="raise max_payload in the configuration of NATS",
             )
-        if joins and self._has_joined(body, headers[MESSAGE_ID], owner):
+        joined_by = headers[MESSAGE_ID] if joins else ""
+        if joined_by and self._has_joined(body, joined_by, owner):
             return
-        number = self._last_number = self._last_number + 1
-        sent = self._waiting[number] = PendingPublish(subject, body, headers, owner)
-        if joins:
-            self._numbers[headers[MESSAGE_ID]] = number
-        if owner.waits_its_turn:
-            sent.due_s = math.inf
-            if not self._unsent and self._has_room(sent) and self._connection.is_connected:
-                self._send(number, sent)
-            else:
-                self._unsent.append(number)
-        else:
+        self._last_number = number = self._last_number + 1
+        self._waiting[number] = sent = PendingPublish(subject, body, headers, owner, joined_by)
+        if joined_by:
+            self._numbers[joined_by] = number
+        if not sent.waits_its_turn:
             sent.due_s = self.loop.time() + self._resend_after_s
             if self._connection.is_connected:
                 self._send(number, sent)
+        elif not self._unsent and self._has_room(sent) and self._connection.is_connected:
+            self._send(number, sent)
+        else:
+            self._unsent.append(number)
         if self._look_handle is None:
             self._look_handle = self.loop.call_later(LOOK_EVERY_S, self._look)
 
@@ -212,42 +231,42 @@ class Outbox:
             self._send(number, self._waiting[number])
 
     def _has_room(self, sent: PendingPublish) -> bool:
-        if not sent.owners[0].waits_its_turn or not self._under_way:
+        if not sent.waits_its_turn or not self._under_way:
             return True
         return self._under_way < MAX_UNDER_WAY and self._under_way_bytes + len(sent.body) <= MAX_UNDER_WAY_BYTES
 
     def _send(self, number: int, sent: PendingPublish) -> None:
-        now_s = self.loop.time()
+        size = len(sent.body)
+        if sent.waits_its_turn:
+            self._under_way += 1
+            self._under_way_bytes += size
         if sent.tries:
             self.retries += 1
-            sent.due_s = now_s + backoff_s(self._resend_after_s, sent.tries)
+            sent.due_s = self.loop.time() + backoff_s(self._resend_after_s, sent.tries)
         else:
-            self._budget.note_first(len(sent.body))
-            sent.due_s = min(sent.due_s, now_s + self._resend_after_s)
+            self._first_tries += 1
+            self._first_bytes += size
+            if sent.waits_its_turn:
+                sent.due_s = self.loop.time() + self._resend_after_s
         sent.tries += 1
         sent.is_under_way = True
-        if sent.owners[0].waits_its_turn:
-            self._under_way += 1
-            self._under_way_bytes += len(sent.body)
         self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
 
-    def _rest(self, sent: PendingPublish, again_s: float) -> None:
-        """Takes a message off its way until it may be sent again."""
-        if sent.is_under_way and sent.owners[0].waits_its_turn:
-            self._under_way -= 1
-            self._under_way_bytes -= len(sent.body)
-        sent.is_under_way = False
-        sent.due_s = again_s
+    def _end_its_way(self, sent: PendingPublish) -> None:
+        """Takes a message off its way; it is dropped, or waits until it may be sent again."""
+        if sent.is_under_way:
+            sent.is_under_way = False
+            if sent.waits_its_turn:
+                self._under_way -= 1
+                self._under_way_bytes -= len(sent.body)
 
     def _drop(self, number: int, sent: PendingPublish) -> None:
-        self._rest(sent, 0.0)
+        self._end_its_way(sent)
         del self._waiting[number]
         if self._refused:
             self._refused.pop(number, None)
-        if self._numbers:
-            message_id = sent.headers.get(MESSAGE_ID, "")
-            if self._numbers.get(message_id) == number:
-                del self._numbers[message_id]
+        if sent.joined_by and self._numbers.get(sent.joined_by) == number:
+            del self._numbers[sent.joined_by]
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         number = int(subject[self._prefix_length :])
@@ -268,6 +287,8 @@ class Outbox:
 
     def _look(self) -> None:
         now_s = self.loop.time()
+        self._budget.note_first(self._first_bytes, self._first_tries)
+        self._first_tries = self._first_bytes = 0
         for number, sent in list(self._waiting.items()):
             if sent.due_s > now_s:
                 continue
@@ -281,7 +302,8 @@ class Outbox:
     def _handle_overdue(self, number: int, sent: PendingPublish, reason: str) -> None:
         wanting = [owner for owner in sent.owners if owner.on_overdue(sent, reason)]
         if wanting:
-            self._rest(sent, self.loop.time())
+            self._end_its_way(sent)
+            sent.due_s = self.loop.time()
         else:
             self._drop(number, sent)
 
@@ -309,7 +331,8 @@ class Outbox:
             self._refused[number] = _Refused(since_s, ApiRefused(sent.subject, error))
         wanting = [owner for owner in sent.owners if owner.on_refused(sent, error)]
         if wanting:
-            self._rest(sent, self.loop.time() + backoff_s(RETRY_AFTER_S, sent.tries - 1, MAX_RETRY_S))
+            self._end_its_way(sent)
+            sent.due_s = self.loop.time() + backoff_s(RETRY_AFTER_S, sent.tries - 1, MAX_RETRY_S)
         else:
             self._drop(number, sent)
 
@@ -431,7 +454,8 @@ class HeldBatch(Generic[Result]):
 
     def on_acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         self._missing -= 1
-        self.seal()
+        if not self._missing:
+            self.seal()
 
     def on_refused(self, sent: PendingPublish, error: ApiError) -> bool:
         if error.description != self._last_refusal:
