@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -19,8 +19,6 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.streams.command_queue import QueuedCommand
 
-K = TypeVar("K")
-
 CROWD: Final = 32
 """The number of owed commands of one priority in a pool from which a namespace holds others up."""
 
@@ -28,11 +26,8 @@ LESS: Final = 8
 """The factor by which another namespace must have fewer commands in the pool to pass it."""
 
 
-class _Line(NamedTuple):
-    """Commands that wait for the same workers, in the order of issue."""
-
-    pool: str
-    priority: int
+_Line: TypeAlias = tuple[str, int]
+"""The commands that wait for the same workers, in the order of issue: their pool and priority."""
 
 
 class NamespaceTurns:
@@ -48,12 +43,11 @@ class NamespaceTurns:
         self._state_of = state_of
         self._owed: dict[str, dict[str, tuple[_Line, str]]] = {}
         self._counts: defaultdict[_Line, Counter[str]] = defaultdict(Counter)
-        self._totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     @property
     def owed(self) -> int:
         """The number of counted commands."""
-        return sum(counts.total() for counts in self._totals.values())
+        return sum(counts.total() for counts in self._counts.values())
 
     def place(self, commands: Sequence[QueuedCommand], namespace_of: Callable[[str], str]) -> Sequence[QueuedCommand]:
         """Returns the commands of a tick, each with the priority at which it waits.
@@ -79,52 +73,48 @@ class NamespaceTurns:
     def forget_all(self) -> None:
         self._owed.clear()
         self._counts.clear()
-        self._totals.clear()
 
     def _placed(self, command: QueuedCommand, namespace_of: Callable[[str], str]) -> QueuedCommand:
         state = self._state_of(command.execution_id)
         if state is None:
             return command
-        namespace = namespace_of(state.path)
-        priority = self._priority(command, namespace)
+        namespace, pool, priority = namespace_of(state.path), command.pool, command.priority
+        counts = self._counts.get((pool, priority))
+        if counts is not None and self._is_crowded(pool, counts, namespace):
+            priority = self._free_priority(pool, priority, namespace)
         owed = self._owed.setdefault(command.execution_id, {})
         if command.command_id not in owed:
-            line = _Line(command.pool, priority)
+            line = (pool, priority)
             owed[command.command_id] = (line, namespace)
             self._counts[line][namespace] += 1
-            self._totals[command.pool][namespace] += 1
         return command if priority == command.priority else replace(command, priority=priority)
 
-    def _priority(self, command: QueuedCommand, namespace: str) -> int:
-        """The priority nearest to the command's own at which nobody holds its namespace up, a higher one first."""
-        own = command.priority
-        if not self._is_crowded(_Line(command.pool, own), namespace):
-            return own
+    def _free_priority(self, pool: str, own: int, namespace: str) -> int:
+        """The priority nearest to a command's own at which nobody holds its namespace up, a higher one first."""
         others = (*range(own + 1, HIGHEST_PRIORITY + 1), *range(own - 1, LOWEST_PRIORITY - 1, -1))
-        free = (one for one in others if not self._is_crowded(_Line(command.pool, one), namespace))
+        counts = {priority: self._counts.get((pool, priority)) for priority in others}
+        free = (one for one, of in counts.items() if of is None or not self._is_crowded(pool, of, namespace))
         return next(free, own)
 
-    def _is_crowded(self, line: _Line, namespace: str) -> bool:
-        counts = self._counts.get(line)
-        if counts is None or (len(counts) == 1 and namespace in counts) or counts.total() < CROWD:
+    def _is_crowded(self, pool: str, counts: Counter[str], namespace: str) -> bool:
+        """Whether another namespace holds this one up in a line with these counts."""
+        if (len(counts) == 1 and namespace in counts) or counts.total() < CROWD:
             return False
         most = max((count for other, count in counts.items() if other != namespace), default=0)
-        return most >= CROWD and self._totals[line.pool][namespace] * LESS < most
+        if most < CROWD:
+            return False
+        own = sum(of_line[namespace] for line, of_line in self._counts.items() if line[0] == pool)
+        return own * LESS < most
 
     def _count_out(self, execution_id: str, command_ids: Collection[str]) -> None:
         owed = self._owed[execution_id]
         for command_id in command_ids:
             line, namespace = owed.pop(command_id)
-            _count_down(self._counts, line, namespace)
-            _count_down(self._totals, line.pool, namespace)
+            counts = self._counts[line]
+            counts[namespace] -= 1
+            if not counts[namespace]:
+                del counts[namespace]
+                if not counts:
+                    del self._counts[line]
         if not owed:
             del self._owed[execution_id]
-
-
-def _count_down(counts: dict[K, Counter[str]], key: K, namespace: str) -> None:
-    of_key = counts[key]
-    of_key[namespace] -= 1
-    if not of_key[namespace]:
-        del of_key[namespace]
-    if not of_key:
-        del counts[key]
