@@ -163,15 +163,17 @@ def evaluate_choice(choice: Choice) -> Evaluated:
     guards: list[bool] = []
     waits_for: dict[int, str] = {}
     chosen: list[Option] = []
-    scope = choice.scope
+    scope, options = choice.scope, choice.options
+    last_else = options[-1] if choice.has_else else None
     try:
-        if scope.budget is not None:
-            scope.budget.spend(len(scope.namespaces.get("steps", ())) // _VIEWS_PER_OPERATION)
-        for option in choice.options:
-            if choice.has_else and chosen and option is choice.options[-1]:
+        if scope.budget is not None and (views := scope.namespaces.get("steps")):
+            scope.budget.spend(len(views) // _VIEWS_PER_OPERATION)
+        for option in options:
+            if option is last_else and chosen:
                 break
+            guard = option.guard
             try:
-                held = option.guard is None or evaluate(holds, option.guard, scope, option.guard.source)
+                held = guard is None or evaluate(holds, guard, scope, guard.source)
             except ExpressionError as error:
                 if not (choice.waits and error.missing.startswith("ctx.")):
                     raise
@@ -200,8 +202,13 @@ def choice_outcome(
         known = state.chosen.get(choice_id)
         if known is not None and is_valid(known):
             return known.evaluated
+    return evaluate_here(choice_id, choice())
+
+
+def evaluate_here(choice_id: str, choice: Choice) -> Evaluated:
+    """The evaluation of a choice that no other process has made. Raises like :func:`choice_outcome`."""
     try:
-        return evaluate_choice(choice())
+        return evaluate_choice(choice)
     except OverBudget:
         raise EvaluationNeeded([choice_id]) from None
 

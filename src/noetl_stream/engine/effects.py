@@ -157,8 +157,9 @@ def effects_of(
         rule = _RULES.get(type(fact))
         if rule is not None:
             effects += rule(plan, after, fact, position)
-    if before is None or before.timers is not after.timers:
-        effects += _timers(before, after)
+    had_timers = before.timers if before is not None else _NO_TIMERS
+    if had_timers is not after.timers and (had_timers or after.timers):
+        effects += _timers(had_timers, after.timers)
     if before is not None and before.labels is not None and before.labels is not after.labels:
         effects += _terms(before.labels, after.labels or {})
     if before is not None and before.workers is not after.workers:
@@ -175,24 +176,26 @@ def _terms(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Effe
         yield from (DropTerms(frozenset(had - has)), AddTerms(frozenset(has - had)))
 
 
-def _timers(before: Execution | None, after: Execution) -> Iterator[Effect]:
-    had = before.timers if before is not None else {}
-    yield from map(DropTimer, had.keys() - after.timers.keys())
-    yield from itertools.starmap(SetTimer, changed_entries(had, after.timers))
+_NO_TIMERS: Final[Mapping[str, Timer]] = {}
+
+
+def _timers(before: Mapping[str, Timer], after: Mapping[str, Timer]) -> Iterator[Effect]:
+    yield from map(DropTimer, before.keys() - after.keys())
+    yield from itertools.starmap(SetTimer, changed_entries(before, after))
 
 
 def _on_step_scheduled(
     plan: Plan | None, state: Execution, fact: events.StepScheduled, _position: int
-) -> Iterator[Effect]:
+) -> Sequence[Effect]:
     assignment = state.assignments.get(fact.command_id)
-    if plan is not None and assignment is not None and assignment.issue == fact.issue:
-        yield IssueCommand(build_command(plan, state, assignment))
+    if plan is None or assignment is None or assignment.issue != fact.issue:
+        return ()
+    return (IssueCommand(build_command(plan, state, assignment)),)
 
 
-def _on_token_passed(plan: Plan | None, state: Execution, fact: TokenPassed, _position: int) -> Iterator[Effect]:
+def _on_token_passed(plan: Plan | None, state: Execution, fact: TokenPassed, _position: int) -> Sequence[Effect]:
     assignment = state.assignments.get(command_of(step_run_of(state.execution_id, fact.token_id)))
-    if plan is not None and assignment is not None:
-        yield IssueCommand(build_command(plan, state, assignment))
+    return () if plan is None or assignment is None else (IssueCommand(build_command(plan, state, assignment)),)
 
 
 def _on_step_cancelled(
@@ -221,24 +224,29 @@ def _on_started(
     plan: Plan | None, state: Execution, _fact: events.ExecutionStarted, _position: int
 ) -> Iterator[Effect]:
     labels = state.labels if state.labels is not None else plan.labels if plan is not None else {}
-    if terms := label_terms(labels) | key_terms(state.key) | input_terms(state.inputs) | due_terms(state.due):
-        yield AddTerms(frozenset(terms))
+    if labels or state.key or state.inputs or state.due:
+        terms = label_terms(labels) | key_terms(state.key) | input_terms(state.inputs) | due_terms(state.due)
+        if terms:  # labels may all be null
+            yield AddTerms(frozenset(terms))
     if state.parent is not None:
         yield InheritSecrets(state.parent.execution_id)
 
 
 def _on_finished(
     plan: Plan | None, state: Execution, fact: events.ExecutionFinished, position: int
-) -> Iterator[Effect]:
+) -> Sequence[Effect]:
+    effects: list[Effect] = []
     if fact.outcome.error is not None:
         words = error_terms(msgspec.structs.asdict(fact.outcome.error))
-        yield AddTerms(frozenset(words | step_terms(state.failed_step)))
-    yield from _on_message(plan, state, fact, position)
-    of_limits = ((holder, slot) for holder, slot in state.slots.items() if not slot.partition)
+        effects.append(AddTerms(frozenset(words | step_terms(state.failed_step))))
+    if state.parent is not None or state.origin is not None:
+        effects += _on_message(plan, state, fact, position)
+    of_limits = [(holder, slot) for holder, slot in state.slots.items() if not slot.partition] if state.slots else ()
     for part, (holder, slot) in enumerate(of_limits, start=1):
         slot_id = holder if slot.task else ""
         returned = SlotReturned(slot.key, state.execution_id, slot.step_run_id, slot_id, slot.namespace)
-        yield _limit_message(returned, position, part)
+        effects.append(_limit_message(returned, position, part))
+    return effects
 
 
 def _on_slot_requested(
@@ -393,19 +401,8 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     """The command for ``assignment``, with the snapshot its templates read (LANGUAGE §5)."""
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
-    reads, is_limited = step.reads, step.has_limited_tasks
-    closes = plan.compensation is not None or plan.finally_step is not None
-    token = run.token_seen if step.admit is not None and step.admit.sets_token else None
-    has_own = (
-        closes
-        or plan.emits
-        or plan.traces
-        or plan.quotas is not None
-        or state.pools
-        or token is not None
-        or plan.bundle
-    )
-    is_newer = has_own or is_limited or reads.execution == "template"
+    reads = step.reads
+    is_newer = plan.has_newer_commands or step.has_newer_commands or bool(state.pools)
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())
@@ -434,8 +431,8 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         caller_span=state.caller_span,
         priority=state.priority if run.token.priority is None else run.token.priority,
         stored_bytes=state.stored_bytes,
-        held_keys=held_keys(state, run.step_run_id) if is_limited else [],
-        token=token,
+        held_keys=held_keys(state, run.step_run_id) if step.has_limited_tasks else [],
+        token=run.token_seen if step.sets_token else None,
         bundle=plan.bundle if plan.bundle and any(task.kind == "python" for task in step.tasks) else "",
         format=AGGREGATES_FORMAT if is_newer else FORMAT,
     )

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Payload, StepValue, place_of
-from noetl_stream.playbook.plan import AdmitRule, ArcPlan, EmitPlan, LoopPlan, Plan, StepPlan
+from noetl_stream.playbook.plan import AdmitRule, EmitPlan, LoopPlan, Plan, StepPlan
 from noetl_stream.template import ABSENT, ExpressionError, ResultView, Scope, Template
 from noetl_stream.template.runtime.scope import Carried, LazyResult, References, event_view
 
@@ -59,7 +59,7 @@ def snapshot_scope(plan: Plan, state: Execution, run: StepRun, *templates: Templ
         "execution_id": state.execution_id,
         "execution": state.execution,
     }
-    if sets_token(plan.steps[run.step]):
+    if plan.steps[run.step].sets_token:
         namespaces["token"] = run.token_seen
     outermost = plan.steps[run.step].loop
     if path and outermost is not None:
@@ -123,16 +123,11 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun, emitted: Sequence[Emit
         loop=counts,
     )
     step = plan.steps[run.step]
-    seen = _state_namespaces(plan, state, _steps_read_by(emitted or step.arcs))
-    seen |= {"args": run.token.args, "vars": run.vars, "event": event}
-    if step.admit is not None and step.admit.sets_token:
+    seen = _state_namespaces(plan, state, _steps_read_by(emitted) if emitted else step.read_by_arcs)
+    seen["args"], seen["vars"], seen["event"] = run.token.args, run.vars, event
+    if step.sets_token:
         seen["token"] = run.token_seen
     return Scope(seen, state.resolved, state.limits, state.budget)
-
-
-def sets_token(step: StepPlan) -> bool:
-    """Whether templates of the step read ``token``: its admission adds metadata."""
-    return step.admit is not None and step.admit.sets_token
 
 
 def _loop_counts(loop: LoopState) -> dict[str, int]:
@@ -168,7 +163,7 @@ def step_views(plan: Plan, values: Mapping[str, StepValue], read: Read = ALL) ->
     return views if whole else Carried(views, plan.steps)
 
 
-def _steps_read_by(readers: Sequence[ArcPlan | EmitPlan | AdmitRule | Template]) -> Read:
+def _steps_read_by(readers: Sequence[EmitPlan | AdmitRule | Template]) -> Read:
     return {step for reader in readers for step in reader.steps}
 
 

@@ -129,7 +129,9 @@ def due_terms(due: str) -> set[str]:
 
 
 def duration_terms(duration_ms: int) -> set[str]:
-    """The terms of an execution's duration."""
+    """The terms of an execution's duration; none if it was short."""
+    if duration_ms < LONGER_THAN_S[0] * 1000:
+        return set()
     return {f"took:{seconds}" for seconds in LONGER_THAN_S if duration_ms >= seconds * 1000}
 
 

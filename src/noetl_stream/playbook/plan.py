@@ -1,9 +1,13 @@
-"""The compiled plan of a playbook for engine and worker: immutable, checked, with every template compiled."""
+"""The compiled plan of a playbook for engine and worker: immutable, checked, with every template compiled.
+
+What follows from its fields is computed once for all executions: a cached property.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -214,7 +218,7 @@ class ArcSpecPlan(msgspec.Struct, frozen=True):
     partition: Template | None = None
 
 
-class ArcPlan(msgspec.Struct, frozen=True):
+class ArcPlan(msgspec.Struct, frozen=True, dict=True):
     """An arc. ``handles_failure``: its guard reads ``event.name``, ``.status`` or ``.error`` (LANGUAGE §7)."""
 
     step: str
@@ -224,17 +228,22 @@ class ArcPlan(msgspec.Struct, frozen=True):
     line: int
     spec: ArcSpecPlan | None = None
 
-    @property
+    @cached_property
     def value(self) -> Template:
         """The template that is rendered if the arc fires."""
         return self.args if self.spec is None else self.spec.value
 
-    @property
+    @cached_property
+    def condition(self) -> str:
+        """The text of the guard; ``true`` without one."""
+        return "true" if self.guard is None else self.guard.source
+
+    @cached_property
     def label(self) -> str:
         """The ``args`` of the arc, for messages."""
         return f"args of the arc to {self.step}"
 
-    @property
+    @cached_property
     def steps(self) -> frozenset[str | None]:
         """The steps whose results the arc reads; ``None`` among them for all."""
         value = self.args if self.spec is None else self.spec.value
@@ -276,7 +285,7 @@ class Reads(msgspec.Struct, frozen=True):
     execution: ReadBy = ""
 
 
-class StepPlan(msgspec.Struct, frozen=True):
+class StepPlan(msgspec.Struct, frozen=True, dict=True):
     """A step. ``admit`` is ``None`` without an admission policy; ``tasks`` is empty for a step that only routes.
 
     ``timeout_s`` is rendered at the first ``step.started`` and runs from there, ``deadline_s`` from when the token was
@@ -310,12 +319,32 @@ class StepPlan(msgspec.Struct, frozen=True):
     emits: tuple[EmitPlan, ...] = ()
     tracing: Mapping[str, Template] = msgspec.field(default_factory=dict)
 
-    @property
+    @cached_property
     def admits_at_once(self) -> bool:
         """Whether the step admits tokens without evaluation and its tasks then run on a worker, without a loop."""
         asks = self.admit is not None or self.join is not None or self.deadline_s is not None
         tells = self.emits or self.tracing
         return bool(self.tasks) and self.loop is None and self.limit is None and not (asks or tells)
+
+    @cached_property
+    def sets_token(self) -> bool:
+        """Whether templates of the step read ``token``: its admission adds metadata."""
+        return self.admit is not None and self.admit.sets_token
+
+    @cached_property
+    def arcs_have_templates(self) -> bool:
+        """Whether an arc has a guard, ``args`` or a ``spec``."""
+        return any(arc.guard is not None or arc.args.source or arc.spec for arc in self.arcs)
+
+    @cached_property
+    def read_by_arcs(self) -> frozenset[str | None]:
+        """The steps whose results the arcs read; ``None`` among them for all."""
+        return frozenset(step for arc in self.arcs for step in arc.steps)
+
+    @cached_property
+    def has_newer_commands(self) -> bool:
+        """Whether its commands, too, name features that workers of version 0.3 do not know."""
+        return self.has_limited_tasks or self.sets_token or self.reads.execution == "template"
 
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""
@@ -364,7 +393,7 @@ class KeychainPlan(msgspec.Struct, frozen=True):
     line: int
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, dict=True):
     """A playbook, ready to run. ``steps`` are in file order.
 
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty if no
@@ -417,29 +446,34 @@ class Plan(msgspec.Struct, frozen=True):
     traces: bool = False
     bundle: str = ""
 
-    @property
+    @cached_property
     def every_step(self) -> tuple[StepPlan, ...]:
         """The steps, and the compensations of steps."""
         hidden = self.steps.compensations if isinstance(self.steps, Steps) else {}
         return (*self.steps.values(), *hidden.values())
 
-    @property
+    @cached_property
     def has_limits(self) -> bool:
         """Whether the playbook is limited by a key, or one of its steps or tasks is."""
         limited = any(step.limit is not None or step.has_limited_tasks for step in self.every_step)
         return self.concurrency is not None or limited
 
-    @property
+    @cached_property
     def closes(self) -> bool:
         """Whether compensations or ``finally`` may have to run before an execution ends."""
         return self.compensation is not None or self.finally_step is not None
 
-    @property
+    @cached_property
+    def has_newer_commands(self) -> bool:
+        """Whether all commands name features that workers of version 0.3 do not know."""
+        return self.closes or self.emits or self.traces or self.quotas is not None or bool(self.bundle)
+
+    @cached_property
     def has_placement(self) -> bool:
         """Whether the pool of a step is chosen when an execution starts."""
         return any(step.placement is not None for step in self.every_step)
 
-    @property
+    @cached_property
     def named_schemas(self) -> frozenset[str]:
         """The addresses of the schemas in the catalog that the playbook names."""
         return frozenset(address for step in self.every_step for address in step.schemas)

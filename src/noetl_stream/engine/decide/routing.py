@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.choices import NO_SCOPE, Choice, choice_outcome, is_current
+from noetl_stream.engine.choices import NO_SCOPE, Choice, evaluate_here, is_current
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.emission import emit
 from noetl_stream.engine.decide.executions import on_ctx
@@ -40,18 +40,16 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     if not step.arcs:
         return _close(plan, run, [], [], ())
     rests = step.next_wait if run.ended in ("step.done", "loop.done") else None
-
-    def is_valid(chosen: Chosen) -> bool:
-        # A choice made elsewhere stays valid when `ctx` changes: it was made at the end of the step run.
-        return rests is None or any(chosen.evaluated.guards) or is_current(state, chosen)
-
-    evaluated = choice_outcome(state, run.step_run_id, lambda: arcs_of(plan, state, run), is_valid)
+    chosen = state.chosen.get(run.step_run_id) if state.chosen else None
+    if chosen is not None and _is_valid(state, chosen, rests):
+        evaluated = chosen.evaluated
+    else:
+        evaluated = evaluate_here(run.step_run_id, arcs_of(plan, state, run))
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
     for place, (index, held) in enumerate(zip(_open_arcs(step, run), evaluated.guards, strict=False)):
-        guard = step.arcs[index].guard
         waits_for = evaluated.waits_for.get(place, "")
-        guards.append(EvaluatedGuard(guard.source if guard is not None else "true", held, index, waits_for))
+        guards.append(EvaluatedGuard(step.arcs[index].condition, held, index, waits_for))
         if held:
             fired.append(index)
     if step.has_arc_specs and not evaluated.error and (fired or rests is None):
@@ -64,6 +62,13 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
         return () if run.step_run_id in state.resting else _rest(state, run, rests, guards)
     tokens = [_token(run, step.arcs[index], index, args) for index, args in zip(fired, evaluated.values, strict=True)]
     return _close(plan, run, guards, fired, tokens)
+
+
+def _is_valid(state: Execution, chosen: Chosen, rests: WaitPlan | None) -> bool:
+    """Whether a choice made elsewhere still holds: it was made at the end of the step run, so that it stays valid when
+    ``ctx`` changes, unless the branch rests.
+    """
+    return rests is None or any(chosen.evaluated.guards) or is_current(state, chosen)
 
 
 def _fail(run: StepRun, guards: list[EvaluatedGuard], error: str) -> Sequence[Fact]:
@@ -119,8 +124,7 @@ def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """The choice of the firing arcs of an ended step run, and of their ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
-    has_templates = any(arc.guard is not None or arc.args.source or arc.spec for arc in options)
-    scope = arc_scope(plan, state, run) if has_templates else NO_SCOPE
+    scope = arc_scope(plan, state, run) if step.arcs_have_templates else NO_SCOPE
     return Choice(options, scope, first=step.routing == "exclusive", waits=step.next_wait is not None)
 
 
@@ -139,7 +143,7 @@ def _rest(state: Execution, run: StepRun, wait: WaitPlan, guards: list[Evaluated
 
 def _size_error(state: Execution, fired: Sequence[ArcPlan], values: Sequence[Any]) -> str:
     for arc, args in zip(fired, values, strict=False):
-        if error := size_error(state, f"{arc.label} have", args):
+        if args and (error := size_error(state, f"{arc.label} have", args)):
             return error
     return ""
 

@@ -13,7 +13,7 @@ from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.closing import TOOK_TOO_LONG
 from noetl_stream.engine.decide.slots import ask_for_task
 from noetl_stream.engine.decide.tokens import begin, claim
-from noetl_stream.engine.scope import expression_failure, sets_token
+from noetl_stream.engine.scope import expression_failure
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, StepRun, changed_entries, due_ms
 from noetl_stream.model import events
 from noetl_stream.model.events import Fact, TimerSet, Wait
@@ -104,7 +104,7 @@ def _timeout_s(plan: Plan, template: Template, state: Execution, run: StepRun) -
         "execution_id": state.execution_id,
         "execution": state.execution,
     }
-    if sets_token(plan.steps[run.step]):
+    if plan.steps[run.step].sets_token:
         names["token"] = run.token_seen
     try:
         found = render_number(template, Scope(names, {}, state.limits, Budget(state.limits.max_inline_operations)))
