@@ -275,7 +275,9 @@ def outcome_before(progress: Progress) -> Outcome | None:
 
 def keep_result(progress: Progress, task: str, outcome: Outcome) -> Progress:
     """``progress`` with only its results updated, after a run of ``task`` whose outcome no policy has judged."""
-    return Progress(previous=_previous_after(progress, task), results=results_after(progress, task, outcome))
+    if result_name(task) == task:
+        return Progress(previous=task, results={**progress.results, task: outcome})
+    return Progress(previous=progress.previous, results=results_after(progress, task, outcome))
 
 
 def _previous_after(progress: Progress, task: str) -> str | None:

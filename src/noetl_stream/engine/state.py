@@ -521,7 +521,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_compensating(self) -> bool:
         """Whether the execution undoes what it has done, before it ends."""
-        return self.closing is not None and self.closing.undoes and not self.closing.finally_begun
+        closing = self.undoing.closing
+        return closing is not None and closing.undoes and not closing.finally_begun
 
     def run_statuses(self) -> dict[str, RunStatus]:
         """The statuses of the unfinished step runs as people read them, by id (LANGUAGE §9): ``running`` if a command

@@ -41,8 +41,11 @@ def evolve(state: Execution | None, recorded: RecordedFact, execution_id: str) -
     if state.ended and type(recorded.fact) is not events.PlaybookProcessed:
         return state
     before = state if recorded.at_ms <= state.at_ms else replace(state, at_ms=recorded.at_ms)
-    after = _apply(before, recorded)
-    return state if after is before else _moved(after, state.position + recorded.fact.width)
+    after = evolve_reported(before, recorded) if recorded.run is not None else _apply(before, recorded)
+    if after is before:
+        return state
+    force_setattr(after, "position", state.position + recorded.fact.width)  # a rule has just made it: needs no copy
+    return after
 
 
 def evolve_decision(state: Execution, fact: Fact) -> Execution:
@@ -50,19 +53,13 @@ def evolve_decision(state: Execution, fact: Fact) -> Execution:
     if state.ended and type(fact) is not events.PlaybookProcessed:
         return state
     after = _apply_own(state, fact)
-    return state if after is state else _moved(after, state.position + fact.width)
-
-
-def _moved(state: Execution, position: int) -> Execution:
-    """The state at this position, modified in place: a rule has just made it, and a copy would cost as much."""
-    force_setattr(state, "position", position)
-    return state
+    if after is not state:
+        force_setattr(after, "position", state.position + fact.width)  # as above
+    return after
 
 
 def _apply(state: Execution, recorded: RecordedFact) -> Execution:
     fact = recorded.fact
-    if recorded.run is not None:
-        return evolve_reported(state, recorded)
     if isinstance(fact, events.ReferenceResolved):
         return executions.on_reference_resolved(state, fact, recorded.value)
     return _apply_own(state, fact)

@@ -98,6 +98,12 @@ def end_step(
     return replace(state, runs=runs, steps=steps)
 
 
+def ends_alone(state: Execution, run: StepRun) -> bool:
+    """Whether the success of a step run without a loop changes nothing but the run and the result of its step."""
+    is_waited_for = run.token.partition or state.timers or run.shared is not None
+    return not (is_waited_for or run.ended or state.ending or state.undoing.undoes)
+
+
 def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:
     """Counts the failed iterations of a successful loop."""
     if not loop.failed_leaves:

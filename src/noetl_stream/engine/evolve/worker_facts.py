@@ -23,6 +23,7 @@ from noetl_stream.engine.evolve.step_runs import (
     drop_assignment,
     end_slots,
     end_step,
+    ends_alone,
     step_value,
 )
 from noetl_stream.engine.evolve.suspensions import suspend
@@ -52,11 +53,13 @@ class WorkerRule(NamedTuple):
         apply: The state after the fact.
         form: The fault of the fact itself, independent of its command; ``""`` without one.
         fits: Whether the fact can belong to this command.
+        ends: Whether it ends the command in any state, so that no later event is expected.
     """
 
     apply: Callable[[Execution, Assignment, Any], Execution]
     form: Callable[[Any], str]
     fits: Callable[[Any, Assignment, StepRun], bool]
+    ends: bool = False
 
 
 def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
@@ -69,14 +72,14 @@ def evolve_reported(state: Execution, recorded: RecordedFact) -> Execution:
     rule = RULES.get(type(fact))
     if rule is None or classify(state, recorded) != "next":
         return state
-    assignment = state.assignments[run.command_id]
-    if not _belongs(state, assignment, recorded, rule):
+    assignment, named = state.assignments[run.command_id], _named_by(fact)
+    if not _belongs(state, assignment, recorded, rule, named):
         return state
-    after = rule.apply(state, bind(assignment, recorded), fact)
+    after = rule.apply(state, assignment if rule.ends else bind(assignment, recorded), fact)
     if state.usage is not None:
         after = count(after, state.usage, fact)
     stored = max(0, fact.outcome.stored_bytes) if isinstance(fact, events.TaskProcessed) else 0
-    for reference in _named_by(fact):
+    for reference in named:
         if _is_own(state.execution_id, reference):
             stored += max(0, reference.size)
     return replace(after, stored_bytes=min(after.stored_bytes + stored, MAX_STORED_BYTES)) if stored else after
@@ -96,12 +99,12 @@ def misfit(state: Execution, recorded: RecordedFact) -> str:
     rule = RULES.get(type(fact))
     if rule is None:
         return form_fault(fact)
-    assignment = state.assignments[run_id.command_id]
-    if _belongs(state, assignment, recorded, rule):
+    assignment, named = state.assignments[run_id.command_id], _named_by(fact)
+    if _belongs(state, assignment, recorded, rule, named):
         return ""
     if not _names(assignment.step_run_id, recorded):
         return f"{fact.event_name()} names a step run other than its command's"
-    if not _has_own_results(state.execution_id, assignment, fact):
+    if named and not _may_name(state.execution_id, assignment, fact, named):
         return f"{fact.event_name()} refers to a result of another execution"
     return f"{fact.event_name()} names an iteration that command {run_id.command_id} does not run"
 
@@ -114,7 +117,10 @@ def form_fault(fact: events.Fact) -> str:
     return f"{fact.event_name()} {reason}" if reason else ""
 
 
-def _belongs(state: Execution, assignment: Assignment, recorded: RecordedFact, rule: WorkerRule) -> bool:
+def _belongs(
+    state: Execution, assignment: Assignment, recorded: RecordedFact, rule: WorkerRule, named: Sequence[Reference]
+) -> bool:
+    """Whether a fact that names these objects can belong to its command."""
     run = state.runs.get(assignment.step_run_id)
     if run is None:
         return True  # the step run has ended; the fact changes nothing
@@ -122,17 +128,16 @@ def _belongs(state: Execution, assignment: Assignment, recorded: RecordedFact, r
     return (
         _names(run.step_run_id, recorded)
         and rule.fits(fact, assignment, run)
-        and _has_own_results(state.execution_id, assignment, fact)
+        and (not named or _may_name(state.execution_id, assignment, fact, named))
     )
 
 
-def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fact) -> bool:
+def _may_name(execution_id: str, assignment: Assignment, fact: events.Fact, named: Sequence[Reference]) -> bool:
     """Whether the results that a fact refers to belong to the execution, or were given to its command as an answer.
 
     A reference gives access to its object, so a worker must not be able to make one up.
     """
-    named = _named_by(fact)
-    if not named or all(_is_own(execution_id, reference) for reference in named):
+    if all(_is_own(execution_id, reference) for reference in named):
         return True
     answer = assignment.answers.get(path_key(fact.path)) if isinstance(fact, events.TaskProcessed) else None
     return answer is not None and [answer.result.reference] == named
@@ -336,20 +341,25 @@ def _on_step_ended(
     return end_step(state, fact, progress)
 
 
+_NO_PROGRESS: Final = Progress()
+
+
 def _on_step_ran(state: Execution, assignment: Assignment, fact: StepRan) -> Execution:
     """Applies the facts of a composite fact, one after the other."""
     run = state.runs[assignment.step_run_id]
-    progress = assignment.progress.get("") or Progress()
+    progress = assignment.progress.get("") or _NO_PROGRESS
     for task in fact.tasks:
         progress = keep_result(progress, task.task, task.outcome(fact.worker, fact.trace_id))
     if not run.started_ms:
         run = replace(run, started_ms=state.at_ms)
-    state = replace(
-        state,
-        assignments=without(state.assignments, assignment.command_id),
-        runs={**state.runs, run.step_run_id: run},
-        workers=_workers_with(state.workers, fact.worker),
-    )
+    assignments = without(state.assignments, assignment.command_id)
+    workers = _workers_with(state.workers, fact.worker)
+    if ends_alone(state, run):
+        value = step_value(progress)
+        runs = {**state.runs, run.step_run_id: replace(run, ended="step.done", value=value)}
+        steps = {**state.steps, run.step: value}
+        return replace(state, assignments=assignments, runs=runs, steps=steps, workers=workers)
+    state = replace(state, assignments=assignments, runs={**state.runs, run.step_run_id: run}, workers=workers)
     return end_step(state, fact, progress)
 
 
@@ -507,9 +517,9 @@ RULES: Final[dict[type[events.Fact], WorkerRule]] = {
     events.StepSuspended: WorkerRule(suspend, _waits_form, _fits_waits),
     events.LoopIterationDone: WorkerRule(_on_iteration_done, _path_form, _fits_iteration),
     events.LoopIterationFailed: WorkerRule(_on_iteration_failed, _path_form, _fits_iteration),
-    events.StepDone: WorkerRule(_on_step_ended, _any_form, _fits_loopless_step),
-    StepRan: WorkerRule(_on_step_ran, _ran_form, _fits_loopless_step),
-    events.StepFailed: WorkerRule(_on_step_ended, _any_form, _fits_step),
+    events.StepDone: WorkerRule(_on_step_ended, _any_form, _fits_loopless_step, ends=True),
+    StepRan: WorkerRule(_on_step_ran, _ran_form, _fits_loopless_step, ends=True),
+    events.StepFailed: WorkerRule(_on_step_ended, _any_form, _fits_step, ends=True),
     events.LoopDone: WorkerRule(_on_loop_done, _path_form, _fits_running_level),
 }
 """The rules for facts that a worker may report; a report with anything else is rejected."""
