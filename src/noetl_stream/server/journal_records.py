@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES: Final = 512 * 1024
 """The size above which journal records are split; a single entry may be larger, up to a few limits of an execution."""
+
+ENTRY_BYTES: Final = 1024
+"""More bytes than a record has for an entry, without its facts and decisions."""
 
 Part = tuple[int, RecordEntry]
 """A journal entry, or a part of one, with its position."""
@@ -45,15 +48,15 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
     again: bool = False
 
 
-def parts_of(position: int, entry: RecordEntry, decided_at: int) -> Iterator[Part]:
-    """Yields the entry, in parts if its decisions, which begin at ``decided_at``, are too many for one record."""
+def parts_of(position: int, entry: RecordEntry, decided_at: int) -> Sequence[Part]:
+    """Returns the entry, in parts if its decisions, which begin at ``decided_at``, are too many for one record."""
     if len(entry.decisions) <= MAX_RECORD_BYTES:
-        yield position, entry
-        return
-    yield position, msgspec.structs.replace(entry, decisions=NOTHING)
+        return ((position, entry),)
+    parts = [(position, msgspec.structs.replace(entry, decisions=NOTHING))]
     for width, piece in _cut_facts(bytes(entry.decisions)):
-        yield decided_at, RecordEntry("", 0, 0, piece)
+        parts.append((decided_at, RecordEntry("", 0, 0, piece)))
         decided_at += width
+    return parts
 
 
 def in_full(row: StoredEntry) -> Iterator[Part]:
@@ -77,23 +80,32 @@ def in_full(row: StoredEntry) -> Iterator[Part]:
     yield from parts_of(row.position, entry, row.position + sum(fact.width for fact in facts))
 
 
-def messages_of(execution_id: str, parts: Iterable[Part], through: int, stamp: Stamp) -> Iterator[DecidedMessage]:
-    """Yields the records of one execution for one tick, split where they would grow too large."""
-    for first, entries in _cut(parts):
-        # An owner may publish a tick again with entries committed since: the content differs.
-        ending = f".{len(entries)}.{through}.again" if stamp.again else ""
-        record = JournalRecord(
-            execution=execution_id,
-            first_position=first,
-            entries=entries,
-            through=through,
-            partition=stamp.partition,
-            tick=stamp.tick,
-            epoch=stamp.epoch,
-            format=stamp.format,
-        )
-        identity = f"{stamp.partition}.{stamp.tick}.{stamp.epoch}.{stamp.owner}.{execution_id}.{first}{ending}"
-        yield DecidedMessage(stamp.partition, execution_id, identity, codec.encode(record))
+def messages_of(execution_id: str, parts: Sequence[Part], through: int, stamp: Stamp) -> list[DecidedMessage]:
+    """Returns the records of one execution for one tick, split where they would grow too large."""
+    return [_message(execution_id, *piece, through, stamp) for piece in _pieces(parts)]
+
+
+def _message(execution_id: str, first: int, entries: list[Any], through: int, stamp: Stamp) -> DecidedMessage:
+    # An owner may publish a tick again with entries committed since: the content differs.
+    ending = f".{len(entries)}.{through}.again" if stamp.again else ""
+    record = JournalRecord(
+        execution=execution_id,
+        first_position=first,
+        entries=entries,
+        through=through,
+        partition=stamp.partition,
+        tick=stamp.tick,
+        epoch=stamp.epoch,
+        format=stamp.format,
+    )
+    identity = f"{stamp.partition}.{stamp.tick}.{stamp.epoch}.{stamp.owner}.{execution_id}.{first}{ending}"
+    return DecidedMessage(stamp.partition, execution_id, identity, codec.encode(record))
+
+
+def _pieces(parts: Sequence[Part]) -> Sequence[tuple[int, list[Any]]]:
+    """Distributes entries over records, each with the position of its first entry. Small ones are encoded with it."""
+    size = sum([ENTRY_BYTES + len(entry.decisions) + len(entry.facts) for _, entry in parts])
+    return [(parts[0][0], [entry for _, entry in parts])] if 0 < size <= MAX_RECORD_BYTES else _cut(parts)
 
 
 def _cut(parts: Iterable[Part]) -> list[tuple[int, list[msgspec.Raw]]]:

@@ -77,9 +77,10 @@ class CachedExecution:
     @property
     def labels(self) -> Mapping[str, Any]:
         """The labels that the execution started with, by default those of its playbook; none if that cannot be used."""
-        if self.state is not None and self.state.labels is not None:
-            return self.state.labels
-        return self.plan.labels if isinstance(self.plan, Plan) else NO_LABELS
+        state, plan = self.state, self.plan
+        if state is not None and state.labels is not None:
+            return state.labels
+        return plan.labels if isinstance(plan, Plan) else NO_LABELS
 
     @property
     def size(self) -> int:

@@ -143,8 +143,8 @@ class Recovery:
         self, lease: PartitionLease, execution_id: str, rows: Sequence[StoredEntry]
     ) -> Sequence[DecidedMessage]:
         stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, self._parts.formats.writes, again=True)
-        parts = (part for row in rows for part in in_full(row))
-        return list(messages_of(execution_id, parts, lease.last_seq, stamp))
+        parts = [part for row in rows for part in in_full(row)]
+        return messages_of(execution_id, parts, lease.last_seq, stamp)
 
     async def _recorded_ticks(
         self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
@@ -165,8 +166,8 @@ class PendingEntry(msgspec.Struct, gc=False):
             decisions=self.decisions,
         )
 
-    def record_parts(self) -> Iterator[Part]:
-        """Yields the entry as parts of journal records, with positions; several if it has many decisions."""
+    def record_parts(self) -> Sequence[Part]:
+        """Returns the entry as parts of journal records, with positions; several if it has many decisions."""
         decisions = NOTHING if self.decisions is None else msgspec.Raw(self.decisions)
         if self.given.message_id:
             entry = RecordEntry(self.given.message_id, self.given.place, len(self.facts), decisions)
@@ -190,7 +191,7 @@ class JournalSegment(msgspec.Struct, gc=False):
         return self.entries[0].position
 
 
-class Touched(NamedTuple):
+class Touched(msgspec.Struct, frozen=True, gc=False):
     """An execution after a tick, as far as its row needs it."""
 
     state: Execution
@@ -268,23 +269,26 @@ class PendingTick:
         """Records an input at ``position`` and its decisions in the segment of ``cached``, the execution after them."""
         after, at_ms = cached.state, cached.at_ms
         assert after is not None
-        execution_id, partition = after.execution_id, partition_of(after.execution_id)
+        execution_id = after.execution_id
         segment = self.segments.get(execution_id)
         if segment is None:
-            segment = self.segments[execution_id] = JournalSegment(partition, cached.through)
-        segment.through = max(segment.through, cached.through)
+            segment = self.segments[execution_id] = JournalSegment(partition_of(execution_id), cached.through)
+        elif segment.through < cached.through:
+            segment.through = cached.through
         entries = segment.entries
         if entries and entries[-1].may_take(given):
-            entries[-1].facts.append(given.data)
+            entry = entries[-1]
+            entry.facts.append(given.data)
         else:
-            entries.append(PendingEntry(position, given, at_ms, [given.data]))
+            entry = PendingEntry(position, given, at_ms, [given.data])
+            entries.append(entry)
         segment.size += decoded_bytes(given.data)
         if decisions:
-            encoded = codec.encode(decisions)
-            entries[-1].decisions, entries[-1].decided_at = encoded, position + given.recorded.fact.width
+            entry.decisions = encoded = codec.encode(decisions)
+            entry.decided_at = position + given.recorded.fact.width
             segment.size += decoded_bytes(encoded)
         segment.last_position = after.position
-        self.touched[execution_id] = Touched(after, partition, cached.started_ms, at_ms, cached.labels)
+        self.touched[execution_id] = Touched(after, segment.partition, cached.started_ms, at_ms, cached.labels)
         if after.ended:
             self._add_terms(execution_id, duration_terms(at_ms - cached.started_ms))
 
@@ -296,14 +300,10 @@ class PendingTick:
         left: list[AnswerStart | TellOfEvent] = []
         for effect in effects:
             match effect:
-                case IssueCommand(command):
-                    path = self.touched[execution_id].state.path
-                    body = self.encode_command(_in_format(command, self.format), path)
-                    self.commands.append(
-                        QueuedCommand(
-                            command.pool, execution_id, command.command_id, command.issue, body, command.priority
-                        )
-                    )
+                case IssueCommand():
+                    self._issue(effect.command)
+                case AnswerStart() | TellOfEvent():
+                    left.append(effect)
                 case WithdrawCommand(command_id):
                     self.withdrawn.append((execution_id, command_id))
                 case StopWorkers(stop):
@@ -330,11 +330,17 @@ class PendingTick:
                     )
                 case InheritSecrets(giver):
                     self.inherited.add((giver, execution_id))
-                case AnswerStart() | TellOfEvent():
-                    left.append(effect)
                 case _:
                     assert_never(effect)
         return left
+
+    def _issue(self, command: StepCommand) -> None:
+        path = self.touched[command.execution_id].state.path
+        body = self.encode_command(_in_format(command, self.format), path)
+        queued = QueuedCommand(
+            command.pool, command.execution_id, command.command_id, command.issue, body, command.priority
+        )
+        self.commands.append(queued)
 
     def _add_terms(self, execution_id: str, terms: Collection[str], *, found: bool = True) -> None:
         if terms:
@@ -415,7 +421,10 @@ class PendingTick:
 
     def execution_rows(self) -> list[ExecutionRow]:
         """Returns the rows of executions that people read."""
-        return [execution_row(*one) for one in self.touched.values()]
+        return [
+            execution_row(one.state, one.partition, one.started_ms, one.at_ms, one.labels)
+            for one in self.touched.values()
+        ]
 
     def feed_rows(self, ticks: Mapping[int, int]) -> list[FeedRow]:
         """Returns the feed rows: one for each partition whose journals grow.
@@ -440,10 +449,13 @@ class PendingTick:
             ticks: The tick of each partition after the commit.
         """
         messages: list[DecidedMessage] = []
+        stamps: dict[int, Stamp] = {}
         for execution_id, segment in self.segments.items():
             partition = segment.partition
-            stamp = Stamp(partition, ticks[partition], epochs[partition], owner, self.format)
-            parts = (part for entry in segment.entries for part in entry.record_parts())
+            stamp = stamps.get(partition)
+            if stamp is None:
+                stamps[partition] = stamp = Stamp(partition, ticks[partition], epochs[partition], owner, self.format)
+            parts = [part for entry in segment.entries for part in entry.record_parts()]
             messages += messages_of(execution_id, parts, segment.through, stamp)
         return messages
 
@@ -490,9 +502,15 @@ def execution_row(
         key=state.key,
         inputs=codec.encode(state.inputs) if state.inputs else EMPTY,
         failed_step=state.failed_step,
-        workers=codec.encode(state.workers),
+        workers=_encode_workers(state.workers),
         due=state.due,
     )
+
+
+@lru_cache(maxsize=1024)
+def _encode_workers(workers: tuple[str, ...]) -> bytes:
+    """Encodes the names of workers; most executions have the same few."""
+    return codec.encode(workers)
 
 
 def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:

@@ -24,6 +24,6 @@ async def write_checkpoint(
     stamp = Stamp(partition.id, partition.tick, partition.epoch, clock.random_bytes(8).hex(), again=True)
     after = 0
     while rows := (await store.journals({execution_id: after}, ENTRIES_AT_ONCE))[execution_id]:
-        parts = (part for row in rows for part in in_full(row))
-        await log.publish_checkpoints(list(messages_of(execution_id, parts, partition.last_seq, stamp)))
+        parts = [part for row in rows for part in in_full(row)]
+        await log.publish_checkpoints(messages_of(execution_id, parts, partition.last_seq, stamp))
         after = last_position(execution_id, rows[-1])
