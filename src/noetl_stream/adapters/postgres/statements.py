@@ -264,7 +264,9 @@ def _array(kind: Any, values: Sequence[Any]) -> Sequence[Any] | None:
     if nulls == len(values) > 0:
         return None
     if kind is int:
-        texts = [str(one) if one is not None else "NULL" for one in values] if nulls else map(str, values)
+        texts: Iterable[str] = map(str, values)
+        if nulls:
+            texts = [str(one) if one is not None else "NULL" for one in values]
         return f"{{{','.join(texts)}}}"
     return _texts(values, bool(nulls)) if kind is str else values
 
