@@ -7,6 +7,7 @@ import base64
 import hmac
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,11 +15,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from email.utils import formatdate
+from hashlib import sha256
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
 from urllib.request import Request, urlopen
+from uuid import uuid4
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
@@ -73,19 +77,27 @@ def google() -> Iterator[Cloud]:
 def door(port: str) -> Iterator[str]:
     """The address of an emulator of Google's, behind a door that answers as the service does where that does not.
 
-    It takes objects by addresses alone, whatever `x-goog-if-generation-match` says, and names neither their version nor
-    the code of an error.
+    It takes objects by addresses alone, whatever `x-goog-if-generation-match` says, none in parts or by copying, and
+    names neither their version nor the code of an error.
     """
     writing = threading.Lock()
+    uploads: dict[str, dict[int, bytes]] = {}
 
     class Door(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def handle_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            path, _, query = self.path.partition("?")
+            given = dict(parse_qsl(query, keep_blank_values=True))
+            if "uploads" in given or "uploadId" in given:
+                self.take_part(path, given, body)
+                return
             if self.command != "PUT":
                 self.answer(*self.ask(self.command, self.path, body))
                 return
+            if (source := self.headers.get("x-goog-copy-source")) is not None:
+                body = self.ask("GET", f"/{source}")[2]
             with writing:
                 wanted, found = self.headers.get("x-goog-if-generation-match"), self.ask("HEAD", self.path)
                 if wanted is not None and wanted != found[1].get("x-goog-generation", "0"):
@@ -94,6 +106,27 @@ def door(port: str) -> Iterator[str]:
                 signed = "" if "X-Goog-Algorithm" in self.path else "?X-Goog-Algorithm=none"
                 status, _, said = self.ask("PUT", self.path + signed, body)
                 self.answer(status, self.ask("HEAD", self.path)[1], b"" if status == 200 else said)
+
+        def take_part(self, path: str, given: Mapping[str, str], body: bytes) -> None:
+            """An upload in parts: it begins, takes a part, is joined, or is dropped."""
+            number, parts = given.get("partNumber"), uploads.get(given.get("uploadId", ""))
+            if "uploads" in given:
+                uploads[name := uuid4().hex] = {}
+                self.answer(200, {}, f"<Upload><UploadId>{name}</UploadId></Upload>".encode())
+            elif parts is None:
+                self.answer(404, {}, b"")
+            elif number is not None:
+                parts[int(number)] = body
+                self.answer(200, {"etag": f'"{sha256(body).hexdigest()}"'}, b"")
+            elif self.command == "DELETE":
+                del uploads[given["uploadId"]]
+                self.answer(204, {}, b"")
+            else:
+                named = [int(number) for number in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
+                joined = b"".join(parts[number] for number in named)
+                status, _, said = self.ask("PUT", f"{path}?X-Goog-Algorithm=none", joined)
+                del uploads[given["uploadId"]]
+                self.answer(status, {}, b"<Joined><ETag>joined</ETag></Joined>" if status == 200 else said)
 
         def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
             asked = HTTPConnection("127.0.0.1", int(port))
