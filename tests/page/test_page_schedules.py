@@ -29,11 +29,22 @@ spec:
   cron: ["30 6 29 2 *"]
   timezone: UTC
 """
+ARRIVALS = """\
+apiVersion: noetl.io/v2
+kind: Schedule
+metadata: {name: arrivals, path: tests/page/arrivals}
+spec:
+  playbook: tests/page/count
+  cron: ["30 6 29 2 *"]
+  timezone: UTC
+  workload: {}
+  files: {list: "file:///srv/inbox", marker: "file:///srv/state/inbox.json"}
+"""
 
 
 @pytest.fixture
 def home(shared_home: Path, tmp_path: Path) -> Iterator[Path]:
-    for name, text in (("count", COUNT), ("yearly", YEARLY)):
+    for name, text in (("count", COUNT), ("yearly", YEARLY), ("arrivals", ARRIVALS)):
         file = tmp_path / f"{name}.yaml"
         file.write_text(text)
         registered = noetl("playbook", "register", file, "--home", shared_home)
@@ -97,3 +108,19 @@ async def test_a_schedule_is_seen_triggered_paused_backfilled_and_deleted(home: 
         await dialog.get_by_role("button", name="Delete", exact=True).click()
         await expect(row).to_have_count(0)
         assert visit.complaints == []
+
+
+async def test_a_schedule_that_looks_for_files_shows_what_it_starts_for_each(home: Path) -> None:
+    printed = noetl("sign-in", "--home", home)
+    async with visiting() as visit:
+        page = visit.page
+        await page.goto(printed.stdout.strip())
+        await page.get_by_role("link", name="Schedules", exact=True).click()
+        row = page.get_by_role("row").filter(has_text="tests/page/arrivals")
+        await expect(row.get_by_role("link")).to_have_text("tests/page/count")
+        await row.get_by_role("button", name="tests/page/arrivals").click()
+        schedule = page.get_by_role("region", name="Schedule tests/page/arrivals")
+        started = schedule.get_by_text("Starts for each file").locator("..")
+        await expect(started.get_by_role("link")).to_have_text("tests/page/count")
+        looking = schedule.get_by_text("Looks for files by").locator("..")
+        await expect(looking.get_by_role("link")).to_have_text("tests/page/arrivals/files")
