@@ -1,6 +1,6 @@
 """What rows cost by reference: between Postgres, files and DuckDB, beside JSON and beside the bare tools.
 
-    python benchmarks/data_cost.py [rows]
+    python benchmarks/data_cost.py [rows] [--only fetch|hand-on|copy|tables]
 
 Files lie in a folder, sealed in parts as in the object store. Each way runs three times; the median is shown, and the
 most memory of this process and of the processes that it has started, sampled.
@@ -8,6 +8,7 @@ most memory of this process and of the processes that it has started, sampled.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import socket
@@ -67,7 +68,7 @@ class FilesInFolder:
         self._count += 1
         (self._folder / str(self._count)).mkdir()
 
-        async def put(key: str, sealed: bytes) -> None:
+        async def put(key: str, sealed: memoryview) -> None:
             await asyncio.to_thread((self._folder / key).write_bytes, sealed)
 
         written = await write_parts(pieces, f"{self._count}/", self._key, put)
@@ -146,81 +147,112 @@ async def shown(name: str, way: Callable[[], Awaitable[Any]], *, scale: float = 
     return median(taken)
 
 
-async def measure(dsn: str, rows: int, folder: Path) -> None:
-    connection = await asyncpg.connect(dsn)
-    await connection.execute(TABLE.format(rows=rows))
-    source = folder / "orders.csv"
-    await connection.copy_from_table("orders", output=source, format="csv", header=True)
-    print(f"{rows:,} rows, {source.stat().st_size / MIB:.0f} MiB of CSV")
-    with (folder / "body").open("wb") as body:
+class Measured:
+    """What all parts of the measurement use: a database with the rows, the same rows as a CSV file, and the tools."""
+
+    def __init__(self, connection: asyncpg.Connection, dsn: str, folder: Path) -> None:
+        self.connection, self._dsn, self.folder, self.source = connection, dsn, folder, folder / "orders.csv"
+        settings = ToolSettings(egress_rules(f"loopback,{dsn.partition('host=')[2]}"), max_result_bytes=1024**3)
+        self.http, self.duck = HttpTool.configured(settings), DuckdbTool(settings)
+        self.postgres, self.data = PostgresTool(settings=settings), FilesInFolder(folder)
+
+    async def run(self, tool: Any, inputs: dict[str, Any], **knobs: Any) -> Any:
+        given = {"auth": "db", **inputs} if tool is self.postgres else inputs
+        credentials = {"db": self._dsn}
+        return (await tool.run(tool_call(given, credentials=credentials, knobs=knobs, data=self.data))).result
+
+    async def file(self) -> Any:
+        """The CSV file by reference."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            with self.source.open("rb") as file:
+                while piece := await asyncio.to_thread(file.read, 4 * MIB):
+                    yield piece
+
+        return await self.data.save(pieces(), name="orders.csv", media_type="text/csv")
+
+    async def table(self) -> Any:
+        """The rows of the database as a table."""
+        return (await self.run(self.postgres, {"command": "select * from orders", "into": "table"}))["table"]
+
+    async def close(self) -> None:
+        for tool in (self.http, self.duck, self.postgres, self.connection):
+            await tool.close()
+
+
+async def fetch(here: Measured, rows: int) -> None:
+    with (here.folder / "body").open("wb") as body:
         body.writelines([os.urandom(MIB)] * BODY_MIB)
-    settings = ToolSettings(egress_rules(f"loopback,{dsn.partition('host=')[2]}"), max_result_bytes=1024**3)
-    postgres, duck, data = PostgresTool(settings=settings), DuckdbTool(settings), FilesInFolder(folder)
 
-    async def run(tool: Any, inputs: dict[str, Any], **knobs: Any) -> Any:
-        given = {"auth": "db", **inputs} if tool is postgres else inputs
-        return (await tool.run(tool_call(given, credentials={"db": dsn}, knobs=knobs, data=data))).result
+    async def by_curl() -> None:
+        curl = await asyncio.create_subprocess_exec("curl", "-sfo", str(here.folder / "fetched"), url)
+        assert await curl.wait() == 0
 
+    with served(here.folder) as port:
+        url = f"http://127.0.0.1:{port}/body"
+        curl_s = await shown(f"curl to disk, {BODY_MIB} MiB", by_curl)
+        inputs = {"url": url, "into": "file"}
+        file_s = await shown("`http` with `into: file`", lambda: here.run(here.http, inputs))
+    print(f"  {curl_s / file_s:.2f} of its rate")
+
+
+async def hand_on(here: Measured, rows: int) -> None:
     async def by_json() -> None:
-        found = await run(postgres, {"command": f"select * from orders limit {JSON_ROWS}"}, max_result_bytes=1024**3)
+        command = f"select * from orders limit {JSON_ROWS}"
+        found = await here.run(here.postgres, {"command": command}, max_result_bytes=1024**3)
         # a result is written and read once as JSON on its way
         found = msgspec.json.decode(msgspec.json.encode(found))
-        await run(duck, {"command": SUM, "tables": {"orders": found}})
+        await here.run(here.duck, {"command": SUM, "tables": {"orders": found}})
 
     async def by_table() -> None:
-        found = await run(postgres, {"command": "select * from orders", "into": "table"})
-        await run(duck, {"command": SUM, "tables": {"orders": found["table"]}})
+        await here.run(here.duck, {"command": SUM, "tables": {"orders": await here.table()}})
 
-    async def pieces() -> AsyncIterator[bytes]:
-        with source.open("rb") as file:
-            while piece := await asyncio.to_thread(file.read, 4 * MIB):
-                yield piece
-
-    file = await data.save(pieces(), name="orders.csv", media_type="text/csv")
-    table = (await run(postgres, {"command": "select * from orders", "into": "table"}))["table"]
-
-    async def load(given: dict[str, Any]) -> None:
-        await run(postgres, {"command": "truncate loaded", "copy": {"table": "loaded", "from": given}})
-
-    async def load_directly() -> None:
-        await connection.execute("truncate loaded")
-        await connection.copy_to_table("loaded", source=source, format="csv", header=True)
-
-    async def read_directly() -> None:
-        with duckdb.connect(config={"threads": "2"}) as direct:
-            query = SUM.replace("from orders", f"from read_csv('{source}')")
-            await asyncio.to_thread(direct.execute(query).fetchall)
-
-    async def fetched(port: int) -> None:
-        url = f"http://127.0.0.1:{port}/body"
-
-        async def by_curl() -> None:
-            curl = await asyncio.create_subprocess_exec("curl", "-sfo", str(folder / "fetched"), url)
-            assert await curl.wait() == 0
-
-        http = HttpTool.configured(settings)
-        curl_s = await shown(f"curl to disk, {BODY_MIB} MiB", by_curl)
-        file_s = await shown("`http` with `into: file`", lambda: run(http, {"url": url, "into": "file"}))
-        print(f"  {curl_s / file_s:.2f} of its rate")
-        await http.close()
-
-    with served(folder) as port:
-        await fetched(port)
     json_s = await shown("Postgres to DuckDB by JSON, scaled", by_json, scale=rows / JSON_ROWS)
     table_s = await shown("Postgres to DuckDB by a table", by_table)
     print(f"  {json_s / table_s:.1f} times as fast")
+
+
+async def copy(here: Measured, rows: int) -> None:
+    async def load(given: dict[str, Any]) -> None:
+        await here.run(here.postgres, {"command": "truncate loaded", "copy": {"table": "loaded", "from": given}})
+
+    async def load_directly() -> None:
+        await here.connection.execute("truncate loaded")
+        await here.connection.copy_to_table("loaded", source=here.source, format="csv", header=True)
+
+    given = {"a CSV file": await here.file(), "a table": await here.table()}
     direct_s = await shown("COPY from a CSV file, by the driver", load_directly)
-    for name, given in (("a CSV file", file), ("a table", table)):
-        copy_s = await shown(f"`copy` from {name}", lambda given=given: load(given))  # type: ignore[misc]
+    for name, value in given.items():
+        copy_s = await shown(f"`copy` from {name}", lambda value=value: load(value))  # type: ignore[misc]
         print(f"  {direct_s / copy_s:.2f} of its rate")
+
+
+async def tables(here: Measured, rows: int) -> None:
+    async def read_directly() -> None:
+        with duckdb.connect(config={"threads": "2"}) as direct:
+            query = SUM.replace("from orders", f"from read_csv('{here.source}')")
+            await asyncio.to_thread(direct.execute(query).fetchall)
+
+    given = {"the CSV file": await here.file(), "the table": await here.table()}
     own_s = await shown("DuckDB reads the CSV file, in this process", read_directly)
-    for name, given in (("the CSV file", file), ("the table", table)):
-        inputs = {"command": SUM, "tables": {"orders": given}}
-        tables_s = await shown(f"`tables` with {name}", lambda inputs=inputs: run(duck, inputs))  # type: ignore[misc]
+    for name, value in given.items():
+        inputs = {"command": SUM, "tables": {"orders": value}}
+        tables_s = await shown(f"`tables` with {name}", lambda inputs=inputs: here.run(here.duck, inputs))  # type: ignore[misc]
         print(f"  {own_s / tables_s:.2f} of its rate")
-    await postgres.close()
-    await duck.close()
-    await connection.close()
+
+
+PARTS: Final = {"fetch": fetch, "hand-on": hand_on, "copy": copy, "tables": tables}
+
+
+async def measure(dsn: str, rows: int, parts: Sequence[str], folder: Path) -> None:
+    connection = await asyncpg.connect(dsn)
+    await connection.execute(TABLE.format(rows=rows))
+    here = Measured(connection, dsn, folder)
+    await connection.copy_from_table("orders", output=here.source, format="csv", header=True)
+    print(f"{rows:,} rows, {here.source.stat().st_size / MIB:.0f} MiB of CSV")
+    for part in parts:
+        await PARTS[part](here, rows)
+    await here.close()
 
 
 @contextmanager
@@ -239,15 +271,19 @@ def served(folder: Path) -> Iterator[int]:
         server.kill()
 
 
-def main(rows: int) -> None:
+def main(rows: int, parts: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="noetl-bench-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
         (folder / "files").mkdir()
         with get_server(folder / "data", cleanup_mode="stop") as running:
             dsn = f"postgresql://postgres@/postgres?host={running.get_postmaster_info().socket_dir}"
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(measure(dsn, rows, folder / "files"))
+                runner.run(measure(dsn, rows, parts, folder / "files"))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else ROWS)
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("rows", type=int, nargs="?", default=ROWS)
+    arguments.add_argument("--only", choices=PARTS, help="measure this part alone")
+    asked = arguments.parse_args()
+    main(asked.rows, [asked.only] if asked.only else list(PARTS))
