@@ -295,7 +295,7 @@ class BreakingBlobs:
     def __init__(self, blobs: Any) -> None:
         self._blobs = blobs
 
-    async def put(self, key: str, data: bytes) -> None:
+    async def put(self, key: str, data: bytes | memoryview) -> None:
         await self._blobs.put(key, data)
         raise NoetlError("interrupted")
 

@@ -178,7 +178,7 @@ async def test_a_result_lost_before_its_own_policy_reads_it_fails_the_task(stage
     blobs = Refusing(stage.broker.blobs, "get")
     stage.puppet.acts["fetch"] = large
 
-    async def put_and_lose(key: str, data: bytes) -> None:
+    async def put_and_lose(key: str, data: bytes | memoryview) -> None:
         await stage.broker.blobs.put(key, data)
         stage.broker.blobs.lose(key)
 

@@ -38,7 +38,7 @@ class AddressedObjects:
     def __init__(self) -> None:
         self._session: ClientSession | None = None
 
-    async def put(self, address: str, data: bytes) -> None:
+    async def put(self, address: str, data: bytes | memoryview) -> None:
         if address.startswith("file:"):
             await asyncio.to_thread(_write, address, data)
             return
@@ -65,7 +65,7 @@ class AddressedObjects:
 
     @asynccontextmanager
     async def _answer(
-        self, method: str, address: str, headers: dict[str, str], data: bytes | None = None
+        self, method: str, address: str, headers: dict[str, str], data: bytes | memoryview | None = None
     ) -> AsyncIterator[ClientResponse]:
         from aiohttp import ClientError, ClientSession, ClientTimeout
         from yarl import URL
@@ -137,7 +137,7 @@ def _read(address: str) -> bytes | None:
             return None
 
 
-def _write(address: str, data: bytes) -> None:
+def _write(address: str, data: bytes | memoryview) -> None:
     path = _path_of(address)
     new = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     with _disk_errors(path):

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.sealing.keys import KEY_BYTES, NONCE_BYTES, KeyRing, open_bytes, seal_bytes
+from noetl_stream.sealing.keys import KEY_BYTES, NONCE_BYTES, KeyRing, open_bytes, seal_bytes, seal_large
 
 PART_BYTES: Final = 4 * 1024 * 1024
 """The bytes of each part but the last, each of which is an object."""
@@ -213,9 +213,9 @@ def hand_on(text: bytes, giver: KeyRing, receiver: KeyRing) -> bytes:
     return _SEALS.sub(lambda found: seals.get(found[0], found[0]), text) if seals else text
 
 
-def seal_part(data_key: bytes, key: str, data: bytes) -> bytes:
+def seal_part(data_key: bytes, key: str, data: bytes | memoryview) -> memoryview:
     """Encrypts the part with this key."""
-    return seal_bytes(data_key, data, key.encode())
+    return seal_large(data_key, data, key.encode())
 
 
 def open_part(data_key: bytes, key: str, sealed: bytes) -> bytes | None:

@@ -88,7 +88,7 @@ def owner_of(name: str) -> str:
     return PLAYBOOKS if owner == "playbook" and "/" not in rest else owner
 
 
-def seal_object(keys: ObjectKeys, name: str, data: bytes) -> bytes:
+def seal_object(keys: ObjectKeys, name: str, data: bytes | memoryview) -> bytes:
     """Seals ``data`` with the current key of the object's owner.
 
     Raises:

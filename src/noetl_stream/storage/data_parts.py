@@ -23,7 +23,7 @@ from noetl_stream.sealing.data_references import (
     parts_of,
     seal_part,
 )
-from noetl_stream.sealing.keys import KeyRing
+from noetl_stream.sealing.keys import KeyRing, large_buffer
 
 Value = TypeVar("Value")
 
@@ -40,66 +40,78 @@ class Written(NamedTuple):
 
 
 async def write_parts(
-    pieces: AsyncIterator[bytes], prefix: str, data_key: bytes, put: Callable[[str, bytes], Awaitable[None]]
+    pieces: AsyncIterator[bytes], prefix: str, data_key: bytes, put: Callable[[str, memoryview], Awaitable[None]]
 ) -> Written:
-    """Writes bytes in parts, in order. While one part is stored, the next one is read.
+    """Writes bytes in parts, in order. While one part is stored, the next one is sealed, and the one after it read.
 
     Args:
         prefix: The prefix of the keys of the parts.
         put: Stores a sealed part. Its errors end the writing.
     """
     digest, size, number = sha256(), 0, 0
+    sealing: asyncio.Task[memoryview] | None = None
     storing: asyncio.Task[None] | None = None
 
-    def seal(part: bytes) -> bytes:
+    def seal(key: str, part: memoryview) -> memoryview:
         digest.update(part)
-        return seal_part(data_key, f"{prefix}{number}", part)
+        return seal_part(data_key, key, part)
+
+    async def store_sealed() -> None:
+        """Begins to store the part that is being sealed, once the one before it is stored."""
+        nonlocal storing
+        if sealing is not None:
+            sealed = await sealing
+            if storing is not None:
+                await storing
+            storing = asyncio.create_task(_done(put, f"{prefix}{number - 1}", sealed))
 
     try:
         async with aclosing(_parts(pieces)) as parts:
             async for part in parts:
                 size += len(part)
-                sealed = await asyncio.to_thread(seal, part)
+                await store_sealed()
+                sealing = asyncio.create_task(asyncio.to_thread(seal, f"{prefix}{number}", part))
                 del part
-                if storing is not None:
-                    await storing
-                storing = asyncio.create_task(_done(put, f"{prefix}{number}", sealed))
-                del sealed
                 number += 1
+        await store_sealed()
         if storing is not None:
             await storing
     finally:
-        if storing is not None and not storing.done():
-            storing.cancel()
-            await asyncio.wait([storing])
+        await _end(sealing, storing)
     return Written(StoredParts(prefix, number), size, f"sha256:{digest.hexdigest()}")
 
 
 async def read_parts(
     reference: DataReference, data_key: bytes, get: Callable[[str], Awaitable[bytes]]
 ) -> AsyncGenerator[bytes, None]:
-    """The bytes of a file or table, part by part. While one is used, the next one is fetched.
+    """The bytes of a file or table, part by part. While one is used, the next one is fetched and opened.
 
     Raises:
         BlobMissing: parts are missing, or are not those that were written.
     """
     digest, size, parts = sha256(), 0, parts_of(reference.key)
     keys = [] if parts is None else [f"{parts.prefix}{number}" for number in range(parts.total or 0)]
-    fetching = asyncio.create_task(_done(get, keys[0])) if keys else None
+
+    async def fetched(key: str) -> bytes:
+        return await _opened(reference, data_key, key, await get(key))
+
+    fetching = asyncio.create_task(fetched(keys[0])) if keys else None
+    hashing: asyncio.Task[None] | None = None
     try:
-        for number, key in enumerate(keys, start=1):
+        for number in range(1, len(keys) + 1):
             assert fetching is not None
-            sealed = await fetching
-            fetching = asyncio.create_task(_done(get, keys[number])) if number < len(keys) else None
-            part = await _opened(reference, data_key, key, sealed)
-            del sealed
-            await asyncio.to_thread(digest.update, part)
+            part = await fetching
+            fetching = asyncio.create_task(fetched(keys[number])) if number < len(keys) else None
+            if hashing is not None:
+                await hashing
+            hashing = asyncio.create_task(asyncio.to_thread(digest.update, part))
             size += len(part)
             yield part
+            del part
+        if hashing is not None:
+            await hashing
     finally:
-        if fetching is not None and not fetching.done():
-            fetching.cancel()
-            await asyncio.wait([fetching])
+        await _end(fetching, hashing)
     if size != reference.size or f"sha256:{digest.hexdigest()}" != reference.checksum:
         raise BlobMissing(f"{reference.what} is damaged: its size or checksum differs")
 
@@ -117,7 +129,7 @@ async def read_part(
     return await _opened(reference, data_key, key, await get(key))
 
 
-def sealed_head(rows: Sequence[Any], key: str, data_key: bytes) -> bytes:
+def sealed_head(rows: Sequence[Any], key: str, data_key: bytes) -> memoryview:
     """Seals the first rows of the table with this key for storage."""
     return seal_part(data_key, head_key(key), msgspec.json.encode(fitting_rows(rows)))
 
@@ -157,23 +169,36 @@ async def _opened(reference: DataReference, data_key: bytes, key: str, sealed: b
     return part
 
 
-async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    held: list[bytes] = []
-    size = 0
+async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, None]:
+    """Yields the parts of the bytes. Each is overwritten by the second one after it: new memory costs more than a copy.
+
+    The memory is taken from the system directly, which gives it as it is written: most files are small.
+    """
+    buffers = [memoryview(large_buffer(PART_BYTES)) for _ in range(2)]
+    filled = 0
     async for piece in pieces:
-        held.append(piece)
-        size += len(piece)
-        while size >= PART_BYTES:  # joined once; a piece that is a whole part, as of files on disk, is not copied
-            size -= PART_BYTES
-            rest = held[-1][len(held[-1]) - size :]
-            held[-1] = held[-1][: len(held[-1]) - size]
-            part = held[0] if len(held) == 1 else b"".join(held)
-            held = [rest] if rest else []
-            yield part
-            del part
-    if held:
-        yield b"".join(held)
+        left = memoryview(piece)
+        while left:
+            taken = left[: PART_BYTES - filled]
+            left = left[len(taken) :]
+            buffers[0][filled : filled + len(taken)] = taken
+            filled += len(taken)
+            if filled == PART_BYTES:
+                yield buffers[0]
+                buffers.reverse()
+                filled = 0
+    if filled:
+        yield buffers[0][:filled]
 
 
 async def _done(action: Callable[..., Awaitable[Value]], *given: Any) -> Value:
     return await action(*given)
+
+
+async def _end(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancels the tasks that run, and waits until they have ended."""
+    running = [task for task in tasks if task is not None and not task.done()]
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running)

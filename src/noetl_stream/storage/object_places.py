@@ -26,7 +26,7 @@ class PlacedBlobs:
         self.places: Final[Sequence[Blobs]] = [nats if place is None else place for place in places]
         self._signing = places
 
-    async def put(self, key: str, data: bytes) -> None:
+    async def put(self, key: str, data: bytes | memoryview) -> None:
         await self.places[0].put(key, data)
 
     async def get(self, key: str) -> bytes:

@@ -17,7 +17,7 @@ class SealedAccess:
         self._blobs = blobs
         self._keys = keys
 
-    async def put(self, key: str, data: bytes) -> None:
+    async def put(self, key: str, data: bytes | memoryview) -> None:
         """See the port.
 
         Raises:

@@ -43,7 +43,7 @@ class ObjectPlace:
                 else open_bucket(ObjectAddress(place.scheme, place.bucket), RETRY_S)
             )
 
-    async def put(self, key: str, data: bytes) -> None:
+    async def put(self, key: str, data: bytes | memoryview) -> None:
         with self._answers(key):
             try:
                 await obstore.put_async(self._store, self._name(key), data, mode="create", use_multipart=False)

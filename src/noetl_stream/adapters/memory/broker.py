@@ -56,7 +56,7 @@ class MemoryBlobs:
         self._line = line
         self._values: dict[str, bytes] = {}
 
-    async def put(self, key: str, data: bytes) -> None:
+    async def put(self, key: str, data: bytes | memoryview) -> None:
         self._line.check()
         self._values.setdefault(key, bytes(data))
 

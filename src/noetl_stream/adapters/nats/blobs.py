@@ -66,7 +66,7 @@ class _Attempt:
 
     __slots__ = ("at_once", "data", "name", "stored")
 
-    def __init__(self, name: str, data: bytes) -> None:
+    def __init__(self, name: str, data: bytes | memoryview) -> None:
         self.name = name
         self.data = data
         self.stored = 0
@@ -106,7 +106,7 @@ class NatsBlobs(OutboxPort):
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
         return cls(connection, clock, outbox, timeout_s)
 
-    async def put(self, key: str, data: bytes) -> None:
+    async def put(self, key: str, data: bytes | memoryview) -> None:
         """Stores the object completely or not at all.
 
         Raises:
@@ -149,13 +149,13 @@ class NatsBlobs(OutboxPort):
         """Raises :class:`~noetl_stream.errors.NotReady` unless the bucket exists."""
         await verify_stream(self._connection, RESULTS)
 
-    async def _put_new(self, key: str, data: bytes) -> None:
+    async def _put_new(self, key: str, data: bytes | memoryview) -> None:
         attempt = self._refused.get(key) or self._new_attempt(data)
         self._refused.drop(key)
         await self._put_chunks(key, attempt)
         await self._put_meta(key, attempt)
 
-    def _new_attempt(self, data: bytes) -> _Attempt:
+    def _new_attempt(self, data: bytes | memoryview) -> _Attempt:
         # Each names its chunks anew, so that they never mix with those of an interrupted attempt.
         return _Attempt(self._clock.random_bytes(11).hex(), data)
 
@@ -187,7 +187,7 @@ class NatsBlobs(OutboxPort):
         data, subject = attempt.data, _chunk_subject(attempt.name)
         places = range(0, len(data), CHUNK_BYTES)
         while window := places[attempt.stored : attempt.stored + attempt.at_once]:
-            puts = (publish_once(self._outbox, subject, data[at : at + CHUNK_BYTES], {}) for at in window)
+            puts = (publish_once(self._outbox, subject, bytes(data[at : at + CHUNK_BYTES]), {}) for at in window)
             # All answers first: a chunk in flight when its siblings are purged would stay for ever.
             answers = await asyncio.gather(*puts, return_exceptions=True)
             sequences = [one.seq for one in answers if isinstance(one, PublishAck)]

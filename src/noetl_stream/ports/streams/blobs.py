@@ -26,7 +26,7 @@ ADDRESS_LASTS_S: Final = 600.0
 class BlobAccess(Protocol):
     """Reading and writing of large values. Workers have no more: servers delete."""
 
-    async def put(self, key: str, data: bytes) -> None:
+    async def put(self, key: str, data: bytes | memoryview) -> None:
         """Stores ``data``. A key is never overwritten: a second put keeps the first value."""
 
     async def get(self, key: str) -> bytes:
@@ -77,7 +77,7 @@ class ObjectsByAddress(Protocol):
     refused, and :class:`~noetl_stream.errors.Unreachable` if there is no answer.
     """
 
-    async def put(self, address: str, data: bytes) -> None:
+    async def put(self, address: str, data: bytes | memoryview) -> None:
         """Writes an object; see :meth:`Blobs.put`."""
 
     async def get(self, address: str) -> bytes | None:

@@ -78,7 +78,7 @@ class Download:
                     raise
 
     async def _counted(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        async for piece in response.content.iter_any():
+        async for piece, _ in response.content.iter_chunks():
             self._received += len(piece)
             yield piece
 
@@ -94,12 +94,15 @@ async def unpacked_pieces(pieces: AsyncIterator[bytes], headers: Mapping[str, st
         BrokenBody: the body is not packed as its headers say, or cut off.
     """
     unpack = unpacker(headers.get("content-encoding", ""))
+    if unpack is None:
+        async for piece in pieces:
+            yield piece
+        return
     async for packed in pieces:
-        for piece in (packed,) if unpack is None else unpack.feed(packed):
+        for piece in unpack.feed(packed):
             yield piece
             await asyncio.sleep(0)  # a turn for other tasks: a small packed piece may be long
-    if unpack is not None:
-        unpack.finish()
+    unpack.finish()
 
 
 def file_name(headers: Mapping[str, str], path: str) -> str:

@@ -49,7 +49,7 @@ class AddressedBlobs:
         if (parts := parts_of(file.key)) is not None:
             self._files[parts.prefix] = DataReference(file.key, file.size, file.checksum, file.seal)
 
-    async def put(self, key: str, data: bytes) -> None:
+    async def put(self, key: str, data: bytes | memoryview) -> None:
         (address,) = await self._addresses("PUT", key)
         with self._dropped_if_refused("PUT", key):
             await (self._nats.put(key, data) if address == IN_NATS else self._objects.put(address, data))

@@ -131,7 +131,7 @@ class AttemptData:
             )
         return replace(outcome, stored_bytes=self.stored_bytes, written=written, read=read, datasets=datasets)
 
-    async def _put(self, prefix: str, key: str, sealed: bytes) -> None:
+    async def _put(self, prefix: str, key: str, sealed: bytes | memoryview) -> None:
         if key == f"{prefix}1":
             self._begun(StoredParts(prefix).key)
         await self._results.put_object(key, sealed)

@@ -199,7 +199,7 @@ class RunResults:
         key, self._objects = f"{prefix}/{self._objects}", self._objects + 1
         return key
 
-    async def put_object(self, key: str, sealed: bytes) -> None:
+    async def put_object(self, key: str, sealed: bytes | memoryview) -> None:
         """Stores the bytes of an object unchanged: part of a file or table.
 
         Raises:
@@ -260,7 +260,7 @@ class RunResults:
             raise ReferenceUnavailable(f"the packages {name} are damaged: their checksum differs")
         return data
 
-    async def _put(self, blobs: BlobAccess, key: str, data: bytes) -> None:
+    async def _put(self, blobs: BlobAccess, key: str, data: bytes | memoryview) -> None:
         self.keeping += 1
         try:
             await persist(self._clock, f"store result {key}", lambda: blobs.put(key, data), self.trouble.note)
