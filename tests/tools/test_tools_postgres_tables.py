@@ -275,3 +275,13 @@ async def test_a_query_with_more_bytes_than_the_disk_may_hold_is_an_error(stage:
         assert await small.rows("select 1 as n") == [{"n": 1}]
     finally:
         await small.postgres.close()
+
+
+async def test_a_row_of_a_hundred_megabytes_ends_the_query_before_it_is_in_memory(stage: Stage) -> None:
+    kind, message = await stage.failure(command="select repeat('x', 100000000) as note", into="table")
+    assert (kind, message) == (
+        "limit_exceeded",
+        "into: the query returns a row of more than 16,000,000 bytes; select less of it",
+    )
+    made = await stage.run(command="select repeat('x', 15000000) as note from generate_series(1, 3)", into="table")
+    assert made["row_count"] == 3

@@ -46,6 +46,10 @@ class ReceivedBytes(asyncio.Protocol):
         finally:
             self._left_bytes = MAX_BESIDE_BYTES
 
+    def renew(self, max_bytes: int) -> None:
+        """Counts from here, in a context of :meth:`at_most`: what came before is no longer in memory."""
+        self._left_bytes = max_bytes + SLACK_BYTES
+
     def stand_before(self, transport: asyncio.Transport) -> None:
         """Becomes the protocol of an open connection."""
         self._transport = transport

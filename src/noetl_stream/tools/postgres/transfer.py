@@ -17,7 +17,7 @@ from pydantic import Field
 from noetl_stream.sealing.data_references import DataReference, read_reference
 from noetl_stream.tools.contract import OWN_TROUBLE, ToolCall, ToolFailure, beginning
 from noetl_stream.tools.duckdb.attach import FIND_TABLE, QUERY_COLUMNS, columns_of
-from noetl_stream.tools.duckdb.copies import NULL, CopiedTable
+from noetl_stream.tools.duckdb.copies import MAX_LINE_BYTES, NULL, CopiedTable
 from noetl_stream.tools.duckdb.file_tables import GZIP, FileTable, Format, NamedFile
 from noetl_stream.tools.duckdb.job import WRITTEN_FILE
 from noetl_stream.tools.duckdb.tables import quote_identifier
@@ -81,12 +81,11 @@ class Transfer:
         received = cast("DomainConnection", self.connection).received
         with (
             (self.scratch.folder / copied.file).open("wb", buffering=0) as file,
-            received.at_most(
-                self.scratch.left_bytes, lambda: too_large("the rows of the query", self.scratch.max_bytes)
-            ),
+            received.at_most(MAX_LINE_BYTES, self._too_large),
         ):
-            # pieces of a few kilobytes, which the system takes at once
+            # pieces of a few kilobytes, which the system takes at once; the driver keeps a row until it is complete
             async def write(data: bytes) -> None:
+                received.renew(MAX_LINE_BYTES)
                 self.scratch.take(len(data), "the rows of the query")
                 left = memoryview(data)
                 while left:
@@ -95,6 +94,12 @@ class Transfer:
 
             await self.connection.copy_from_query(query, output=write, format="csv", null=NULL, timeout=self.timeout_s)
         return await self.duckdb.save(self.call, self.scratch, f"from {_ROWS}", copied)
+
+    def _too_large(self) -> ToolFailure:
+        if self.scratch.left_bytes < 0:
+            return too_large("the rows of the query", self.scratch.max_bytes)
+        message = f"into: the query returns a row of more than {MAX_LINE_BYTES:,} bytes; select less of it"
+        return ToolFailure.of("limit_exceeded", message)
 
     async def load(self, given: CopyInto, reference: DataReference) -> int:
         """Loads a table or file into a table of Postgres, and returns the number of its rows.
