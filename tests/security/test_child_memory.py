@@ -48,6 +48,9 @@ except BlockingIOError:
 return len(started)
 """
 
+HAS_SHARES = Path("/sys/fs/cgroup/cpu").is_dir()
+"""Version 1 has a tree for them."""
+
 GROUPS = "return [line.split(':', 2)[2].strip() for line in open('/proc/self/cgroup') if '/noetl-' in line]"
 
 
@@ -101,6 +104,31 @@ async def test_the_memory_of_all_processes_of_a_task_is_bounded_together() -> No
     assert 0 < started < 24
 
 
+YIELDS = "import os\nreturn [os.nice(0), open('/proc/self/oom_score_adj').read().strip()]"
+
+
+@pytest.mark.parametrize("user", ["own", "worker"])
+async def test_children_leave_the_processor_to_the_worker_and_are_killed_before_it(user: str) -> None:
+    python, shell = PythonTool(ChildSettings(user=user)), ShellTool(ChildSettings(user=user))
+    seen = await outcome(python, {"code": YIELDS})
+    command = await outcome(shell, {"command": "nice; cat /proc/self/oom_score_adj"})
+    for tool in (python, shell):
+        await tool.close()
+    nice = min(19, os.nice(0) + 10)
+    assert seen == [nice, "500"]
+    assert command["stdout"].split() == [str(nice), "500"]
+
+
+@needs_cgroups
+async def test_a_child_has_a_tenth_of_the_processor_share_of_a_process_however_many_it_starts() -> None:
+    tool = PythonTool(SETTINGS)
+    names = [Path(group).name for group in await outcome(tool, {"code": GROUPS})]
+    shares = [Path(folder, name, "cpu.shares") for folder in own_cgroups().folders for name in names]
+    found = {file.read_text().strip() for file in shares if file.exists()}
+    await tool.close()
+    assert found == ({"102"} if HAS_SHARES else set())
+
+
 @needs_cgroups
 @pytest.mark.parametrize("killed", [False, True])
 async def test_a_group_is_removed_with_its_child_also_if_what_started_it_was_killed(killed: bool) -> None:
@@ -127,7 +155,13 @@ def test_groups_are_removed_whose_makers_were_killed(tmp_path: Path) -> None:
 def group_of_version_2(folder: Path, controllers: str) -> Path:
     """Makes what the kernel shows of a group that was handed to this process."""
     (folder / "noetl-worker").mkdir()
-    for name in ("cgroup.events", "cgroup.subtree_control", "cgroup.procs", "noetl-worker/cgroup.procs"):
+    for name in (
+        "cgroup.events",
+        "cgroup.subtree_control",
+        "cgroup.procs",
+        "noetl-worker/cgroup.procs",
+        "noetl-worker/cpu.weight",
+    ):
         (folder / name).touch()
     (folder / "cgroup.controllers").write_text(controllers)
     return folder
@@ -138,6 +172,7 @@ def test_with_version_2_a_worker_moves_aside_and_hands_its_controllers_on(tmp_pa
     assert delegated_folder(str(folder)) == str(folder)
     assert (folder / "noetl-worker" / "cgroup.procs").read_text() == "0"
     assert (folder / "cgroup.subtree_control").read_text() == "+cpu +io +memory +pids"
+    assert (folder / "noetl-worker" / "cpu.weight").read_text() == "1000"
     assert delegated_folder(str(folder / "noetl-worker")) == str(folder)
 
 

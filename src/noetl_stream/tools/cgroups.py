@@ -19,7 +19,7 @@ _MOUNTED: Final = "/sys/fs/cgroup"
 _OF_WORKER: Final = "noetl-worker"
 _CHILD: Final = re.compile(r"noetl-([0-9]+)-[0-9]+")
 _FIRST_VERSION: Final = ("memory", "pids")
-"""The used controllers of version 1, each with a tree of its own."""
+"""The needed controllers of version 1, each with a tree of its own."""
 _INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC
 """The inode of the initial process namespace in Linux (``PROC_PID_INIT_INO``)."""
 
@@ -27,6 +27,10 @@ _TRIAL_BYTES: Final = 2**20
 _NEEDED: Final = frozenset({"memory", "pids"})
 _USED: Final = _NEEDED | {"cpu", "io"}
 """The equal share of each group in processors and disks, however many processes it has."""
+_CHILD_SHARES: Final = 102
+"""The processor share of a child in version 1: a tenth of that of a process outside, however many it has."""
+_WORKER_WEIGHT: Final = 1_000
+"""The processor share of the worker in version 2: ten times that of a child."""
 
 
 class Cgroup(NamedTuple):
@@ -46,6 +50,7 @@ class Cgroup(NamedTuple):
             "memory.limit_in_bytes": memory_bytes,
             "memory.memsw.limit_in_bytes": memory_bytes,
             "pids.max": processes,
+            "cpu.shares": _CHILD_SHARES,
         }
         for folder in self.folders:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
@@ -102,7 +107,8 @@ def own_cgroups() -> Cgroups:
         lines = _read("/proc/self/cgroup").split()
         paths = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
         if all(name in paths for name in _FIRST_VERSION):
-            places = Cgroups(tuple(f"{_MOUNTED}/{name}{paths[name]}".rstrip("/") for name in _FIRST_VERSION))
+            trees = (*_FIRST_VERSION, *(name for name in ("cpu",) if name in paths))
+            places = Cgroups(tuple(f"{_MOUNTED}/{name}{paths[name]}".rstrip("/") for name in trees))
         else:
             places = Cgroups((delegated_folder(f"{_MOUNTED}{paths['']}".rstrip("/")),))
         trial = places.of_child(os.getpid(), 0)
@@ -149,6 +155,8 @@ def delegated_folder(folder: str) -> str:
     try:
         own.join()
         write_at_once(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in sorted(there & _USED)))
+        if "cpu" in there:
+            write_at_once(f"{own.folders[0]}/cpu.weight", str(_WORKER_WEIGHT))
     except OSError:
         with contextlib.suppress(OSError):  # as when other programs are in it, such as a shell
             write_at_once(f"{folder}/cgroup.procs", "0")

@@ -24,7 +24,7 @@ from noetl_stream.tools.children.namespaces import (
     fork_into,
     start_loopback,
 )
-from noetl_stream.tools.children.own_limits import limit
+from noetl_stream.tools.children.own_limits import limit, yield_to_others
 from noetl_stream.tools.children.seccomp import filters_calls, refuse_calls, uncounted_memory
 from noetl_stream.tools.children.view import IN_MEMORY, SHARED_MEMORY, Stage, StagePlace, prepare_stage, step_onto
 
@@ -153,6 +153,7 @@ def confine(
     Raises:
         OSError: The system refuses a part of the confinement that it offers.
     """
+    yield_to_others()
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_DATA, settings.memory_bytes)
     limit(resource.RLIMIT_NOFILE, settings.files)

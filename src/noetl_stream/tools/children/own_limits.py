@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from typing import Final
+
+from noetl_stream.tools.children.linux import write_at_once
 
 _KINDS: Final = {
     name: getattr(resource, name)
     for name in (f"RLIMIT_{kind}" for kind in ("AS", "CPU", "DATA", "FSIZE", "NOFILE", "NPROC", "STACK"))
 }
 """The resource limits without which a process could not serve others."""
+
+_NICE: Final = 10
+"""The nice value added to that of the worker: a tenth of the processor time where both want all of it."""
+
+_KILLED_FIRST: Final = 500
+"""Added to the badness for which the kernel chooses what to kill when memory is short: half of the machine's memory."""
 
 
 class LimitsLowered(Exception):
@@ -40,6 +49,15 @@ class OwnLimits:
                 lowered.append(f"{name} is {found[1]} and was {kept[1]}")
         if lowered:
             raise LimitsLowered("; ".join(lowered))
+
+
+def yield_to_others() -> None:
+    """Lets the worker and other processes of the machine pass this one at the processor, and outlive it when memory is
+    short.
+    """
+    os.nice(_NICE)
+    with contextlib.suppress(OSError):  # not on macOS
+        write_at_once("/proc/self/oom_score_adj", str(_KILLED_FIRST))
 
 
 def limit_cpu_time(seconds: int) -> None:
