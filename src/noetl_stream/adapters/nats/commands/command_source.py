@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 
 from noetl_stream.adapters.nats.commands.pool_consumer import (
@@ -15,13 +15,14 @@ from noetl_stream.adapters.nats.commands.pool_consumer import (
     ensure_consumers,
     find_consumers,
 )
-from noetl_stream.adapters.nats.commands.priority_requests import LOOK_AGAIN_S, PriorityRequests
+from noetl_stream.adapters.nats.commands.priority_requests import KEPT_PART, LOOK_AGAIN_S, PriorityRequests
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import HEARTBEAT, NANOSECONDS, parse_metadata, parse_status
 from noetl_stream.adapters.nats.pull import SHORT_EXPIRES_S, Pull, counted_bytes
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.protocol.subjects import COMMANDS, NEW_PRIORITY
 from noetl_stream.retries import pauses
 
@@ -55,10 +56,21 @@ _IN_PROGRESS = b"+WPI"
 class NatsDelivery:
     """A :class:`~noetl_stream.ports.streams.command_queue.Delivery`."""
 
-    __slots__ = ("_held", "_is_answered", "_reply", "_source", "_subject", "body", "num_delivered", "stored_ms")
+    __slots__ = (
+        "_held",
+        "_is_answered",
+        "_priority",
+        "_reply",
+        "_source",
+        "_subject",
+        "body",
+        "num_delivered",
+        "stored_ms",
+    )
 
-    def __init__(self, source: NatsCommandSource, subject: bytes, reply: bytes, body: bytes) -> None:
+    def __init__(self, source: NatsCommandSource, subject: bytes, reply: bytes, body: bytes, priority: int) -> None:
         self.body = body
+        self._priority = priority
         self._subject = subject
         metadata = parse_metadata(reply)
         self.num_delivered = metadata.num_delivered
@@ -84,9 +96,11 @@ class NatsDelivery:
             self._source.renew(self._reply)
 
     def _answer(self, word: bytes) -> None:
-        self._is_answered = True
         held, self._held = self._held, 0
         self._source.answer(self._reply, word, held)
+        if not self._is_answered:
+            self._is_answered = True
+            self._source.held[self._priority] -= 1
 
 
 class NatsCommandSource:
@@ -96,10 +110,14 @@ class NatsCommandSource:
     After anything but an expired request it restarts: consumer (asked for if missing), server time, a new inbox, and a
     pull for the credit still owed. The new inbox matters: a pull the server still holds for the old one must not bring
     deliveries beyond the credit.
+
+    Attributes:
+        held: The number of delivered commands of each priority that were not answered.
     """
 
     def __init__(self, connection: NatsConnection, pool: str, look_again_s: float) -> None:
         self.connected_ms = 0
+        self.held = Counter[int]()
         self.max_held_bytes = MAX_HELD_BYTES
         self._connection = connection
         self._pool = pool
@@ -248,7 +266,7 @@ class NatsCommandSource:
 
     def _requests_of(self, consumers: Mapping[int, str]) -> PriorityRequests:
         return PriorityRequests(
-            self._connection, consumers, self._inbox, self._loop.time, look_again_s=self._look_again_s
+            self._connection, consumers, self._inbox, self.held, self._loop.time, look_again_s=self._look_again_s
         )
 
     def _be_told(self, _subject: bytes, _reply: bytes, _headers: bytes, _body: bytes) -> None:
@@ -278,6 +296,9 @@ class NatsCommandSource:
         if self._requests is None and len(found.consumers) > 1:
             # Commands requested before may exceed the worker's free slots; they are then returned.
             self._requests = self._requests_of(found.consumers)
+            if not self._owed:
+                # Long tasks may hold all slots. Those of another priority do not wait for one to end, this once.
+                self._owed = self.held.total() // KEPT_PART
         elif self._requests is not None and found.consumers.keys() - self._requests.priorities:
             self._requests.add(found.consumers)
         else:
@@ -312,10 +333,12 @@ class NatsCommandSource:
         self._contact_s = self._loop.time()
         if reply:
             self._held_bytes += len(body)
-            delivery = NatsDelivery(self, subject, reply, body)
-            size = counted_bytes(subject, reply, headers, body)
+            size, priority = counted_bytes(subject, reply, headers, body), DEFAULT_PRIORITY
             if self._requests is not None:
-                self._requests.count_delivery(reply, size)
+                priority = self._requests.count_delivery(reply, size)
+            self.held[priority] += 1
+            delivery = NatsDelivery(self, subject, reply, body, priority)
+            if self._requests is not None:
                 if self._owed == 0 and delivery.num_delivered == 1:
                     delivery.nak()
                     return

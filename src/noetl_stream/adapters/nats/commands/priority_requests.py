@@ -4,6 +4,9 @@ JetStream delivers by consumer, and a request cannot be withdrawn. A worker ther
 many commands as it knows are waiting: each delivery says how many are left. If none were, it looks again after a while
 and takes the commands that are there. Only while none waits anywhere does it leave requests with all priorities.
 Together these never exceed the worker's free slots.
+
+Commands of one priority take at most seven eighths of the slots, so that long tasks of some leave room for others: of
+another priority, or of another namespace, which servers place at one of its own (PROTOCOL §3 *Priorities*).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Final
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import Status, parse_pending
 from noetl_stream.adapters.nats.pull import Pull
-from noetl_stream.model.priorities import PriorityTurns
+from noetl_stream.model.priorities import DEFAULT_PRIORITY, PriorityTurns
 from noetl_stream.protocol.subjects import COMMANDS
 
 LOOK_AGAIN_S: Final = 0.1
@@ -26,6 +29,9 @@ LEFT_S: Final = 0.5
 
 LEFT_SHORT_S: Final = 0.1
 """The same for a worker with fewer free slots than priorities, which checks them in turn."""
+
+KEPT_PART: Final = 8
+"""The part of the slots that commands of one priority leave to those of others: one of so many."""
 
 LOST_S: Final = 5.0
 """The silence after which a request counts as lost: a deleted consumer drops unread requests."""
@@ -85,6 +91,7 @@ class PriorityRequests:
 
     Args:
         consumers: The consumers by priority.
+        held: The number of commands of each priority that the worker has and has not answered.
         look_again_s: See :data:`LOOK_AGAIN_S`.
     """
 
@@ -93,12 +100,14 @@ class PriorityRequests:
         connection: NatsConnection,
         consumers: Mapping[int, str],
         inbox: str,
+        held: Mapping[int, int],
         now_s: Callable[[], float],
         *,
         look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
         self._connection = connection
         self._inbox = inbox
+        self._held = held
         self._now_s = now_s
         self._look_again_s = look_again_s
         self._turns = PriorityTurns()
@@ -136,10 +145,13 @@ class PriorityRequests:
         free, room, now_s = count - self.credit, self._room(held_bytes, most_bytes), self._now_s()
         if free <= 0:
             return True
+        slots = count + sum(self._held.values())
+        most = slots - slots // KEPT_PART
+        room_of = {priority: most - self._held.get(priority, 0) - line.credit for priority, line in self._lines.items()}
         waiting = {
-            priority: inf if line.waiting is None else line.waiting
+            priority: min(room_of[priority], inf if line.waiting is None else line.waiting)
             for priority, line in self._lines.items()
-            if line.waiting != 0 and (line.is_left or not line.credit)
+            if line.waiting != 0 and (line.is_left or not line.credit) and room_of[priority] > 0
         }
         for priority, wanted in self._turns.plan_turns(free, waiting).items():
             line = self._lines[priority]
@@ -149,27 +161,32 @@ class PriorityRequests:
             if not next(room):
                 return False
             line.take(wanted, now_s)
-        silent = [line for line in self._lines.values() if not line.credit]
+        silent = [(room_of[priority], line) for priority, line in self._lines.items() if not line.credit]
         share = max(1, count // (2 * len(self._lines)))
         left_s = LEFT_S if count >= len(self._lines) else LEFT_SHORT_S
-        for line in silent:
+        for places, line in silent:
+            wanted = min(share, free, places)
             if free <= 0:
                 break
+            if wanted <= 0:
+                continue
             if not next(room):
                 return False
-            line.leave(min(share, free), left_s, now_s)
-            free -= share
+            line.leave(wanted, left_s, now_s)
+            free -= wanted
         return True
 
-    def count_delivery(self, reply: bytes, size: int) -> None:
+    def count_delivery(self, reply: bytes, size: int) -> int:
+        """Counts a delivery; returns its priority."""
         consumer, pending = parse_pending(reply)
         priority = self._by_consumer.get(consumer)
         if priority is None:
-            return
+            return DEFAULT_PRIORITY
         line = self._lines[priority]
         line.pull.count_message(size)
         self._turns.count_turn(priority, [one for one, other in self._lines.items() if other.may_wait])
         line.learn(max(0, pending - line.credit), self._now_s())
+        return priority
 
     def ends_request(self, subject: bytes, status: Status) -> bool:
         """Returns whether this status only ends a request: it expired, or no message was left."""
