@@ -101,7 +101,7 @@ class CoreServer:
 
     def tick(self, messages: Sequence[ReportedMessage]) -> Written:
         """Folds these in one tick."""
-        fold = Fold(self._executions, CAPABILITIES, Formats(), self._ends, NamespaceShare)
+        fold = Fold(self._executions, CAPABILITIES, Formats(), self._ends, NamespaceShare, lambda: False)
         bodies = [(message, body) for message in messages if (body := fold.decode(message)) is not None]
         for message, body in bodies:
             if isinstance(body, Request):

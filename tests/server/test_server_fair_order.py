@@ -9,16 +9,20 @@ import pytest
 from server_stage import ONE_STEP, Stage
 from waiting_stage import Dies
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.model.events import CtxPatched, ExecutionRequested, Parent
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.json import codec
-from noetl_stream.model.messages import FORMAT, InboxMessage, Request
+from noetl_stream.model.messages import FORMAT, InboxMessage, ReportedBody, Request
 from noetl_stream.model.rights import namespace_of
 from noetl_stream.ports.stores.store import InboxRow
+from noetl_stream.ports.streams.event_log import ReportedMessage
 from noetl_stream.server.assembly import StateBounds
 from noetl_stream.server.inputs.fair_order import FairOrder
 from noetl_stream.server.inputs.inbox import MOST_AT_ONCE
 from noetl_stream.server.inputs.messages import FEW_AT_ONCE
+from noetl_stream.server.server import Server
+from noetl_stream.server.ticks.fold import Fold
 from noetl_testkit.conformance.catalog import registered
 from noetl_testkit.simulation.work import CALLED, CALLED_PATH
 
@@ -97,6 +101,49 @@ async def test_a_namespace_alone_is_folded_in_the_order_of_arrival(stage: Stage)
     loud = await flood(stage)
     stage.start_server()
     assert [*await begun_before(stage, loud[-1]), loud[-1]] == loud
+
+
+def slow_to_fold(server: Server, clock: ManualClock, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes each message cost the server this time."""
+    new_fold = server.new_fold
+
+    def new_slow_fold() -> Fold:
+        fold = new_fold()
+        fold_message = fold.fold_message
+
+        def fold_slowly(message: ReportedMessage, body: ReportedBody) -> None:
+            fold_message(message, body)
+            clock.advance(seconds)
+
+        monkeypatch.setattr(fold, "fold_message", fold_slowly)
+        return fold
+
+    monkeypatch.setattr(server, "new_fold", new_slow_fold)
+
+
+async def test_a_tick_takes_no_further_message_after_a_tenth_of_a_second(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loud = await flood(stage)
+    ticks: list[int] = []
+    stage.store.before_commit = lambda tick: ticks.append(len(tick.executions))
+    server, _, _ = stage.start_server()
+    slow_to_fold(server, stage.clock, 0.01, monkeypatch)
+    assert [*await begun_before(stage, loud[-1]), loud[-1]] == loud
+    assert 10 <= max(ticks) <= 11
+
+
+async def test_a_request_waits_for_few_of_the_costly_ones_that_came_before_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loud = await flood(stage)
+    await stage.request("quiet", "request-quiet", ONE_STEP, path="quiet/work")
+    await stage.request("quiet-2", "request-quiet-2", ONE_STEP, path="quiet/work")
+    server, _, _ = stage.start_server()
+    slow_to_fold(server, stage.clock, 0.04, monkeypatch)
+    assert len(await begun_before(stage, "quiet-2")) <= 6
+    stage.start_worker(64)
+    assert [(await stage.ended(one)).status for one in [*loud, "quiet"]] == ["completed"] * (MANY + 1)
 
 
 @pytest.mark.parametrize("other", ["quiet/work", "loud/other", ""])

@@ -33,6 +33,7 @@ from noetl_stream.server.aggregates.stream_readers import StreamReaders
 from noetl_stream.server.answers.capabilities import Capabilities
 from noetl_stream.server.answers.credential_values import SecretsResponder
 from noetl_stream.server.formats import Formats
+from noetl_stream.server.inputs.fair_order import Competition
 from noetl_stream.server.inputs.inbox import CatchingUp, Inbox
 from noetl_stream.server.inputs.reader import BATCH_MESSAGES, PartitionReader
 from noetl_stream.server.inputs.waits import Originals, Waits
@@ -41,7 +42,7 @@ from noetl_stream.server.memory.plan_cache import PlanCache
 from noetl_stream.server.memory.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.ownership.partitions import PartitionOwnership
 from noetl_stream.server.playbook_measures import PlaybookMeasures
-from noetl_stream.server.ticks.fold import Fold
+from noetl_stream.server.ticks.fold import FOLD_S, SHARED_FOLD_S, Fold
 from noetl_stream.server.ticks.namespace_shares import NamespaceShares
 from noetl_stream.server.ticks.namespace_turns import NamespaceTurns
 from noetl_stream.server.ticks.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
@@ -258,6 +259,7 @@ class ServerParts:
             ports.store, self.snapshots, self._cursor_of, self.waits.track, states.max_bytes
         )
         self.turns = NamespaceTurns(self.executions.state)
+        self.competition = Competition(ports.clock)
         self.shares = NamespaceShares(
             ports.store, ports.task_logs, ports.clock, self.namespace_of, ports.max_stored_bytes
         )
@@ -277,8 +279,17 @@ class ServerParts:
         self._failure, self._failed_s = "", 0.0
 
     def new_fold(self) -> Fold:
-        """Returns an empty fold of the executions in memory."""
-        return Fold(self.executions, self.ports.capabilities, self.formats, self.triggers, self.shares.of)
+        """Returns an empty fold of the executions in memory, whose time begins now."""
+        clock = self.ports.clock
+        end_s = clock.monotonic_s() + (SHARED_FOLD_S if self.competition.is_on else FOLD_S)
+        return Fold(
+            self.executions,
+            self.ports.capabilities,
+            self.formats,
+            self.triggers,
+            self.shares.of,
+            lambda: clock.monotonic_s() >= end_s,
+        )
 
     def note_failure(self, error: Unreachable) -> None:
         """Notes that a turn of the loop, or reading its partitions again, has failed."""

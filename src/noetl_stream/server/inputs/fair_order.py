@@ -16,6 +16,7 @@ import msgspec
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.json import codec
+from noetl_stream.ports.clock import Clock
 
 LOOKED_AT: Final = 16
 FORGOTTEN_BEYOND: Final = 4
@@ -35,6 +36,27 @@ class Addressed(Protocol):
 
 
 T = TypeVar("T", bound=Addressed)
+
+
+class Competition:
+    """Whether inputs of several namespaces have waited for this server at the same time lately.
+
+    Attributes:
+        SHARED_S: The seconds for which it goes on after that.
+    """
+
+    SHARED_S: Final = 2.0
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until_s = float("-inf")
+
+    @property
+    def is_on(self) -> bool:
+        return self._clock.monotonic_s() < self._until_s
+
+    def note(self) -> None:
+        self._until_s = self._clock.monotonic_s() + self.SHARED_S
 
 
 class _Place(msgspec.Struct, frozen=True):

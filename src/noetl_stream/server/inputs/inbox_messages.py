@@ -35,6 +35,7 @@ class InboxMessages(InputSource[InboxItem]):
         self._executions = parts.executions
         self._starter = ExecutionStarter(parts)
         self._order = FairOrder[InboxItem](parts.executions.state, parts.shares.namespace_of)
+        self._has_left_some = False
 
     async def take(self) -> Sequence[InboxItem]:
         """Returns the messages that a turn folds; the others are read again."""
@@ -45,10 +46,13 @@ class InboxMessages(InputSource[InboxItem]):
             items = await parts.inbox.take(parts.ownership.ids)
         parts.catching_up.note_read(items)
         items = parts.aggregates.in_order(items)
-        if len(items) <= FEW_AT_ONCE:
+        if len(items) <= FEW_AT_ONCE and not self._has_left_some:
             return items
+        self._has_left_some = False
         ordered = self._order.sort(items)
-        most = FEW_AT_ONCE if self._order.is_contested(items) else MOST_AT_ONCE
+        if is_contested := self._order.is_contested(items):
+            parts.competition.note()
+        most = FEW_AT_ONCE if is_contested else MOST_AT_ONCE
         if len(items) > most:
             self.restore(items[most:])
         return ordered[:most]
@@ -100,7 +104,8 @@ class InboxMessages(InputSource[InboxItem]):
             fold.tick.collect(one.execution_id, [told])
 
     def restore(self, inputs: Sequence[InboxItem]) -> None:
-        """Makes the inbox read its messages, which are still in Postgres, again soon."""
+        """Makes the inbox read its messages, which are still in Postgres, again soon, and take them in a fair order."""
+        self._has_left_some = True
         self._parts.inbox.expect_messages()
         self._parts.reader.nudge()
 

@@ -33,9 +33,6 @@ FEW_AT_ONCE: Final = 64
 since more of them are probably as costly.
 """
 
-SHARED_TURNS: Final = 64
-"""The number of turns for which namespaces count as competing after they have competed."""
-
 
 def without_messages(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
     """Returns ``bodies`` without the messages in ``rest``, which a later tick folds."""
@@ -168,7 +165,7 @@ class Messages(InputSource[ReportedMessage]):
         self._starter = ExecutionStarter(parts)
         self._order = FairOrder[ReportedMessage](parts.executions.state, parts.shares.namespace_of)
         self._is_costly = False
-        self._shared_turns = 0
+        self._has_left_some = False
         self._waiting: dict[int, int] = {}
         """The partitions of unfolded messages, by sequence; empty while all are folded in order."""
 
@@ -181,12 +178,13 @@ class Messages(InputSource[ReportedMessage]):
         own = [one for one in arrived if one.sequence > folded.get(one.partition, one.sequence)]
         most, few = parts.states.at_once, min(parts.states.at_once, FEW_AT_ONCE)
         is_contested = len(own) > few and self._order.is_contested(own)
-        is_unfair = self._is_costly or is_contested or len(own) > most
+        is_unfair = self._has_left_some or is_contested or len(own) > most
         ordered = self._order.sort(own) if is_unfair else own
-        self._shared_turns = SHARED_TURNS if is_contested else max(0, self._shared_turns - 1)
-        if self._is_costly or self._shared_turns:
+        if is_contested or (ordered is not own and self._order.is_contested(ordered[:3])):
+            parts.competition.note()
+        if self._is_costly or parts.competition.is_on:
             most = few
-        self._is_costly = False
+        self._is_costly = self._has_left_some = False
         self._waiting = {} if ordered is own else {message.sequence: message.partition for message in own}
         count = min(most, self._loaded_at_once(ordered) if self._executions.evicted_count else len(own))
         parts.reader.restore(ordered[count:])
@@ -213,8 +211,8 @@ class Messages(InputSource[ReportedMessage]):
         self._waiting.pop(one.sequence, None)
 
     def restore(self, inputs: Sequence[ReportedMessage]) -> None:
-        """Makes the next turn fold few of the waiting messages: one of these has filled a tick."""
-        self._is_costly = True
+        """Makes the next turn fold the waiting messages in a fair order: some of them have filled a tick."""
+        self._has_left_some = True
         self._parts.reader.restore(inputs)
 
     def execution_of(self, one: ReportedMessage) -> str:
@@ -242,6 +240,7 @@ class Messages(InputSource[ReportedMessage]):
         await self._prepare(folded, fold.tick)
         count = fold.fold_messages(folded)
         rest: Sequence[ReportedMessage] = ()
+        self._is_costly = self._is_costly or fold.is_costly
         if count < len(folded):
             cut = own.index(folded[count][0])
             own, rest = own[:cut], own[cut:]

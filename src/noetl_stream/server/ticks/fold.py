@@ -80,6 +80,12 @@ MAX_COMMAND_BYTES = 3 * 1024 * 1024
 TICK_OPERATIONS: Final = 10_000
 """The most template work in one tick; the next one folds the remaining inputs."""
 
+FOLD_S: Final = 0.1
+"""The time after which a tick takes no further input: one start may issue a thousand commands."""
+
+SHARED_FOLD_S: Final = 0.01
+"""The same while namespaces compete, of whom each waits for the tick of another."""
+
 BYTES_PER_OPERATION: Final = 256
 """The bytes that count as one operation of a tick: of a changed ``ctx``, which is measured, and of events of ends."""
 
@@ -95,6 +101,7 @@ class Fold:
 
     Args:
         share_of: Returns the share of the namespace of a playbook's path, for its commands.
+        is_late: Returns whether the tick has taken its time.
     """
 
     def __init__(
@@ -104,6 +111,7 @@ class Fold:
         formats: Formats,
         triggers: WatchingTriggers,
         share_of: Callable[[str], NamespaceShare],
+        is_late: Callable[[], bool],
     ) -> None:
         self._executions = executions
         self._triggers = triggers
@@ -113,11 +121,17 @@ class Fold:
             lambda command, path: capabilities.encode(command, share_of(path)), formats.writes
         )  # without this fold, which would be in a cycle with all states of the tick
         self._operations = 0
+        self._is_late = is_late
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether template work has used up the tick."""
+        return self._operations >= TICK_OPERATIONS
 
     @property
     def is_full(self) -> bool:
-        """Whether template work has used up the tick."""
-        return self._operations >= TICK_OPERATIONS
+        """Whether the remaining inputs are left to the next tick."""
+        return self.is_costly or self._is_late()
 
     def decode(self, message: ReportedMessage) -> ReportedBody | None:
         """Decodes a message; ``None`` if it cannot be folded and becomes a dead letter.
