@@ -180,7 +180,7 @@ async def test_a_request_whose_end_is_lost_keeps_no_priority_from_the_worker(
 
 async def test_a_worker_has_one_request_at_a_time_with_each_priority(connection: NatsConnection) -> None:
     """What comes does not say which request it answers: of two, one might count as open for ever."""
-    requests = PriorityRequests(connection, {9: "pool-x=9", 5: "pool-x"}, "inbox", {}, lambda: 0.0)
+    requests = PriorityRequests(connection, {9: "pool-x=9", 5: "pool-x"}, "inbox", lambda: 0.0)
 
     def ask(count: int) -> int:
         assert requests.ask(count, 0, 1 << 40)
@@ -190,8 +190,8 @@ async def test_a_worker_has_one_request_at_a_time_with_each_priority(connection:
         requests.count_delivery(f"$JS.ACK.{COMMANDS}.pool-x=9.1.1.1.1.{left}".encode(), 10)
 
     nothing = Status(404, "No Messages", {})
-    assert ask(8) == 7 + 1 and requests.ends_request(b"inbox.9", nothing)  # nothing waits there,
-    assert ask(8) == 2 + 1 and requests.ends_request(b"inbox.5", nothing)  # nor here:
+    assert ask(8) == 8 and requests.ends_request(b"inbox.9", nothing)  # nothing waits there,
+    assert ask(8) == 8 and requests.ends_request(b"inbox.5", nothing)  # nor here:
     assert ask(8) == 2 + 2  # two are left with each.
     deliver(left=9)
     assert ask(7) == 1 + 2
@@ -199,41 +199,34 @@ async def test_a_worker_has_one_request_at_a_time_with_each_priority(connection:
     assert ask(6) == 4 + 2
 
 
-async def test_commands_of_one_priority_leave_an_eighth_of_the_slots_to_others(queue: NatsCommandQueue) -> None:
-    """So long tasks of one namespace never fill a worker, since servers place others at another priority."""
-    await queue.add_pool("default")
-    await issue_and_see(queue, *waiting(6, 1), *waiting(5, 40))
-    source = await source_of(queue, "default")
-    source.request(16)
-    came = await next_of(source, 15)
-    assert Counter(one.body[:1] for one in came) == {b"6": 1, b"5": 14}
-    await issue(queue, *waiting(6, 1, first=1))
-    assert [one.body for one in await next_of(source)] == [b"6.1"]
-    came[-1].ack()
-    source.request(1)
-    assert [one.body[:1] for one in await next_of(source)] == [b"5"]
-    await source.close()
-
-
-async def test_a_worker_filled_before_another_priority_was_used_takes_some_of_it_at_once(
+async def test_commands_of_another_priority_have_spare_places_while_those_of_one_fill_the_slots(
     queue: NatsCommandQueue,
 ) -> None:
+    """So long tasks of one namespace hold up no other, since servers place the other at another priority."""
     await queue.add_pool("default")
     source = await source_of(queue, "default")
     source.request(16)
     await issue(queue, *waiting(5, 40))
     await next_of(source, 16)
     await issue(queue, *waiting(6, 3))
-    assert [one.body for one in await next_of(source, 2)] == [b"6.0", b"6.1"]
+    (first, _) = came = await next_of(source, 2)
+    assert [(one.body, one.num_delivered) for one in came] == [(b"6.0", 1), (b"6.1", 1)]
+    first.ack()
+    assert [one.body for one in await next_of(source)] == [b"6.2"]
+    assert {one.by_priority[5] for one in await queue.pools()} == {24}
     await source.close()
 
 
-async def test_a_worker_of_few_slots_gives_all_of_them_to_one_priority(queue: NatsCommandQueue) -> None:
+async def test_a_worker_of_few_slots_has_no_spare_place(queue: NatsCommandQueue) -> None:
     await queue.add_pool("default")
-    await issue_and_see(queue, *waiting(6, 1), *waiting(5, 8))
     source = await source_of(queue, "default")
     source.request(7)
-    assert Counter(one.body[:1] for one in await next_of(source, 7)) == {b"6": 1, b"5": 6}
+    await issue(queue, *waiting(5, 7))
+    full = await next_of(source, 7)
+    await issue(queue, *waiting(6, 1))
+    full[0].ack()
+    source.request(1)
+    assert [(one.body, one.num_delivered) for one in await next_of(source)] == [(b"6.0", 1)]
     await source.close()
 
 

@@ -15,7 +15,7 @@ from noetl_stream.adapters.nats.commands.pool_consumer import (
     ensure_consumers,
     find_consumers,
 )
-from noetl_stream.adapters.nats.commands.priority_requests import KEPT_PART, LOOK_AGAIN_S, PriorityRequests
+from noetl_stream.adapters.nats.commands.priority_requests import LOOK_AGAIN_S, SPARE_PART, PriorityRequests
 from noetl_stream.adapters.nats.connections.connection import NatsConnection
 from noetl_stream.adapters.nats.connections.wire import WireSubscription
 from noetl_stream.adapters.nats.protocol import HEARTBEAT, NANOSECONDS, parse_metadata, parse_status
@@ -96,11 +96,11 @@ class NatsDelivery:
             self._source.renew(self._reply)
 
     def _answer(self, word: bytes) -> None:
-        held, self._held = self._held, 0
-        self._source.answer(self._reply, word, held)
         if not self._is_answered:
             self._is_answered = True
             self._source.held[self._priority] -= 1
+        held, self._held = self._held, 0
+        self._source.answer(self._reply, word, held)
 
 
 class NatsCommandSource:
@@ -118,6 +118,7 @@ class NatsCommandSource:
     def __init__(self, connection: NatsConnection, pool: str, look_again_s: float) -> None:
         self.connected_ms = 0
         self.held = Counter[int]()
+        self._slots = 0
         self.max_held_bytes = MAX_HELD_BYTES
         self._connection = connection
         self._pool = pool
@@ -161,6 +162,7 @@ class NatsCommandSource:
 
     def request(self, count: int) -> None:
         self._owed += count
+        self._slots = max(self._slots, self._owed)
         if self._pull is None:
             self._restart()
         if self._requests is not None:
@@ -235,7 +237,7 @@ class NatsCommandSource:
         """Answers a delivery at once, which then no longer counts its ``size`` bytes."""
         self._connection.wire.send(reply, word)
         self._held_bytes -= size
-        if self._lacks_bytes:
+        if self._lacks_bytes or (self._requests is not None and not self._owed):
             self._ask_soon()
 
     def renew(self, reply: str) -> None:
@@ -266,7 +268,7 @@ class NatsCommandSource:
 
     def _requests_of(self, consumers: Mapping[int, str]) -> PriorityRequests:
         return PriorityRequests(
-            self._connection, consumers, self._inbox, self.held, self._loop.time, look_again_s=self._look_again_s
+            self._connection, consumers, self._inbox, self._loop.time, look_again_s=self._look_again_s
         )
 
     def _be_told(self, _subject: bytes, _reply: bytes, _headers: bytes, _body: bytes) -> None:
@@ -296,9 +298,6 @@ class NatsCommandSource:
         if self._requests is None and len(found.consumers) > 1:
             # Commands requested before may exceed the worker's free slots; they are then returned.
             self._requests = self._requests_of(found.consumers)
-            if not self._owed:
-                # Long tasks may hold all slots. Those of another priority do not wait for one to end, this once.
-                self._owed = self.held.total() // KEPT_PART
         elif self._requests is not None and found.consumers.keys() - self._requests.priorities:
             self._requests.add(found.consumers)
         else:
@@ -316,7 +315,13 @@ class NatsCommandSource:
     def _ask(self) -> None:
         self._asking = False
         pull, requests = self._pull, self._requests
-        if pull is None or self._ending or self._owed <= self._credit:
+        if pull is None or self._ending:
+            return
+        if requests is not None and self._owed <= requests.credit:
+            if places := self._spare_places():
+                requests.ask_spare(places - requests.credit, self._fullest(), self._held_bytes, MAX_HELD_BYTES)
+            return
+        if self._owed <= self._credit:
             return
         if requests is not None:
             if requests.credit == 0:
@@ -329,6 +334,16 @@ class NatsCommandSource:
                 self._contact_s = self._loop.time()
             pull.request(self._owed - pull.credit, pull.largest_bytes)
 
+    def _fullest(self) -> int:
+        """Returns the priority of most of the commands that the worker has."""
+        return max(self.held, key=self.held.__getitem__, default=DEFAULT_PRIORITY)
+
+    def _spare_places(self) -> int:
+        """Returns the number of places left beyond the slots, for other priorities than the one that fills them."""
+        held, spare = self.held.total(), self._slots // SPARE_PART
+        is_filled = held >= self._slots and self.held[self._fullest()] >= self._slots - spare
+        return max(0, self._slots + spare - held) if is_filled else 0
+
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         self._contact_s = self._loop.time()
         if reply:
@@ -336,10 +351,11 @@ class NatsCommandSource:
             size, priority = counted_bytes(subject, reply, headers, body), DEFAULT_PRIORITY
             if self._requests is not None:
                 priority = self._requests.count_delivery(reply, size)
+            is_spare = not self._owed and self._spare_places() > 0 and priority != self._fullest()
             self.held[priority] += 1
             delivery = NatsDelivery(self, subject, reply, body, priority)
             if self._requests is not None:
-                if self._owed == 0 and delivery.num_delivered == 1:
+                if not self._owed and not is_spare and delivery.num_delivered == 1:
                     delivery.nak()
                     return
                 self._ask_soon()

@@ -3,10 +3,9 @@
 JetStream delivers by consumer, and a request cannot be withdrawn. A worker therefore requests from a priority only as
 many commands as it knows are waiting: each delivery says how many are left. If none were, it looks again after a while
 and takes the commands that are there. Only while none waits anywhere does it leave requests with all priorities.
-Together these never exceed the worker's free slots.
-
-Commands of one priority take at most seven eighths of the slots, so that long tasks of some leave room for others: of
-another priority, or of another namespace, which servers place at one of its own (PROTOCOL §3 *Priorities*).
+Together these never exceed the worker's free slots, but for spare places: while the commands of one priority fill the
+slots, an eighth as many of the others are taken too. So long tasks of some hold up neither more urgent commands nor
+those of another namespace, which servers place at another priority (PROTOCOL §3 *Priorities*).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ LEFT_S: Final = 0.5
 LEFT_SHORT_S: Final = 0.1
 """The same for a worker with fewer free slots than priorities, which checks them in turn."""
 
-KEPT_PART: Final = 8
-"""The part of the slots that commands of one priority leave to those of others: one of so many."""
+SPARE_PART: Final = 8
+"""The slots of a worker for each of its spare places."""
 
 LOST_S: Final = 5.0
 """The silence after which a request counts as lost: a deleted consumer drops unread requests."""
@@ -58,6 +57,11 @@ class _Line:
     @property
     def credit(self) -> int:
         return self.pull.credit
+
+    @property
+    def most(self) -> float:
+        """The most commands that may wait."""
+        return inf if self.waiting is None else self.waiting
 
     @property
     def may_wait(self) -> bool:
@@ -91,7 +95,6 @@ class PriorityRequests:
 
     Args:
         consumers: The consumers by priority.
-        held: The number of commands of each priority that the worker has and has not answered.
         look_again_s: See :data:`LOOK_AGAIN_S`.
     """
 
@@ -100,14 +103,12 @@ class PriorityRequests:
         connection: NatsConnection,
         consumers: Mapping[int, str],
         inbox: str,
-        held: Mapping[int, int],
         now_s: Callable[[], float],
         *,
         look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
         self._connection = connection
         self._inbox = inbox
-        self._held = held
         self._now_s = now_s
         self._look_again_s = look_again_s
         self._turns = PriorityTurns()
@@ -145,13 +146,10 @@ class PriorityRequests:
         free, room, now_s = count - self.credit, self._room(held_bytes, most_bytes), self._now_s()
         if free <= 0:
             return True
-        slots = count + sum(self._held.values())
-        most = slots - slots // KEPT_PART
-        room_of = {priority: most - self._held.get(priority, 0) - line.credit for priority, line in self._lines.items()}
         waiting = {
-            priority: min(room_of[priority], inf if line.waiting is None else line.waiting)
+            priority: line.most
             for priority, line in self._lines.items()
-            if line.waiting != 0 and (line.is_left or not line.credit) and room_of[priority] > 0
+            if line.waiting != 0 and (line.is_left or not line.credit)
         }
         for priority, wanted in self._turns.plan_turns(free, waiting).items():
             line = self._lines[priority]
@@ -161,20 +159,33 @@ class PriorityRequests:
             if not next(room):
                 return False
             line.take(wanted, now_s)
-        silent = [(room_of[priority], line) for priority, line in self._lines.items() if not line.credit]
+        silent = [line for line in self._lines.values() if not line.credit]
         share = max(1, count // (2 * len(self._lines)))
         left_s = LEFT_S if count >= len(self._lines) else LEFT_SHORT_S
-        for places, line in silent:
-            wanted = min(share, free, places)
+        for line in silent:
             if free <= 0:
                 break
-            if wanted <= 0:
-                continue
             if not next(room):
                 return False
-            line.leave(wanted, left_s, now_s)
-            free -= wanted
+            line.leave(min(share, free), left_s, now_s)
+            free -= share
         return True
+
+    def ask_spare(self, places: int, fullest: int, held_bytes: int, most_bytes: int) -> None:
+        """Requests up to ``places`` commands of all priorities but the one that fills the slots."""
+        room, now_s = self._room(held_bytes, most_bytes), self._now_s()
+        for priority, line in self._lines.items():
+            if places <= 0 or priority == fullest or line.credit:
+                continue
+            if not next(room):
+                return
+            if line.waiting == 0:
+                line.leave(1, LEFT_S, now_s)
+                places -= 1
+            else:
+                wanted = int(min(places, line.most))
+                line.take(wanted, now_s)
+                places -= wanted
 
     def count_delivery(self, reply: bytes, size: int) -> int:
         """Counts a delivery; returns its priority."""
