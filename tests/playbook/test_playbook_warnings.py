@@ -324,3 +324,18 @@ def test_exclusive_arcs_after_one_that_always_fires_have_no_effect() -> None:
     assert warned("exclusive", "{ step: a, when: true }", plain) == ["/workflow/0/next/arcs/1"]
     assert warned("exclusive", guarded, plain) == []
     assert warned("inclusive", plain, guarded, plain) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "warns"),
+    [
+        ("select $json${{ workload.n | tojson }}$json$", False),
+        ("select $$ a $$, $t$b ${{ workload.n }}$t$, $json${{ workload.n }}$json$", False),
+        ("select $json${{ workload.n }}$json$, 'a=${{ workload.n }}'", True),
+        ("select $json${{ workload.n }}", True),
+        ("select '/${{ workload.n }}'", True),
+    ],
+)
+def test_a_sign_that_ends_a_quote_of_sql_is_no_mark_of_another_tool(sql: str, warns: bool) -> None:
+    source = pipeline(f'- {{ kind: postgres, auth: db, query: "{sql}" }}')
+    assert ("template_not_rendered" in codes(source)) == warns

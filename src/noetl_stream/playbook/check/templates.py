@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
 from functools import cached_property, partial
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -33,7 +34,10 @@ _OTHER_BRACES: Final = re.compile(
 """A path in the braces of another language: `${workload.url}`, `{workload.url}`."""
 _OTHER_MARK: Final = re.compile(r"(?:\A\s*([$=])|(?<=[\w/=:@-])\$|\$(?=\{\{-?\s*keychain\b))\{\{(?!-?\s*secrets\b)")
 """Braces with the mark of another tool: `${{ … }}`, `={{ … }}`; but not a price."""
+_QUOTE: Final = re.compile(r"\$(?:[^\W\d]\w{0,62})?\Z")
+"""The quote `$tag$` of SQL without its last sign."""
 _MOST_SHOWN: Final = 160
+_MOST_MARKS: Final = 50
 _OTHERS: Final = ("`null` is not", "unknown function")
 _JSON_PATH: Final = re.compile(r"\$\.([A-Za-z_][\w.]*)\Z")
 """A path in the syntax of Step Functions."""
@@ -128,11 +132,11 @@ class Templates:
             elif text[:2] in ('f"', "f'") and "{" in text and not self._problems.has_error_on(scalar.mark.line):
                 message = "a text has no prefix: the `f` stays in the text"
                 self._problems.warn("template_not_rendered", message, scalar, shown_text(with_braces(text) or text))
-            if (found := _OTHER_MARK.search(text)) is not None:
-                other = found[1] or "$"
-                message = f"`{other}{{{{ }}}}` is the form of another tool: the `{other}` stays in the text"
-                hint = shown_text(_OTHER_MARK.sub(lambda one: one[0].replace(f"{one[1] or '$'}{{{{", "{{"), text))
-                self._problems.warn("template_not_rendered", message, scalar, hint)
+            if marks := _other_marks(text):
+                mark = text[marks[0]]
+                message = f"`{mark}{{{{ }}}}` is the form of another tool: the `{mark}` stays in the text"
+                whole = "".join(sign for offset, sign in enumerate(text) if offset not in marks)
+                self._problems.warn("template_not_rendered", message, scalar, shown_text(whole))
             if (found := _JSON_PATH.match(text)) is not None and visible.step:
                 message = f"`{text}` is text: no path of JSON is read here"
                 hint = f'write "{{{{ workload.{found[1]} }}}}", or the result of a step: "{{{{ <step>.{found[1]} }}}}"'
@@ -231,6 +235,18 @@ NO_ARGS: Final = compile_template({}, namespaces=_NO_NAMES, bindings={})
 
 def constant(value: float | int) -> Template:
     return compile_template(value, namespaces=_NO_NAMES, bindings={})
+
+
+def _other_marks(text: str) -> list[int]:
+    """The offsets of the first marks of other tools before braces. One that ends a quote `$tag$` of SQL is none."""
+    offsets = [found.end() - 3 for found in islice(_OTHER_MARK.finditer(text), _MOST_MARKS)]
+    return [offset for offset in offsets if not _ends_quote(text, offset)]
+
+
+def _ends_quote(text: str, offset: int) -> bool:
+    """Whether the sign at ``offset`` ends a quote `$tag$` that occurs again behind it."""
+    opened = _QUOTE.search(text, max(offset - _MOST_SHOWN, 0), offset)
+    return opened is not None and text.find(f"{opened[0]}$", offset + 1) >= 0
 
 
 _CALLED: Final = re.compile(r"[\w.]*\s*\([^()'\"]*['\"]([\w.-]+)")
