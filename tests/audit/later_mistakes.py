@@ -243,6 +243,19 @@ LATER: Final[dict[str, Mistake]] = {
         arc('{ step: b, when: "¶{% if a.n == 1 %}true{% else %}false{% endif %}" }'), ('write when: "{{ a.n == 1 }}"',)
     ),
     "inputs of Kestra": Mistake(root("¶inputs: [ { id: who, type: STRING, defaults: Ada } ]"), ("{ who: Ada }",)),
+    "a knob beside the kind": Mistake(
+        tool("kind: python\n¶python: { requires: [ requests ] }\ncode: return 1"),
+        ("belongs under `spec`", "write spec: { python: { requires: [ requests ] } }"),
+    ),
+    "a number of rows beside the kind": Mistake(
+        tool("kind: duckdb\ncommand: select 1\n¶max_result_bytes: 9"), ("write spec: { max_result_bytes: 9 }",)
+    ),
+    "a version that is a number": Mistake(
+        tool("kind: python\ncode: return 1\nspec: { python: { python: ¶3.12 } }"), ('quote it: "3.12"',)
+    ),
+    "a version that loses a digit": Mistake(
+        tool("kind: playbook\npath: a/b\nversion: ¶1.10"), ("quote it, with all its digits",)
+    ),
     "a schedule of Airflow": Mistake(root("¶schedule: '0 6 * * *'"), ('playbook: m/m, cron: [ "0 6 * * *" ]',)),
 }
 """Mistakes that a reader met after the others were mended."""

@@ -15,10 +15,10 @@ from typing import Any, Final
 from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
 
 from noetl_stream.playbook.diagnostics import Location, Problems
-from noetl_stream.playbook.model.sections import explain, sentence, without_dashes, written_as
+from noetl_stream.playbook.model.sections import explain, form_hint, sentence
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names, nearest
 from noetl_stream.playbook.vocabulary.hints import filled, in_seconds, with_braces
-from noetl_stream.playbook.yaml.nodes import Mapping, Sequence, holds_template
+from noetl_stream.playbook.yaml.nodes import Mapping, holds_template
 
 _NO_HINTS: Final[MappingOf[str, Any]] = MappingProxyType({})
 
@@ -126,9 +126,7 @@ def _check_constants(
         for invalid in explain(failure, values):
             message, hint = invalid.message, None
             if invalid.is_type:
-                hint = written_as(invalid.at.plain())
-                pairs = without_dashes(invalid.at) if isinstance(invalid.at, Sequence) else None
-                hint = f"write {invalid.key}: {pairs}" if pairs and "a mapping" in message else hint
+                hint = form_hint(invalid.key, invalid.at, message)
             elif invalid.choices:
                 near = nearest(str(invalid.at.plain()), invalid.choices)
                 hint = f"write {near}" if near else None

@@ -414,15 +414,16 @@ def _valid_values(node: Mapping, model: type[Section], values: dict[str, Any], p
     except ValidationError as failure:
         invalid = explain(failure, {name: node.values[name] for name in values})
         for item in invalid:
-            hint = _value_hint(model, item.key, item.at.plain())
+            hint = _value_hint(model, item.key, item.at)
             problems.error("wrong_type" if item.is_type else "invalid_value", item.message, item.at, hint)
         invalid_keys = {item.key for item in invalid}
         return {name: value for name, value in values.items() if name not in invalid_keys}
     return values
 
 
-def _value_hint(model: type[Section], name: str, value: object) -> str | None:
+def _value_hint(model: type[Section], name: str, at: Node) -> str | None:
     """A hint for a value that is close to an allowed word, or wrongly quoted."""
+    value = at.plain()
     field = model.model_fields[name]
     choices = _words(field.annotation)
     if choices:
@@ -445,8 +446,24 @@ def _value_hint(model: type[Section], name: str, value: object) -> str | None:
         schema: Any = field.json_schema_extra or {}
         patterns = [one["pattern"] for one in (schema, *schema.get("anyOf", ())) if "pattern" in one]
         is_time = not isinstance(value, bool) and any(re.search(one, duration_of(value)) for one in patterns)
-        return f"write {name}: {duration_of(value)}" if is_time else f'quote it: "{shown_value(value)}"'
+        return f"write {name}: {duration_of(value)}" if is_time else _quoted(at)
     return None
+
+
+def _quoted(at: Node) -> str:
+    """The hint to quote a value that is not text, as far as it has all its digits: 3.10 is the number 3.1."""
+    shown = shown_value(at.plain())
+    is_whole = isinstance(at, Scalar) and at.end - at.start == len(shown)
+    return f'quote it: "{shown}"' if is_whole else "quote it, with all its digits"
+
+
+def form_hint(key: str, at: Node, message: str) -> str | None:
+    """A hint for a value of another type than ``message`` says that its key takes."""
+    value = at.plain()
+    if isinstance(value, bool | int | float) and "must be text" in message:
+        return _quoted(at)
+    pairs = without_dashes(at) if isinstance(at, Sequence) and "a mapping" in message else None
+    return f"write {key}: {pairs}" if pairs else written_as(value)
 
 
 _DIRECTIVES: Final = {

@@ -369,6 +369,17 @@ def move_spec_keys(node: Mapping, kind: KindSpec | None, problems: Problems) -> 
         if len(place) > 1 and node.values[name].plain() and (moved := node.move(name, place)):
             advice.TASK[name].report(node.keys[name], node, problems)
             node = moved
+    return node if kind is None else _with_knobs_in_spec(node, kind, problems)
+
+
+def _with_knobs_in_spec(node: Mapping, kind: KindSpec, problems: Problems) -> Mapping:
+    """Moves the kind's knobs that are beside ``kind`` to ``spec``, after reporting them."""
+    if _is_free(kind.inputs):
+        return node
+    knobs = spellings(kind.knobs).keys() - spellings(kind.inputs).keys() - LANGUAGE_KEYS - advice.TASK.keys()
+    for name in [name for name in node.keys if name in knobs]:
+        advice.knob(name).report(node.keys[name], node, problems)
+        node = node.move(name, ("spec", name)) or node.drop_keys({name})
     return node
 
 

@@ -16,6 +16,11 @@ def _belongs(word: str, where: str, shown: str, *scopes: str) -> RejectedKey:
     return RejectedKey(f"`{word}` belongs {where}", f"write {shown}", "misplaced_key", place)
 
 
+def knob(word: str) -> RejectedKey:
+    """The advice about a knob of a task's kind that is beside ``kind``."""
+    return _belongs(word, "under `spec`", f"spec: {{ {word}: {VALUE} }}", "spec")
+
+
 _ADMIT: Final = "spec: { policy: { admit: { rules: [ { when: …, then: { allow: true } } ] } } }"
 _ADMISSION: Final = f"write an admission policy: {_ADMIT}"
 _RULES: Final = "spec: { policy: { rules: [ { when: …, then: { do: … } }, { else: { then: { do: continue } } } ] } }"
