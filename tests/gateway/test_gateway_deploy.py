@@ -32,7 +32,7 @@ from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.protocol.subjects import bundle_key
-from noetl_stream.tools.python.environments.requirements import Requirements
+from noetl_stream.tools.python.environments.requirements import CONVERTER, Requirements
 from wheels import wheel
 
 HEAD = "apiVersion: noetl.io/v2\nkind: {kind}\nmetadata: {{ name: one, path: {path}{more} }}\n"
@@ -587,6 +587,21 @@ async def test_a_requirement_that_cannot_be_locked_is_reported_with_its_line(dir
         with pytest.raises(UsageError, match=why):
             await direct.deploy()
     assert await direct.registered() == {}
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("python", "what", "hint"),
+    [("==3.28.*", "msgspec for Python 3.28", "released"), ("", "msgspec", "the operator adds it")],
+)
+def test_a_python_without_what_converts_inputs_is_said_in_words_of_the_playbook(
+    python: str, what: str, hint: str
+) -> None:
+    wanted = {Requirements((CONVERTER, "tiny"), python): RequiringTask("needs.yaml", "", 4)}
+    with pytest.raises(UsageError) as refused:
+        locks_of(wanted, None, keep=False)
+    assert str(refused.value).startswith(f"needs.yaml:4: the index has no {what}, which converts the inputs")
+    assert hint in str(refused.value.hint)
 
 
 async def test_an_unreachable_index_is_reported(direct: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from noetl_stream.ports.stores.catalog import PLAYBOOK
 from noetl_stream.settings.children import SDISTS_VARIABLE
 from noetl_stream.settings.sources.environment import environment_settings
 from noetl_stream.tools.python.environments.interpreters import uv_program
-from noetl_stream.tools.python.environments.requirements import Requirements, required_by
+from noetl_stream.tools.python.environments.requirements import CONVERTER, Requirements, required_by
 
 LOCK_S: Final = 600
 """The time in which uv must find versions, in seconds."""
@@ -135,15 +135,20 @@ def _uv(place: RequiringTask) -> str:
 
 def _refused(said: str, wanted: Requirements, place: RequiringTask) -> UsageError:
     why = " ".join(_CAUSE.sub("", said).split())
-    named = [
-        one for one in wanted.requires if (found := _NAME.match(one)) and re.search(rf"\b{re.escape(found[0])}\b", why)
-    ]
-    what, at = ", ".join(named or wanted.requires), place.of(*named)
+    own = [one for one in wanted.requires if one != CONVERTER]
+    named = [one for one in own if (found := _NAME.match(one)) and re.search(rf"\b{re.escape(found[0])}\b", why)]
+    python = f"Python {wanted.python.removeprefix('==').removesuffix('.*')}" if wanted.python else ""
+    what, at = ", ".join(named or own or [python]), place.of(*named)
     if re.search("request failed|failed to fetch|error sending request", why, re.IGNORECASE):
         return UsageError(f"{at}: {what}: the index of packages does not answer: {why}")
+    if not named and CONVERTER in wanted.requires:
+        message = f"{at}: the index has no msgspec{python and f' for {python}'}, which converts the inputs of the task"
+        hint = "write a version of `python` that is released" if python else "the operator adds it to the index"
+        return UsageError(f"{message}: {why}", hint=hint)
     hint = "change the versions in `requires`"
     if "no-build" in said or "source distribution" in said:
         hint = f"name a version with a wheel; the operator may allow others with {SDISTS_VARIABLE}=on"
+    hint += ", or change that of `python`" if python else ""
     return UsageError(f"{at}: {what}: cannot be locked: {why}", hint=hint)
 
 
