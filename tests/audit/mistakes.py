@@ -190,8 +190,10 @@ DASH: Final = f"{HEAD}workflow:\n  ¶step: a\n  tool: {{ kind: noop }}\n"
 
 FIRST_DAY: Final = {
     # templates
-    "braces with a dollar": Mistake(second("v: '¶${workload.url}'"), ("no template", "{{ workload.url }}"), "warning"),
-    "one brace": Mistake(second("v: '¶{workload.url}'"), ("no template", "{{ workload.url }}"), "warning"),
+    "braces with a dollar": Mistake(
+        second("v: '¶${workload.url}'"), ("not a template", "{{ workload.url }}"), "warning"
+    ),
+    "one brace": Mistake(second("v: '¶{workload.url}'"), ("not a template", "{{ workload.url }}"), "warning"),
     "an f-string": Mistake(value('{{ f¶"x{workload.url}" }}'), ("no prefix", "`~`")),
     "quotes in quotes": Mistake(
         f'{HEAD}workflow:\n  - step: a\n    tool: {{ kind: noop, args: {{ v: "{{{{ workload["¶url"] }}}}" }} }}\n',

@@ -73,7 +73,7 @@ def test_the_debugger_stops_where_the_function_raised_and_no_timeout_ends_it(flo
 @pytest.mark.xdist_group("stack")
 def test_a_debugger_in_an_unreachable_place_is_refused(flow: Path, shared_home: Path) -> None:
     for words, settings, refused in (
-        (["--url", "http://127.0.0.1:1"], {}, "--pdb does not go with --url http://127.0.0.1:1: "),
+        (["--url", "http://127.0.0.1:1"], {}, "--pdb cannot be used with --url http://127.0.0.1:1: "),
         ([], {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgres://a"}, "--pdb: NOETL_NATS_URL"),
         (["--home", str(shared_home)], {}, "--pdb: stdin is not a terminal"),
     ):

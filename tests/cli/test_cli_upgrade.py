@@ -88,7 +88,7 @@ def test_a_file_without_a_playbook_is_refused_with_the_reason(playbook: Callable
 def test_options_that_do_not_go_together_are_refused(playbook: Callable[..., Path]) -> None:
     one, two = playbook(OLDER, "one.yaml"), playbook(OLDER, "two.yaml")
     assert "several files need --write, --diff or --check" in noetl("playbook", "upgrade", one, two).stderr
-    assert "--write goes with neither" in noetl("playbook", "upgrade", "--write", "--diff", one).stderr
+    assert "--write cannot be combined with" in noetl("playbook", "upgrade", "--write", "--diff", one).stderr
     assert one.read_text() == two.read_text() == OLDER
 
 

@@ -136,7 +136,7 @@ def test_a_start_leaves_room_for_the_labels_that_rules_set() -> None:
 
 @pytest.mark.parametrize("labels", [{"a=b": 1}, {"a": [1]}, {"a": "x" * 181}])
 def test_labels_reported_by_a_worker_are_checked(labels: dict[str, Any]) -> None:
-    assert "is no label" in form_fault(TaskProcessed("task", 1, Outcome("ok"), "continue", set_label=labels))
+    assert "is not a label" in form_fault(TaskProcessed("task", 1, Outcome("ok"), "continue", set_label=labels))
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_a_text_that_resembles_a_table_opens_nothing_in_a_guard(tmp_path: Path) 
               kind: result_lost
               message: "%s"
     """
-    said = "cannot read the first rows of a table: it is no table of this execution: only its values look like one"
+    said = "cannot read the first rows of a table: it is not a table of this execution: only its values look like one"
     assert problems(tmp_path, guarded, tests % said) == []
 
 

@@ -113,7 +113,7 @@ def test_the_error_carries_all_problems_and_counts_them() -> None:
         ("{{ 1 || 2 }}", 7, "`||` is not an operator: write `or`"),
         ("{{ !1 }}", 4, "`!` is not an operator: write `not`"),
         ("{{ 1 === 2 }}", 8, "`=` is not an operator here: compare with `==`"),
-        ("{{ $.url }}", 4, "`$` is no part of a name: write the path"),
+        ("{{ $.url }}", 4, "`$` is not part of a name: write the path"),
         ("{{ {{ 1 }} }}", 9, "braces open a mapping"),
         ("{{ [x for x in [1]] }}", 7, "a list is not made with `for`"),
         ("ab {% if true %}", 15, "Unexpected end of template"),

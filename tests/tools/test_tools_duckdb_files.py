@@ -208,7 +208,7 @@ async def test_a_value_that_resembles_a_reference_is_refused(stage: Stage) -> No
     for given in (table, {"file": table}, {"file": "orders.csv"}, {"table": {}}):
         kind, message = await stage.failure("from orders", tables={"orders": given})
         assert (kind, message.partition(":")[0]) == ("invalid_input", "tables.orders")
-        assert "no reference that this task can open" in message
+        assert "not a reference that this task can open" in message
 
 
 async def test_an_unknown_format_and_options_of_another_one_are_refused(stage: Stage) -> None:

@@ -132,7 +132,7 @@ def test_a_sheet_that_a_workbook_lacks_is_named(tmp_path: Path, sheet: str | int
 
 def test_a_file_that_is_no_workbook_is_named(tmp_path: Path) -> None:
     for content in (BUDGET[:700], b"id,amount\n1,2\n"):
-        with pytest.raises(ToolFailure, match=r"tables\.b: the file b\.xlsx is no workbook: ") as failed:
+        with pytest.raises(ToolFailure, match=r"tables\.b: the file b\.xlsx is not a workbook: ") as failed:
             reader.write_rows(source(tmp_path, content))
         assert failed.value.error.kind == "sql"
 

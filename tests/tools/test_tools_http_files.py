@@ -216,7 +216,10 @@ async def test_a_file_that_is_lost_while_it_is_sent_is_named(
         ({"into": "table", "checksum": CHECKSUM}, "`checksum` is of the file of `into: file`; add it"),
         ({"into": "file", "stream": {}}, "`stream` reads messages, and `into: file` stores the body as it is"),
         ({"checksum": CHECKSUM}, "`checksum` is of the file of `into: file`; add it"),
-        ({"multipart": {"x": {"file": {"key": "a/1"}}}}, "multipart.x.file: it is no file or table of this execution"),
+        (
+            {"multipart": {"x": {"file": {"key": "a/1"}}}},
+            "multipart.x.file: it is not a file or a table of this execution",
+        ),
         ({"multipart": {"x": {"filename": "a"}}}, "a file needs either `content` or `file`"),
         ({"multipart": {"x": {"file": 1, "encoding": "base64"}}}, "`encoding` goes with `content`"),
         ({"into": "file", "checksum": "abc"}, "checksum: string should match pattern"),

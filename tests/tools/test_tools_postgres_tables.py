@@ -227,7 +227,7 @@ async def test_damaged_files_and_values_that_only_look_like_references_are_refus
     cut = await stage.file(gzip.compress(ORDERS * 10_000)[:-30], "orders.csv.gz")
     assert await stage.failure(copy={"table": "moved.orders", "from": cut}) == (
         "sql",
-        "copy.from: the file orders.csv.gz ends too early, or is no gzip",
+        "copy.from: the file orders.csv.gz ends too early, or is not gzip data",
     )
     empty = await stage.file(b"")
     assert await stage.failure(copy={"table": "moved.orders", "from": empty}) == (
@@ -242,7 +242,7 @@ async def test_damaged_files_and_values_that_only_look_like_references_are_refus
     )
     for given in ({**cut, "seal": "made up"}, "orders.csv", {"table": {}}):
         kind, message = await stage.failure(copy={"table": "moved.orders", "from": given})
-        assert (kind, "no reference that this task can open" in message) == ("invalid_input", True)
+        assert (kind, "not a reference that this task can open" in message) == ("invalid_input", True)
     assert await stage.rows("select count(*) as n from moved.orders") == [{"n": 0}]
 
 

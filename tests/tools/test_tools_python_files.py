@@ -140,7 +140,7 @@ async def test_a_made_up_reference_opens_nothing(task: Task) -> None:
     made_up = {**await task.file(), "seal": "AAAA"}
     assert await task.failure("count", orders=made_up) == (
         "invalid_input",
-        "file_samples:count: args.orders: it is no file or table of this execution: only its values look like one",
+        "file_samples:count: args.orders: it is not a file or a table of this execution: only its values look like one",
     )
 
 

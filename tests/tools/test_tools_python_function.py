@@ -321,7 +321,7 @@ async def test_code_that_sends_what_is_no_heartbeat_is_killed(tool: PythonTool, 
         ("count", {"rows": ["1"]}, "function_samples:count: args.rows: Expected `int`, got `str` - at `$[0]`"),
         ("bill", {"order": {"id": "A"}}, "function_samples:bill: args.order: Object missing required field `due`"),
         ("nothing", {}, "function: function_samples has no nothing"),
-        ("NUMBER", {}, "function: function_samples:NUMBER is no function but int"),
+        ("NUMBER", {}, "function: function_samples:NUMBER is not a function but int"),
         (
             "model_samples:longest",
             {"visits": [{"at": "2026-01-01T00:00:00Z", "pages": 0}]},

@@ -90,12 +90,16 @@ def test_a_requirement_is_a_name_with_versions_and_nothing_more(text: str) -> No
     _, required = checked(ONE.format(requirement="tiny"))
     assert [*required] == [Requirements(("tiny",))]
     ((line, message),), _ = checked(ONE.format(requirement=text.replace("\n", "\\n")))
-    assert line == 10 and ("no requirement" in message or "names a place" in message), message
+    assert line == 10 and ("not a requirement" in message or "names a place" in message), message
 
 
 @pytest.mark.parametrize(
     ("python", "why"),
-    [("2.7", "no Python from 3.11 on fits"), ("3.10", "no Python from 3.11 on fits"), ("new", "no version of Python")],
+    [
+        ("2.7", "no Python from 3.11 on fits"),
+        ("3.10", "no Python from 3.11 on fits"),
+        ("new", "not a version of Python"),
+    ],
 )
 def test_a_python_that_no_worker_can_have_is_refused(python: str, why: str) -> None:
     with pytest.raises(RequirementRefused, match=why):
@@ -105,9 +109,9 @@ def test_a_python_that_no_worker_can_have_is_refused(python: str, why: str) -> N
 @pytest.mark.parametrize(
     ("block", "line", "why"),
     [
-        ("# dependencies = [", 1, "no TOML"),
+        ("# dependencies = [", 1, "not TOML"),
         ("# dependencies = ['tiny', './tiny']", 2, "'./tiny' is not a requirement"),
-        ("# requires-python = '3.x'", 2, "no version of Python"),
+        ("# requires-python = '3.x'", 2, "not a version of Python"),
         ("# dependencies = 'tiny'", 1, "`dependencies` is a list"),
         ("# index-url = 'https://example.com'", 2, "no `index-url`"),
         ("# [tool.uv]\n# index-url = 'https://example.com'", 2, "`tool.uv` says where packages come from"),

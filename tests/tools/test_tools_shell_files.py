@@ -85,7 +85,7 @@ async def test_a_failed_command_keeps_no_files(command: Command) -> None:
     ("inputs", "said"),
     [
         ({"files": {"../a": None}}, "files.../a: '../a' is not a file name"),
-        ({"files": {"a": {"size": 1}}}, "files.a: it is no file or table of this execution"),
+        ({"files": {"a": {"size": 1}}}, "files.a: it is not a file or a table of this execution"),
         ({"outputs": ["/etc/*"]}, "outputs.0: '/etc/*' is not a file pattern: it is relative to the working folder"),
         ({"outputs": ["a/../../b"]}, "outputs.0: 'a/../../b' is not a file pattern"),
         ({"outputs": ["*"], "cwd": "/tmp"}, "`files` and `outputs` are in the command's own folder: leave out `cwd`"),
@@ -123,4 +123,4 @@ async def test_a_folder_of_very_many_files_is_not_searched(command: Command, mon
 
 async def test_a_file_name_that_is_not_text_is_reported(command: Command) -> None:
     kind, message = await command.failure(r"touch $(printf '\377')", outputs=["*"])
-    assert (kind, message) == ("result_not_json", "outputs: '\\udcff' is no name in UTF-8")
+    assert (kind, message) == ("result_not_json", "outputs: '\\udcff' is not a name in UTF-8")

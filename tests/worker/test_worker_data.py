@@ -183,7 +183,7 @@ async def test_the_first_rows_of_an_invalid_or_deleted_table_are_lost(
     await following.soon(lambda: "step.failed" in following.names)
     error = [fact.outcome.error for fact in following.facts if isinstance(fact, TaskProcessed)][-1]
     assert error is not None and error.kind == "result_lost"
-    said = "it is no table of this execution" if forged else "the object store has nothing under"
+    said = "it is not a table of this execution" if forged else "the object store has nothing under"
     assert f"the first rows of the table are lost: {said}" in error.message
 
 

@@ -142,7 +142,7 @@ async def read_head(table: DataReference, ring: KeyRing, get: Callable[[str], Aw
     """
     data_key, key = data_key_of(table, (ring,)), head_key(table.key)
     if data_key is None:
-        raise BlobMissing("it is no table of this execution: only its values look like one")
+        raise BlobMissing("it is not a table of this execution: only its values look like one")
     opened = open_part(data_key, key, await get(key))
     if opened is None:
         raise BlobMissing(f"the first rows of the table, {key}, were modified in the store")

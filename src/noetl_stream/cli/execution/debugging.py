@@ -41,7 +41,7 @@ class DebuggerTerminal:
         """
         here = "debug on this machine: --home DIR"
         if (gateway := gateway_of(target, settings)) is not None:
-            raise UsageError(f"--pdb does not go with {gateway.name}: its workers are not this command's", hint=here)
+            raise UsageError(f"--pdb cannot be used with {gateway.name}: its workers are not this command's", hint=here)
         if settings.nats_url is not None:
             raise UsageError("--pdb: NOETL_NATS_URL names servers that have workers of their own", hint=here)
         if not sys.stdin.isatty():

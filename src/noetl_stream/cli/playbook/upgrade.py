@@ -56,7 +56,7 @@ def upgrade_files(
     Exit code: 0 done    1 something to decide, or the result has errors    2 not a playbook
     """
     if write and (shows_diff or only_checks):
-        raise UsageError("--write goes with neither --diff nor --check", hint="drop one of them")
+        raise UsageError("--write cannot be combined with --diff or --check", hint="drop one of them")
     if len(files) > 1 and output == "text" and not (write or shows_diff or only_checks):
         raise UsageError("several files need --write, --diff or --check", hint="or upgrade one file at a time")
     outcomes = [_upgraded(file, extra) for file in files]

@@ -391,7 +391,7 @@ def _result_form(fact: events.TaskProcessed) -> str:
     if any(len(one.kind) + len(one.message) > 2 * MAX_WARNING_CHARACTERS for one in fact.outcome.warnings):
         return "has a warning that is too long"
     if fact.set_label and (fault := label_fault(fact.set_label)):
-        return f"sets what is no label: {fault}"
+        return f"sets something that is not a label: {fault}"
     return _path_form(fact)
 
 

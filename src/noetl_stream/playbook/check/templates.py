@@ -125,7 +125,7 @@ class Templates:
         for scalar, text in texts_of(node):
             if (found := _OTHER_BRACES.search(text)) is not None and not self._problems.has_error_on(scalar.mark.line):
                 at = InText(self.source, scalar, *place_of(text, found.start()))
-                message = f"`{found[0]}` is no template: it stays as written"
+                message = f"`{found[0]}` is not a template: it stays as written"
                 whole = with_braces(text)
                 hint = shown_text(whole) if whole else f"write `{{{{ {found[1]} }}}}`"
                 self._problems.warn("template_not_rendered", message, at, hint)

@@ -75,7 +75,7 @@ def read_executor_compensation(node: Node | None, problems: Problems) -> Compens
             ends.append(word)
         else:
             hint = (did_you_mean(word, ENDS) if isinstance(word, str) else None) or f"ends: {list_names(ENDS)}"
-            problems.error("invalid_value", f"`on` has `{word}`, which is no such end", item, hint)
+            problems.error("invalid_value", f"`on` has `{word}`, which is not an end", item, hint)
     timeout_s = read_seconds(section.timeout_s, "`timeout_s`", problems) or DEFAULT_COMPENSATION.timeout_s
     return CompensationPlan(frozenset(ends), timeout_s)
 

@@ -201,7 +201,7 @@ class TriggerSources(Section):
     example = _SOURCE_HINT
     rejected: ClassVar = {
         "schedule": RejectedKey(
-            "a time is no event of a trigger",
+            "a time is not an event of a trigger",
             'write a document of kind: Schedule, with spec: { playbook: …, cron: [ "0 2 * * *" ] }',
             "unknown_key",
         ),

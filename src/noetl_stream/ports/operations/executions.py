@@ -490,7 +490,7 @@ class Executions(Protocol):
         """Look at a table that an execution holds: its columns, how often which values are in them, its first rows.
 
         Raises:
-            NotFound: as of :meth:`file`, or it is no table.
+            NotFound: as of :meth:`file`, or it is not a table.
             TooBusy: it took too long.
         """
 

@@ -29,7 +29,7 @@ _OTHER_SYNTAX: Final = {
     r"expected token 'name', got '\|'": "`||` is not an operator: write `or`, or `default(…)` for what may be absent",
     r"unexpected char '!'": "`!` is not an operator: write `not`",
     r"(unexpected|.*got) '='": "`=` is not an operator here: compare with `==`",
-    r"unexpected char '\$'": "`$` is no part of a name: write the path, such as `workload.url`",
+    r"unexpected char '\$'": "`$` is not part of a name: write the path, such as `workload.url`",
     r"expected token 'name', got 'integer'": "`is` asks for a test, such as `defined`: compare values with `==`",
     r"unexpected char '`'": "text stands in quotes, and is joined with `~`",
     r"unexpected char '[\u2018\u2019\u201c\u201d]'": "text stands in straight quotes, ' or \"",
@@ -229,7 +229,9 @@ _OTHER_FUNCTIONS: Final = {
         "an arc that always leads on has no `when`",
     ),
     "toJSON": "write it as a filter: `x | tojson`",
-    **dict.fromkeys(("config", "source", "this", "macro"), "this is no dbt model: write the name of the table itself"),
+    **dict.fromkeys(
+        ("config", "source", "this", "macro"), "this is not a dbt model: write the name of the table itself"
+    ),
     "print": "a value is written by its name alone",
 }
 """The replacements for functions of other languages."""

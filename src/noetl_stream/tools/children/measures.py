@@ -89,7 +89,7 @@ def _measures(settings: ChildSettings, separation: Separation) -> Iterator[Measu
     user = _own_user(settings, separation)
     apart = separation.holds
     files = "a root of its own" if apart else landlock
-    paths = ":".join(settings.paths) or "none besides its own folder"
+    paths = ":".join(settings.paths) or "none but its own folder"
     signals = version >= SIGNALS_VERSION
     limits = (
         f"memory {settings.memory_bytes:,} bytes, CPU {settings.cpu_s:,} s, {settings.files:,} files, no core dumps"

@@ -160,8 +160,8 @@ def files_among(tables: Mapping[str, Table], data: DataStore) -> tuple[list[Name
         reference = data.reference(value)
         if reference is None:
             raise invalid_input(
-                f"tables.{name}: is no reference that this task can open: it was changed, made by another execution, "
-                "or is data that looks like one"
+                f"tables.{name}: is not a reference that this task can open: it was changed, made by another "
+                "execution, or is data that looks like one"
             )
         advice = f"write {name}: {{ file: …, format: csv }}"
         files.append(NamedFile(name, reference, options, place=f"tables.{name}", advice=advice))

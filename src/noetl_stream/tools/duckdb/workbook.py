@@ -89,13 +89,13 @@ def _opened(source: FileSource) -> Iterator[Sequence[Any]]:
     except calamine.PasswordError:
         raise source.unreadable("has a password") from None
     except calamine.CalamineError as error:
-        raise source.unreadable(f"is no workbook: {error}") from None
+        raise source.unreadable(f"is not a workbook: {error}") from None
     except ToolFailure:
         raise
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # a panic of the library, which is written in Rust
             raise
-        raise source.unreadable("is no workbook, or a damaged one") from None
+        raise source.unreadable("is not a workbook, or is damaged") from None
 
 
 def _check_unpacked(source: FileSource) -> None:

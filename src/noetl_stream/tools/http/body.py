@@ -119,7 +119,7 @@ def _opened(
     for name, part in _members(parts):
         file = None
         if isinstance(part, FilePart) and part.file is not None and (file := reference(part.file)) is None:
-            raise invalid_input(f"multipart.{name}.file: it is no file or table of this execution")
+            raise invalid_input(f"multipart.{name}.file: it is not a file or a table of this execution")
         yield name, part, file
 
 

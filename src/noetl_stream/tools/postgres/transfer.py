@@ -173,8 +173,8 @@ def reference_of(call: ToolCall, given: CopyInto) -> DataReference:
     reference = call.data.reference(value)
     if reference is None:
         raise invalid_input(
-            "copy.from: is no reference that this task can open: it was changed, made by another execution, or is data "
-            "that looks like one"
+            "copy.from: is not a reference that this task can open: it was changed, made by another execution, or "
+            "is data that looks like one"
         )
     return reference
 
@@ -193,7 +193,7 @@ async def _unpacked(pieces: AsyncIterator[bytes], reference: DataReference) -> A
         if unpacker is not None:
             unpacker.finish()
     except (BrokenBody, zlib.error):
-        raise ToolFailure.of("sql", f"copy.from: {reference.what} ends too early, or is no gzip") from None
+        raise ToolFailure.of("sql", f"copy.from: {reference.what} ends too early, or is not gzip data") from None
 
 
 async def _header(

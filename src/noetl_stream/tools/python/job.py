@@ -182,7 +182,7 @@ def _call(path: str, job: Mapping[str, Any]) -> Any:
             raise JobFailed("invalid_input", f"function: {module} has no {name}")
         function = getattr(function, part)
     if not callable(function):
-        raise JobFailed("invalid_input", f"function: {path} is no function but {_type_name(function)}")
+        raise JobFailed("invalid_input", f"function: {path} is not a function but {_type_name(function)}")
     try:
         return call_function(function, job["args"], job["context"])
     except Unfit as error:

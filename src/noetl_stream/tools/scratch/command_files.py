@@ -60,7 +60,7 @@ async def place_files(call: ToolCall, files: Mapping[str, Any], scratch: Scratch
     for name, value in files.items():
         reference = call.data.reference(value)
         if reference is None:
-            raise invalid_input(f"files.{name}: it is no file or table of this execution")
+            raise invalid_input(f"files.{name}: it is not a file or a table of this execution")
         path = await scratch.fetch(call.data, reference, name)
         if reference.columns is not None and (await asyncio.to_thread(footer_of, path)).rows != reference.rows:
             raise invalid_input(f"files.{name}: it is a part of a table; a command has whole ones")
@@ -83,7 +83,7 @@ async def collect_files(call: ToolCall, folder: str, patterns: Sequence[str], sc
         try:
             name.encode()
         except UnicodeEncodeError:
-            raise ToolFailure.of("result_not_json", f"outputs: {name!r:.200} is no name in UTF-8") from None
+            raise ToolFailure.of("result_not_json", f"outputs: {name!r:.200} is not a name in UTF-8") from None
         try:
             descriptor = await asyncio.to_thread(_open_beneath, folder, parts)
         except OSError as error:

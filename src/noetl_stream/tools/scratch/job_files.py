@@ -79,14 +79,14 @@ class JobFiles:
     async def _open(self, value: dict[str, Any], *, is_table: bool) -> Any:
         reference = self._call.data.reference(value)
         if reference is None or self._scratch is None or reference.seal.encode() not in self._fields:
-            return {"refused": "it is no file or table of this execution: only its values look like one"}
+            return {"refused": "it is not a file or a table of this execution: only its values look like one"}
         name = file_name(reference.name or "table")
         name = f"{name}.parquet" if is_table and not name.endswith(".parquet") else name
         path = await self._scratch.fetch(self._call.data, reference, name)
         try:
             rows = (await asyncio.to_thread(footer_of, path)).rows if is_table else None
         except NotParquet as error:
-            return {"refused": f"it is no table: {error}"}
+            return {"refused": f"it is not a table: {error}"}
         return {"path": str(path.relative_to(self._scratch.folder)), "rows": rows}
 
     async def _save(self, question: FileQuestion, frame: NextFrame) -> Any:

@@ -66,7 +66,9 @@ def dotted_sets(draft: Draft) -> None:
             for key in [key for key in values if isinstance(key, str) and "." in key]:
                 scope, _, name = key.partition(".")
                 if scope not in _SCOPES or (writer != "set" and writer != f"set_{_SCOPES[scope]}") or "." in name:
-                    draft.decide(values, key, f"`{key}` is no key that can be set: write set_ctx, set_iter or set_vars")
+                    draft.decide(
+                        values, key, f"`{key}` is not a key that can be set: write set_ctx, set_iter or set_vars"
+                    )
                     continue
                 draft.note_change((values, key), f"`{key}` is the key `{name}` of `set_{_SCOPES[scope]}`")
                 if writer == "set":
