@@ -8,9 +8,11 @@ from server_stage import ONE_STEP, Stage, measured
 
 from doctor_in_memory import doctor_ports
 from noetl_stream.errors import Conflict
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.json import codec
 from noetl_stream.operations.doctor.doctor import DirectDiagnosis
 from noetl_stream.ports.stores.dead_letters import DeadLetterRow
-from noetl_stream.ports.streams.event_log import HeldMessages
+from noetl_stream.ports.streams.event_log import DecidedMessage, HeldMessages
 from noetl_stream.server.journal_records import MARGIN_MS
 from noetl_stream.server.upkeep.holes import LOOK_S, OLD_AT_ONCE, HoleFinder
 from noetl_stream.server.upkeep.upkeep import COMPARE_S, Upkeep
@@ -226,6 +228,28 @@ async def test_the_doctor_names_the_newest_hole_until_its_letter_is_discarded(st
         assert await stage.store.real.dead_letters.discard(letter.id, "ann", 0)
     await stage.pass_time(3 * LOOK_S)
     assert (await examined(stage))[0] == "ok"
+
+
+async def test_records_that_came_late_are_counted_once_for_a_metric_and_the_doctor(
+    stage: Stage, finder: HoleFinder, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = await stage.server()
+    await folded(stage, OLD)
+    assert finder.late == 0
+    log, partition = stage.broker.event_log, partition_of(OLD)
+    lease = server.ownership.get(partition)
+    assert lease is not None
+    for owner, epoch in (("successor", lease.epoch + 1), ("zombie", lease.epoch), ("successor", lease.epoch + 1)):
+        await log.fence(owner, {partition: epoch})
+        name = f"{partition}.{lease.tick + 9}.{epoch}.{owner}.{OLD}.100"
+        await log.publish_decided([DecidedMessage(partition, OLD, name, codec.encode([]))])
+    await stage.pass_time(3 * LOOK_S)
+    assert finder.late == 1
+    assert f"EVENTS has late records, which do not count: 1 of partitions [{partition}]" in caplog.messages
+    assert (await measured(server))["noetl_server_late_records_total"] == 1
+    verdict, says = await examined(stage)
+    assert verdict == "ok"
+    assert says.endswith("; late records of servers that had lost their partition, which do not count: 1")
 
 
 async def examined(stage: Stage) -> tuple[str, str]:

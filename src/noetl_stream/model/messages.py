@@ -454,7 +454,8 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     ``stored``: of a server, the bytes in the object store of namespaces that are near ``max_stored_bytes``, the limit
     of each; 0: no limit. ``unstored``: of a server, the reasons why it cannot store its decisions, a line a store.
     ``pool_labels``: of a server, the labels of pools by which it places steps. ``untold``: of a server, the reason
-    why it cannot send lineage.
+    why it cannot send lineage. ``late_records``: of the server that reads all of EVENTS, the number of records it found
+    that do not count, since their server had lost the partition.
     """
 
     role: str
@@ -472,6 +473,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     unstored: list[str] = []
     pool_labels: dict[str, dict[str, str]] = {}
     untold: str = ""
+    late_records: int = 0
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):

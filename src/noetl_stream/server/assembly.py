@@ -317,6 +317,7 @@ class ServerParts:
             at_ms=self.ports.clock.now_ms(),
             grants=self._grants_use(),
             disagreements=[] if self.ports.upkeep is None else [*self.ports.upkeep.disagreements[:DISAGREEMENTS_SENT]],
+            late_records=0 if self.ports.upkeep is None else self.ports.upkeep.late_records,
             stored=self.shares.nearly_full(),
             max_stored_bytes=self.shares.max_stored_bytes or 0,
             unstored=self.unstored(),

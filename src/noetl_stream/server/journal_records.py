@@ -108,6 +108,12 @@ def _pieces(parts: Sequence[Part]) -> Sequence[tuple[int, list[Any]]]:
     return [(parts[0][0], [entry for _, entry in parts])] if 0 < size <= MAX_RECORD_BYTES else _cut(parts)
 
 
+def epoch_in(message_id: str) -> int:
+    """Returns the epoch in the id of a record, by :func:`messages_of`; 0 for any other id."""
+    parts = message_id.split(".")
+    return int(parts[2]) if len(parts) > 2 and parts[2].isdecimal() else 0
+
+
 def _cut(parts: Iterable[Part]) -> list[tuple[int, list[msgspec.Raw]]]:
     """Distributes entries over records, each with the position of its first entry."""
     pieces: list[tuple[int, list[msgspec.Raw]]] = []

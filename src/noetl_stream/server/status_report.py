@@ -28,6 +28,9 @@ LETTERS_DROPPED: Final = Metric(
 MESSAGES_LOST: Final = Metric(
     "counter", "noetl_server_messages_lost", "Messages that EVENTS has lost, found by the gaps that they left."
 )
+LATE_RECORDS: Final = Metric(
+    "counter", "noetl_server_late_records", "Records in EVENTS of servers that had lost the partition; none counts."
+)
 REFUSING: Final = Metric(
     "gauge", "noetl_server_stores_refusing", "Stores that refuse what the server decides or commits now."
 )
@@ -164,6 +167,7 @@ class ServerStatus:
         if (upkeep := self._server.ports.upkeep) is not None:
             yield LETTERS_DROPPED.read(upkeep.letters_dropped)
             yield MESSAGES_LOST.read(upkeep.messages_lost)
+            yield LATE_RECORDS.read(upkeep.late_records)
             yield DISAGREEMENTS.read(len(upkeep.disagreements))
 
     def _of_streams(self) -> Iterator[Reading]:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from noetl_stream.adapters.memory.bus import Line, MemoryBus, MessageIds
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.model.ids import partition_count, partition_of
@@ -26,7 +28,13 @@ class MemoryEventReader:
     """:class:`~noetl_stream.ports.streams.event_log.EventReader` in memory."""
 
     def __init__(
-        self, log: MemoryEventLog, line: Line, partitions: frozenset[int], after: int, records: bool = False
+        self,
+        log: MemoryEventLog,
+        line: Line,
+        partitions: frozenset[int],
+        after: int,
+        records: bool = False,
+        bodies: bool = True,
     ) -> None:
         self.high_water = after
         self.contact_s = line.clock.monotonic_s()
@@ -34,6 +42,7 @@ class MemoryEventReader:
         self._line = line
         self._partitions = partitions
         self._records = records
+        self._bodies = bodies
         self._broken: str | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -98,7 +107,8 @@ class MemoryEventReader:
             stored = self._log.stored[sequence - 1]
             is_wanted = (stored.is_input or self._records) and stored.message.partition in self._partitions
             if is_wanted and sequence not in self._log.lost:
-                return stored.message
+                message, message_id = stored.message, stored.message_id
+                return message if self._bodies else replace(message, body=b"", message_id=message_id)
         return None
 
     def _wake(self) -> None:
@@ -157,7 +167,7 @@ class MemoryEventLog:
         self, partitions: Collection[int], after: int, records: bool = False, bodies: bool = True
     ) -> MemoryEventReader:
         self._line.check()
-        reader = MemoryEventReader(self, self._line, frozenset(partitions), after, records)
+        reader = MemoryEventReader(self, self._line, frozenset(partitions), after, records, bodies)
         self._readers.append(reader)
         reader.look()
         return reader

@@ -28,6 +28,7 @@ from noetl_stream.adapters.nats.protocol import (
     PublishAck,
     Status,
     milliseconds,
+    parse_fields,
     parse_metadata,
     parse_pending,
     parse_status,
@@ -90,6 +91,7 @@ class NatsEventReader:
         self._is_filtered = len(self._partitions) <= FILTERS_LIMIT
         self._heartbeat_s = heartbeat_s
         self._after = after
+        self._bodies = True
         self._loop = asyncio.get_running_loop()
         self._inbox = connection.client.new_inbox()
         self._pull = Pull(connection, EVENTS, self._consumer, self._inbox, heartbeat_s)
@@ -176,6 +178,7 @@ class NatsEventReader:
         self._connection.wire.send(f"{self._connection.jetstream}.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
     async def _create_consumer(self, records: bool, bodies: bool) -> None:
+        self._bodies = bodies
         filtered = self._partitions if self._is_filtered else ("*",)
         patterns = [
             subjects.partition_patterns(partition)[:1] if records else subjects.inputs(partition)
@@ -248,7 +251,9 @@ class NatsEventReader:
             self._pass_over(metadata.stream_sequence)
             self._request()
             return
-        message = ReportedMessage(metadata.stream_sequence, metadata.stored_ms, partition, tokens[3], body, name)
+        message_id = "" if self._bodies else parse_fields(headers).get(MESSAGE_ID, "")
+        sequence, stored_ms = metadata.stream_sequence, metadata.stored_ms
+        message = ReportedMessage(sequence, stored_ms, partition, tokens[3], body, name, message_id)
         self._ready.append(message)
         self._ready_bytes += len(body)
         self._wake()

@@ -12,7 +12,7 @@ from noetl_stream.protocol.log_fences import FencePlace
 
 class ReportedMessage(msgspec.Struct, frozen=True, gc=False):
     """A stored input. ``at_ms`` is the log's own stored time; ``subject`` identifies the sender
-    (:func:`~noetl_stream.protocol.subjects.sender_of`).
+    (:func:`~noetl_stream.protocol.subjects.sender_of`). ``message_id``: of a message that was read without its body.
     """
 
     sequence: int
@@ -21,6 +21,7 @@ class ReportedMessage(msgspec.Struct, frozen=True, gc=False):
     execution_id: str
     body: bytes
     subject: str
+    message_id: str = ""
 
 
 class DecidedMessage(msgspec.Struct, frozen=True, gc=False):
@@ -109,7 +110,7 @@ class EventLog(Protocol):
 
         Args:
             records: Whether it also reads their journal records, whose subjects end in ``decided`` or ``checkpoint``.
-            bodies: Whether messages come with their bodies, or empty.
+            bodies: Whether messages come with their bodies, or with their ids in place of them.
         """
 
     async def last_sequence(self) -> int:

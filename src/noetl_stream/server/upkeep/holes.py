@@ -1,4 +1,6 @@
-"""Detection of messages that EVENTS has lost, by the sequences of the remaining ones (PROTOCOL §5 *Holes*)."""
+"""Detection of messages that EVENTS has lost, by the sequences of the remaining ones (PROTOCOL §5 *Holes*), and of
+records that came late (*Fence in EVENTS*).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from noetl_stream.ports.stores.cursors import Cursors
 from noetl_stream.ports.stores.dead_letters import ALL_EVENTS, DeadLetterRow, DeadLetters
 from noetl_stream.ports.stores.retention import RetentionStore
 from noetl_stream.ports.stores.store import Store
-from noetl_stream.ports.streams.event_log import EventLog, EventReader, HeldMessages
-from noetl_stream.server.journal_records import MARGIN_MS, behind_events
+from noetl_stream.ports.streams.event_log import EventLog, EventReader, HeldMessages, ReportedMessage
+from noetl_stream.protocol.log_fences import is_late
+from noetl_stream.server.journal_records import MARGIN_MS, behind_events, epoch_in
 from noetl_stream.server.upkeep.checkpoints import write_checkpoint
 
 log = logging.getLogger(__name__)
@@ -58,6 +61,7 @@ class HoleFinder:
 
     Attributes:
         lost: The number of messages found to be lost.
+        late: The number of late records among the new messages.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class HoleFinder:
         self._retained = retained
         self._letters = letters
         self._clock = clock
-        self.lost = 0
+        self.lost = self.late = 0
         self._end = (0, 0)
         self._lacking = self._fresh = self._old = self._folded = 0
 
@@ -96,7 +100,7 @@ class HoleFinder:
             await self._scan(floor, held.last, held.last, self._folded)
         self._lacking = max(0, lacking)
         fresh = max(self._fresh or folded, held.last - BEHIND)
-        self._fresh = await self._scan(fresh, held.last, NEW_AT_ONCE)
+        self._fresh = await self._scan(fresh, held.last, NEW_AT_ONCE, are_new=True)
         self._old = await self._scan(max(self._old, floor), self._fresh, OLD_AT_ONCE)
         self._old = self._old if self._old < self._fresh else 0
         self._folded = folded
@@ -111,27 +115,30 @@ class HoleFinder:
             self._fresh = self._old = self._lacking = 0
         self._end = held.last, await self._log.stored_at(held.last) or 0
 
-    async def _scan(self, after: int, through: int, count: int, folded: int = 0) -> int:
+    async def _scan(self, after: int, through: int, count: int, folded: int = 0, *, are_new: bool = False) -> int:
         """Reads the next ``count`` messages above ``after``, up to ``through``; returns the last sequence it reached.
 
         Args:
             folded: The sequence up to which all messages were folded when they still existed.
+            are_new: Whether no scan has read these messages before.
         """
         if after >= through:
             return through
         reader = await self._log.open_reader(range(partition_count()), after, records=True, bodies=False)
         try:
-            reached, gaps = await self._read(reader, after, through, count)
+            reached, gaps, records = await self._read(reader, after, through, count)
         finally:
             await reader.close()
+        if are_new:
+            await self._count_late(records)
         if gaps:
             await self._report(gaps, folded)
         return min(reached, through)
 
     async def _read(
         self, reader: EventReader, reached: int, through: int, count: int
-    ) -> tuple[int, list[tuple[int, int]]]:
-        gaps = []
+    ) -> tuple[int, list[tuple[int, int]], list[ReportedMessage]]:
+        gaps, records = [], list[ReportedMessage]()
         while reached < through and count > 0:
             batch = await result_until(reader.next_batch(min(count, READ_AT_ONCE)), self._clock.sleep(PATIENCE_S))
             if batch is None and reader.high_water < through:
@@ -141,8 +148,21 @@ class HoleFinder:
                 if sequence > reached + 1:
                     gaps.append((reached + 1, sequence - 1))
                 reached = sequence
+            records += [message for message in batch or () if message.subject.endswith(".decided")]
             count -= len(sequences)
-        return reached, gaps
+        return reached, gaps, records
+
+    async def _count_late(self, records: Sequence[ReportedMessage]) -> None:
+        """Counts the records that a server has stored after the fence of its successor."""
+        fences = {partition: await self._log.fences(partition) for partition in {one.partition for one in records}}
+        late = [
+            one.partition
+            for one in records
+            if (epoch := epoch_in(one.message_id)) and is_late(fences[one.partition], epoch, one.sequence)
+        ]
+        if late:
+            log.warning("EVENTS has late records, which do not count: %d of partitions %s", len(late), sorted({*late}))
+        self.late += len(late)
 
     async def _report(self, gaps: Sequence[tuple[int, int]], folded: int) -> None:
         """Leaves a letter for each new gap that was not trimmed meanwhile."""

@@ -291,6 +291,11 @@ class Upkeep:
         """The number of messages of EVENTS that this server found to be lost."""
         return self._holes.lost if self._holes is not None else 0
 
+    @property
+    def late_records(self) -> int:
+        """The number of late records that this server found in EVENTS."""
+        return self._holes.late if self._holes is not None else 0
+
     async def _note_disagreements(
         self, compare: Callable[[], Awaitable[list[str]]], is_mine: Callable[[], bool]
     ) -> None:

@@ -134,6 +134,15 @@ class EventLogConformance:
         assert [await event_log.last_of(partition) for partition in (0, 1, 2)] == [0, 2, 3]
         await reader.close()
 
+    async def test_messages_without_bodies_have_their_ids(self, event_log: EventLog) -> None:
+        execution_id = execution_in(1)
+        await event_log.publish_request(execution_id, "request-1", b"{}")
+        await event_log.publish_decided([decided(execution_id, "1.2.3.a.0", b"[1]")])
+        reader = await event_log.open_reader(ALL, 0, records=True, bodies=False)
+        messages = await read(reader, 2)
+        assert [(message.message_id, message.body) for message in messages] == [("request-1", b""), ("1.2.3.a.0", b"")]
+        await reader.close()
+
     async def test_the_next_record_of_a_partition_is_found(self, event_log: EventLog) -> None:
         execution_id = execution_in(1)
         await event_log.publish_decided([decided(execution_id, "1.1.1.a.0", b"[1]"), decided(execution_in(2), "2")])
