@@ -1,11 +1,12 @@
 """Whether a stack recovers once a trigger is gone: goodput before, during and after, by trigger and load.
 
-    python benchmarks/metastability.py [trigger …] [--loads 1 2 5] [--lasts 60]
+    python benchmarks/metastability.py [trigger …] [--loads 1 2 5] [--lasts 25] [--before 6] [--after 20]
 
-Two servers, two workers and a gateway of their own processes on embedded stores. Executions of three steps are started
-over HTTP at a part of what the stack was seen to do, whatever is answered; the trigger comes, lasts, and goes. Prints
-the executions that ended per second before it, while it lasts, and how many seconds after its end the rate is back
-above 90 % of before. A start that is refused (429, 503) was not accepted, and is not started again.
+Two servers, two workers and a gateway of their own processes on embedded stores, new ones for each trigger.
+Executions of three steps are started over HTTP at a part of what the stack was seen to do, whatever is answered; the
+trigger comes, lasts, and goes. Prints the executions that ended per second before it, while it lasts, and after it, and
+how many seconds after its end the rate is above 90 % of before, and stays there on average. A start that is refused
+(429, 503) was not accepted, and is not started again. Ends with 1 if a row takes longer than 10 s.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
+import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,15 +30,17 @@ import psutil
 
 from bench_stack import access_to, running, until
 from noetl_stream.hosting.bench import chain_playbook
+from noetl_stream.local.home import Home
+from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.processes import listen
 from noetl_stream.settings.sources.environment import Settings
 from noetl_stream.wiring.stack import StackAccess, open_stack, prepare_embedded
 
 STEPS: Final = 3
-BEFORE_S: Final = 10.0
-AFTER_S: Final = 60.0
+WARM_S: Final = 4.0
 WINDOW_S: Final = 2.0
 ENOUGH: Final = 0.9
+WITHIN_S: Final = 10.0
 TURN_S: Final = 0.5
 SLOWED: Final = 0.1
 """The part of its time that a slowed store has."""
@@ -48,45 +52,92 @@ class Stack(NamedTuple):
     place: StackAccess
     session: aiohttp.ClientSession
     url: str
-    watch: asyncpg.Connection[asyncpg.Record]
+    folders: Mapping[str, Path]
+    """Where each store keeps its data."""
 
     async def ended(self) -> int:
-        return int(await self.watch.fetchval(COUNT))
+        """Counts the executions that have ended, as soon as Postgres says it."""
+        assert self.place.embedded is not None
+        while True:
+            with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                watch = await asyncpg.connect(self.place.embedded.address.postgres_dsn, timeout=5)
+                try:
+                    return int(await watch.fetchval(COUNT))
+                finally:
+                    watch.terminate()
+            await asyncio.sleep(0.1)
 
     def processes(self, store: str) -> list[psutil.Process]:
         assert self.place.embedded is not None
         process = psutil.Process(self.place.embedded.pids()[store])
         return [process, *process.children(recursive=True)]
 
+    def signal(self, store: str, number: signal.Signals) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in self.processes(store):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
+
+    async def revive(self) -> None:
+        assert self.place.embedded is not None
+        await asyncio.to_thread(self.place.embedded.revive)
+
 
 async def frozen(stack: Stack, store: str, lasts_s: float, part: float = 0.0) -> None:
     """Gives a store a part of its time."""
     until_s = time.monotonic() + lasts_s
     while time.monotonic() < until_s:
-        for number, pause_s in ((signal.SIGSTOP, TURN_S * (1 - part)), (signal.SIGCONT, TURN_S * part)):
-            for process in stack.processes(store):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(number)
-            await asyncio.sleep(pause_s)
-    for process in stack.processes(store):
-        process.resume()
+        stack.signal(store, signal.SIGSTOP)
+        await asyncio.sleep(TURN_S * (1 - part))
+        if part:
+            stack.signal(store, signal.SIGCONT)
+            await asyncio.sleep(TURN_S * part)
+    stack.signal(store, signal.SIGCONT)
 
 
 async def killed(stack: Stack, store: str, lasts_s: float) -> None:
-    """Kills a store, again and again; the embedded stack starts it."""
+    """Kills a store and starts it, four times."""
     until_s = time.monotonic() + lasts_s
     while time.monotonic() < until_s:
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-            os.kill(stack.processes(store)[0].pid, signal.SIGKILL)
+        _kill(stack, store)
+        await stack.revive()
         await asyncio.sleep(lasts_s / 4)
 
 
-TRIGGERS: Final[Mapping[str, Callable[[Stack, float], Awaitable[None]]]] = {
-    "NATS slow": lambda stack, lasts_s: frozen(stack, "nats", lasts_s, SLOWED),
-    "NATS away": lambda stack, lasts_s: frozen(stack, "nats", lasts_s),
-    "Postgres slow": lambda stack, lasts_s: frozen(stack, "postgres", lasts_s, SLOWED),
-    "Postgres away": lambda stack, lasts_s: frozen(stack, "postgres", lasts_s),
-    "NATS killed": lambda stack, lasts_s: killed(stack, "nats", lasts_s),
+async def put_back(stack: Stack, store: str, lasts_s: float) -> None:
+    """Puts a store back to what it had half of the time ago, and slows it for the rest."""
+    folder = stack.folders[store]
+    copy = folder.with_name(f"{folder.name}-earlier")
+    stack.signal(store, signal.SIGSTOP)
+    copying = await asyncio.create_subprocess_exec("cp", "-a", str(folder), str(copy))  # Postgres has a user of its own
+    assert await copying.wait() == 0
+    stack.signal(store, signal.SIGCONT)
+    await asyncio.sleep(lasts_s / 2)
+    _kill(stack, store)
+    await asyncio.to_thread(shutil.rmtree, folder)
+    copy.rename(folder)
+    await stack.revive()
+    await frozen(stack, store, lasts_s / 2, SLOWED)
+
+
+def _kill(stack: Stack, store: str) -> None:
+    processes = stack.processes(store)
+    stack.signal(store, signal.SIGKILL)
+    psutil.wait_procs(processes, timeout=10)
+
+
+class Trigger(NamedTuple):
+    store: str
+    strike: Callable[[Stack, str, float], Awaitable[None]]
+
+
+def _slowed(stack: Stack, store: str, lasts_s: float) -> Awaitable[None]:
+    return frozen(stack, store, lasts_s, SLOWED)
+
+
+HOW: Final = {"slow": _slowed, "away": frozen, "killed": killed, "older": put_back}
+TRIGGERS: Final = {
+    f"{name} {how}": Trigger(name.lower(), strike) for name in ("NATS", "Postgres") for how, strike in HOW.items()
 }
 
 
@@ -122,19 +173,18 @@ class Load:
 async def opened(home: Path) -> AsyncIterator[Stack]:
     with open_stack(Settings(home_folder=home)) as place:
         await prepare_embedded(place)
-        assert place.embedded is not None
         with listen(0) as free:
             port = free.getsockname()[1]
         roles = (["server"], ["server"], ["worker"], ["worker"], ["gateway", "--port", str(port)])
         timeout = aiohttp.ClientTimeout(total=30)
+        kept = Home(home)
+        folders = {"nats": kept.nats / "store", "postgres": PostgresServer(kept).data}
         async with running(place, *roles):
             headers = await access_to(place)
-            watch = await asyncpg.connect(place.embedded.address.postgres_dsn, command_timeout=None)
             async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
-                stack = Stack(place, session, f"http://127.0.0.1:{port}", watch)
+                stack = Stack(place, session, f"http://127.0.0.1:{port}", folders)
                 await until(lambda: registered(stack))
                 yield stack
-            await watch.close()
 
 
 async def registered(stack: Stack) -> bool:
@@ -143,7 +193,7 @@ async def registered(stack: Stack) -> bool:
     try:
         async with stack.session.post(f"{stack.url}/api/v1/playbooks", data=text, headers=headers) as answer:
             return answer.status < 300
-    except aiohttp.ClientError:
+    except (aiohttp.ClientError, TimeoutError):
         return False
 
 
@@ -156,56 +206,94 @@ async def capacity(stack: Stack) -> float:
             await load.start()
 
     clients = [asyncio.create_task(again()) for _ in range(32)]
-    await asyncio.sleep(5.0)
-    before, began_s = await stack.ended(), time.monotonic()
-    await asyncio.sleep(BEFORE_S)
-    rate = (await stack.ended() - before) / (time.monotonic() - began_s)
+    await asyncio.sleep(WARM_S)
+    (rate,) = await rates(stack, [2 * WITHIN_S])
     for client in clients:
         client.cancel()
     return rate
 
 
-async def measure(trigger: str, times: float, rate: float, lasts_s: float, home: Path) -> str:
-    async with opened(home) as stack:
-        load = Load(stack)
-        loading = asyncio.create_task(load.at(times * rate))
-        await asyncio.sleep(5.0)
-        first, began_s = await stack.ended(), time.monotonic()
-        await asyncio.sleep(BEFORE_S)
-        second = await stack.ended()
-        before = (second - first) / (time.monotonic() - began_s)
-        load.answers.clear()
-        await TRIGGERS[trigger](stack, lasts_s)
-        gone_s = time.monotonic()
-        third = last = await stack.ended()
-        during, back_s = Counter(load.answers), float("inf")
-        while time.monotonic() - gone_s < AFTER_S and back_s == float("inf"):
-            await asyncio.sleep(WINDOW_S)
-            now = await stack.ended()
-            if (now - last) / WINDOW_S >= ENOUGH * before:
-                back_s = time.monotonic() - gone_s - WINDOW_S
-            last = now
-        loading.cancel()
-    answered = ", ".join(f"{count} x {status or 'none'}" for status, count in sorted(during.items()))
-    return f"| {trigger} | {times:g} x | {before:.0f} | {(third - second) / lasts_s:.1f} | {back_s:.0f} | {answered} |"
+async def rates(stack: Stack, windows_s: Sequence[float]) -> list[float]:
+    """The executions that end per second in each of these spans of time, one after the other."""
+    found = []
+    last, last_s = await stack.ended(), time.monotonic()
+    for window_s in windows_s:
+        await asyncio.sleep(max(0.0, last_s + window_s - time.monotonic()))
+        now, now_s = await stack.ended(), time.monotonic()
+        found.append((now - last) / (now_s - last_s))
+        last, last_s = now, now_s
+    return found
 
 
-async def main(arguments: argparse.Namespace) -> None:
+def back_after_s(before: float, after: Sequence[float]) -> float:
+    """When the rate was above enough of before, and stayed so on average; infinite if it never was."""
+    for place, rate in enumerate(after):
+        rest = after[place:]
+        if min(rate, sum(rest) / len(rest)) >= ENOUGH * before:
+            return place * WINDOW_S
+    return float("inf")
+
+
+async def measure(stack: Stack, name: str, times: float, rate: float, spans: argparse.Namespace) -> float:
+    """Prints a row of the table; returns the seconds after which the rate was back."""
+    trigger, load = TRIGGERS[name], Load(stack)
+    loading = asyncio.create_task(load.at(times * rate))
+    await asyncio.sleep(WARM_S)
+    (before,) = await rates(stack, [spans.before])
+    load.answers.clear()
+    first, began_s = await stack.ended(), time.monotonic()
+    await trigger.strike(stack, trigger.store, spans.lasts)
+    answers, lasted_s = Counter(load.answers), time.monotonic() - began_s
+    during = (await stack.ended() - first) / lasted_s
+    after = await rates(stack, [WINDOW_S] * round(spans.after / WINDOW_S))
+    mean = sum(after) / len(after)
+    loading.cancel()
+    back_s = back_after_s(before, after)
+    answered = ", ".join(f"{count} x {status or 'none'}" for status, count in sorted(answers.items()))
+    print(
+        f"| {name} | {times:g} x | {before:.0f} | {during:.1f} | {mean:.0f} | {back_s:.0f} | {answered} |",
+        "  " + " ".join(f"{one:.0f}" for one in after),
+        flush=True,
+    )
+    return back_s
+
+
+async def rested(stack: Stack) -> None:
+    """Waits until nothing ends any more, for a while at most."""
+    for _ in range(10):
+        (rate,) = await rates(stack, [WINDOW_S])
+        if not rate:
+            return
+
+
+async def main(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="metastability-") as folder:
-        async with opened(Path(folder) / "capacity") as stack:
-            rate = await capacity(stack)
+        rate = arguments.rate
+        if not rate:
+            async with opened(Path(folder) / "capacity") as stack:
+                rate = await capacity(stack)
         print(f"{rate:.0f} executions of {STEPS} steps per second in a closed loop; the load is half of it, times\n")
-        print("| trigger | load | before /s | during /s | back above 90 % after s | answers while it lasts |")
-        print("| --- | --- | --- | --- | --- | --- |")
+        print(
+            "| trigger | load | before /s | during /s | after /s | back above 90 % after s | answers meanwhile |\n"
+            "| --- | --- | --- | --- | --- | --- | --- |",
+            flush=True,
+        )
+        late = 0
         for trigger in arguments.trigger or TRIGGERS:
-            for times in arguments.loads:
-                home = Path(folder) / f"{trigger}-{times:g}".replace(" ", "-")
-                print(await measure(trigger, times, rate / 2, arguments.lasts, home), flush=True)
+            async with opened(Path(folder) / trigger.replace(" ", "-")) as stack:
+                for times in arguments.loads:
+                    late += await measure(stack, trigger, times, rate / 2, arguments) > WITHIN_S
+                    await rested(stack)
+    print(f"\n{late} not back within {WITHIN_S:.0f} s")
+    return 1 if late else 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trigger", nargs="*", choices=[*TRIGGERS, []])
     parser.add_argument("--loads", nargs="*", type=float, default=[1.0, 2.0, 5.0])
-    parser.add_argument("--lasts", type=float, default=60.0)
-    asyncio.run(main(parser.parse_args()))
+    parser.add_argument("--rate", type=float, default=0.0, help="executions per second of a closed loop, if known")
+    parser.add_argument("--before", type=float, default=6.0, help="seconds that are measured before the trigger")
+    parser.add_argument("--lasts", type=float, default=25.0, help="seconds for which the trigger lasts")
+    parser.add_argument("--after", type=float, default=20.0, help="seconds that are measured after it")
+    sys.exit(asyncio.run(main(parser.parse_args())))

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import logging
+import math
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Final, NamedTuple
 
 from fault_books import problems, repeated
@@ -279,6 +281,11 @@ def main() -> int:
     found = sum(len(done.problems) for done in rounds)
     for name, count in sorted(struck.items()):
         print(f"  {count:4}  {name}")
+    calm_s = sorted(done.calm_s for done in rounds)
+    print(
+        f"all ended after the last fault of a round: median {median(calm_s):.0f} s, 99 of 100 within "
+        f"{calm_s[math.ceil(0.99 * len(calm_s)) - 1]:.0f} s, longest {calm_s[-1]:.0f} s"
+    )
     print(
         f"seed {options.seed}: {struck.total()} faults, {sum(len(done.jobs) for done in rounds):,} executions, "
         f"{sum(done.effects for done in rounds):,} effects, {sum(done.repeated for done in rounds)} repeated, "

@@ -63,7 +63,8 @@ class PendingPublish:
         owners: The owners to notify; several if it was published again while it was held.
         waits_its_turn: Whether it counts among the messages under way: see :class:`PublishOwner`.
         joined_by: The id by which others may join it; empty if none may.
-        is_under_way: Whether it was sent, and its acknowledgement may still arrive in time.
+        is_under_way: Whether it was sent, and JetStream may still have to store it.
+        is_overdue: Whether no acknowledgement has arrived in time.
         due_s: The loop time at which it is overdue, or may be sent again; infinite until the first try of one that
             waits its turn.
         tries: The number of times it was sent.
@@ -73,6 +74,7 @@ class PendingPublish:
         "body",
         "due_s",
         "headers",
+        "is_overdue",
         "is_under_way",
         "joined_by",
         "owners",
@@ -90,7 +92,7 @@ class PendingPublish:
         self.owners = [owner]
         self.waits_its_turn = owner.waits_its_turn
         self.joined_by = joined_by
-        self.is_under_way = False
+        self.is_under_way = self.is_overdue = False
         self.due_s = math.inf
         self.tries = 0
 
@@ -237,7 +239,7 @@ class Outbox:
 
     def _send(self, number: int, sent: PendingPublish) -> None:
         size = len(sent.body)
-        if sent.waits_its_turn:
+        if sent.waits_its_turn and not sent.is_under_way:
             self._under_way += 1
             self._under_way_bytes += size
         if sent.tries:
@@ -249,13 +251,13 @@ class Outbox:
             if sent.waits_its_turn:
                 sent.due_s = self.loop.time() + self._resend_after_s
         sent.tries += 1
-        sent.is_under_way = True
+        sent.is_under_way, sent.is_overdue = True, False
         self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
 
     def _end_its_way(self, sent: PendingPublish) -> None:
         """Takes a message off its way; it is dropped, or waits until it may be sent again."""
         if sent.is_under_way:
-            sent.is_under_way = False
+            sent.is_under_way = sent.is_overdue = False
             if sent.waits_its_turn:
                 self._under_way -= 1
                 self._under_way_bytes -= len(sent.body)
@@ -292,20 +294,24 @@ class Outbox:
         for number, sent in list(self._waiting.items()):
             if sent.due_s > now_s:
                 continue
-            if sent.is_under_way or not sent.tries:
-                self._handle_overdue(number, sent, f"no acknowledgement within {self._resend_after_s:g} s")
-            elif self._connection.is_connected and self._has_room(sent) and self._budget.take(len(sent.body)):
+            if not sent.tries or (sent.is_under_way and not sent.is_overdue):
+                if self._is_wanted(number, sent, f"no acknowledgement within {self._resend_after_s:g} s"):
+                    sent.is_overdue, sent.due_s = bool(sent.tries), now_s
+            elif (
+                self._connection.is_connected
+                and (sent.is_overdue or self._has_room(sent))
+                and self._budget.take(len(sent.body))
+            ):
                 self._send(number, sent)
         self._send_unsent()
         self._look_handle = self.loop.call_later(LOOK_EVERY_S, self._look) if self._waiting else None
 
-    def _handle_overdue(self, number: int, sent: PendingPublish, reason: str) -> None:
+    def _is_wanted(self, number: int, sent: PendingPublish, reason: str) -> bool:
+        """Returns whether an owner wants the message to be sent again, whose outcome is unknown; else drops it."""
         wanting = [owner for owner in sent.owners if owner.on_overdue(sent, reason)]
-        if wanting:
-            self._end_its_way(sent)
-            sent.due_s = self.loop.time()
-        else:
+        if not wanting:
             self._drop(number, sent)
+        return bool(wanting)
 
     def _on_refused(self, subject: str) -> None:
         for number, sent in list(self._waiting.items()):
@@ -338,8 +344,11 @@ class Outbox:
 
     def _on_lost(self) -> None:
         for number, sent in list(self._waiting.items()):
-            if sent.is_under_way:
-                self._handle_overdue(number, sent, "the connection was lost before the acknowledgement")
+            if sent.is_under_way and self._is_wanted(
+                number, sent, "the connection was lost before the acknowledgement"
+            ):
+                self._end_its_way(sent)
+                sent.due_s = self.loop.time()
 
     def _on_restored(self) -> None:
         for number, sent in self._waiting.items():
