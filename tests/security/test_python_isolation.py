@@ -231,11 +231,12 @@ async def test_nor_its_priority_or_processors(change: str) -> None:
 
 @needs_filter
 async def test_a_task_may_change_its_own_limits_and_priority(confined: PythonTool, shell: ShellTool) -> None:
-    code = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (9, 9))\nreturn os.nice(3)"
-    assert await result_of(confined, code) == 3
+    code = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (9, 9))\nreturn os.nice(0), os.nice(3)"
+    before, after = await result_of(confined, code)
+    assert after == min(19, before + 3)
     reads = "import os, resource\nreturn resource.prlimit(os.getpid(), resource.RLIMIT_CORE)"
     assert await result_of(confined, reads) == [0, 0]
-    assert (await output_of(shell, "ulimit -n 20; ulimit -n; nice -n 3 nice")).split() == ["20", "3"]
+    assert (await output_of(shell, "ulimit -n 20; ulimit -n; nice -n 3 nice")).split() == ["20", str(after)]
 
 
 LOWERS_ITS_OWN_LIMITS = """

@@ -27,10 +27,11 @@ _TRIAL_BYTES: Final = 2**20
 _NEEDED: Final = frozenset({"memory", "pids"})
 _USED: Final = _NEEDED | {"cpu", "io"}
 """The equal share of each group in processors and disks, however many processes it has."""
-_CHILD_SHARES: Final = 102
-"""The processor share of a child in version 1: a tenth of that of a process outside, however many it has."""
-_WORKER_WEIGHT: Final = 1_000
-"""The processor share of the worker in version 2: ten times that of a child."""
+_OF_CHILDREN: Final = "noetl-tasks"
+_CHILDREN_SHARES: Final = 1_024
+"""The processor share of all children of a machine in version 1: that of one process outside."""
+_WORKER_WEIGHT: Final = 10_000
+"""The processor share of the worker in version 2: that of a hundred children."""
 
 
 class Cgroup(NamedTuple):
@@ -50,7 +51,6 @@ class Cgroup(NamedTuple):
             "memory.limit_in_bytes": memory_bytes,
             "memory.memsw.limit_in_bytes": memory_bytes,
             "pids.max": processes,
-            "cpu.shares": _CHILD_SHARES,
         }
         for folder in self.folders:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
@@ -107,8 +107,9 @@ def own_cgroups() -> Cgroups:
         lines = _read("/proc/self/cgroup").split()
         paths = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
         if all(name in paths for name in _FIRST_VERSION):
-            trees = (*_FIRST_VERSION, *(name for name in ("cpu",) if name in paths))
-            places = Cgroups(tuple(f"{_MOUNTED}/{name}{paths[name]}".rstrip("/") for name in trees))
+            places = Cgroups(tuple(f"{_MOUNTED}/{name}{paths[name]}".rstrip("/") for name in _FIRST_VERSION))
+            if "cpu" in paths:
+                places = Cgroups((*places.folders, processor_folder(f"{_MOUNTED}/cpu{paths['cpu']}".rstrip("/"))))
         else:
             places = Cgroups((delegated_folder(f"{_MOUNTED}{paths['']}".rstrip("/")),))
         trial = places.of_child(os.getpid(), 0)
@@ -119,6 +120,14 @@ def own_cgroups() -> Cgroups:
     if _sees_all_processes():
         remove_orphans(places)
     return places
+
+
+def processor_folder(folder: str) -> str:
+    """Makes the group of version 1 within which all children share a part of the processors; returns its folder."""
+    own = f"{folder}/{_OF_CHILDREN}"
+    os.makedirs(own, exist_ok=True)  # noqa: PTH103
+    write_at_once(f"{own}/cpu.shares", str(_CHILDREN_SHARES))
+    return own
 
 
 def _sees_all_processes() -> bool:

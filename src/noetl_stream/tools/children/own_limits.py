@@ -15,8 +15,8 @@ _KINDS: Final = {
 }
 """The resource limits without which a process could not serve others."""
 
-_NICE: Final = 10
-"""The nice value added to that of the worker: a tenth of the processor time where both want all of it."""
+_NICE: Final = 5
+"""The nice value added to that of the worker: a third of the processor time where both want all of it."""
 
 _KILLED_FIRST: Final = 500
 """Added to the badness for which the kernel chooses what to kill when memory is short: half of the machine's memory."""
