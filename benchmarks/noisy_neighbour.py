@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -81,9 +82,11 @@ async def observe(quiet: Tenant, lasts_s: float) -> Seen:
 
 
 async def attack_until_asked(name: str, url: str, secret: str) -> None:
-    """Attacks a door as a process of its own, whose work is no latency of the observer's, until stdin is closed.
-    Prints a line when it begins, and at the end how it was answered.
+    """Attacks a door as a process of its own, whose work is no latency of the observer's, until stdin is closed. It
+    yields the processor to the stack, as it would on another machine. Prints a line when it begins, and at the end how
+    it was answered.
     """
+    os.nice(19)
     async with tenant_of(url, secret) as loud:
         attack = await DOORS[name](loud)
         loud.answers.clear()
