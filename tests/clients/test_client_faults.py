@@ -155,7 +155,7 @@ async def test_the_feed_is_resumed_after_a_break_and_misses_nothing(stage: Gatew
 
 async def test_a_client_with_a_wrong_path_is_told_that_the_address_does_not_exist(stage: GatewayStage) -> None:
     async with AsyncClient(f"{stage.url}/wrong", TOKEN) as client:
-        with pytest.raises(NotFound, match="/wrong/api/v1/me is no address"):
+        with pytest.raises(NotFound, match="/wrong/api/v1/me is not an address"):
             await client.me()
 
 

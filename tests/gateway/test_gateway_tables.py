@@ -145,7 +145,7 @@ async def test_a_result_that_is_no_table_is_reported_as_such(stage: GatewayStage
     key = b"k" * KEY_BYTES
     written = await write_parts(pieces(), f"{execution_id}/c/1.1.n/0/", key, stage.broker.blobs.put)
     reference = DataReference(written.parts.key, written.size, written.checksum)
-    with pytest.raises(NotFound, match="is not a table"):
+    with pytest.raises(NotFound, match=r"is not a (readable )?table"):
         await seen(stage, execution_id, sealed_for(reference, key, OBJECT_KEYS.ring(execution_id)))
     with pytest.raises(NotFound, match="opens nothing"):
         await seen(stage, execution_id, reference)

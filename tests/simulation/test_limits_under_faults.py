@@ -30,7 +30,7 @@ def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
 def test_a_limit_that_does_not_wait_for_others_to_catch_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CatchingUp, "holds_back", lambda *_: False)
     kinds = ("nats restarted", "partitions stolen", "postgres restored")
-    assert "held it at once" in str(simulate(limited_story(94, kinds)))
+    assert "held it at once" in str(simulate(limited_story(87, kinds)))
 
 
 def test_nothing_fails_without_faults() -> None:

@@ -253,7 +253,7 @@ class NatsEventReader:
             return
         message_id = "" if self._bodies else parse_fields(headers).get(MESSAGE_ID, "")
         sequence, stored_ms = metadata.stream_sequence, metadata.stored_ms
-        message = ReportedMessage(sequence, stored_ms, partition, tokens[3], body, name, message_id)
+        message = ReportedMessage(sequence, stored_ms, partition, tokens[3], body, name, message_id=message_id)
         self._ready.append(message)
         self._ready_bytes += len(body)
         self._wake()

@@ -90,9 +90,9 @@ class CommandRun:
             dependencies.clock,
             command,
             self.run,
-            dependencies.pages,
-            dependencies.stored_bytes,
-            dependencies.objects,
+            pages=dependencies.pages,
+            stored_bytes=dependencies.stored_bytes,
+            objects=dependencies.objects,
         )
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
@@ -281,10 +281,10 @@ class CommandRun:
             runner.scope,
             results,
             self._asker,
-            self._why_stopped,
-            self._give_back,
-            reporter.add,
-            trace_of_run(dependencies.tracing, command, self.run),
+            why_stopped=self._why_stopped,
+            give_back=self._give_back,
+            report=reporter.add,
+            trace=trace_of_run(dependencies.tracing, command, self.run),
         )
         assert self.task is not None
         try:
