@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from noetl_stream.adapters.postgres import statements
 from noetl_stream.adapters.postgres.statements import (
@@ -91,6 +91,19 @@ def test_an_array_has_the_type_of_its_column() -> None:
         "bigint",
         "json",
     )
+
+
+def test_a_column_of_which_all_values_are_the_default_is_sent_as_null() -> None:
+    found = compile_statement("insert into t select x.* from :partitions.rows as x")
+    assert "coalesce(crashes, 0) as crashes" in found.text
+    rows = [PartitionAdvance(id=id, epoch=1, tick=7, last_seq=9, last_ms=5, published_tick=6) for id in (3, 4)]
+    assert found.arguments({"partitions": rows})[-1] is None
+    crashed = [rows[0], replace(rows[1], crashes=2)]
+    assert found.arguments({"partitions": crashed})[-1] == "{0,2}"
+
+
+def test_a_column_that_may_be_null_has_no_default() -> None:
+    assert "coalesce" not in compile_statement("select * from :entries.rows").text
 
 
 def test_a_single_row_is_a_parameter_a_column() -> None:

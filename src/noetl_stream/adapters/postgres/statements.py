@@ -5,7 +5,8 @@ that a column is named only there:
 
 =======================  ===============================================================================
 ``:entries.columns``     ``execution_id, position, …``
-``:entries.rows``        a sequence of rows, ``unnest($8::text::text[], $9::text::bigint[], …)``: an array each
+``:entries.rows``        a sequence of rows, ``unnest($8::text::text[], $9::text::bigint[], …)``: an array each. A
+                         column whose values are all the default of its field is sent as null, and read as the default
 ``:entries.position``    one of these arrays
 ``:token.values``        a parameter per column, ``$1, $2, …``, of a single row
 ``:token.id``            one of these parameters
@@ -215,7 +216,7 @@ class _Compilation:
         if part == "values" and name in SINGLE_ROWS:
             return ", ".join(parameters)
         if part == "rows" and name not in SINGLE_ROWS:
-            return f"(values ({', '.join(parameters)}))" if name in self._single else f"unnest({', '.join(parameters)})"
+            return f"(values ({', '.join(parameters)}))" if name in self._single else _unnested(row_type, parameters)
         if part not in names:
             raise ValueError(f"{name} has no column {part}: {match[0]}")
         return parameters[names.index(part)]
@@ -225,7 +226,8 @@ class _Compilation:
         if name not in SINGLE_ROWS:
             is_single = name in self._single
             kinds = tuple(column_types(row_type).values())
-            spread: Spread = (lambda rows: astuple(rows[0])) if is_single else partial(_arrays, kinds)
+            defaults = tuple(map(_defaults(row_type).get, names))
+            spread: Spread = (lambda rows: astuple(rows[0])) if is_single else partial(_arrays, kinds, defaults)
             first = self._first_number(name, len(names), spread)
             types = _SQL_TYPES if is_single else _ARRAY_TYPES
             return [f"${first + place}::{types[kind]}" for place, kind in enumerate(kinds)]
@@ -253,16 +255,40 @@ def _updates(row_type: type[Row]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
-def _arrays(kinds: Sequence[Any], rows: Sequence[Row]) -> Sequence[Sequence[Any] | None]:
+def _unnested(row_type: type[Any], parameters: Sequence[str]) -> str:
+    """Returns the rows of a sequence; the columns that may be sent as null are read as the default of their field."""
+    defaults = {name: _literal(default) for name, default in _defaults(row_type).items()}
+    arrays = f"unnest({', '.join(parameters)})"
+    if not defaults:
+        return arrays
+    names = columns(row_type)
+    read = [f"coalesce({name}, {defaults[name]}) as {name}" if name in defaults else name for name in names]
+    return f"(select {', '.join(read)} from {arrays} as r ({', '.join(names)}))"  # noqa: S608  names of fields
+
+
+def _defaults(row_type: type[Any]) -> Mapping[str, Any]:
+    """Returns the defaults of a row's columns that are never null."""
+    return {
+        field.name: field.default
+        for field in msgspec.structs.fields(row_type)
+        if field.default not in (None, msgspec.NODEFAULT) and type(None) not in get_args(field.type)
+    }
+
+
+def _literal(value: str | int | bytes) -> str:
+    return str(value) if isinstance(value, int) else f"'{value if isinstance(value, str) else value.decode()}'"
+
+
+def _arrays(kinds: Sequence[Any], defaults: Sequence[Any], rows: Sequence[Row]) -> Sequence[Sequence[Any] | None]:
     columns_of_rows = zip(*map(astuple, rows), strict=True) if rows else [()] * len(kinds)
-    return [_array(kind, values) for kind, values in zip(kinds, columns_of_rows, strict=True)]
+    return [_array(*column) for column in zip(kinds, defaults, columns_of_rows, strict=True)]
 
 
-def _array(kind: Any, values: Sequence[Any]) -> Sequence[Any] | None:
-    """The values of a column; ``None`` if all are null, which ``unnest`` fills up: the driver has less to encode."""
-    nulls = values.count(None)
-    if nulls == len(values) > 0:
+def _array(kind: Any, default: Any, values: Sequence[Any]) -> Sequence[Any] | None:
+    """The values of a column; ``None`` if all are null or the default: the driver and Postgres have less to read."""
+    if values and values.count(default) == len(values):
         return None
+    nulls = values.count(None)
     if kind is int:
         texts: Iterable[str] = map(str, values)
         if nulls:

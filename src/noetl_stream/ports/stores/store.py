@@ -98,7 +98,7 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
     finished_ms: int | None
     result: Json | None
     error: Json | None
-    ctx: Json
+    ctx: Json = b"{}"
     discarded: int
     trace_id: str = ""
     commands: int = 0
