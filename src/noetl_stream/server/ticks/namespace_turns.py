@@ -55,7 +55,17 @@ class NamespaceTurns:
         Args:
             namespace_of: The namespace of a playbook's path.
         """
-        return [self._placed(command, namespace_of) for command in commands]
+        namespaces: dict[str, str] = {}
+        placed = []
+        for command in commands:
+            state = self._state_of(command.execution_id)
+            if state is not None:
+                namespace = namespaces.get(state.path)
+                if namespace is None:
+                    namespace = namespaces[state.path] = namespace_of(state.path)
+                command = self._placed(command, namespace)
+            placed.append(command)
+        return placed
 
     def settle(self, states: Collection[Execution]) -> None:
         """Removes from the count the commands that these executions, after a tick, are no longer owed."""
@@ -63,7 +73,7 @@ class NamespaceTurns:
             owed = self._owed.get(state.execution_id)
             if owed is not None:
                 living = () if state.ended else state.assignments
-                self._count_out(state.execution_id, owed.keys() - living)
+                self._count_out(state.execution_id, [one for one in owed if one not in living])
 
     def forget(self, partitions: Collection[int]) -> None:
         """Forgets the commands of partitions that are lost or reloaded."""
@@ -74,20 +84,19 @@ class NamespaceTurns:
         self._owed.clear()
         self._counts.clear()
 
-    def _placed(self, command: QueuedCommand, namespace_of: Callable[[str], str]) -> QueuedCommand:
-        state = self._state_of(command.execution_id)
-        if state is None:
-            return command
-        namespace, pool, priority = namespace_of(state.path), command.pool, command.priority
-        counts = self._counts.get((pool, priority))
-        if counts is not None and self._is_crowded(pool, counts, namespace):
-            priority = self._free_priority(pool, priority, namespace)
-        owed = self._owed.setdefault(command.execution_id, {})
+    def _placed(self, command: QueuedCommand, namespace: str) -> QueuedCommand:
+        line = (command.pool, command.priority)
+        counts = self._counts.get(line)
+        if counts is not None and self._is_crowded(command.pool, counts, namespace):
+            command = replace(command, priority=self._free_priority(*line, namespace))
+            line = (command.pool, command.priority)
+        owed = self._owed.get(command.execution_id)
+        if owed is None:
+            owed = self._owed[command.execution_id] = {}
         if command.command_id not in owed:
-            line = (pool, priority)
             owed[command.command_id] = (line, namespace)
             self._counts[line][namespace] += 1
-        return command if priority == command.priority else replace(command, priority=priority)
+        return command
 
     def _free_priority(self, pool: str, own: int, namespace: str) -> int:
         """The priority nearest to a command's own at which nobody holds its namespace up, a higher one first."""
