@@ -256,11 +256,10 @@ class Outbox:
 
     def _end_its_way(self, sent: PendingPublish) -> None:
         """Takes a message off its way; it is dropped, or waits until it may be sent again."""
-        if sent.is_under_way:
-            sent.is_under_way = sent.is_overdue = False
-            if sent.waits_its_turn:
-                self._under_way -= 1
-                self._under_way_bytes -= len(sent.body)
+        if sent.is_under_way and sent.waits_its_turn:
+            self._under_way -= 1
+            self._under_way_bytes -= len(sent.body)
+        sent.is_under_way = sent.is_overdue = False
 
     def _drop(self, number: int, sent: PendingPublish) -> None:
         self._end_its_way(sent)
