@@ -213,9 +213,9 @@ def hand_on(text: bytes, giver: KeyRing, receiver: KeyRing) -> bytes:
     return _SEALS.sub(lambda found: seals.get(found[0], found[0]), text) if seals else text
 
 
-def seal_part(data_key: bytes, key: str, data: bytes | memoryview) -> memoryview:
-    """Encrypts the part with this key."""
-    return seal_large(data_key, data, key.encode())
+def seal_part(data_key: bytes, key: str, data: bytes | memoryview, into: memoryview | None = None) -> memoryview:
+    """Encrypts the part with this key. ``into`` as for :func:`~noetl_stream.sealing.keys.seal_large`."""
+    return seal_large(data_key, data, key.encode(), into)
 
 
 def open_part(data_key: bytes, key: str, sealed: bytes) -> bytes | None:

@@ -21,6 +21,8 @@ KEY_HINT: Final = "use 32 random bytes as base64, for example from `openssl rand
 ID_CHARACTERS: Final = 12
 NONCE_BYTES: Final = 12
 _BLOCK_BYTES: Final = 16
+SEAL_BYTES: Final = NONCE_BYTES + _BLOCK_BYTES
+"""What an encrypted value is longer than the value: the nonce, and the tag."""
 _HUGE_PAGE_BYTES: Final = 2 * 1024 * 1024
 
 
@@ -97,12 +99,16 @@ def seal_bytes(key: bytes, value: bytes, context: bytes, *, nonce: bytes | None 
     return nonce + AESGCM(key).encrypt(nonce, value, context)
 
 
-def seal_large(key: bytes, value: bytes | memoryview, context: bytes) -> memoryview:
-    """Encrypts a value as :func:`seal_bytes` does, into memory of its own, without a copy of the result."""
+def seal_large(key: bytes, value: bytes | memoryview, context: bytes, into: memoryview | None = None) -> memoryview:
+    """Encrypts a value as :func:`seal_bytes` does, without a copy of the result.
+
+    Args:
+        into: The memory of the result, of :data:`SEAL_BYTES` more than the value; by default, new memory.
+    """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     nonce, end = os.urandom(NONCE_BYTES), NONCE_BYTES + len(value)
-    sealed = memoryview(large_buffer(end + _BLOCK_BYTES))
+    sealed = (into or memoryview(large_buffer(len(value) + SEAL_BYTES)))[: end + _BLOCK_BYTES]
     encryptor = Cipher(algorithms.AES(key), modes.GCM(nonce)).encryptor()
     encryptor.authenticate_additional_data(context)
     sealed[:NONCE_BYTES] = nonce

@@ -23,7 +23,7 @@ from noetl_stream.sealing.data_references import (
     parts_of,
     seal_part,
 )
-from noetl_stream.sealing.keys import KeyRing, large_buffer
+from noetl_stream.sealing.keys import SEAL_BYTES, KeyRing, large_buffer
 
 Value = TypeVar("Value")
 
@@ -46,15 +46,17 @@ async def write_parts(
 
     Args:
         prefix: The prefix of the keys of the parts.
-        put: Stores a sealed part. Its errors end the writing.
+        put: Stores a sealed part, whose memory is used again afterwards. Its errors end the writing.
     """
     digest, size, number = sha256(), 0, 0
+    memory = _buffers(PART_BYTES + SEAL_BYTES)
     sealing: asyncio.Task[memoryview] | None = None
     storing: asyncio.Task[None] | None = None
 
     def seal(key: str, part: memoryview) -> memoryview:
         digest.update(part)
-        return seal_part(data_key, key, part)
+        memory.reverse()
+        return seal_part(data_key, key, part, memory[0])
 
     async def store_sealed() -> None:
         """Begins to store the part that is being sealed, once the one before it is stored."""
@@ -174,7 +176,7 @@ async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, Non
 
     The memory is taken from the system directly, which gives it as it is written: most files are small.
     """
-    buffers = [memoryview(large_buffer(PART_BYTES)) for _ in range(2)]
+    buffers = _buffers(PART_BYTES)
     filled = 0
     async for piece in pieces:
         left = memoryview(piece)
@@ -189,6 +191,11 @@ async def _parts(pieces: AsyncIterator[bytes]) -> AsyncGenerator[memoryview, Non
                 filled = 0
     if filled:
         yield buffers[0][:filled]
+
+
+def _buffers(size: int) -> list[memoryview]:
+    """Two buffers that are used by turns."""
+    return [memoryview(large_buffer(size)) for _ in range(2)]
 
 
 async def _done(action: Callable[..., Awaitable[Value]], *given: Any) -> Value:
