@@ -77,11 +77,10 @@ async def reject_unanswered(
         bodies: All received requests.
         folded: The signed ones among them.
     """
-    signed = {message.sequence for message, _ in folded}
+    requests = [(message, body) for message, body in bodies if isinstance(body, ClientMessage)]
+    signed = {message.sequence for message, _ in folded} if requests else set()
     answered = {(row.execution_id, row.request_id) for row in tick.requests}
-    for message, body in bodies:
-        if not isinstance(body, ClientMessage):
-            continue
+    for message, body in requests:
         cached = executions.get(message.execution_id)
         if cached is not None and isinstance(body, Request) and await _has_begun(body, cached, store):
             continue

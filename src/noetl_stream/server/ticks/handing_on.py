@@ -28,11 +28,16 @@ def uses_in(keys: DerivedKeys, segments: Mapping[str, JournalSegment]) -> Iterat
     """The files and tables of other executions that executions get in this tick: with a message, or from the original
     of a rerun. Reports and requests bring none, since nobody has sealed them again.
     """
-    for execution_id, segment in segments.items():
-        given = (fact for entry in segment.entries if entry.given.source == "server" for fact in entry.facts)
-        for fact in filter(has_references, given):
-            for reference, _ in references_in(fact, keys.ring(execution_id)):
-                if reference.execution_id != execution_id:
-                    yield ObjectUseRow(
-                        execution_id=execution_id, key=reference.key, store="nats", owner=reference.execution_id
-                    )
+    given = [
+        (execution_id, fact)
+        for execution_id, segment in segments.items()
+        for entry in segment.entries
+        if entry.given.source == "server"
+        for fact in entry.facts
+    ]
+    for execution_id, fact in given:
+        for reference, _ in references_in(fact, keys.ring(execution_id)) if has_references(fact) else ():
+            if reference.execution_id != execution_id:
+                yield ObjectUseRow(
+                    execution_id=execution_id, key=reference.key, store="nats", owner=reference.execution_id
+                )
