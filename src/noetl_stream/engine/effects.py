@@ -403,8 +403,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     step = plan.steps[run.step]
     reads = step.reads
     is_newer = plan.has_newer_commands or step.has_newer_commands or bool(state.pools)
-    if assignment.paging:
-        level = level_at(step, len(assignment.path))
+    if assignment.paging and (level := level_at(step, len(assignment.path))).batch is None:
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())
     command = StepCommand(
         command_id=assignment.command_id,

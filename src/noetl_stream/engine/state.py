@@ -181,7 +181,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     server cancels it; ``discards_patches``: its patches are no longer applied. ``segment`` counts suspensions.
     ``waits`` holds the iterations still waiting, ``answers`` the outcomes of those that are not (``None``: the end of a
     delay), both by path key. ``paused``: it can resume without an answer (``step.suspended``). ``paging``: it only
-    pages out the items of the level inside ``path``.
+    pages out the items of the level inside ``path``, after the task that makes its rows, if it has one.
     """
 
     command_id: str

@@ -246,7 +246,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     element and the number of elements at each of these levels; ``places`` the element's place at levels (by depth)
     whose items were paged out. ``items`` are those of a local loop (``None`` without one), the outermost level that is
     not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` their places if they were paged out.
-    ``paging``: do not run that level, but page its items out.
+    ``paging``: do not run that level, but page its items out, after the task that makes its rows, if it has one.
     ``schemas`` are the digests, by address, of the schemas in the catalog that its tasks name.
     ``principal`` is who started the execution, or the outermost one around it; ``caller_span`` is the caller's.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.model.events import ALL_SHARED, Boundary, KeyScope, OnLimit, Quotas, Rate, SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
@@ -188,7 +189,8 @@ class TaskPlan(msgspec.Struct, frozen=True):
 class LoopPlan(msgspec.Struct, frozen=True):
     """One level of a loop; ``inner`` is the level inside. Levels inside a ``local`` one are local (LANGUAGE §6).
 
-    ``tolerated`` is ``None`` if any number may fail, and in a level that stops at the first failure.
+    ``tolerated`` is ``None`` if any number may fail, and in a level that stops at the first failure. With ``batch``,
+    the items are tables of that many rows of what the first task of the step returns.
     """
 
     items: Template
@@ -199,6 +201,7 @@ class LoopPlan(msgspec.Struct, frozen=True):
     max_in_flight: Template
     inner: LoopPlan | None = None
     tolerated: Tolerated | None = None
+    batch: int | None = None
 
     def levels(self) -> list[LoopPlan]:
         """This level of the loop and those inside it, outermost first."""
@@ -344,7 +347,22 @@ class StepPlan(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def has_newer_commands(self) -> bool:
         """Whether its commands, too, name features that workers of version 0.3 do not know."""
-        return self.has_limited_tasks or self.sets_token or self.reads.execution == "template"
+        return self.has_limited_tasks or self.sets_token or self.queries or self.reads.execution == "template"
+
+    @cached_property
+    def queries(self) -> bool:
+        """Whether the first task makes the rows over which the others loop."""
+        return self.loop is not None and self.loop.batch is not None
+
+    @cached_property
+    def _split(self) -> tuple[StepPlan, StepPlan]:
+        return replace(self, tasks=self.tasks[1:]), replace(self, tasks=self.tasks[:1])
+
+    def run_by(self, *, paging: bool) -> StepPlan:
+        """The step with the tasks alone that a command runs: of a loop over rows either the iterations' or, before it
+        pages the items out, the one that makes the rows.
+        """
+        return self._split[paging] if self.queries else self
 
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""

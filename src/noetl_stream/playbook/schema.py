@@ -117,12 +117,14 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
     for name, settings in keychain_settings.items():
         definitions |= _settings_schema(name, settings)
     definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
+    making = [name for name, kind in kinds.items() if task.makes_tables(kind)]
     labels = {"propertyNames": ref("name"), "additionalProperties": _mapping_by_kind("task_", kinds)}
     definitions |= {
         "entry": _entry(kinds),
         "tasks": list_of({"if": _LABELLED, "then": labels, "else": ref("entry")}, 1),
         "workbook_task": {**_mapping_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
         "keychain_entry": _mapping_by_kind("keychain_", keychain_settings),
+        "rows": _mapping_by_kind("rows_", making) if making else {"not": {}},
     }
     root = definitions.pop(document.Root.__name__)
     return {"$schema": DIALECT, "title": "NoETL playbook", **root, "$defs": definitions}
@@ -222,7 +224,9 @@ def _rejected_keys(words: Mapping[str, hints.RejectedKey], known: Collection[str
 
 
 def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
-    """The definitions ``inputs_<kind>``, ``spec_<kind>`` and ``task_<kind>``; the last adds the required inputs."""
+    """The definitions ``inputs_<kind>``, ``spec_<kind>`` and ``task_<kind>``, which adds the required inputs, and
+    ``rows_<kind>`` of one that makes the rows of a loop.
+    """
     name = kind.kind
     inputs, needed = _properties(kind.inputs, f"{name}_input_", kind.verbatim)
     knobs, knobs_needed = _properties(kind.knobs, f"{name}_knob_", None)
@@ -236,20 +240,19 @@ def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
         "timeout": ref("task_timeout"),
     }
     spec["result"] = section("ResultSpec")
-    return {
+    keys = {**_rejected_keys(advice.TASK, inputs), **inputs, **own}
+    rules = [*_required_fields(kind.inputs), *_input_combinations(kind), *_exclusive_keys(kind.beside)]
+    schemas = {
         **needed,
         **knobs_needed,
-        f"inputs_{name}": _mapping(kind.inputs, {**_rejected_keys(advice.TASK, inputs), **inputs, **own}),
-        f"task_{name}": {
-            "allOf": [
-                ref(f"inputs_{name}"),
-                *_required_fields(kind.inputs),
-                *_input_combinations(kind),
-                *_exclusive_keys(kind.beside),
-            ]
-        },
+        f"inputs_{name}": _mapping(kind.inputs, keys),
+        f"task_{name}": {"allOf": [ref(f"inputs_{name}"), *rules]},
         f"spec_{name}": {**_mapping(kind.knobs, spec), "type": ["object", "null"]},
     }
+    if task.makes_tables(kind):
+        made = {"batch": loop.BATCH, "into": {"description": "`table`, which need not be written.", "const": "table"}}
+        schemas[f"rows_{name}"] = {"allOf": [_mapping(kind.inputs, keys | made), *rules]}
+    return schemas
 
 
 def _settings_schema(kind: str, model: type[BaseModel]) -> dict[str, Schema]:

@@ -24,16 +24,15 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
     level,
     the iteration around it.
 
-    A list that is a value of ``workload`` or ``ctx`` is recorded by name. A worker pages the items out if they read,
-    cost or
-    yield too much for the server or its journal, and after very many iterations have ended on the server, to bound what
-    follows from one fact.
+    A list that is a value of ``workload`` or ``ctx`` is recorded by name. A worker pages the items out if they are rows
+    of a task, if they read, cost or yield too much for the server or its journal, and after very many iterations have
+    ended on the server, to bound what follows from one fact.
 
     Raises:
         ReferenceNeeded: ``in`` reads a result that must be loaded first.
     """
     limits = state.limits
-    if path and run.unattended >= limits.max_decisions_per_fact:
+    if level.batch is not None or (path and run.unattended >= limits.max_decisions_per_fact):
         return (_page_out(run, path),)
     scope = snapshot_scope(plan, state, run, level.items, level.max_in_flight, path=path)
     try:

@@ -115,7 +115,7 @@ class CommandRunner:
         self.scope = RunScope(plan, command, kinds, references)
         if go.ctx:
             self.scope.patch_ctx(go.ctx)
-        self._step = plan.steps[command.step]
+        self._step = plan.steps[command.step].run_by(paging=command.paging)
         self._command = command
         self._go = go
         self._worker = worker
@@ -169,8 +169,9 @@ class CommandRunner:
                 self._report(end_of(command, command.path, found))
                 return
             around = found
-        if command.paging:
-            yield from self._page_out(around)
+        level = None if not command.paging else level_at(self._step, len(command.path))
+        if level is not None and level.batch is None:
+            self._report((yield from self._page_out(level, self.scope.for_level(around))))
             return
         result = yield from (self._pass(around) if command.items is None else self._local_loop(around))
         if isinstance(result, Halted):
@@ -187,14 +188,13 @@ class CommandRunner:
         assert loop is not None
         return Iteration(path, iteration_names(loop, path, chain, self._command.counts))
 
-    def _page_out(self, around: Iteration) -> Work[None]:
+    def _page_out(self, level: LoopPlan, scope: Scope) -> Work[Fact]:
         """Evaluates the items of the command's level and stores them, without running the level."""
         path = self._command.path
-        opened = yield from self._open(level_at(self._step, len(path)), around)
+        opened = yield from self._open(level, scope)
         if isinstance(opened, ErrorInfo):
-            self._report(end_of(self._command, path, opened))
-        else:
-            self._report(events.LoopPagedOut(opened.total, list(opened.pages), opened.at_once, path))
+            return end_of(self._command, path, opened)
+        return events.LoopPagedOut(opened.total, list(opened.pages), opened.at_once, path)
 
     # --- the levels of a local loop (LANGUAGE §6) ---------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class CommandRunner:
         before = level.before.inner.get(index)
         if before is None:
             self._report(events.LoopIterationStarted(path, self._worker))
-        opened = yield from self._open(plan.inner, iteration, before)
+        opened = yield from self._open(plan.inner, self.scope.for_level(iteration), before)
         if isinstance(opened, ErrorInfo):
             self._report(events.LoopIterationFailed(path, opened))
             level.fail_leaf()
@@ -296,15 +296,13 @@ class CommandRunner:
             )
         return (yield from self._level(Level(plan.inner, iteration, opened, before or LoopProgress(), level)))
 
-    def _open(
-        self, level: LoopPlan, around: Iteration, before: LoopProgress | None = None
-    ) -> Work[OpenedLevel | ErrorInfo]:
+    def _open(self, level: LoopPlan, scope: Scope, before: LoopProgress | None = None) -> Work[OpenedLevel | ErrorInfo]:
         """Opens a level, with its items; ``before`` is its progress if it has begun.
 
         Items are stored page by page if they are too many for an event, or if the command asks for it.
         """
         yield Sleep(self._new_id(), 0.0)  # thousands of empty levels may follow one another
-        scope, limits = self.scope.for_level(around), self._command.limits
+        limits = self._command.limits
         opened = yield from self._read(lambda seen: open_level(level, seen, limits, before), scope, "loop")
         if isinstance(opened, ErrorInfo) or before is not None:
             return opened
@@ -370,7 +368,11 @@ class CommandRunner:
                 self.scope.share(fact.set_shared)
             if fact.to is None:
                 self._vars = progress.vars
-                self._report(fact, end_of(self._command, path, fact.error))
+                end = end_of(self._command, path, fact.error)
+                if self._command.paging and fact.error is None:  # what has run made the rows of a loop
+                    made = self.scope.for_inputs(task, progress, iteration)
+                    end = yield from self._page_out(level_at(self._step, len(path)), made)
+                self._report(fact, end)
                 return fact.error
             self._report(fact)
 

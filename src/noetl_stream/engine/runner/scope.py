@@ -72,7 +72,7 @@ class RunScope:
         self.ctx: dict[str, Any] = command.ctx
         self.keychain = plan.keychain
         self._plan = plan
-        self._step = plan.steps[command.step]
+        self._step = plan.steps[command.step].run_by(paging=command.paging)
         self._command = command
         self._kinds = kinds
         self._references = references

@@ -145,7 +145,7 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
 
     ``items`` are those of a local loop (``None`` without one, or if paged out), of which ``max_in_flight`` may run at
     once; ``source`` names them instead if they are a value of ``workload`` or ``ctx``. ``paging``: the command
-    evaluates ``in`` of the level inside the iteration ``path`` and pages its items out.
+    evaluates ``in`` of the level inside the iteration ``path``, or makes its rows, and pages its items out.
     """
 
     kind: ClassVar = Kind("step", bounded=True)

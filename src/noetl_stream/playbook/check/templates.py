@@ -237,6 +237,12 @@ def constant(value: float | int) -> Template:
     return compile_template(value, namespaces=_NO_NAMES, bindings={})
 
 
+def batches_of(task: str, rows: int) -> Template:
+    """The template of the table that a task has made, in parts of so many rows."""
+    text = f"{{{{ results.{task}.table | batch({rows}) }}}}"
+    return compile_template(text, namespaces=frozenset(["results"]), bindings={})
+
+
 def _other_marks(text: str) -> list[int]:
     """The offsets of the first marks of other tools before braces. One that ends a quote `$tag$` of SQL is none."""
     offsets = [found.end() - 3 for found in islice(_OTHER_MARK.finditer(text), _MOST_MARKS)]

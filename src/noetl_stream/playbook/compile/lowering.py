@@ -19,7 +19,7 @@ from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Declarations, Visible
 from noetl_stream.playbook.check.reads import FAILURE_KEYS, Expressions, union_of
 from noetl_stream.playbook.check.step_graph import reach_of_joins
-from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, constant
+from noetl_stream.playbook.check.templates import EMPTY, NO_ARGS, batches_of, constant
 from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import GENERATED, KindSpec
 from noetl_stream.playbook.model.document import ParsedPlaybook
@@ -151,6 +151,11 @@ class Lowering(msgspec.Struct, frozen=True):
         pipeline = PipelineLowering(self.declared, self.expressions, step)
         tasks = tuple(pipeline.task(task) for task in step.tasks)
         loop = self._loop(step.loop, step) if step.loop else None
+        if step.query is not None and loop is not None:
+            query = PipelineLowering(self.declared, self.expressions, step.query)
+            tasks = (*(query.task(task) for task in step.query.tasks), *tasks)
+            pipeline.add_reads(loop.max_in_flight)
+            pipeline.add_pipeline(query)
         for inner in loop.levels()[1:] if loop else ():
             # Levels inside a local one start in the worker, so the command carries what their `in` reads.
             pipeline.add_reads(inner.items)
@@ -215,7 +220,9 @@ class Lowering(msgspec.Struct, frozen=True):
             limit = written if loop.mode == "parallel" else limit
         mode = loop.failure.mode or step.failure.mode or "fail_fast"
         items = EMPTY
-        if loop.items is not None and not self.expressions.is_refused(loop.items):
+        if step.query is not None and loop.batch is not None:
+            items = batches_of(step.query.tasks[0].name, loop.batch)
+        elif loop.items is not None and not self.expressions.is_refused(loop.items):
             items = self.expressions.value(loop.items, visible, on_server=True)
             self.expressions.warn_of_items(items, loop.items, self.document.workload, visible)
         return LoopPlan(
@@ -227,6 +234,7 @@ class Lowering(msgspec.Struct, frozen=True):
             max_in_flight=limit,
             inner=self._loop(loop.inner, step) if loop.inner else None,
             tolerated=(loop.failure.tolerated or step.failure.tolerated) if mode == "best_effort" else None,
+            batch=loop.batch,
         )
 
     def _arcs(self, step: StepDraft) -> Iterator[ArcPlan]:
@@ -282,15 +290,21 @@ class PipelineLowering:
         self._sugar: Final = declared.visible(bindings.SUGAR, step)
         self._targets: Final = first_labels(task.name for task in step.tasks)
         self._read: Final[set[tuple[str, str | None]]] = set()
+        self._opaque: Final = set(_namespaces_in_code(step))
 
     @property
     def reads(self) -> Reads:
         """The parts of the scope that a command of the step must carry for the tasks compiled so far."""
-        return union_of(self._read, set(_namespaces_in_code(self._step)))
+        return union_of(self._read, self._opaque)
 
     def add_reads(self, template: Template) -> None:
         """Adds the reads of another template that the worker renders."""
         self._read.update(template.reads)
+
+    def add_pipeline(self, other: PipelineLowering) -> None:
+        """Adds the reads of another pipeline of the step."""
+        self._read.update(other._read)
+        self._opaque.update(other._opaque)
 
     def task(self, task: TaskDraft) -> TaskPlan:
         self._expressions.check_schema(task)
@@ -382,6 +396,7 @@ def _newer(plan: Plan) -> str:
     """The feature of a plan that servers of version 0.3 do not know; empty if there is none."""
     admissions = [step.admit for step in plan.steps.values() if step.admit is not None]
     has = {
+        "loops over rows of a task": any(step.queries for step in plan.steps.values()),
         "has compensation or finally": plan.closes,
         "has quotas": plan.quotas is not None,
         "has a placement": plan.has_placement,

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
+from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.playbook.diagnostics import Location, Position, Problems
 from noetl_stream.playbook.model.layering import Layer, read_layered
 from noetl_stream.playbook.model.policy import check_number
@@ -23,6 +24,7 @@ from noetl_stream.playbook.model.sections import (
     described,
     is_null,
     number_or_template,
+    or_null,
     ref,
     report_wrong_type,
     section,
@@ -50,17 +52,31 @@ READ_ONLY: Final = frozenset(["index", "count", "parent"])
 
 _IN_FLIGHT: Final = number_or_template({"type": "integer", "minimum": 1})
 
+ROWS_EXAMPLE: Final = "rows: { kind: postgres, auth: …, command: SELECT …, batch: 1000 }"
+DEFAULT_BATCH: Final = 1_000
+MAX_BATCH: Final = DEFAULT_LIMITS.max_template_repeat_items
+BATCH: Final[Schema] = {
+    "description": f"How many rows an item has; default {DEFAULT_BATCH:,}.",
+    **or_null({"type": "integer", "minimum": 1, "maximum": MAX_BATCH}),
+}
+
 
 class Loop(Section):
     title = "`loop`"
     example = f"write {advice.LOOP_HINT}"
     rejected = advice.LOOP
-    schema_rules: ClassVar[Schema] = {"required": ["in", "iterator"]}
+    schema_rules: ClassVar[Schema] = {
+        "required": ["iterator"],
+        "oneOf": [{"required": ["in"]}, {"required": ["rows"]}],
+    }
 
     in_: Part = described(
         "The items: a list, a mapping, or an expression for one. Evaluated once.",
         {"anyOf": [{"type": ["array", "object"]}, ref("expression")]},
         alias="in",
+    )
+    rows: Part = described(
+        "In place of `in`: the task that makes the rows, once. The items are tables of `batch` rows.", ref("rows")
     )
     iterator: str | None = described(
         "The name of the item: read as `iter.<name>`.", {"allOf": [ref("name"), {"not": {"enum": sorted(READ_ONLY)}}]}
@@ -115,10 +131,14 @@ class FailureDraft(msgspec.Struct, frozen=True):
 
 
 class LoopDraft(msgspec.Struct, frozen=True):
-    """One level of a loop as read; ``inner`` is the level inside. Values not given are ``None``."""
+    """One level of a loop as read; ``inner`` is the level inside. Values not given are ``None``. ``rows`` is the task
+    that makes them, without its ``batch``.
+    """
 
     at: MappingKey
     items: Node | None
+    rows: Mapping | None
+    batch: int | None
     iterator: str | None
     mode: Mode
     placement: Placement
@@ -166,7 +186,7 @@ def read_loop(
 ) -> LoopDraft | None:
     """Reads a level of a step's loop and the levels inside it; ``None`` if it is nested too deeply.
 
-    Every level must have ``in`` and ``iterator``.
+    Every level must have ``in`` and ``iterator``; the outermost may have ``rows`` in place of ``in``.
     """
     if outer.depth >= MAX_LOOP_LEVELS:
         message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
@@ -174,7 +194,10 @@ def read_loop(
         return None
     node, loop = Loop.read_whole(_with_items(node, at, problems), problems)
     if isinstance(node, Mapping) or is_null(node):
-        for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
+        for name, is_missing in (
+            ("in", is_null(loop.in_) and is_null(loop.rows)),
+            ("iterator", loop.iterator is None),
+        ):
             if is_missing:
                 problems.error("missing_key", f"`loop` needs `{name}`", at, advice.LOOP_HINT)
     iterator_at = child(node, "iterator")
@@ -184,6 +207,7 @@ def read_loop(
     policy = LoopPolicy.from_node(spec.policy, problems)
     _check_agreement(loop_spec, spec.policy, problems)
     _check_items(loop.in_, problems)
+    rows, batch = _read_rows(loop, outer, problems)
     mode = spec.mode or policy.mode or "sequential"
     explicit = spec.exec or policy.exec
     parts = [part for part in (loop_spec, spec.policy) if isinstance(part, Mapping)]
@@ -195,6 +219,8 @@ def read_loop(
     return LoopDraft(
         at=at,
         items=loop.in_,
+        rows=rows,
+        batch=batch,
         iterator=loop.iterator,
         mode=mode,
         placement=_placement(explicit, mode, inner, outer, exec_at, problems),
@@ -203,6 +229,28 @@ def read_loop(
         layer=layer,
         inner=inner,
     )
+
+
+def _read_rows(loop: Loop, outer: _OuterLevels, problems: Problems) -> tuple[Mapping | None, int | None]:
+    """Reads ``rows`` of a level: the task without its ``batch``, and that."""
+    node = loop.rows
+    if node is None or is_null(node):
+        return None, None
+    if not is_null(loop.in_):
+        problems.error("conflicting_keys", "`loop` has both `in` and `rows`", node, "remove one")
+    if outer.depth:
+        hint = 'let a step before make the table, and write in: "{{ <step>.table | batch(1000) }}"'
+        problems.error("misplaced_key", "`rows` belongs in the outermost level of a loop", node, hint)
+    if not isinstance(node, Mapping):
+        report_wrong_type(node, "`rows`", "a task", problems, f"write {ROWS_EXAMPLE}")
+        return None, DEFAULT_BATCH
+    given = node.get("batch")
+    batch = DEFAULT_BATCH if given is None or is_null(given) else given.plain()
+    if type(batch) is not int or not 1 <= batch <= MAX_BATCH:
+        message = f"`batch` must be a whole number of rows from 1 to {MAX_BATCH:,}, not {shown_value(batch)}"
+        problems.error("invalid_value", message, given or node, f"write batch: {DEFAULT_BATCH}")
+        batch = DEFAULT_BATCH
+    return node.drop_keys({"batch"}), batch
 
 
 def read_failure(node: Node | None, problems: Problems) -> FailureDraft:

@@ -64,6 +64,7 @@ from noetl_stream.playbook.model.task import (
     TaskDraft,
     label_of_task,
     name_of_task,
+    read_rows,
     read_task,
     unlabel,
     with_rules_of_eval,
@@ -218,14 +219,17 @@ class StepDraft(msgspec.Struct, frozen=True):
     router: RouterDraft = RouterDraft()
     limit: LimitDraft | None = None
     compensation: StepDraft | None = None
+    query: StepDraft | None = None
     placement: Placement | None = None
     emits: list[EmitDraft] = msgspec.field(default_factory=list)
     tracing: MappingOf[str, Node] = {}
 
     @property
     def pipelines(self) -> tuple[StepDraft, ...]:
-        """The step, and its compensation as a step of the same name, if it has one."""
-        return (self,) if self.compensation is None else (self, self.compensation)
+        """The step, and what makes the rows of its loop and its compensation as steps of the same name, if it has
+        them.
+        """
+        return (self, *(one for one in (self.query, self.compensation) if one is not None))
 
     @property
     def calls_playbooks(self) -> bool:
@@ -314,7 +318,11 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     compensation = _read_compensation(policy.compensation, step, tool)
     if compensation is not None:
         compensation = replace(compensation, pool=spec.pool, placement=placement)
-    every = [*tasks, *(compensation.tasks if compensation else ())]
+    query = None
+    if loop is not None and loop.rows is not None:
+        query = StepDraft(step.step, loop.rows, pool=None, tasks=[read_rows(loop.rows, kinds, tool.layer, problems)])
+        _check_unique([*query.tasks, *tasks], problems)
+    every = [task for pipeline in (query, compensation) if pipeline for task in pipeline.tasks] + tasks
     warn_unused(own, (task.kind for task in every), "this step", problems)
     return StepDraft(
         name=step.step,
@@ -332,6 +340,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         router=_read_router(step.next, problems) if "next" in node.keys else RouterDraft(),
         limit=_read_step_limit(policy.limit, node, problems),
         compensation=compensation,
+        query=query,
         emits=read_emit(policy.emit, problems),
         tracing=read_tracing(policy.tracing, problems),
     )

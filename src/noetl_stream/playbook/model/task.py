@@ -141,6 +141,28 @@ def read_task(
     )
 
 
+def makes_tables(kind: KindSpec) -> bool:
+    """Whether tasks of the kind make a table of what they read, by ``into: table``."""
+    return "table" in kind.result_keys and "into" in spellings(kind.inputs)
+
+
+def read_rows(node: Mapping, kinds: Kinds, layer: Layer, problems: Problems) -> TaskDraft:
+    """Reads the task that makes the rows of a loop, as a task with ``into: table``."""
+    node = _with_kind(node, kinds, problems)
+    named, into = node.get("kind"), node.get("into")
+    kind = None if named is None else kinds.get(str(named.plain()))
+    if kind is not None and not makes_tables(kind):
+        message = f"a task of kind `{kind.kind}` makes no table of rows"
+        hint = f"kinds that do: {list_names([name for name in sorted(kinds) if makes_tables(kinds[name])])}"
+        problems.error("invalid_value", message, named or node, hint)
+    elif into is not None and into.plain() not in (None, "table"):
+        problems.error("invalid_value", "`into` is `table` where a loop reads the rows", into, "remove it")
+    if kind is None or makes_tables(kind):
+        key = node.keys.get("into") or MappingKey("into", node.mark, node.pointer)
+        node = node.drop_keys({"into"}).with_value(("into",), key, Scalar("table", key.mark, key.pointer)) or node
+    return read_task(node, "rows", kinds, layer, problems)
+
+
 def _read_result(
     node: Node | None, kind: KindSpec | None, task: Mapping, problems: Problems
 ) -> tuple[Node | None, TablePlan | None]:
