@@ -236,3 +236,23 @@ def test_at_no_place_of_a_text_that_grows_is_there_a_fault() -> None:
     text = EXAMPLES[2].read_text()
     for end in range(0, len(text), 11):
         assert complete(text[:end], end, language()).start <= end
+
+
+ROWS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+workload: {since: 1}
+keychain: [{name: shop, kind: credential}]
+workflow:
+  - step: start
+    loop:
+      rows: {kind: ‸1, auth: ‸2, params: {since: "{{ workload.‸3 }}"}, ‸4}
+      iterator: part
+    tool: {kind: noop}
+"""
+
+
+def test_the_task_that_makes_the_rows_of_a_loop_is_completed_as_any_other() -> None:
+    assert offered(ROWS, "1") == ["duckdb", "http", "postgres"]
+    assert "shop" in offered(ROWS, "2") and offered(ROWS, "3") == ["since"]
+    assert {"batch", "command", "spec"} <= {*offered(ROWS.replace("kind: ‸1", "kind: postgres"), "4")}

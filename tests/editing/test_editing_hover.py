@@ -55,6 +55,12 @@ def test_a_name_or_key_is_explained(mark: str, words: list[str]) -> None:
     assert [word for word in words if word not in found] == [], found
 
 
+def test_a_loop_over_the_rows_of_a_task_shows_the_task() -> None:
+    text = "workflow: [{step: st‸1art, loop: {rows: {kind: duckdb}, iterator: pa‸2rt}, tool: {kind: noop}}]"
+    assert "Once for each item of `{kind: duckdb}`." in told(text, "1")
+    assert "An item of `{kind: duckdb}`." in told(text, "2")
+
+
 OF_NOTHING = ["workload: {a: [1, so‸me]}", "‸", "a: b # com‸ment", "workflow: [{step: a, tool: {kind: n‸ope}}]"]
 
 

@@ -63,6 +63,11 @@ workflow:
     ]
 
 
+def test_the_task_that_makes_the_rows_of_a_loop_is_an_entry_of_its_step() -> None:
+    text = "workflow: [{step: a, loop: {rows: {name: all, kind: duckdb}, iterator: x}, tool: {kind: noop}}]"
+    assert shown(outline(read_tree(text)))[1:] == ["  a (step loop)", "    all (task duckdb)", "    noop (task noop)"]
+
+
 def test_a_name_lies_within_its_entry() -> None:
     pending = outline(read_tree((EXAMPLES / "saga.yaml").read_text()))
     seen = 0

@@ -174,6 +174,7 @@ def _print_where(ended: ExecutionDocument, file: str, source: str | None) -> Non
 def _line_of(source: str, step: str, task: str | None) -> int | None:
     """The line of a task in a playbook, or of its step if that has only one."""
     from noetl_stream.playbook.diagnostics import Problems
+    from noetl_stream.playbook.vocabulary.names import ROWS
     from noetl_stream.playbook.yaml.nodes import Sequence, child
     from noetl_stream.playbook.yaml.source import read_source
 
@@ -182,7 +183,10 @@ def _line_of(source: str, step: str, task: str | None) -> int | None:
     for item in workflow.items if isinstance(workflow, Sequence) else ():
         named = child(item, "step")
         if named is not None and named.plain() == step:
-            tool = child(item, "tool")
+            tool, rows = child(item, "tool"), child(child(item, "loop"), "rows")
+            own = child(rows, "name")
+            if rows is not None and task == (ROWS if own is None else own.plain()):
+                return rows.mark.line
             names = [child(one, "name") for one in tool.items] if isinstance(tool, Sequence) else []
             at = next((name for name in names if name is not None and name.plain() == task), tool or named)
             return at.mark.line

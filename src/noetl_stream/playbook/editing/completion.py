@@ -322,7 +322,7 @@ def _names_for(text: str, place: WrittenPlace, playbooks: Collection[str]) -> tu
         return TextNames(text, root).declared_names("step"), "step"
     if key == "to" and "then" in path[-2:]:
         return TextNames(text, root).tasks.get(step_around(root, path), ()), "task"
-    if key in ("auth", "credential") and "tool" in path:
+    if key in ("auth", "credential") and not {"tool", "rows"}.isdisjoint(path):
         return TextNames(text, root).declared_names("keychain"), "keychain"
     kind = text_of(child_of(around, "kind"))
     if key == "task" and kind == "workbook":

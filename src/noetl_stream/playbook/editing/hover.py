@@ -98,16 +98,21 @@ def _about(names: TextNames, lines: Lines, symbol: Symbol) -> Iterator[str]:
         if kinds:
             yield f"Runs {', '.join(f'`{kind}`' for kind in kinds)}."
         if (loop := child_of(about, "loop")) is not None:
-            yield f"Once for each item of `{_spelling(lines, child_of(loop, 'in'))}`."
+            yield f"Once for each item of `{_spelling(lines, _items_of(loop))}`."
     elif symbol.kind in ("task", "entry", "keychain"):
         if kind := text_of(child_of(about, "kind")) or text_of(find(about, ("tool", "kind"))):
             yield f"Kind: `{kind}`."
     elif symbol.kind == "iter" and isinstance(about, TextMapping) and "iterator" in about.names:
-        yield f"An item of `{_spelling(lines, about.get('in'))}`."
+        yield f"An item of `{_spelling(lines, _items_of(about))}`."
     elif symbol.kind == "workload":
         yield f"Default: {_type_of(about)}{f' `{_spelling(lines, about)}`' if isinstance(about, TextScalar) else ''}."
     elif about is not None or names.occurrences_of(symbol):
         yield from _set_in(names, lines, symbol)
+
+
+def _items_of(loop: TextPart) -> TextPart | None:
+    """What a loop runs over."""
+    return child_of(loop, "in") or child_of(loop, "rows")
 
 
 def _set_in(names: TextNames, lines: Lines, symbol: Symbol) -> Iterator[str]:

@@ -191,6 +191,7 @@ class TextNames:
         if isinstance(iterator := loop.get("iterator"), TextScalar):
             self._declare("iter", iterator, step, about=loop)
         self._render(loop.get("in"), step, space)
+        self._task(loop.get("rows"), step)
         for path in (("spec", "max_in_flight"), ("spec", "policy", "max_in_flight")):
             self._render(find(loop, path), step, space)
         self._loop(loop.get("loop"), step, bindings.INNER_LOOP, depth + 1)

@@ -61,7 +61,7 @@ def _entries_of_section(section: str, part: TextPart | None) -> Iterator[Outline
     if section == "workflow":
         for item in items_of(part):
             if isinstance(item, TextMapping) and isinstance(name := item.get("step"), TextScalar):
-                inside = [*_tasks(item.get("tool"))]
+                inside = [*_tasks(find(item, ("loop", "rows"))), *_tasks(item.get("tool"))]
                 yield _entry(name, "step", _detail_of_step(item), item.start, item.end, inside)
     elif section == "workload":
         for pair in pairs_of(part):

@@ -35,7 +35,7 @@ from noetl_stream.playbook.results.result_schema import KEYWORDS, ResultSchema, 
 from noetl_stream.playbook.results.result_table import read_result_table
 from noetl_stream.playbook.suggestions import correct_word, did_you_mean, list_names
 from noetl_stream.playbook.vocabulary import advice, hints, kind_advice
-from noetl_stream.playbook.vocabulary.names import check_name
+from noetl_stream.playbook.vocabulary.names import ROWS, check_name
 from noetl_stream.playbook.yaml.nodes import (
     Mapping,
     MappingKey,
@@ -160,7 +160,7 @@ def read_rows(node: Mapping, kinds: Kinds, layer: Layer, problems: Problems) -> 
     if kind is None or makes_tables(kind):
         key = node.keys.get("into") or MappingKey("into", node.mark, node.pointer)
         node = node.drop_keys({"into"}).with_value(("into",), key, Scalar("table", key.mark, key.pointer)) or node
-    return read_task(node, "rows", kinds, layer, problems)
+    return read_task(node, ROWS, kinds, layer, problems)
 
 
 def _read_result(

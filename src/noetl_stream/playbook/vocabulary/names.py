@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # the engine, which names results, reports no problems
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 MAX_NAME_CHARS: Final = 128
+ROWS: Final = "rows"
+"""The name of a task that makes the rows of a loop, if it has none of its own."""
 
 _GENERATED: Final = re.compile(r"(?P<construct>.+)__(?P<part>choose|while|until|end(?:_\d+)?)\Z")
 
