@@ -20,7 +20,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.json.codec import encode
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_testkit.scenario.scenario import Scenario
+from noetl_testkit.scenario.scenario import Scenario, rerun
 from noetl_testkit.scenario.scripted_run import ScriptedRun
 
 PLACES = ["mode: parallel", "mode: sequential", "mode: parallel, exec: local", "mode: sequential, exec: distributed"]
@@ -193,6 +193,38 @@ def test_a_cancel_stops_the_query() -> None:
     scenario.cancel()
     run.stop()
     assert scenario.status == "cancelled" and scenario.facts(LoopPagedOut) == []
+
+
+def test_a_rerun_of_the_step_asks_again() -> None:
+    scenario = over()
+    scenario.done("start", MADE)
+    work_off(scenario)
+    again = rerun(scenario, "start")
+    assert again.take("start").command.paging
+    again.done("start", {"table": {**TABLE, "rows": 3}})
+    work_off(again)
+    assert [one["part"]["rows"] for one in again.result] == [3]
+
+
+def test_a_loop_whose_query_ran_is_undone_as_a_whole_and_one_whose_query_failed_is_not() -> None:
+    steps = """
+- step: start
+  loop: {rows: {kind: duckdb, command: from range(9)}, iterator: part}
+  spec: {policy: {compensation: {tool: {kind: noop, args: {undone: "{{ steps.start }}"}}}}}
+  tool: {kind: noop, args: {rows: "{{ part.rows }}"}}
+  next: {arcs: [{step: fails}]}
+- step: fails
+  tool: {kind: noop}
+"""
+    scenario = started(steps)
+    scenario.done("start", MADE)
+    scenario.done("start")
+    scenario.failed("fails")
+    assert scenario.working == [("start__compensation", None)]
+    assert scenario.take("start__compensation").inputs["args"] == {"undone": [{"rows": 25}]}
+    scenario = started(steps)
+    scenario.failed("start")
+    assert scenario.status == "failed"
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------------

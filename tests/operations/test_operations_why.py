@@ -871,3 +871,19 @@ def test_an_execution_that_undoes_its_steps_is_explained_and_then_lists_them() -
     said = [(one.kind, one.step) for one in answer.reasons]
     assert said == [("failed", "ship"), ("not_undone", "charge"), ("undone", "reserve")]
     assert "its compensation failed: closed" in answer.reasons[1].sentence
+
+
+def test_the_task_that_makes_the_rows_of_a_loop_has_its_name_while_it_runs_and_when_it_fails() -> None:
+    rows = "{kind: duckdb, command: from range(9), spec: {policy: {rules: [{else: {then: {do: fail}}}]}}}"
+    scenario = Scenario(
+        HEAD + f"workflow: [{{step: work, loop: {{rows: {rows}, iterator: part}}, tool: {{name: act, kind: noop}}}}]\n"
+    )
+    scenario.start()
+    run = scenario.take("work")
+    run.begin()
+    run.report(TaskStarted("rows"))
+    found = reasons(scenario)["running"]
+    assert found.task == "rows" and "`rows`" in found.sentence
+    run.answer(error=ErrorInfo("sql", "no such table"))
+    found = reasons(scenario)["failed"]
+    assert found.sentence.startswith("Task `rows` of step `work` failed at attempt 1: ") and "rule 1" in found.sentence

@@ -177,3 +177,36 @@ def test_a_file_that_cannot_stand_for_a_reference_is_reported(
     )
     [found] = loaded(tmp_path, LOAD, tests).diagnostics
     assert said in found.message
+
+
+LOOP = """
+    executor: { spec: { result: "{{ each | map(attribute='rows') | map('first') | list }}" } }
+    workflow:
+      - step: each
+        loop:
+          rows: { kind: postgres, auth: pg, command: "SELECT 1", batch: 2 }
+          iterator: part
+        tool: { kind: duckdb, tables: { t: "{{ part }}" }, command: "select list(a)::text as a from t" }
+"""
+
+
+@pytest.mark.parametrize("stub", ["{ table: t.csv }", "[{ a: 1 }, { a: 2 }, { a: 3 }]"])
+def test_a_file_or_a_list_stands_for_the_rows_of_a_loop(tmp_path: Path, stub: str) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n2\n3\n")
+    tests = f"""
+        - name: loops
+          given: {{ real: [duckdb], stubs: {{ each.rows: {{ result: {{ table: {stub} }} }} }} }}
+          then:
+            calls: {{ each.rows: 1, each.each_task: 2 }}
+            result: [{{ a: "[1, 2]" }}, {{ a: "[3]" }}]
+    """
+    assert problems(tmp_path, LOOP, tests) == []
+
+
+def test_a_query_that_fails_is_the_failure_of_its_loop(tmp_path: Path) -> None:
+    tests = """
+        - name: fails
+          given: { stubs: { each.rows: { error: { kind: connection } }, each.each_task: { result: 1 } } }
+          then: { status: failed, error: { kind: connection }, calls: { each.each_task: 0 } }
+    """
+    assert problems(tmp_path, LOOP, tests) == []
